@@ -13,7 +13,7 @@ P4_SHELL := .venv-p4-shell
 FILES ?= hdl/stream hdl/arith hdl/aggregation hdl/bus
 N ?= 20
 
-.PHONY: help demo demo-ring test test-all mutate lint verilog p4 plan bench p4-shell clean
+.PHONY: help demo demo-ring test test-all mutate lint verilog p4 plan bitstreams bench p4-shell clean
 .DELETE_ON_ERROR:
 
 help:
@@ -61,7 +61,13 @@ CLUSTER = arria10x4
 plan: $(VENV)/.user ## a CNN's layers on a cluster of FPGAs, in runs/plan (MODEL=example_cnn CLUSTER=arria10x4)
 	$(BIN)/fanin plan $(MODEL) $(CLUSTER) -o runs/plan
 
-bench: $(VENV)/.user ## speed and area, each figure beside its limit (hours)
+BOARD = colorlight_5a75b
+bitstreams: $(VENV)/.boards ## a board's bitstream, in build/boards; its report goes to bitstreams/ (BOARD=colorlight_5a75b)
+	$(BIN)/fanin board build $(BOARD) -o build/boards/$(BOARD)
+	mkdir -p bitstreams/$(BOARD)
+	cp build/boards/$(BOARD)/report.json bitstreams/$(BOARD)/report.json
+
+bench: $(VENV)/.boards ## speed and area, each figure beside its limit (hours)
 	$(BIN)/fanin bench glm
 	$(BIN)/fanin bench area
 	$(BIN)/fanin bench allreduce -o runs
@@ -74,7 +80,6 @@ bench: $(VENV)/.user ## speed and area, each figure beside its limit (hours)
 	$(BIN)/fanin bench rdma
 	$(BIN)/fanin bench ps
 	$(BIN)/fanin bench cluster
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[boards]'
 	$(BIN)/fanin bench fmax
 
 # p4runtime-shell wants a protobuf that nothing else here can live with; -P: our p4/ is not its p4 package.
@@ -104,6 +109,10 @@ $(P4_SHELL)/.ready:
 	$(call need,$(PYTHON),python3)
 	$(PYTHON) -m venv $(P4_SHELL)
 	$(P4_SHELL)/bin/pip install --quiet --disable-pip-version-check p4runtime-shell
+	@touch $@
+
+$(VENV)/.boards: $(VENV)/.user
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[boards]'
 	@touch $@
 
 $(VENV)/.developer: $(VENV)/.user

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fanin.glm import PRESETS
+from fanin.hdl.boards.board import BOARDS, Board, Flow
+from fanin.hdl.boards.report import RESOURCES
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.layers.registers import cluster_registers
 from fanin.hdl.param_server.registers import param_server_registers
@@ -134,6 +137,31 @@ it), once in the plan.
   (φ is the first layer and has two ways); what was built took 47 and 13 % more than those.
 - **Placement**: the paper puts ψ on FPGA 0, with inputs and outputs; ours does with the fewest devices,
   then the least   traffic, whatever is first in order.
+"""
+
+BOARDS_REACHED = """# What boards reached
+
+Generated from `bitstreams/*/report.json` by `docs/generate.py`; `make bitstreams BOARD=…` writes these. Placed
+and routed, and simulated as a netlist; not yet run on a board. See [boards](../boards.md).
+
+{table}
+"""
+
+BITSTREAM = """# {title}
+
+Generated from `hdl/boards/board.py` by `docs/generate.py`.
+
+{facts}
+
+```
+make bitstreams BOARD={name}
+fanin board flash build/boards/{name}
+fanin board ping 10.0.0.1
+```
+
+The node's addresses are those of worker 0; `fanin board build {name} --number N` makes worker N's. The first
+LED is the link, the second a frame, the third a run, the fourth a fault. `report.json` is of the last build:
+[what boards reached](../../docs/reference/boards-reached.md). Not yet run on a board.
 """
 
 PAPER_THROUGHPUT = 3906.25
@@ -294,6 +322,41 @@ def _table1(plan: Plan) -> list[list[str]]:
     return rows
 
 
+def boards_reached_page() -> str:
+    """docs/reference/boards-reached.md."""
+    rows = [["board", "node", "clocks, MHz reached of asked", *RESOURCES.values(), "minutes", "seed", "tools"]]
+    for path in sorted(BITSTREAMS.glob("*/report.json")):
+        report = json.loads(path.read_text())
+        clocks = [
+            f"{name} {clock['reached_mhz']:.1f} of {clock['asked_mhz']:g}"
+            for name, clock in report["clocks"].items()
+        ]
+        used = [f"{used['used']:,} of {used['of']:,}" for used in report["used"].values()]
+        minutes = f"{sum(report['seconds'].values()) / 60:.0f}"
+        tools = f"yosys {report['tools']['yosys']}, {report['tools']['nextpnr']}"
+        node = report["preset"] or report["node"]
+        rows.append([report["board"], node, ", ".join(clocks), *used, minutes, str(report["seed"]), tools])
+    return BOARDS_REACHED.format(table=_markdown(rows))
+
+
+def _bitstream_page(board: Board) -> Callable[[], str]:
+    """bitstreams/BOARD/README.md."""
+
+    def delay(nanoseconds: float) -> str:
+        return f"by the FPGA, {nanoseconds:g} ns" if nanoseconds else "by the PHY or the board"
+
+    facts = [
+        ["", ""],
+        ["device", f"{board.device}"],
+        ["node", board.preset],
+        ["core's clock", f"{board.core_mhz:g} MHz at most"],
+        ["RGMII port", str(board.phy.port)],
+        ["receive clock delayed", delay(board.phy.rx_delay_ns)],
+        ["transmit clock delayed", delay(board.phy.tx_delay_ns)],
+    ]
+    return lambda: BITSTREAM.format(name=board.name, title=board.title, facts=_markdown(facts))
+
+
 def _markdown(rows: list[list[str]]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
@@ -304,6 +367,7 @@ def _program(target: Target) -> Callable[[], str]:
 
 
 FOLDER = Path(__file__).parent / "reference"
+BITSTREAMS = Path(__file__).parent.parent / "bitstreams"
 
 PAGES: dict[str, Callable[[], str]] = {
     "aggregation-packet.md": packet_page,
@@ -316,11 +380,17 @@ PAGES: dict[str, Callable[[], str]] = {
     "cluster-registers.md": cluster_registers_page,
     "switch-tables.md": switch_tables_page,
     "planner-listing1.md": listing1_page,
+    "boards-reached.md": boards_reached_page,
+    **{
+        f"../../bitstreams/{board.name}/README.md": _bitstream_page(board)
+        for board in BOARDS.values()
+        if board.flow is Flow.OPEN
+    },
     **{f"p4/aggregation-{target}.p4": _program(target) for target in Target},
 }
 
 if __name__ == "__main__":
     for name, page in PAGES.items():
         path = FOLDER / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page())

@@ -13,6 +13,7 @@ from fanin.job import MAX_NODE_SLOTS
 from fanin.wire.aggregation import MAX_WORKERS, Encap, Protocol
 
 MICRO_BATCH = 8  # samples that go through an engine side by side, one per bank
+LABEL_BITS = 32
 MAX_ENGINES = 8
 MAX_LANES = 64
 MAX_DEPTH = 4096  # chunks; the widths of an engine's sums rest on it
@@ -51,6 +52,10 @@ class GlmConfig:
     sample_fifo: int = 512  #: words that an engine's replay FIFO holds; 8…65536
     slots: int = 64  #: aggregation slots of a job at most; a power of two, 2…32768
     mac_width: int = 512  #: bits of the MAC streams; a power of two, 8…512
+    label_width: int = LABEL_BITS * MICRO_BATCH  #: bits of the label port; a power of two, 32…256
+    read_ahead: int = 512  #: words that a memory's reader asks for in advance; a power of two, 16…4096
+    address_width: int = 64  #: bits of an address of samples and labels; 16…64
+    compact: bool = False  #: smaller and slower where speed is not needed: counters lie in a memory
     encap: Encap = Encap.L2
     protocol: Protocol = Protocol.P4SGD
     frac: int = DEFAULT_FRAC  #: fractional bits of weights, activations and gradients; 6…28
@@ -63,6 +68,9 @@ class GlmConfig:
         _check("sample_fifo", self.sample_fifo, MAX_PRECISION, 1 << 16)
         _check("slots", self.slots, 2, MAX_NODE_SLOTS, power_of_two=True)
         _check("mac_width", self.mac_width, 8, 512, power_of_two=True)
+        _check("label_width", self.label_width, LABEL_BITS, LABEL_BITS * self.banks, power_of_two=True)
+        _check("read_ahead", self.read_ahead, 16, 4096, power_of_two=True)
+        _check("address_width", self.address_width, 16, 64)
         _check("frac", self.frac, MIN_FRAC, MAX_FRAC)
         object.__setattr__(self, "encap", Encap(self.encap))
         object.__setattr__(self, "protocol", Protocol(self.protocol))
@@ -98,6 +106,11 @@ class GlmConfig:
         return self.word_bits // 2
 
     @property
+    def loss_lanes(self) -> int:
+        """Samples whose loss is derived at once; those of a micro-batch follow one another."""
+        return self.label_width // LABEL_BITS
+
+    @property
     def columns(self) -> int:
         """Columns that the model memories of one worker hold."""
         return self.engines * self.depth * self.lanes
@@ -107,10 +120,31 @@ def _presets(*configs: GlmConfig) -> Mapping[str, GlmConfig]:
     return MappingProxyType({config.name: config for config in configs})
 
 
+def _board(name: str, *, lanes: int, depth: int, sample_fifo: int = 512) -> GlmConfig:
+    """A node for an ECP5 at 1 Gb/s, samples in block RAM; what is no parameter here is as small as it can be
+    without a pause: memory is near, and the network takes longer for a micro-batch than the loss unit.
+    """
+    return GlmConfig(
+        name=name,
+        lanes=lanes,
+        depth=depth,
+        sample_fifo=sample_fifo,
+        slots=16,
+        mac_width=32,
+        label_width=LABEL_BITS,
+        read_ahead=16,
+        address_width=32,
+        compact=True,
+    )
+
+
 PRESETS = _presets(
     GlmConfig(name="tiny", lanes=8, depth=4, sample_fifo=64, slots=4, mac_width=64),
     GlmConfig(name="demo"),
     GlmConfig(name="u280", engines=8, depth=4096, sample_fifo=16896, slots=256),
+    _board("ecp5-25", lanes=4, depth=128),
+    _board("ecp5-45", lanes=8, depth=128),
+    _board("ecp5-85", lanes=8, depth=256, sample_fifo=1024),
 )
 
 

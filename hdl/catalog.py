@@ -238,12 +238,12 @@ CATALOG: dict[str, Entry] = {
 
 def emit(name: str, *, preset: str, settings: Mapping[str, str]) -> str:
     """Verilog of a component of the catalogue. Raises InputError."""
-    return kept_verilog(_entry(name).build(PRESETS[preset], settings), name=module_of(name))
+    return kept_verilog(entry_of(name).build(PRESETS[preset], settings), name=module_of(name))
 
 
 def registers(name: str, form: str, *, preset: str, settings: Mapping[str, str]) -> str:
     """The register map of a component of the catalogue, as one of ``REGISTER_FORMATS``. Raises InputError."""
-    entry = _entry(name)
+    entry = entry_of(name)
     if entry.registers is None:
         nodes = ", ".join(name for name, entry in CATALOG.items() if entry.registers)
         raise InputError(f"{name} has no registers; {nodes} have")
@@ -256,7 +256,8 @@ def module_of(name: str) -> str:
     return name.replace("-", "_")
 
 
-def _entry(name: str) -> Entry:
+def entry_of(name: str) -> Entry:
+    """The component of the catalogue with that name. Raises InputError."""
     if name not in CATALOG:
         raise InputError(f"no component {name!r}; there are {', '.join(CATALOG)}")
     return CATALOG[name]

@@ -8,7 +8,8 @@ itself, so one description serves both.
 Port names (``flat_ports``) join the path by underscores, indices without one: ``samples[0].araddr`` is
 ``samples0_araddr``. Packet streams become AXI4-Stream (``tdata tkeep tlast tvalid tready``, and ``tuser`` for
 ``error``), other streams ``x_valid x_ready x_payload``. Clock ``clk``, reset ``rst`` (synchronous, high); every
-module has both, used or not.
+module has both, used or not. A component with members in other domains says so in its ``domains``, by member;
+then each of these has ``DOMAIN_clk`` and ``DOMAIN_rst``. It cannot be shared.
 """
 
 from __future__ import annotations
@@ -202,11 +203,14 @@ def shared(component: wiring.Component) -> Any:
 
     Outside emission this is the component itself. What is returned has the component's members either way.
     The component lives in the ``sync`` domain; ``DomainRenamer`` and ``ResetInserter`` around it, or around
-    what holds it, do to it what they do to any other. Emission raises ValueError under ``EnableInserter``.
+    what holds it, do to it what they do to any other. Emission raises ValueError under ``EnableInserter``, and
+    where the component has members in other domains.
     """
     emission = _emission.get()
     if emission is None:
         return component
+    if getattr(component, "domains", {}):
+        raise ValueError(f"{type(component).__name__}: a shared() component cannot have domains beside sync")
     return _SharedInstance(component, emission.module_of(component))
 
 
@@ -243,7 +247,12 @@ class _Flat(Elaboratable):
 
     def __init__(self, component: wiring.Component):
         self._component = component
-        self._domain = ClockDomain("sync")
+        further = sorted(set(getattr(component, "domains", {}).values()))
+        self._domains = {name: ClockDomain(name) for name in ("sync", *further)}
+        self._clocks = {"clk": self._domains["sync"].clk, "rst": self._domains["sync"].rst}
+        for name in further:
+            domain = self._domains[name]
+            self._clocks |= {f"{name}_clk": domain.clk, f"{name}_rst": domain.rst}
         self._ports = flat_ports(component)
         # A field of a payload is no signal, and a port needs one of its own.
         self._wires = {
@@ -253,15 +262,15 @@ class _Flat(Elaboratable):
             for port in self._ports
         }
         members = {port.name: (Out if port.output else In)(len(port.value)) for port in self._ports}
-        self.signature = wiring.Signature({"clk": In(1), "rst": In(1), **members})
+        self.signature = wiring.Signature({**dict.fromkeys(self._clocks, In(1)), **members})
 
     def __getattr__(self, name: str) -> Value:
-        return getattr(self._domain, name) if name in ("clk", "rst") else self._wires[name]
+        return self._clocks[name] if name in self._clocks else self._wires[name]
 
     def elaborate(self, platform: Any) -> Fragment:
-        """The component's fragment, with its clock domain and its ports."""
+        """The component's fragment, with its clock domains and its ports."""
         fragment = Fragment.get(self._component, platform)
-        fragment.add_domains(self._domain)
+        fragment.add_domains(*self._domains.values())
         _connect_resets(fragment)
         for port in self._ports:
             wire = self._wires[port.name]

@@ -58,7 +58,7 @@ def to_verilog(text: str, modules: Mapping[str, Contents]) -> str:
         raise RuntimeError(f"yosys failed: {done.stderr.strip()[-2000:]}")
     body = re.sub(r"\A/\*.*?\*/\n", "", done.stdout)  # the generator's version is no part of the design
     _check_self_readers(body)
-    return _folded(_zeroed(_guarded(body))).lstrip()
+    return _folded(_zeroed(_guarded(_without_nothing(body)))).lstrip()
 
 
 def plain_names(text: str) -> str:
@@ -72,6 +72,11 @@ def _for_simulation(lines: str) -> str:
     The macro is outside, as yosys warns of such a comment where it sees one.
     """
     return f"`ifndef SYNTHESIS\n// synthesis translate_off\n{lines}// synthesis translate_on\n`endif\n"
+
+
+def _without_nothing(verilog: str) -> str:
+    """Leave out wires of no bits, ``[-1:0]``: nothing uses them, and to Verilog they have two."""
+    return re.sub(r"^(  \(\*.*\*\)\n)*  (wire|reg) \[-1:0\] \S+ ?;\n", "", verilog, flags=re.MULTILINE)
 
 
 def _guarded(verilog: str) -> str:

@@ -34,6 +34,7 @@ class Kind:
     )
     key: str  #: of that JSON, which nobody else's has
     others: tuple[str, ...]  #: what else belongs to it, files and folders
+    option: str = "-o"  #: of the command, which names it
 
 
 RUN = Kind("run", RUN_FILE, "options", (REPORT_FILE, PCAP_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE))
@@ -84,11 +85,10 @@ def check_directory(path: Path, kind: Kind = RUN) -> None:
     """Raise InputError unless ``path`` can be written and is free: absent, empty, or an earlier one."""
     with _reported(path):
         if path.exists() and not path.is_dir():
-            raise InputError(f"{path}: is a file; -o names a directory")
+            raise InputError(f"{path}: is a file; {kind.option} names a directory")
         if path.exists() and any(map(_lasts, path.iterdir())) and not is_kind(path, kind):
-            raise InputError(
-                f"{path}: exists and holds no {kind.mark} of an earlier {kind.name}; choose another -o"
-            )
+            missing = f"holds no {kind.mark} of an earlier {kind.name}"
+            raise InputError(f"{path}: exists and {missing}; choose another {kind.option}")
         tempfile.TemporaryFile(dir=_nearest(path.absolute()), prefix=_SCRATCH).close()
 
 

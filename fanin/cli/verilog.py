@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from fanin.cli.cache import add_no_cache
-from fanin.cli.output import print_json, table, write_file
+from fanin.cli.output import (
+    Kind,
+    check_directory,
+    is_kind,
+    open_kind,
+    output_directory,
+    print_json,
+    table,
+    write_file,
+)
+from fanin.cli.ranges import check_ranges
+from fanin.clock import CLOCK_MHZ
 from fanin.errors import InputError
 from fanin.glm import PRESETS
 from fanin.hdl.area import Area
 
 STDOUT = "-"
 _SUFFIXES = {"c": "h", "svd": "svd", "json": "json"}  # of a register map's file, by format
+_RANGES = {"clock_mhz": (1.0, 1000.0)}
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -47,6 +61,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         dest="output",
         help="file to write; - is stdout; the default is NAME.v, .h, .svd or .json in the working directory",
     )
+    parser.add_argument(
+        "--package",
+        metavar="DIR",
+        help="a folder for a top level of one's own: Verilog, registers, constraints, IP-XACT, FuseSoC core",
+    )
+    parser.add_argument(
+        "--clock-mhz",
+        type=float,
+        metavar="F",
+        help=f"clock that a package's constraints ask for (default {CLOCK_MHZ:g})",
+    )
     add_no_cache(parser)
     parser.add_argument(
         "--json",
@@ -58,6 +83,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """List the catalogue, or emit one component of it."""
+    _check_options(args)
     from fanin.hdl import catalog  # Amaranth takes a second to load, which --help need not pay
 
     if args.list:
@@ -66,11 +92,13 @@ def run(args: argparse.Namespace) -> int:
             print(f"{name:<26}{entry.summary}")
             print("".join(f"    {key}={value}" for key, value in entry.parameters(config).items()))
         return 0
+    which = {"preset": args.preset, "settings": _settings(args.settings)}
+    if args.package:
+        return _package(args, which)
     suffix = _SUFFIXES[args.registers] if args.registers else "v"
     output = args.output or f"{catalog.module_of(args.name)}.{suffix}"
     if args.json and output == STDOUT:
         raise InputError("--json and -o - would both write to stdout; -o names a file")
-    which = {"preset": args.preset, "settings": _settings(args.settings)}
     if args.registers:
         text = catalog.registers(args.name, args.registers, **which)
     else:
@@ -89,6 +117,45 @@ def run(args: argparse.Namespace) -> int:
     if area:
         _say(area)
     return 0
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Raise InputError for options that have no meaning together."""
+    others = {"--list": args.list, "-o": args.output, "--registers": args.registers}
+    for name, value in others.items():
+        if args.package and value:
+            raise InputError(f"--package and {name} cannot be given together")
+    if args.clock_mhz is not None and not args.package:
+        raise InputError("--clock-mhz is for --package")
+    check_ranges(vars(args), _RANGES)
+
+
+def _package(args: argparse.Namespace, which: Mapping[str, Any]) -> int:
+    """Write a package: whole or not at all, into a folder that is free or holds an earlier one of the node."""
+    from fanin.hdl.package import package
+
+    folder = Path(args.package)
+    kind = Kind("package", package.MARK, package.KEY, package.file_names(args.name), option="--package")
+    check_directory(folder, kind)  # before the minutes that a large node takes
+    _check_same(folder, kind, args.name)
+    clock = CLOCK_MHZ if args.clock_mhz is None else args.clock_mhz
+    files = package.package(args.name, **which, clock_mhz=clock)
+    with output_directory(folder, kind) as scratch:
+        for name, text in files.items():
+            (scratch / name).write_text(text)
+    if args.json:
+        print_json({"output": args.package, "files": [*files]})
+    else:
+        print(f"{args.package}: {', '.join(files)}", file=sys.stderr)
+    return 0
+
+
+def _check_same(folder: Path, kind: Kind, name: str) -> None:
+    """Raise InputError for a package of another component, whose files would stay beside these."""
+    if is_kind(folder, kind):
+        there = open_kind(folder, kind, "fanin verilog").value[kind.key]
+        if there != name:
+            raise InputError(f"{folder}: holds a package of {there}; choose another {kind.option}")
 
 
 def _say(area: Area) -> None:

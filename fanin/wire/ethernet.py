@@ -13,6 +13,7 @@ IP_PROTOCOL_TCP = 6
 IP_PROTOCOL_UDP = 17
 UDP_PORT = 34997
 MIN_FRAME_BYTES = 60  # without FCS
+MAX_FRAME_BYTES = 2000  # with FCS: IEEE 802.3's envelope frame, the longest that there is
 PREAMBLE_BYTES, FCS_BYTES, GAP_BYTES = 8, 4, 12
 AROUND_FRAME = PREAMBLE_BYTES + FCS_BYTES + GAP_BYTES  # of a link's time, beside the frame
 TTL = 64

@@ -85,10 +85,11 @@ class FrameTransmitter(wiring.Component):
         ]
         with m.If(self.o.ready):
             m.d.sync += waiting.eq(waiting >> 1)
-            if beats > 1:
-                m.d.sync += rest.eq(rest >> self.mac_width)
         with m.If(self.i.ready & self.i.valid):
-            m.d.sync += [waiting.eq(-1), rest.eq(swap_bytes(frame))]
+            m.d.sync += waiting.eq(-1)
+        # The many bits of ``rest`` choose by one register: what they hold between frames does not matter.
+        with m.If(self.o.ready | ~waiting[0]):
+            m.d.sync += rest.eq(Mux(final, swap_bytes(frame), rest >> self.mac_width))
         return m
 
     def _frame(self, m: Module) -> Any:

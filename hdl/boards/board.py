@@ -44,6 +44,7 @@ class Board:
     phy: Phy = Phy()
     preset: str  #: of the node that fits
     core_mhz: float  #: of the core, at most
+    loader: tuple[str, ...] = ()  #: how openFPGALoader finds it
 
     def make_platform(self) -> Any:
         """The platform, anew. Raises InputError where amaranth-boards is missing."""
@@ -65,46 +66,50 @@ BOARDS = _boards(
         number=1,
         title="Colorlight 5A-75B V7.0",
         platform="amaranth_boards.colorlight_5a75b_r7_0:Colorlight_5A75B_R70Platform",
-        device="25F",
+        device="ecp5-25",
         phy=Phy(rx_delay_ns=2.0),
         preset="ecp5-25",
         core_mhz=50,
+        loader=("--board", "colorlight"),
     ),
     Board(
         name="colorlight_i9",
         number=2,
         title="Colorlight i9 V7.2",
         platform="fanin.hdl.boards.colorlight_i9:ColorlightI9Platform",
-        device="45F",
+        device="ecp5-45",
         phy=Phy(rx_delay_ns=2.0),
         preset="ecp5-45",
         core_mhz=50,
+        loader=("--board", "colorlight-i9"),
     ),
     Board(
         name="versa_ecp5",
         number=3,
         title="Lattice ECP5 Versa",
         platform="amaranth_boards.versa_ecp5:VersaECP5Platform",
-        device="45F",
+        device="ecp5-45",
         preset="ecp5-45",
         core_mhz=75,
+        loader=("--cable", "ft2232"),
     ),
     Board(
         name="ecpix5",
         number=4,
         title="LambdaConcept ECPIX-5 (85F)",
         platform="amaranth_boards.ecpix5:ECPIX585Platform",
-        device="85F",
+        device="ecp5-85",
         phy=Phy(tx_delay_ns=2.0),
         preset="ecp5-85",
         core_mhz=100,
+        loader=("--board", "ecpix5"),
     ),
     Board(
         name="butterstick",
         number=5,
         title="Great Scott ButterStick (85F)",
         platform="amaranth_boards.butterstick:ButterStickPlatform",
-        device="85F",
+        device="ecp5-85",
         phy=Phy(tx_delay_ns=2.0),
         preset="ecp5-85",
         core_mhz=100,

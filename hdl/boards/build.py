@@ -52,14 +52,13 @@ class Tools:
         """What each says of itself."""
         return {
             "yosys": _version(self.yosys, "-V"),
-            "nextpnr": _version(self.nextpnr, "--version"),
-            "program": Path(self.nextpnr).name,
+            "nextpnr": f"{Path(self.nextpnr).name} {_version(self.nextpnr, '--version')}",
         }
 
 
 def _version(path: str, option: str) -> str:
     said = subprocess.run([path, option], capture_output=True, text=True, timeout=300)
-    found = re.search(r"(?:Yosys |nextpnr-)([\w.+-]+)", said.stdout + said.stderr)
+    found = re.search(r"(?:Yosys |Version nextpnr-)([\w.+-]+)", said.stdout + said.stderr)
     return found[1] if found else "unknown"
 
 

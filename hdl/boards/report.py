@@ -73,6 +73,22 @@ class Placed:
     used: Mapping[str, tuple[int, int]]  #: of what there is, by resource
     components: Mapping[str, Mapping[str, int]]  #: used by Component
 
+    def as_json(self) -> dict[str, Any]:
+        """The report, as report.json has it."""
+        return {
+            "clocks": {
+                clock.domain: {
+                    "asked_mhz": clock.asked,
+                    "reached_mhz": round(clock.reached, 2),
+                    "slack_ns": round(clock.slack_ns, 3),
+                }
+                for clock in self.clocks
+            },
+            "used": {name: {"used": used, "of": there} for name, (used, there) in self.used.items()},
+            "components": self.components,
+            "paths": [str(path) for path in self.paths],
+        }
+
 
 def domain_of(net: str) -> str:
     """The clock domain of a clock's net as nextpnr names it."""

@@ -15,7 +15,7 @@ def delay_steps(nanoseconds: float) -> int:
     """Steps of a delay element. Raises ValueError for a delay that it has not."""
     steps = round(nanoseconds / DELAY_STEP_NS)
     if not 0 <= steps <= DELAY_STEPS:
-        raise ValueError(f"delay must be 0 to {DELAY_STEPS * DELAY_STEP_NS} ns, not {nanoseconds!r}")
+        raise ValueError(f"delay must be 0 to {DELAY_STEPS * DELAY_STEP_NS:g} ns, not {nanoseconds!r}")
     return steps
 
 
@@ -23,7 +23,7 @@ class RgmiiPins(Elaboratable):
     """RGMII's ten data and control pins as pairs of bits, the first of the rising edge, and its two clocks.
 
     ``rx`` and ``tx`` have the control pin above the four data pins. The receiver's bits come in the domain
-    ``rx``, the transmitter's are taken in ``tx``; ``tx_clock`` are the two halves of the transmit clock's period.
+    ``rx``, the transmitter's are taken in ``tx``. ``tx_clock`` are the halves of the transmit clock's period.
     """
 
     def __init__(self, *, port: Any, rx_delay_ns: float, tx_delay_ns: float):

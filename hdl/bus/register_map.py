@@ -89,6 +89,19 @@ class Register:
             yield field, shift
             shift += field.bits
 
+    def word_name(self, word: int) -> str:
+        """What a description of single words calls one: ``x``, or ``x_low`` and ``x_high``."""
+        return self.name + (("_low", "_high")[word] if self.words > 1 else "")
+
+    def word_shifts(self, word: int) -> Iterator[tuple[Field, int]]:
+        """The fields in a word and the bits at which they start; only a value without fields has two words."""
+        if self.words == 1:
+            yield from self.shifts()
+            return
+        (value,) = self.parts
+        bits = min(WORD_BITS, value.bits - word * WORD_BITS)
+        yield Field(value.name, bits, value.doc, value.reset >> word * WORD_BITS & (1 << bits) - 1), 0
+
     def pack(self, values: dict[str, int]) -> int:
         """One element's bits. ``pulse`` fields not named are 0; of ``rw`` all must be named.
 

@@ -10,6 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
+from fanin.hdl.bus.counter_memory import SETTLE, CounterMemory
 from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Register, RegisterMap
 
 GROUP_BITS = 4  # of a word's number: they choose in a group of words, the others choose a group
@@ -85,19 +86,23 @@ class RegisterFile(wiring.Component):
     Parameters
     ----------
     ``registers`` : RegisterMap
+    ``counters_in_memory`` : bool
+        All counters, at least two of 64 bits each, lie in a :class:`CounterMemory`: smaller and slower.
 
     Latency
     -------
     Read: R 5 cycles after AR. Write: B 5 cycles after the later of AW and W; fields change with B. Back to
-    back, an access every 6 cycles. A window adds the cycles until ``ready``.
+    back, an access every 6 cycles. A window adds the cycles until ``ready``, the low word of a counter in
+    memory ``CounterMemory.lag`` + 5.
 
     Source
     ------
     docs/reference/glm-registers.md; Arm IHI 0022.
     """
 
-    def __init__(self, *, registers: RegisterMap):
+    def __init__(self, *, registers: RegisterMap, counters_in_memory: bool = False):
         self.registers = registers
+        self.counters_in_memory = counters_in_memory
         members = _members(registers)
         reserved = {"axil", *dir(self)} & members.keys()
         if reserved:
@@ -115,6 +120,8 @@ class RegisterFile(wiring.Component):
         bus = _Slave(self.axil)
         for number, register, index, word in self.registers.words():
             getattr(self, f"_{register.access}")(m, bus, number, register, index, word)
+        if self.counters_in_memory:
+            self._counter_memory(m, bus)
         bus.elaborate(m)
         return m
 
@@ -149,8 +156,8 @@ class RegisterFile(wiring.Component):
             m.d.sync += value.eq(bus.data & Cat(strobe.replicate(8) for strobe in bus.strobes))
 
     def _counter(self, m: Module, bus: _Slave, number: int, register: Register, index: int, word: int) -> None:
-        if word:
-            return  # both words are made with the first
+        if word or self.counters_in_memory:
+            return  # both words are made with the first, or all counters at once
         low = Signal(WORD_BITS)
         carry = Signal()
         m.d.sync += Cat(low, carry).eq(low + self._port(register.name, register, index))
@@ -165,6 +172,20 @@ class RegisterFile(wiring.Component):
         if self.registers.clear is not None:
             with m.If(getattr(self, self.registers.clear)):
                 m.d.sync += reset
+
+    def _counter_memory(self, m: Module, bus: _Slave) -> None:
+        """All counters in a memory; they follow one another in the map."""
+        words = [each for each in self.registers.words() if each[1].access is Access.COUNTER]
+        numbers = [number for number, *_ in words]
+        lows = [each for each in words if each[3] == 0]
+        if len(words) != 2 * len(lows) or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            raise ValueError("counters in memory must have 64 bits and follow one another")
+        m.submodules.counters = memory = CounterMemory(widths=tuple(register.step for _, register, *_ in lows))
+        for n, (_, register, index, _) in enumerate(lows):
+            m.d.comb += memory.steps[f"counter{n}"].eq(self._port(register.name, register, index))
+        if self.registers.clear is not None:
+            m.d.comb += memory.clear.eq(getattr(self, self.registers.clear))
+        bus.memory, bus.in_memory, bus.high_words = memory, numbers, numbers[1::2]
 
     def _window(self, m: Module, bus: _Slave, number: int, register: Register, index: int, word: int) -> None:
         bus.readable[number] = Const(0)
@@ -189,6 +210,9 @@ class _Slave:
         self.writable: list[int] = []
         self.high_words: list[int] = []
         self.windows: dict[int, Any] = {}
+        self.memory: Any = None  # of counters, the words ``in_memory``
+        self.in_memory: list[int] = []
+        self.waiting: Any = Const(0)  # in SELECT: memory is not yet up to date
         self.address = Signal(len(axil.araddr))  # of the access that is being carried out
         self.number = self.address[2:]
         self.data = Signal(WORD_BITS)
@@ -226,7 +250,9 @@ class _Slave:
                     m.next = "DECODE"
             with m.State("DECODE"):
                 m.next = "SELECT"
-            with m.State("SELECT"):
+            if self.memory is not None:
+                self._await_memory(m, fsm.ongoing("SELECT"))
+            with m.State("SELECT"), m.If(~self.waiting):
                 m.d.sync += self.access.eq(1)
                 m.next = "ACCESS"
             with m.State("ACCESS"), m.If(self.done):
@@ -241,6 +267,24 @@ class _Slave:
                     m.d.sync += ar.eq(0)
                 m.next = "IDLE"
 
+    def _await_memory(self, m: Module, selecting: Any) -> None:
+        """Before a counter is read, all that has happened goes to memory, which then stands still.
+
+        Low and high word are read in SELECT's last cycle and in ACCESS, so that they are of the same moment.
+        """
+        memory = self.memory
+        end = memory.lag + SETTLE
+        age = Signal(range(end + 1))
+        up_to_date = Signal()
+        at_low = self.at(m, "at_counter", [high - 1 for high in self.high_words])
+        m.d.sync += age.eq(Mux(selecting & (age != end), age + 1, 0))
+        m.d.sync += up_to_date.eq(selecting & (age >= memory.lag - 1))
+        self.waiting = at_low & ~self.is_write & (age != end)
+        m.d.comb += [
+            memory.hold.eq(up_to_date | self.access & at_low),
+            memory.address.eq(Cat(self.number[0] | self.access, self.number[1:]) - self.in_memory[0]),
+        ]
+
     def _held(self, m: Module, channel: str, *captures: tuple[Signal, Any]) -> Signal:
         """Keep a channel's request, until it is answered, in registers; whether there is one."""
         held = Signal(name=f"{channel}_held")
@@ -253,7 +297,7 @@ class _Slave:
 
     def _carry_out(self, m: Module) -> None:
         """In ACCESS: whether the map allows it, and what is read; a window's ``ready`` is waited for."""
-        can_read = self.at(m, "can_read", self.readable)
+        can_read = self.at(m, "can_read", [*self.readable, *self.in_memory])
         can_write = self.at(m, "can_write", self.writable)
         at_window = self.at(m, "at_window", self.windows)
         partial = Signal()
@@ -295,11 +339,13 @@ class _Slave:
             groups.append(_chosen(m, f"group{first >> GROUP_BITS}", words, index_in_group))
         group_bits = (len(groups) - 1).bit_length()
         selected_word = _chosen(m, "selected_word", groups, self.number[GROUP_BITS : GROUP_BITS + group_bits])
+        if self.memory is not None:
+            selected_word = Mux(at_low, self.memory.word, selected_word)
         high_half = Signal(WORD_BITS)
         low_was_read = Signal()
         m.d.sync += low_was_read.eq(self.access & ~self.is_write & at_low)
         with m.If(low_was_read):
-            m.d.sync += high_half.eq(selected_word)
+            m.d.sync += high_half.eq(self.memory.word if self.memory is not None else selected_word)
         return Mux(at_high, high_half, selected_word)
 
 

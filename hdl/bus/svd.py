@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from fanin import __version__
-from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Field, Register, RegisterMap
+from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Register, RegisterMap
 
 _SCHEMA = "http://www.w3.org/2001/XMLSchema-instance"
 _ACCESS = {
@@ -43,11 +42,11 @@ def cmsis_svd(registers: RegisterMap, *, name: str, description: str) -> str:
 
 def _add_word(element: ElementTree.Element, registers: RegisterMap, register: Register, word: int) -> None:
     """A word of a register, with the elements in the order that the schema asks for."""
-    name = register.name + (("_low", "_high")[word] if register.words > 1 else "")
+    name = register.word_name(word)
     if register.count > 1:
         _add(element, dim=register.count, dimIncrement=register.words * WORD_BYTES)
         name += "[%s]"
-    parts = list(_parts(register, word))
+    parts = list(register.word_shifts(word))
     reset = sum(field.reset << shift for field, shift in parts)
     _add(element, name=name, description=register.doc)
     _add(element, addressOffset=hex(registers.offset(register.name) + word * WORD_BYTES))
@@ -63,16 +62,6 @@ def _add_word(element: ElementTree.Element, registers: RegisterMap, register: Re
             bitOffset=shift,
             bitWidth=field.bits,
         )
-
-
-def _parts(register: Register, word: int) -> Iterator[tuple[Field, int]]:
-    """The fields in a word and the bits at which they start; only a value without fields has two words."""
-    if register.words == 1:
-        yield from register.shifts()
-        return
-    (value,) = register.parts
-    bits = min(WORD_BITS, value.bits - word * WORD_BITS)
-    yield Field(value.name, bits, value.doc, value.reset >> word * WORD_BITS & (1 << bits) - 1), 0
 
 
 def _child(parent: ElementTree.Element, tag: str) -> ElementTree.Element:

@@ -133,7 +133,7 @@ class DataParallelWorker(GlmWorker):
 
     Parameters
     ----------
-    ``engines``, ``lanes``, ``banks``, ``depth``, ``fifo_depth``, ``frac``
+    ``engines``, ``lanes``, ``banks``, ``depth``, ``fifo_depth``, ``frac``, ``loss_lanes``
         As those of ``GlmWorker``; ``lanes`` must be a multiple of ``banks``.
 
     Latency

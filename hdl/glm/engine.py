@@ -18,6 +18,7 @@ from fanin.hdl.glm.shapes import (
     ModelPortSignature,
     check_engine,
 )
+from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
 from fanin.hdl.stream.connect import connect_typed
 
 
@@ -133,7 +134,9 @@ class Engine(wiring.Component):
 
         Returns whether it holds a word.
         """
-        m.submodules.replay = replay = Memory(shape=self.lanes * self.banks, depth=self.fifo_depth, init=[])
+        m.submodules.replay = replay = Memory(
+            shape=self.lanes * self.banks, depth=self.fifo_depth, init=[], attrs=NEVER_READ_AS_WRITTEN
+        )
         write, read = replay.write_port(), replay.read_port()
         word = Signal.like(backward.word, reset_less=True)
         level = Signal(range(self.fifo_depth + 1))

@@ -28,6 +28,11 @@ _LOW_BITS = 17  # df · mantissa as two products, so that each fits a 27 × 18 D
 _PRODUCT_BITS = _DF_BITS + MANTISSA_BITS
 
 
+def loss_latency(banks: int, lanes: int) -> int:
+    """Cycles from a micro-batch's FAs to its scales, where ``lanes`` banks are worked on at once."""
+    return STAGES + banks // lanes - 1
+
+
 class LossUnit(wiring.Component):
     """Per sample: the derivative df of the loss by FA, times γ/B, as ``fanin.fixed`` states it, bit for bit.
 

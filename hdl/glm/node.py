@@ -26,8 +26,8 @@ from fanin.hdl.stream.buffer import RegisterSlice, SkidBuffer
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 
-ADDRESS_BITS = 64
 BURST = 16  # words of a read burst at most
+IN_FLIGHT = 64  # read bursts at most
 _JOB_FIELDS = {"job": "job_id", "base": "slot_base"}  # registers whose names say more than the struct's
 
 
@@ -62,6 +62,7 @@ def make_worker(config: GlmConfig) -> GlmWorker:
         depth=config.depth,
         fifo_depth=config.sample_fifo,
         frac=config.frac,
+        loss_lanes=config.loss_lanes,
     )
 
 
@@ -92,8 +93,8 @@ class GlmNode(wiring.Component):
         The registers of ``node_registers(config)``.
     ``samples`` : Out, 2E × AXI4 read, lanes · banks / 2 bits
         Ports 2e and 2e + 1 read the low and the high half of engine e's sample words.
-    ``labels`` : Out, AXI4 read, 32 · banks bits
-        A beat is the labels of a micro-batch.
+    ``labels`` : Out, AXI4 read, ``label_width`` bits
+        The labels of a micro-batch, in one beat or several.
     ``mac_tx`` : Out, packet stream of ``mac_width`` bits
     ``mac_rx`` : In, packet stream of ``mac_width`` bits with ``error``
     ``events`` : Out, ``NodeEvents``
@@ -116,8 +117,8 @@ class GlmNode(wiring.Component):
     def __init__(self, *, config: GlmConfig):
         self.config = config
         registers = node_registers(config)
-        samples = AXI4ReadSignature(data_width=config.port_bits, address_width=ADDRESS_BITS)
-        labels = AXI4ReadSignature(data_width=32 * config.banks, address_width=ADDRESS_BITS)
+        samples = AXI4ReadSignature(data_width=config.port_bits, address_width=config.address_width)
+        labels = AXI4ReadSignature(data_width=config.label_width, address_width=config.address_width)
         super().__init__(
             {
                 "axil": In(AXI4LiteSignature(address_width=registers.address_bits)),
@@ -152,13 +153,14 @@ class GlmNode(wiring.Component):
         config = self.config
         size = {"lanes": config.lanes, "depth": config.depth}
         return _Parts(
-            registers=RegisterFile(registers=node_registers(config)),
+            registers=RegisterFile(registers=node_registers(config), counters_in_memory=config.compact),
             control=NodeControl(),
             check=RunCheck(
                 depth=config.depth,
                 fifo_depth=config.sample_fifo,
                 slots=config.slots,
                 max_mini_batch=max_mini_batch(config),
+                label_beats=config.banks // config.loss_lanes,
                 protocol=config.protocol,
             ),
             worker=make_worker(config),
@@ -198,9 +200,16 @@ class GlmNode(wiring.Component):
 
     def _reader(self, m: Module, parts: _Parts, name: str, width: int) -> Any:
         """A reader that gives up when the run does."""
-        burst = min(BURST, BOUNDARY * 8 // width)
+        ahead = self.config.read_ahead
+        burst = min(BURST, BOUNDARY * 8 // width, ahead // 4)
         m.submodules[name] = reader = shared(
-            AxiReader(data_width=width, address_width=ADDRESS_BITS, burst=burst)
+            AxiReader(
+                data_width=width,
+                address_width=self.config.address_width,
+                burst=burst,
+                outstanding=min(IN_FLIGHT, 2 * ahead // burst),
+                fifo_depth=ahead,
+            )
         )
         # Between runs a reader is idle: it takes a command in the cycle in which it is offered.
         m.d.comb += [reader.command.valid.eq(parts.control.begin), reader.stop.eq(parts.control.abort)]
@@ -235,7 +244,7 @@ class GlmNode(wiring.Component):
         return readers
 
     def _read_labels(self, m: Module, parts: _Parts) -> Any:
-        """A beat is a micro-batch; a register cuts the way from the loss unit's stalls to the reader."""
+        """A register cuts the way from the loss unit's stalls to the reader."""
         registers, control, labels = parts.registers, parts.control, parts.worker.labels
         reader = self._reader(m, parts, "labels", len(self.labels.rdata))
         cut = RegisterSlice(shape=len(self.labels.rdata))
@@ -243,7 +252,7 @@ class GlmNode(wiring.Component):
         connect_typed(m, reader.axi, flipped(self.labels))
         m.d.comb += [
             reader.command.payload.address.eq(registers.label_address),
-            reader.command.payload.beats.eq(registers.epoch),
+            reader.command.payload.beats.eq(parts.check.label_words),
             reader.command.payload.repeats.eq(registers.epochs),
             cut.i.payload.eq(reader.o.payload),
             cut.i.valid.eq(reader.o.valid & ~control.discard),

@@ -166,10 +166,15 @@ def _memories(config: GlmConfig) -> tuple[Register, ...]:
             "sample_address",
             Access.RW,
             "byte address of an engine's sample words, low half (even ports) and high half (odd ports)",
-            bits=64,
+            bits=config.address_width,
             count=config.sample_ports,
         ),
-        Register("label_address", Access.RW, "byte address of the labels, int32, 8 a micro-batch", bits=64),
+        Register(
+            "label_address",
+            Access.RW,
+            "byte address of the labels, int32, 8 a micro-batch",
+            bits=config.address_width,
+        ),
         Register("model_address", Access.WINDOW, f"weight that model_data names: {word}"),
         Register("model_data", Access.WINDOW, "that weight, signed; each access steps to the next lane"),
     )

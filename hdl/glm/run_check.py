@@ -33,9 +33,11 @@ class RunCheck(wiring.Component):
         At most ``slots`` slots and enough for one operation, their base a multiple of their number, one member
         bit, 1…2^31 − 1 cycles.
     ``words`` : Out, 32
-        Sample words of an epoch, for each engine.
+        Sample words of an epoch, for each engine; counts while ``ok``.
+    ``label_words`` : Out, 32
+        Beats of an epoch's labels.
     ``ok`` : Out, 1
-        All holds, and ``words`` fits its 32 bits.
+        All holds, and ``words`` and ``label_words`` fit their 32 bits.
 
     Parameters
     ----------
@@ -49,6 +51,8 @@ class RunCheck(wiring.Component):
         Micro-batches of a mini-batch at most.
     ``protocol`` : Protocol
         Says how many slots an operation takes.
+    ``label_beats`` : int, a power of two
+        Beats of a micro-batch's labels.
 
     Latency
     -------
@@ -69,8 +73,10 @@ class RunCheck(wiring.Component):
         slots: int,
         max_mini_batch: int,
         protocol: Protocol = Protocol.P4SGD,
+        label_beats: int = 1,
     ):
         limits = {"depth": depth, "fifo_depth": fifo_depth, "slots": slots, "max_mini_batch": max_mini_batch}
+        limits |= {"label_beats": label_beats}
         for name, value in limits.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value!r}")
@@ -79,12 +85,14 @@ class RunCheck(wiring.Component):
         self.slots = slots
         self.max_mini_batch = max_mini_batch
         self.protocol = protocol
+        self.label_beats = label_beats
         super().__init__(
             {
                 "shape": In(EngineShape),
                 "training": In(Training),
                 "job": In(JobConfig),
                 "words": Out(COUNT_BITS),
+                "label_words": Out(COUNT_BITS),
                 "ok": Out(1),
             }
         )
@@ -93,17 +101,21 @@ class RunCheck(wiring.Component):
         """Products in stages, since all inputs stand still; each condition has a register of its own."""
         m = Module()
         shape, training, job = self.shape, self.training, self.job
-        micro_batch = Signal(len(shape.chunks) + len(shape.planes))
-        low = Signal(len(micro_batch) + _HALF)
-        high = Signal(len(micro_batch) + _HALF)
+        # What is more than there may be of it need not be multiplied: ``ok`` is low then.
+        chunks = shape.chunks[: self.depth.bit_length()]
+        micro_batch = Signal(len(chunks) + len(shape.planes))
+        held = micro_batch[: self.fifo_depth.bit_length()]
+        low = Signal(len(held) + _HALF)
+        high = Signal(len(held) + _HALF)
         words = Signal(len(low) + _HALF)
         m.d.sync += [
-            micro_batch.eq(shape.chunks * shape.planes),
-            low.eq(micro_batch * shape.epoch[:_HALF]),
-            high.eq(micro_batch * shape.epoch[_HALF:]),
+            micro_batch.eq(chunks * shape.planes),
+            low.eq(held * shape.epoch[:_HALF]),
+            high.eq(held * shape.epoch[_HALF:]),
             words.eq(Cat(low[:_HALF], high + low[_HALF:])),
         ]
-        m.d.comb += self.words.eq(words)
+        label_words = shape.epoch << exact_log2(self.label_beats)
+        m.d.comb += [self.words.eq(words), self.label_words.eq(label_words)]
 
         below = Signal.like(job.member)  # has no bit of ``member`` if that is a power of two
         mask = Signal.like(job.base)
@@ -115,6 +127,7 @@ class RunCheck(wiring.Component):
             shape.mini_batch.any() & (shape.mini_batch <= self.max_mini_batch),
             shape.epoch.any(),
             ~words[COUNT_BITS:].any(),
+            ~label_words[COUNT_BITS:].any(),
             training.epochs.any(),
             training.as_value()[_field("loss")] <= max(Loss),
             training.shift <= MAX_SHIFT,

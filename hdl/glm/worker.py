@@ -12,7 +12,8 @@ from fanin.hdl.emit import shared
 from fanin.hdl.glm.backward import backward_latency
 from fanin.hdl.glm.engine import Engine
 from fanin.hdl.glm.forward import forward_latency
-from fanin.hdl.glm.loss import STAGES, LossUnit
+from fanin.hdl.glm.loss import LossUnit, loss_latency
+from fanin.hdl.glm.loss_sequence import LossSequence
 from fanin.hdl.glm.reducer import ActivationReducer, reducer_latency
 from fanin.hdl.glm.shapes import EngineEvents, EngineShape, ModelPortSignature
 from fanin.hdl.stream.connect import connect_typed
@@ -56,8 +57,8 @@ class GlmWorker(wiring.Component):
     -------
     ``samples`` : In, E × stream of ``lanes * banks`` bits
         One bit plane of one chunk; bit lanes·b + k is sample b, feature k.
-    ``labels`` : In, stream of ``banks`` × signed(32)
-        One per micro-batch.
+    ``labels`` : In, stream of ``loss_lanes`` × signed(32)
+        Those of a micro-batch, in one or several.
     ``pa`` : Out, stream of ``banks`` × signed(32)
         Partial activations, clamped.
     ``fa`` : In, stream of ``banks`` × signed(32)
@@ -94,13 +95,16 @@ class GlmWorker(wiring.Component):
         Of each engine.
     ``frac`` : int, 6…28
         Fractional bits of weights and activations.
+    ``loss_lanes`` : int, a divisor of ``banks``; all of them by default
+        Samples whose loss is derived at once.
 
     Latency
     -------
-    ``pa_latency`` cycles from the last word of a micro-batch to ``pa``, 16 at 4 to 8 engines of 64 lanes; 13
-    from ``fa`` to the first gradient at 8 banks. One word a cycle, one micro-batch a cycle where it is one
-    word. A mini-batch of M micro-batches costs M·C·s + T + ``pipeline`` + s cycles, where T is the time
-    from ``pa`` to ``fa``, and ``pipeline`` 29 at 4 to 8 engines.
+    ``pa_latency`` cycles from the last word of a micro-batch to ``pa``, 16 at 4 to 8 engines of 64 lanes; from
+    ``fa`` to the first gradient 12 + ``banks / loss_lanes`` at 8 banks, 13 by default. One word a cycle; a
+    micro-batch every ``banks / loss_lanes`` cycles, and no more often than one has words. A mini-batch of M
+    micro-batches costs M·C·s + T + ``pipeline`` + s cycles, where T is the time from ``pa`` to ``fa``, and
+    ``pipeline`` 29 at 4 to 8 engines by default.
 
     Source
     ------
@@ -118,6 +122,7 @@ class GlmWorker(wiring.Component):
         depth: int = 4096,
         fifo_depth: int = 4096,
         frac: int = 24,
+        loss_lanes: int | None = None,
     ):
         if engines not in range(1, MAX_ENGINES + 1):
             raise ValueError(f"engines must be from 1 to {MAX_ENGINES}, not {engines!r}")
@@ -128,14 +133,15 @@ class GlmWorker(wiring.Component):
         self.depth = depth
         self.fifo_depth = fifo_depth
         self.frac = frac
+        self.loss_lanes = loss_lanes = banks if loss_lanes is None else loss_lanes
         self.pa_latency = forward_latency(lanes) + reducer_latency(engines)
         # From a PA to the next mini-batch's, besides its words, the network, and one cycle for each plane.
-        self.pipeline = self.pa_latency + STAGES + backward_latency(banks) - 1
+        self.pipeline = self.pa_latency + loss_latency(banks, loss_lanes) + backward_latency(banks) - 1
         vector = stream.Signature(data.ArrayLayout(signed(VALUE_BITS), banks))
         super().__init__(
             {
                 "samples": In(stream.Signature(lanes * banks)).array(engines),
-                "labels": In(vector),
+                "labels": In(stream.Signature(data.ArrayLayout(signed(VALUE_BITS), loss_lanes))),
                 "pa": Out(vector),
                 "fa": In(vector),
                 "shape": In(EngineShape),
@@ -159,7 +165,7 @@ class GlmWorker(wiring.Component):
         drop = self.abort | self.flush
         engines = [self._engine(m, number) for number in range(self.engines)]
         reducer = ActivationReducer(engines=self.engines, banks=self.banks)
-        loss = LossUnit(banks=self.banks, frac=self.frac)
+        loss = self._loss_unit()
         m.submodules.reducer = ResetInserter(drop | self.start)(reducer)  # engines start with all credits
         m.submodules.loss = ResetInserter(drop)(loss)
         for engine, port in zip(engines, reducer.i, strict=True):
@@ -182,6 +188,11 @@ class GlmWorker(wiring.Component):
         m.d.comb += self.counts.clamps.eq(self._exchange(m, engines, reducer, loss))
         self._run(m, engines)
         return m
+
+    def _loss_unit(self) -> Any:
+        if self.loss_lanes == self.banks:
+            return LossUnit(banks=self.banks, frac=self.frac)
+        return LossSequence(banks=self.banks, at_once=self.loss_lanes, frac=self.frac)
 
     def _exchange(self, m: Module, engines: list[Any], reducer: Any, loss: Any) -> Value:
         """What goes over the network, here activations; returns how many values were clamped."""

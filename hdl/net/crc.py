@@ -46,6 +46,12 @@ def _steps(count: int) -> list[int]:
     return _rows([step(1 << bit, count) for bit in range(CRC_BITS)])
 
 
+def after_byte(state: Value, byte: Value) -> Value:
+    """The remainder a byte later: what :func:`remainder` does for each, as two LUTs in series."""
+    mixed = [state[bit] ^ (byte[bit] if bit < 8 else 0) for bit in range(CRC_BITS)]
+    return Cat(Cat(_picked(mixed, row)).xor() for row in _steps(1))
+
+
 def _digits(width: int, unit: int) -> range:
     """The bits of the number of units that are missing in a last word."""
     return range((width // 8 // unit - 1).bit_length())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -76,6 +77,11 @@ class Cosim:
     def verilog(self) -> str:
         """The simulated node's Verilog, as ``fanin verilog glm-node`` writes it."""
         return self._cluster.simulator.verilog[0]
+
+    @property
+    def digest(self) -> str:
+        """Of that Verilog."""
+        return hashlib.sha256(self.verilog.encode()).hexdigest()
 
     def train(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from fanin.hdl.aggregation.job import RETRY_BITS, TIMEOUT_BITS
 from fanin.seed import MAX_SEED
 from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.glm import data
+from fanin.sim.glm.boards import Boards
 from fanin.sim.glm.cosim import Cosim, TrainRun
 from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.make import check_switch
@@ -91,7 +91,7 @@ class TrainResult:
     test_accuracy: float | None
     model: Int32
     bit_exact: bool
-    verilog_sha256: str
+    verilog_sha256: str  # on boards: their builds
     run: TrainRun = field(repr=False)
 
     @property
@@ -189,10 +189,11 @@ def observations(run: TrainRun) -> dict[str, Any]:
 class Trainer:
     """A run in three steps, so that the command can say what it is doing: prepare, simulate, compare.
 
-    The constructor loads the data and builds the simulator. Raises InputError.
+    The constructor loads the data and, unless it is to train on ``boards``, builds the simulator.
+    Raises InputError.
     """
 
-    def __init__(self, options: TrainOptions, *, quiet: bool = False):
+    def __init__(self, options: TrainOptions, *, boards: Boards | None = None, quiet: bool = False):
         self.options = options
         self.dataset = data.load(
             options.data,
@@ -208,7 +209,9 @@ class Trainer:
         self.labels = fixed.labels(self.dataset.labels, options.loss, options.node.frac)
         self.rate = fixed.learning_rate(options.lr / options.batch)
         check_switch(options.network.switch)
-        self.cosim = Cosim(options.node, workers=options.workers, clock_mhz=options.clock_mhz, quiet=quiet)
+        self.nodes = boards or Cosim(
+            options.node, workers=options.workers, clock_mhz=options.clock_mhz, quiet=quiet
+        )
 
     def _shape(self, samples: int, columns: int) -> TrainShape:
         options = self.options
@@ -237,7 +240,7 @@ class Trainer:
         self, *, pcap: Path | None = None, progress: Callable[[Progress], None] | None = None
     ) -> TrainRun:
         """Train on the simulated nodes. Raises SimulationFailed."""
-        return self.cosim.train(
+        return self.nodes.train(
             self.shape,
             self.dataset.features,
             self.labels,
@@ -251,7 +254,7 @@ class Trainer:
 
     def partial(self, result: RunResult) -> TrainRun:
         """What came out of a simulation that failed."""
-        return self.cosim.partial(result)
+        return self.nodes.partial(result)
 
     def compare(self, run: TrainRun) -> TrainResult:
         """Train the golden models, and put them beside the simulated one."""
@@ -287,7 +290,7 @@ class Trainer:
             test_accuracy=self._test_accuracy(run.models[-1]),
             model=run.models[-1],
             bit_exact=same and run.replicas_equal,
-            verilog_sha256=hashlib.sha256(self.cosim.verilog.encode()).hexdigest(),
+            verilog_sha256=self.nodes.digest,
             run=run,
         )
 

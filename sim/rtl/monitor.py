@@ -45,7 +45,8 @@ class Monitored(Elaboratable):
     resets, enables or renames the domain of that component does so to its monitor. Streams whose name ends with
     one of ``excused``, from a class on, are not watched.
 
-    A component may have ``required()``, what its user must keep besides: conditions by what breaks them.
+    A component may have ``domains``, those of its streams that are not in ``sync``, and ``required()``, what
+    its user must keep besides: conditions by what breaks them.
     """
 
     def __init__(self, component: Elaboratable, *, excused: Collection[str] = ()):
@@ -78,11 +79,12 @@ class Monitored(Elaboratable):
             payload = Value.cast(port.payload)
             waiting = Signal()
             held = Signal(payload.shape(), reset_less=True)
-            m.d.sync += [waiting.eq(port.valid & ~port.ready), held.eq(payload)]
+            domain = getattr(component, "domains", {}).get(path, "sync")
+            m.d[domain] += [waiting.eq(port.valid & ~port.ready), held.eq(payload)]
             changed = Format(name + ": payload changed from {:#x} to {:#x} before ready", held, payload)
             with m.If(waiting):
-                m.d.sync += Assert(port.valid, f"{name}: valid withdrawn before ready")
-                m.d.sync += Assert(payload == held, changed)
+                m.d[domain] += Assert(port.valid, f"{name}: valid withdrawn before ready")
+                m.d[domain] += Assert(payload == held, changed)
         for broken, kept in getattr(component, "required", dict)().items():
             m.d.sync += Assert(kept, f"{classes}: {broken}")
         return m

@@ -49,7 +49,7 @@ def test_a_configuration_is_frozen_and_its_presets_too():
 
 
 def test_presets_are_named_after_themselves():
-    assert set(PRESETS) == {"tiny", "demo", "u280"}
+    assert set(PRESETS) == {"tiny", "demo", "u280", "ecp5-25", "ecp5-45", "ecp5-85"}
     assert all(node.name == name for name, node in PRESETS.items())
 
 

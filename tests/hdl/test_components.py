@@ -19,6 +19,7 @@ from fanin.glm import PRESETS
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.layers.network_port import EndShape
+from fanin.hdl.stream.packet import packet_layout
 from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.schedule import Raster, Schedule
@@ -96,9 +97,11 @@ SMALL = {
     "scales_pass": True,
     "shape": 8,
     "skews": PART.skews,
+    "size": 64,
     "slots": 4,
     "source": 2,
     "tag": 3,
+    "tail": 2,
     "target": 5,
     "trees": (((0, 0), (1, 1)),),
     "trains": True,
@@ -120,6 +123,7 @@ SMALL_OF_TYPE = {
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
+    "data.StructLayout": packet_layout(32),
     "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),

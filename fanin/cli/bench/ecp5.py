@@ -1,7 +1,6 @@
 """Fmax of a Verilog module by place and route: yosys and nextpnr for Lattice's ECP5-85, out of context.
 
-A harness of registers stands around the module, so that each port begins or ends a path in a register and needs
-no pin: a shift register feeds the inputs, and another folds the outputs into one bit.
+The module stands in a harness of registers (``fanin.hdl.package.harness``).
 """
 
 from __future__ import annotations
@@ -9,17 +8,18 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fanin.errors import ToolFailed
+from fanin.hdl.package.harness import Port, harness
 from fanin.tools import program, yosys
 
 #: The ECPIX-5's: 83,640 LUT4, 208 block RAMs of 18 Kbit, 156 multipliers.
 DEVICE = ("--um5g-85k", "--package", "CABGA554", "--speed", "8")
 TARGET_MHZ = 150  # what nextpnr places for; it reports what it reaches
-_CLOCK, _RESET = "clk", "rst"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Pl
         script = f"read_verilog top.v; hierarchy -top {top}; proc; write_json ports.json"
         _run([yosys(), "-q", "-p", script], folder, timeout)
         ports = json.loads((folder / "ports.json").read_text())["modules"][top]["ports"]
-        (folder / "harness.v").write_text(harness(top, ports))
+        (folder / "harness.v").write_text(harness(top, _ports(ports), name="harness"))
         script = "read_verilog top.v harness.v; synth_ecp5 -top harness -json harness.json"
         _run([yosys(), "-q", "-p", script], folder, timeout)
         options = ["--json", "harness.json", "--report", "report.json", "--lpf-allow-unconstrained"]
@@ -64,40 +64,10 @@ def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Pl
         return placed(json.loads((folder / "report.json").read_text()))
 
 
-def harness(top: str, ports: dict[str, Any]) -> str:
-    """Verilog of the module ``top`` among registers; ``ports`` as yosys writes them."""
-    clocks = [name for name in (_CLOCK, _RESET) if name in ports]
-    feeds = _widths(ports, "input", without=clocks)
-    drains = _widths(ports, "output", without=[])
-    connections = [f".{name}({name})" for name in clocks] + _slices(feeds, "feed") + _slices(drains, "drain")
-    inputs, outputs = max(1, sum(feeds.values())), max(1, sum(drains.values()))
-    return f"""module harness(input clk, input rst, input d, output q);
-reg [{inputs - 1}:0] feed;
-reg [{outputs - 1}:0] caught, folded;
-wire [{outputs - 1}:0] drain;
-always @(posedge clk) begin
-    feed <= (feed << 1) | d;
-    caught <= drain;
-    folded <= (folded << 1) ^ caught;
-end
-assign q = folded[{outputs - 1}];
-{top} dut({", ".join(connections)});
-endmodule
-"""
-
-
-def _widths(ports: dict[str, Any], direction: str, *, without: list[str]) -> dict[str, int]:
-    chosen = {name: port for name, port in ports.items() if port["direction"] == direction}
-    return {name: len(port["bits"]) for name, port in chosen.items() if name not in without}
-
-
-def _slices(widths: dict[str, int], bus: str) -> list[str]:
-    """Each port on bits of its own of ``bus``."""
-    connections, low = [], 0
-    for name, width in widths.items():
-        connections.append(f".{name}({bus}[{low + width - 1}:{low}])")
-        low += width
-    return connections
+def _ports(ports: dict[str, Any]) -> Iterator[Port]:
+    """Ports as yosys writes them."""
+    for name, port in ports.items():
+        yield Port(name, len(port["bits"]), port["direction"] == "output")
 
 
 def placed(report: dict[str, Any]) -> Placed:

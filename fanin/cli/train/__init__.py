@@ -25,6 +25,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("data", metavar="DATA", help="a LIBSVM file, breast_cancer or digits")
     _model_options(parser.add_argument_group("model"))
     _hardware_options(parser.add_argument_group("hardware"))
+    _board_options(parser.add_argument_group("boards"))
     _network_options(parser.add_argument_group("network"))
     _output_options(parser.add_argument_group("output"))
     add_no_cache(parser)
@@ -69,6 +70,15 @@ def _hardware_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--frac", type=int, default=DEFAULT_FRAC, metavar="F", help="fraction bits of a weight")
     group.add_argument("--clock-mhz", type=float, default=CLOCK_MHZ, metavar="F", help="clock of the nodes")
+
+
+def _board_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--on",
+        type=Path,
+        metavar="BOARDS.toml",
+        help="train on these boards; they decide workers, preset, encap and clock, and this host is the switch",
+    )
 
 
 def _network_options(group: argparse._ArgumentGroup) -> None:

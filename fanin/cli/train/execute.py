@@ -25,6 +25,7 @@ from fanin.cli.output import (
     write_file,
 )
 from fanin.cli.progress import EpochBar
+from fanin.cli.train.boards import read_boards
 from fanin.errors import CheckFailed, InputError
 from fanin.fixed import LOSSES
 from fanin.glm import PRESETS, GlmConfig
@@ -34,10 +35,12 @@ from fanin.report.glm.page import render
 from fanin.report.glm.run import report_of
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.glm.boards import Boards
 from fanin.sim.glm.recipes import rate_of
 from fanin.sim.glm.train import Trainer, TrainOptions, TrainResult, observations, options_json
 from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
+from fanin.wire.aggregation import Encap
 
 SHOWN_EPOCHS = 6
 
@@ -47,7 +50,7 @@ def execute(args: argparse.Namespace) -> int:
     output = args.output or Path("runs") / Path(args.data).stem
     check_directory(output)
     copies = _copies(args, output)
-    trainer = Trainer(options_of(args))
+    trainer = _trainer(args)
     with output_directory(output) as folder:
         failure = _run(trainer, folder, args, output)
     for name, copy in copies.items():
@@ -73,6 +76,17 @@ def _copies(args: argparse.Namespace, output: Path) -> dict[str, Path]:
         if any(place in other.parents or other in place.parents for other in taken):
             raise InputError(f"{path}: cannot be a file and the folder of others")
     return copies
+
+
+def _trainer(args: argparse.Namespace) -> Trainer:
+    """What trains: simulated nodes, or the boards of ``--on``."""
+    if args.on is None:
+        return Trainer(options_of(args))
+    cluster = read_boards(args.on)
+    args.workers, args.preset, args.engines = len(cluster.addresses), cluster.preset, None
+    args.encap, args.clock_mhz = Encap.UDP, min(address.core_mhz for address in cluster.addresses)
+    options = options_of(args)
+    return Trainer(options, boards=Boards(options.node, cluster.addresses))
 
 
 def options_of(args: argparse.Namespace) -> TrainOptions:
@@ -156,7 +170,7 @@ def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path)
 
 def _write_switch(folder: Path, trainer: Trainer) -> None:
     """The switch's program and its job, for ``fanin p4 run --recorded``."""
-    program = trainer.cosim.program(trainer.options.network)
+    program = trainer.nodes.program(trainer.options.network)
     (folder / PROGRAM_FILE).write_text(program_text(program))
     (folder / JOB_FILE).write_text(deployment_json(default_deployment(program)))
 

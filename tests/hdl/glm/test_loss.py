@@ -7,6 +7,7 @@ import pytest
 from fanin import fixed
 from fanin.fixed import INT32_MAX, INT32_MIN, Loss
 from fanin.hdl.glm.loss import LossUnit
+from fanin.hdl.glm.loss_sequence import LossSequence
 from tests.support import new_seed, simulate, slow
 
 BANKS = 4
@@ -35,15 +36,23 @@ def _labels(rng: np.random.Generator, frac: int, loss: Loss, count: int) -> np.n
     return fixed.labels(rng.integers(0, 2, count), loss, frac).astype(np.int64)
 
 
-def _vectors(values: np.ndarray) -> list[list[int]]:
-    return values.reshape(-1, BANKS).tolist()
+def _vectors(values: np.ndarray, banks: int = BANKS) -> list[list[int]]:
+    return values.reshape(-1, banks).tolist()
+
+
+def _unit(frac: int = 24, lanes: int = BANKS):
+    return (
+        LossUnit(banks=BANKS, frac=frac)
+        if lanes == BANKS
+        else LossSequence(banks=BANKS, at_once=lanes, frac=frac)
+    )
 
 
 def _run(dut, fa, labels, loss, mantissa, shift, **options):
     settings = {"loss": loss, "mantissa": mantissa, "shift": shift}
     return simulate(
         dut,
-        drive={"fa": _vectors(fa), "labels": _vectors(labels)},
+        drive={"fa": _vectors(fa), "labels": _vectors(labels, len(dut.labels.payload))},
         collect={"scale": len(fa) // BANKS},
         settings=settings,
         **options,
@@ -51,8 +60,10 @@ def _run(dut, fa, labels, loss, mantissa, shift, **options):
 
 
 @pytest.mark.parametrize("loss", Loss)
-@pytest.mark.parametrize("frac", [24, *slow(6, 7, 16, 28)])
-def test_scale_equals_the_number_format_bit_for_bit(loss, frac):
+@pytest.mark.parametrize(
+    ("frac", "lanes"), [(24, BANKS), (24, 1), *slow((24, 2), *((n, BANKS) for n in (6, 7, 16, 28)))]
+)
+def test_scale_equals_the_number_format_bit_for_bit(loss, frac, lanes):
     seed = new_seed()
     rng = np.random.default_rng(seed)
     fa = _activations(rng, frac, 400)
@@ -62,7 +73,7 @@ def test_scale_equals_the_number_format_bit_for_bit(loss, frac):
             special = slice(400 * half, 400 * half + 60)
             labels[special] = labels[0] * label_order if loss is Loss.HINGE else (label_order > 0) << frac
     mantissa, shift = int(rng.integers(1 << 15, 1 << 16)), int(rng.choice([0, 1, 16, 22, 39]))
-    log = _run(LossUnit(banks=BANKS, frac=frac), fa, labels, loss, mantissa, shift, seed=seed)
+    log = _run(_unit(frac, lanes), fa, labels, loss, mantissa, shift, seed=seed)
     got = [list(payload) for _, payload in log["scale"]]
     want = fixed.scale(fixed.df(fa, labels, loss, frac), mantissa, shift)
     assert got == _vectors(want)
@@ -88,11 +99,21 @@ def test_eight_cycles_and_one_micro_batch_a_cycle(loss):
     assert [cycle for cycle, _ in log["scale"]] == list(range(first_out, first_out + 40))
 
 
-def test_an_activation_waits_for_its_label():
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_sequence_takes_a_cycle_a_step_and_that_much_longer(lanes):
+    fa, dut = np.arange(40 * BANKS, dtype=np.int64), _unit(lanes=lanes)
+    steps = BANKS // lanes
+    log = _run(dut, fa, fa, Loss.LOGISTIC, 1 << 15, 15, stall=0)
+    last_in, first_out = log["fa"][0][0], log["scale"][0][0]
+    assert (last_in, first_out) == (steps - 1, dut.latency)
+    assert dut.latency == 7 + steps
+    assert [cycle for cycle, _ in log["scale"]] == list(range(first_out, first_out + 40 * steps, steps))
+
+
+@pytest.mark.parametrize("lanes", [BANKS, 1])
+def test_an_activation_waits_for_its_label(lanes):
     fa = np.arange(20 * BANKS, dtype=np.int64)
-    log = _run(
-        LossUnit(banks=BANKS, frac=24), fa, 2 * fa, Loss.LINEAR, 1 << 15, 15, stall={"labels": 0.8, "fa": 0}
-    )
+    log = _run(_unit(lanes=lanes), fa, 2 * fa, Loss.LINEAR, 1 << 15, 15, stall={"labels": 0.8, "fa": 0})
     assert [list(payload) for _, payload in log["scale"]] == _vectors(-fa)
 
 
@@ -107,3 +128,9 @@ def test_an_activation_waits_for_its_label():
 def test_bad_parameters_are_named(parameters, message):
     with pytest.raises(ValueError, match=message):
         LossUnit(**parameters)
+
+
+@pytest.mark.parametrize("lanes", [0, 3, 4, 8])
+def test_a_sequence_has_a_divisor_of_the_banks_for_lanes(lanes):
+    with pytest.raises(ValueError, match=f"at_once must be a divisor of 4 banks and less, not {lanes}"):
+        LossSequence(banks=BANKS, at_once=lanes, frac=24)

@@ -1,0 +1,40 @@
+"""``fanin board build``: a node placed and routed for a board."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+NODES = ("glm", "shell")
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    parser = parts.add_parser(
+        "build",
+        help="a bitstream for a board",
+        description="Place and route a node with its MAC and its control for a board. Timing that is missed "
+        "is an error; the report tells which path.",
+    )
+    parser.add_argument("board", metavar="BOARD", help="a board of fanin board list")
+    parser.add_argument("--node", choices=NODES, default=NODES[0], help="glm, or the shell alone")
+    parser.add_argument("--preset", metavar="P", help="sizes of the node; the board's by default")
+    parser.add_argument(
+        "--core-mhz", type=float, metavar="F", help="clock of the core, at most; the board's by default"
+    )
+    parser.add_argument(
+        "--number", type=int, default=0, metavar="N", help="of the board: it decides its addresses"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="where place and route starts")
+    parser.add_argument("--allow-slow", action="store_true", help="write the bitstream though timing is missed")
+    parser.add_argument(
+        "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the build's folder"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Build, and write the folder."""
+    from fanin.cli.board.making import execute
+
+    return execute(args)

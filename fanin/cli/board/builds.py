@@ -1,0 +1,30 @@
+"""The folder of a board's build: what ``fanin board build`` writes and the other parts read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fanin.cli.output import Kind, open_kind
+from fanin.records import Record
+
+BOARD_FILE, REPORT_FILE, BITSTREAM_FILE, PROJECT = "board.json", "report.json", "top.bit", "project"
+BOARD_BUILD = Kind("build", BOARD_FILE, "board", (REPORT_FILE, BITSTREAM_FILE, PROJECT))
+
+
+@dataclass(frozen=True)
+class BoardBuild:
+    """A build that is there."""
+
+    folder: Path
+    record: Record
+
+    @property
+    def project(self) -> Path:
+        """What the tools were given and what they made."""
+        return self.folder / PROJECT
+
+
+def open_build(folder: Path) -> BoardBuild:
+    """The build of a folder. Raises InputError where there is none."""
+    return BoardBuild(folder, open_kind(folder, BOARD_BUILD, "fanin board build"))

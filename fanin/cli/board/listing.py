@@ -1,0 +1,44 @@
+"""``fanin board list``: the boards, what fits them and which tool makes their bitstream."""
+
+from __future__ import annotations
+
+import argparse
+
+from fanin.cli.output import print_json, table
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    parser = parts.add_parser("list", help="the boards", description="The boards that fanin knows.")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a row a board."""
+    from fanin.hdl.boards.board import BOARDS, Flow
+
+    tools = {Flow.OPEN: "yosys, nextpnr", Flow.VENDOR: "the vendor's; fanin writes the project"}
+    rows = [
+        {
+            "board": board.name,
+            "title": board.title,
+            "device": board.device,
+            "preset": board.preset,
+            "core_mhz": board.core_mhz,
+            "tools": tools[board.flow],
+        }
+        for board in BOARDS.values()
+    ]
+    if args.json:
+        print_json({"boards": rows})
+    else:
+        print(
+            table(
+                [
+                    ["board", "", "device", "preset", "core MHz", "tools"],
+                    *([*map(str, row.values())] for row in rows),
+                ]
+            )
+        )
+    return 0

@@ -1,0 +1,64 @@
+"""The file that ``fanin train --on`` names: boards, where each answers and what was flashed into it."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from fanin.cli.board.builds import open_build
+from fanin.errors import InputError
+from fanin.records import Record
+from fanin.sim.glm.boards import BoardAddress
+
+
+@dataclass(frozen=True)
+class BoardCluster:
+    """The boards of a run, worker by worker, and the preset of their nodes."""
+
+    preset: str
+    addresses: tuple[BoardAddress, ...]
+
+
+def read_boards(path: Path) -> BoardCluster:
+    """Read the file: a table ``board`` for each worker, with ``host`` and ``build``, the folder of its build.
+
+    A relative folder is beside the file. Raises InputError that names file and place.
+    """
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {error}") from None
+    record = Record(str(path), "", document)
+    boards = record.records("board")
+    record.finish()
+    if not boards:
+        raise InputError(f"{path}: names no board")
+    addresses, presets = zip(*(_board(board, path.parent) for board in boards), strict=True)
+    hosts = [address.host for address in addresses]
+    if twice := sorted({host for host in hosts if hosts.count(host) > 1}):
+        raise InputError(f"{path}: two boards have the address {twice[0]}")
+    if len(set(presets)) > 1:
+        raise InputError(
+            f"{path}: all boards must have nodes of one preset, not {', '.join(sorted(set(presets)))}"
+        )
+    return BoardCluster(presets[0], addresses)
+
+
+def _board(record: Record, beside: Path) -> tuple[BoardAddress, str]:
+    host = record.text("host")
+    build = open_build(beside / record.text("build"))
+    preset = build.record.optional_text("preset")
+    if preset is None:
+        raise record.wrong(f"{build.folder} is a shell without a node")
+    identity = build.record.record("identity")
+    address = BoardAddress(
+        host=host,
+        board=identity.integer("board"),
+        build=identity.integer("build"),
+        core_mhz=float(build.record.number("core_mhz")),
+    )
+    return address, preset

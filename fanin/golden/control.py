@@ -1,0 +1,284 @@
+"""What a board answers beside its node (docs/boards.md, "Control"), as plain Python: ARP, ping and control.
+
+It decides; it has no clock: each frame comes with the time. The RTL (:mod:`fanin.hdl.net.control`) is compared
+with it, and host programs are tested against it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Protocol
+
+from fanin.wire.arp import ARP, ETHERTYPE_ARP, HARDWARE_ETHERNET, IPV4_BYTES, MAC_BYTES, Operation, encode_arp
+from fanin.wire.control import (
+    ABOUT_WORDS,
+    CONTROL,
+    CONTROL_PORT,
+    FIRST_SEQUENCE,
+    MAGIC,
+    MAX_CHECKSUM,
+    MAX_DUMP,
+    VERSION,
+    WORD_BYTES,
+    WRITE_BIT,
+    ControlFrame,
+    Kind,
+    Status,
+    encode_control,
+    memory_bytes,
+    unpack_words,
+)
+from fanin.wire.ethernet import (
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    UDP,
+    Endpoint,
+    encode_udp,
+    internet_checksum,
+)
+from fanin.wire.fields import byte_length, pack_fields, unpack_fields
+from fanin.wire.icmp import ICMP_ECHO, IP_PROTOCOL_ICMP, EchoType, encode_icmp
+
+IP_AT = byte_length(ETHERNET)
+REST_AT = IP_AT + byte_length(IPV4)
+UDP_PAYLOAD_AT = REST_AT + byte_length(UDP)
+MAX_FRAME = 1514
+LEASE_SECONDS = 60.0
+#: A frame must reach so far that its destination can be told: up to the word with the UDP port.
+LEAST_FRAME = 40
+_HALF_SEQUENCE = 1 << 31
+
+
+class Destination(Enum):
+    """Whose a frame is that has arrived."""
+
+    NODE = "node"
+    BOARD = "board"  #: ARP, echo requests and control
+    NOBODY = "nobody"  #: another MAC address, or too short
+
+
+def destination(frame: bytes, own: Endpoint) -> Destination:
+    """Whose a frame is; bytes that are missing up to a whole word count as 0."""
+    if len(frame) <= LEAST_FRAME - WORD_BYTES:
+        return Destination.NOBODY
+    frame = frame.ljust(UDP_PAYLOAD_AT, b"\0")
+    ethernet, ip = unpack_fields(ETHERNET, frame), unpack_fields(IPV4, frame[IP_AT:])
+    mine = ethernet["destination"] == own.mac
+    if not mine and not frame[0] & 1:
+        return Destination.NOBODY
+    if ethernet["ethertype"] == ETHERTYPE_ARP:
+        return Destination.BOARD
+    whole = (ip["version"], ip["ihl"], ip["flags"] & 1, ip["fragment"]) == (4, 5, 0, 0)
+    if not mine or ethernet["ethertype"] != ETHERTYPE_IPV4 or not whole or ip["destination"] != own.ip:
+        return Destination.NODE
+    icmp, udp = unpack_fields(ICMP_ECHO, frame[REST_AT:]), unpack_fields(UDP, frame[REST_AT:])
+    echo = ip["protocol"] == IP_PROTOCOL_ICMP and (icmp["type"], icmp["code"]) == (EchoType.REQUEST, 0)
+    control = ip["protocol"] == IP_PROTOCOL_UDP and udp["destination_port"] == CONTROL_PORT
+    return Destination.BOARD if echo or control else Destination.NODE
+
+
+class Bus(Protocol):
+    """Words of 32 bits by byte address, as a dict has them. KeyError: the bus answers with an error."""
+
+    def __getitem__(self, address: int, /) -> int:
+        """Read a word."""
+
+    def __setitem__(self, address: int, data: int, /) -> None:
+        """Write a word."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a reply says behind the request's own kind, lease and sequence."""
+
+    status: Status
+    words: tuple[int, ...] = ()
+
+
+class BoardModel:
+    """A board: frames in, replies out, accesses to ``bus`` between. Times are numbers in any unit.
+
+    ``about`` gives the words of ABOUT behind the holder. ``counters`` are those of the RTL: ``requests`` that
+    were carried out, ``repeats``, ``stale``, ``refused``, ``malformed``, ``arps``, ``echoes``.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        own: Endpoint,
+        lease_time: float = LEASE_SECONDS,
+        about: Callable[[], Sequence[int]] = lambda: (0,) * (ABOUT_WORDS - 1),
+    ):
+        self.bus = bus
+        self.own = own
+        self.lease_time = lease_time
+        self.about = about
+        self.counters: Counter[str] = Counter()
+        self.lease = 0  # the last one that held the board, and
+        self._held = False  # whether it still does
+        self._holder = 0
+        self._heard = 0.0
+        self._sequence = 0
+        self._answer = _Answer(Status.DONE)
+
+    def holder(self, now: float) -> int:
+        """The IPv4 address of the host that holds the board, 0 for none."""
+        self._held = self._held and now - self._heard < self.lease_time
+        return self._holder if self._held else 0
+
+    def answer(self, frame: bytes, now: float) -> bytes | None:
+        """The reply to a frame whose destination is the board, without padding; None if there is none."""
+        if len(frame) > MAX_FRAME:
+            return None
+        frame = frame.ljust(UDP_PAYLOAD_AT, b"\0")
+        if unpack_fields(ETHERNET, frame)["ethertype"] == ETHERTYPE_ARP:
+            return self._arp(frame)
+        ip = unpack_fields(IPV4, frame[IP_AT:])
+        if internet_checksum(frame[IP_AT:REST_AT]) or IP_AT + ip["length"] > len(frame):
+            self.counters["malformed"] += 1
+            return None
+        inside = frame[REST_AT : IP_AT + ip["length"]]
+        sender = Endpoint(unpack_fields(ETHERNET, frame)["source"], ip["source"])
+        if ip["protocol"] == IP_PROTOCOL_ICMP:
+            return self._echo(inside, sender)
+        return self._datagram(inside, sender, now)
+
+    def _arp(self, frame: bytes) -> bytes | None:
+        arp = unpack_fields(ARP, frame[IP_AT:])
+        form = tuple(arp[name] for name in ("hardware", "protocol", "hardware_bytes", "protocol_bytes"))
+        if form != (HARDWARE_ETHERNET, ETHERTYPE_IPV4, MAC_BYTES, IPV4_BYTES):
+            return None
+        if arp["operation"] != Operation.REQUEST or arp["target_ip"] != self.own.ip:
+            return None
+        self.counters["arps"] += 1
+        asks = Endpoint(arp["sender_mac"], arp["sender_ip"])
+        return encode_arp(Operation.REPLY, sender=self.own, target=asks, destination=asks.mac)
+
+    def _echo(self, inside: bytes, sender: Endpoint) -> bytes | None:
+        """The same bytes with another type, which the checksum follows; a wrong one stays wrong."""
+        if len(inside) < byte_length(ICMP_ECHO):
+            self.counters["malformed"] += 1
+            return None
+        self.counters["echoes"] += 1
+        echo = unpack_fields(ICMP_ECHO, inside)
+        checksum = echo["checksum"] + (EchoType.REQUEST << 8)
+        echo |= {"type": EchoType.REPLY, "checksum": (checksum & 0xFFFF) + (checksum >> 16)}
+        reply = pack_fields(ICMP_ECHO, echo) + inside[byte_length(ICMP_ECHO) :]
+        return encode_icmp(reply, source=self.own, destination=sender)
+
+    def _datagram(self, inside: bytes, sender: Endpoint, now: float) -> bytes | None:
+        if len(inside) < byte_length(UDP) or unpack_fields(UDP, inside)["length"] != len(inside):
+            self.counters["malformed"] += 1
+            return None
+        reply = self.control(inside[byte_length(UDP) :], sender.ip, now)
+        if reply is None:
+            return None
+        port = unpack_fields(UDP, inside)["source_port"]
+        return encode_udp(
+            reply, source=replace(self.own, port=CONTROL_PORT), destination=replace(sender, port=port)
+        )
+
+    def control(self, payload: bytes, host: int, now: float) -> bytes | None:
+        """The reply to a control request, UDP payloads both, from the IPv4 address ``host``."""
+        size = byte_length(CONTROL)
+        if len(payload) < size:
+            self.counters["malformed"] += 1
+            return None
+        header = unpack_fields(CONTROL, payload)
+        if header["magic"] != MAGIC or header["status"] != Status.REQUEST:
+            self.counters["malformed"] += 1
+            return None
+        answer = self._judge(header, payload[size:], host, now)
+        if answer is None:
+            return None
+        reply = ControlFrame(
+            header["kind"],
+            header["lease"],
+            header["sequence"],
+            count=len(answer.words),
+            words=answer.words,
+            status=answer.status,
+        )
+        return encode_control(reply)
+
+    def _judge(self, header: dict[str, int], body: bytes, host: int, now: float) -> _Answer | None:
+        """What is said to a request: its form first, then its lease, then its sequence number."""
+        holder = self.holder(now)
+        if not _well_formed(header, body):
+            self.counters["malformed"] += 1
+            return _Answer(Status.MALFORMED)
+        if header["kind"] == Kind.HELLO:
+            self.counters["requests"] += 1
+            return _Answer(Status.DONE, (holder, *self.about()))
+        known = header["lease"] == self.lease
+        if not known and (self._held or header["sequence"] != FIRST_SEQUENCE):
+            self.counters["refused"] += 1
+            return _Answer(Status.HELD, (holder, *self.about())) if self._held else _Answer(Status.UNKNOWN)
+        ahead = (header["sequence"] - self._sequence) % (2 * _HALF_SEQUENCE)
+        if known and ahead >= _HALF_SEQUENCE:
+            self.counters["stale"] += 1
+            return None
+        self._heard = now
+        if known and not ahead:
+            self.counters["repeats"] += 1
+            return self._answer
+        self.counters["requests"] += 1
+        self.lease, self._sequence, self._holder = header["lease"], header["sequence"], host
+        self._held = header["kind"] != Kind.RELEASE
+        self._answer = self._carry_out(Kind(header["kind"]), header["count"], unpack_words(body))
+        return self._answer
+
+    def _carry_out(self, kind: Kind, count: int, words: Sequence[int]) -> _Answer:
+        address = 0
+        read: list[int] = []
+        try:
+            for address, data in _accesses(kind, count, words):
+                if data is None:
+                    read.append(self.bus[address])
+                else:
+                    self.bus[address] = data
+        except KeyError:
+            return _Answer(Status.BUS, (address,))
+        if kind is Kind.CHECKSUM:
+            read = [zlib.crc32(memory_bytes(read))]
+        return _Answer(Status.DONE, tuple(read))
+
+
+def _well_formed(header: dict[str, int], body: bytes) -> bool:
+    """Whether version, kind, lease, count and length go together."""
+    kind, count, words = header["kind"], header["count"], len(body) // WORD_BYTES
+    if header["version"] != VERSION or kind not in set(Kind) or len(body) % WORD_BYTES:
+        return False
+    if kind == Kind.HELLO:
+        return not body and not count
+    if not header["lease"]:
+        return False
+    match kind:
+        case Kind.ACCESS:
+            return words == 2 * count
+        case Kind.LOAD:
+            return words == 1 + count
+        case Kind.DUMP:
+            return words == 1 and count <= MAX_DUMP
+        case Kind.CHECKSUM:
+            return words == 2 and not count and unpack_words(body)[1] <= MAX_CHECKSUM
+    return not body and not count
+
+
+def _accesses(kind: Kind, count: int, words: Sequence[int]) -> list[tuple[int, int | None]]:
+    """Addresses in order, each with the data that is written or None."""
+    if kind is Kind.ACCESS:
+        pairs = zip(words[::2], words[1::2], strict=True)
+        return [(at & ~WRITE_BIT, data if at & WRITE_BIT else None) for at, data in pairs]
+    if kind is Kind.RELEASE:
+        return []
+    count = words[1] if kind is Kind.CHECKSUM else count
+    data: Sequence[int | None] = words[1:] if kind is Kind.LOAD else [None] * count
+    return [((words[0] + WORD_BYTES * n) % (1 << 32), word) for n, word in enumerate(data)]

@@ -1,0 +1,315 @@
+"""The host's end of a board's control port: register batches and memories over UDP, each carried out once.
+
+docs/boards.md, "Control". A client speaks to one board and waits for each reply; several boards at a time are
+several clients, in threads.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from types import TracebackType
+from typing import Self, TypeVar
+
+from fanin.errors import InputError
+from fanin.hdl.bus.register_map import RegisterMap
+from fanin.host.driver import Batch, Operation, Value
+from fanin.wire.control import (
+    ABOUT,
+    ABOUT_WORDS,
+    CONTROL_PORT,
+    FIRST_SEQUENCE,
+    MAX_CHECKSUM,
+    MAX_DUMP,
+    MAX_LOAD,
+    MAX_OPERATIONS,
+    WORD_BYTES,
+    WRITE_BIT,
+    ControlFrame,
+    Kind,
+    Status,
+    decode_control,
+    encode_control,
+    memory_bytes,
+    pack_words,
+)
+from fanin.wire.fields import unpack_fields
+
+TIMEOUT = 0.05  # seconds until a request is sent again
+TRIES = 20
+_NUMBERS = 1 << 32  # of leases and of sequences
+POLL_INTERVAL = 0.002  # seconds
+_LARGEST = 65536  # bytes: no datagram is larger
+
+Item = TypeVar("Item")
+
+
+class BoardError(InputError):
+    """A board does not do what it is asked; the message is one line and names it."""
+
+
+class BoardLost(BoardError):
+    """It does not answer, or has forgotten us."""
+
+
+class Held(BoardError):
+    """Another host holds it."""
+
+
+class WrongBoard(BoardError):
+    """It is another board, build or version than the one that was expected."""
+
+
+class BusFault(BoardError):
+    """Its bus answered an access with an error."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What a board says of itself to anybody; ``state`` as its register of that name."""
+
+    holder: IPv4Address | None
+    board: int
+    version: int
+    build: int
+    uptime: int
+    state: int
+
+
+class BoardClient:
+    """A board at ``host``, held from :meth:`acquire` to :meth:`release`, or as a context.
+
+    ``timeout``: seconds until a request is sent again; ``tries``: how often one is sent. ``board``, ``build``
+    and ``version``, where they are given, must be what the board says of itself when it is acquired.
+
+    All methods raise BoardLost when the board does not answer or knows the lease no more, and Held when it is
+    another host's.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int = CONTROL_PORT,
+        *,
+        timeout: float = TIMEOUT,
+        tries: int = TRIES,
+        board: int | None = None,
+        build: int | None = None,
+        version: int | None = None,
+    ):
+        if tries < 1 or timeout <= 0:
+            raise ValueError(f"tries and timeout must be above 0, not {tries!r} and {timeout!r}")
+        self.host = host
+        self.port = port
+        self.timeout = timeout
+        self.tries = tries
+        self.resent = 0  #: requests that had to be sent again
+        self._expected = {"board": board, "version": version, "build": build}
+        self._lease = 0
+        self._sequence = 0
+        self._hellos = 0
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._socket.connect((host, port))
+        except OSError as error:
+            self._socket.close()
+            raise InputError(f"board {host}: {error.strerror or error}") from error
+
+    def __enter__(self) -> Self:
+        try:
+            self.acquire()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        """Let the board go; where an error has ended the work, what that meets in turn is of no interest."""
+        try:
+            self.release()
+        except BoardError:
+            if error is None:
+                raise
+        finally:
+            self.close()
+
+    @property
+    def local_host(self) -> str:
+        """The address of this host that the board is spoken to from."""
+        local: str = self._socket.getsockname()[0]
+        return local
+
+    def close(self) -> None:
+        """Close the socket; the board stays held until it has heard nothing for a minute."""
+        self._socket.close()
+
+    def hello(self) -> About:
+        """What the board is and who holds it; anybody may ask."""
+        self._hellos = (self._hellos + 1) % _NUMBERS
+        return _about(self._exchange(ControlFrame(Kind.HELLO, self._lease, self._hellos)))
+
+    def acquire(self) -> About:
+        """Hold the board by a new lease. Raises WrongBoard, and Held, which names the other host."""
+        about = self.hello()
+        for name, expected in self._expected.items():
+            found = getattr(about, name)
+            if expected is not None and found != expected:
+                raise WrongBoard(f"board {self.host}: its {name} must be {expected:#x}, not {found:#x}")
+        self._lease, self._sequence = 1 + secrets.randbelow(_NUMBERS - 1), FIRST_SEQUENCE - 1
+        self.operate([])
+        return about
+
+    def release(self) -> None:
+        """Let go of the board."""
+        self._request(Kind.RELEASE)
+
+    def run(self, batch: Batch) -> list[Value]:
+        """Carry out a batch; the values of its reads. Raises BusFault at the first access that fails."""
+        return batch.results(self.operate(batch.operations))
+
+    def operate(self, operations: Sequence[Operation]) -> list[int]:
+        """Carry out accesses in order, as many as one likes; the words that were read."""
+        read: list[int] = []
+        for some in _parts(operations, MAX_OPERATIONS):
+            pairs = [(at, 0) if data is None else (at | WRITE_BIT, data) for at, data in some]
+            words = tuple(word for pair in pairs for word in pair)
+            read += self._request(Kind.ACCESS, len(some), words, reads=sum(data is None for _, data in some))
+        return read
+
+    def read32(self, address: int) -> int:
+        """Read a word."""
+        return self.operate([Operation(address)])[0]
+
+    def write32(self, address: int, data: int) -> None:
+        """Write a word."""
+        self.operate([Operation(address, data)])
+
+    def load(self, address: int, words: Sequence[int]) -> None:
+        """Write words in a row, and have the board read them again: raises BoardError if they differ."""
+        for n, some in enumerate(_parts(words, MAX_LOAD)):
+            at = address + n * MAX_LOAD * WORD_BYTES
+            self._request(Kind.LOAD, len(some), (at, *map(int, some)))
+        for n, some in enumerate(_parts(words, MAX_CHECKSUM)):
+            at = address + n * MAX_CHECKSUM * WORD_BYTES
+            if self._checksum(at, len(some)) != zlib.crc32(memory_bytes(some)):
+                end = at + len(some) * WORD_BYTES
+                raise BoardError(f"board {self.host}: {at:#x} to {end:#x} does not hold what was loaded")
+
+    def dump(self, address: int, count: int) -> list[int]:
+        """Read ``count`` words in a row."""
+        read: list[int] = []
+        while len(read) < count:
+            some = min(MAX_DUMP, count - len(read))
+            read += self._request(Kind.DUMP, some, (address + len(read) * WORD_BYTES,), reads=some)
+        return read
+
+    def _checksum(self, address: int, count: int) -> int:
+        return self._request(Kind.CHECKSUM, 0, (address, count), reads=1)[0]
+
+    def _request(
+        self, kind: Kind, count: int = 0, words: tuple[int, ...] = (), *, reads: int = 0
+    ) -> tuple[int, ...]:
+        """What the board, under our lease, answers to the next request: so many words."""
+        self._sequence = (self._sequence + 1) % _NUMBERS
+        reply = self._exchange(ControlFrame(kind, self._lease, self._sequence, count, words))
+        if len(reply.words) != reads:
+            raise BoardError(f"board {self.host}: it answered {len(reply.words)} words, not {reads}")
+        return reply.words
+
+    def _exchange(self, request: ControlFrame) -> ControlFrame:
+        """Send a request until it is answered; the reply, whose status is DONE."""
+        payload = encode_control(request)
+        for attempt in range(self.tries):
+            self.resent += attempt > 0
+            reply = self._send(payload, request)
+            if reply is not None:
+                self._check(reply)
+                return reply
+        seconds = self.tries * self.timeout
+        raise BoardLost(f"board {self.host}: no answer to {self.tries} requests in {seconds:g} s")
+
+    def _send(self, payload: bytes, request: ControlFrame) -> ControlFrame | None:
+        """Send once and wait; None if its reply does not come in time. What else comes is of earlier ones."""
+        end = time.monotonic() + self.timeout
+        try:
+            self._socket.send(payload)
+            while (left := end - time.monotonic()) > 0:
+                self._socket.settimeout(left)
+                reply = decode_control(self._socket.recv(_LARGEST))
+                if reply is not None and _answers(reply, request):
+                    return reply
+        except TimeoutError:
+            return None
+        except OSError:  # nobody listens there (yet), or the network is down: as good as no answer
+            time.sleep(max(0.0, end - time.monotonic()))
+        return None
+
+    def _check(self, reply: ControlFrame) -> None:
+        match reply.status:
+            case Status.DONE:
+                return
+            case Status.HELD:
+                raise Held(f"board {self.host}: {_about(reply).holder} holds it")
+            case Status.UNKNOWN:
+                raise BoardLost(f"board {self.host}: it was reset, or heard nothing for too long")
+            case Status.BUS:
+                raise BusFault(f"board {self.host}: its bus refuses address {reply.words[0]:#010x}")
+        raise BoardError(
+            f"board {self.host}: it takes a request for malformed; it speaks version {reply.version}"
+        )
+
+
+def _answers(reply: ControlFrame, request: ControlFrame) -> bool:
+    """Whether a frame is the reply to this request, with the words that its status promises."""
+    if reply.status == Status.REQUEST or reply.count != len(reply.words):
+        return False
+    if reply.status == Status.HELD or (reply.status == Status.DONE and reply.kind == Kind.HELLO):
+        whole = reply.count == ABOUT_WORDS
+    else:
+        whole = reply.status != Status.BUS or reply.count == 1
+    return whole and all(
+        getattr(reply, name) == getattr(request, name) for name in ("kind", "lease", "sequence")
+    )
+
+
+def _about(reply: ControlFrame) -> About:
+    found = unpack_fields(ABOUT, pack_words(reply.words))
+    holder = IPv4Address(found["holder"]) if found["holder"] else None
+    version, board = divmod(found["board"], 1 << 16)
+    return About(holder, board, version, found["build"], found["uptime"], found["state"])
+
+
+def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """``items`` in parts of ``size`` at most; one part, without any, if there are none."""
+    yield items[:size]
+    for at in range(size, len(items), size):
+        yield items[at : at + size]
+
+
+def poll_field(
+    board: BoardClient,
+    registers: RegisterMap,
+    name: str,
+    field: str,
+    value: int,
+    *,
+    timeout: float,
+    base: int = 0,
+) -> None:
+    """Wait until a field of the register ``name`` has a value; BoardError after ``timeout`` seconds."""
+    end = time.monotonic() + timeout
+    while True:
+        (found,) = board.run(Batch(registers, base=base).read(name))
+        found = found[field] if isinstance(found, dict) else found
+        if found == value:
+            return
+        if time.monotonic() >= end:
+            raise BoardError(f"board {board.host}: {field} is still {found}, not {value}, after {timeout:g} s")
+        time.sleep(POLL_INTERVAL)

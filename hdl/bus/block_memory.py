@@ -1,0 +1,214 @@
+"""Block RAM between a host, which loads it word by word, and a reader of bursts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In
+from amaranth.utils import exact_log2
+
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature, Resp
+from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
+
+WORD_BITS = 32  # of the host's bus
+_WORD_BYTES = WORD_BITS // 8
+MAX_WIDTH = 256
+
+
+class BlockMemory(wiring.Component):
+    """Memory that a host writes and reads through AXI4-Lite, and that an AXI4 master reads in bursts.
+
+    Both see the same bytes at the same addresses, little endian: word n of the host is bytes 4n to 4n + 3. The
+    memory has one port for writing and one for reading, so that it is made of block RAM alone; a read of the
+    host takes one beat's cycle from the bursts. Bursts are INCR and of whole beats; they are answered in the
+    order in which they are asked for. What is read while it is written is
+    undefined.
+
+    What lies behind the end of memory is answered with SLVERR, beat by beat, and so is a write of the host that
+    is not a whole word at a multiple of 4; nothing is written then.
+
+    Members
+    -------
+    ``axil`` : In, AXI4-Lite, 32 bits
+        ``awready`` and ``wready`` wait for both requests.
+    ``axi`` : In, AXI4 read, ``data_width`` bits
+
+    Parameters
+    ----------
+    ``size`` : int, bytes; a multiple of 4 and of a beat
+    ``data_width`` : int, bits of a beat; a power of two, 8…256
+    ``address_width`` : int, bits of ``axi``'s addresses; 1…64
+    ``host_address_width`` : int, bits of ``axil``'s addresses; 3…64
+        Both must reach all of ``size``.
+    ``id_width`` : int, bits; 0…32
+
+    Latency
+    -------
+    ``axi``: the first beat comes 3 cycles after its request is taken; then one beat a cycle, and a burst of two
+    beats or more follows the one before without a pause. ``axil``: a response comes 2 cycles after its request;
+    a read and a write begin every 3 cycles.
+
+    Source
+    ------
+    docs/reference/buses.md; Arm IHI 0022.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        data_width: int = 32,
+        address_width: int = 64,
+        host_address_width: int = 24,
+        id_width: int = 1,
+    ):
+        if data_width not in (8 << n for n in range(exact_log2(MAX_WIDTH // 8) + 1)):
+            raise ValueError(f"data_width must be a power of two from 8 to {MAX_WIDTH}, not {data_width!r}")
+        row_bits = max(data_width, WORD_BITS)
+        if size < 2 * row_bits // 8 or size % (row_bits // 8):
+            raise ValueError(f"size must be a multiple of {row_bits // 8} bytes, at least two, not {size!r}")
+        for name, width in {"address_width": address_width, "host_address_width": host_address_width}.items():
+            if not (size - 1).bit_length() <= width <= 64:
+                raise ValueError(f"{name} must be from {(size - 1).bit_length()} to 64, not {width!r}")
+        self.size = size
+        self.data_width = data_width
+        self.address_width = address_width
+        self.host_address_width = host_address_width
+        self.id_width = id_width
+        self._row_bits = row_bits
+        axi = AXI4ReadSignature(data_width=data_width, address_width=address_width, id_width=id_width)
+        super().__init__({"axil": In(AXI4LiteSignature(address_width=host_address_width)), "axi": In(axi)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """A row is a beat, or a word of the host where that is wider; the narrower one is chosen behind it.
+
+        ``free``: what the read port put out is not waiting for the master.
+        """
+        m = Module()
+        rows = 8 * self.size // self._row_bits
+        m.submodules.memory = memory = Memory(
+            shape=self._row_bits, depth=rows, init=[], attrs=NEVER_READ_AS_WRITTEN
+        )
+        write = memory.write_port(granularity=WORD_BITS)
+        read = memory.read_port()
+        free = Signal()
+        m.d.comb += free.eq(~self.axi.rvalid | self.axi.rready)
+        self._write(m, write)
+        host_read = self._host_read(m, read.data, free)
+        beat = self._bursts(m, read.data, free, host_read)
+        m.d.comb += [
+            read.en.eq(free),
+            read.addr.eq(Mux(host_read, self._row(self.axil.araddr), beat)),
+        ]
+        return m
+
+    def _row(self, address: Value) -> Value:
+        """The row of an address in bytes."""
+        return address[exact_log2(self._row_bits // 8) : (self.size - 1).bit_length()]
+
+    def _beyond(self, address: Value, unit: int) -> Value:
+        """Whether an address in ``unit`` bytes lies behind the end of memory."""
+        end = self.size // unit
+        if end & (end - 1):
+            return address >= end
+        return address[exact_log2(end) :].any()
+
+    def _write(self, m: Module, port: Any) -> None:
+        """The host's writes: both requests are taken together, in the cycle in which memory is written."""
+        axil = self.axil
+        good = Signal()
+        take = axil.awvalid & axil.wvalid & ~axil.awready & ~axil.bvalid
+        m.d.comb += [
+            good.eq(~self._beyond(axil.awaddr, 1) & ~axil.awaddr[:2].any() & axil.wstrb.all()),
+            axil.wready.eq(axil.awready),
+            port.addr.eq(self._row(axil.awaddr)),
+            port.data.eq(axil.wdata.replicate(self._row_bits // WORD_BITS)),
+        ]
+        word = axil.awaddr[2 : exact_log2(self._row_bits // 8)]
+        for lane, enable in enumerate(port.en):
+            m.d.comb += enable.eq(axil.awready & good & (word == lane if len(word) else 1))
+        m.d.sync += axil.awready.eq(take)
+        with m.If(axil.awready):
+            m.d.sync += [axil.bvalid.eq(1), axil.bresp.eq(Mux(good, Resp.OKAY, Resp.SLVERR))]
+        with m.Elif(axil.bready):
+            m.d.sync += axil.bvalid.eq(0)
+
+    def _host_read(self, m: Module, row: Value, free: Value) -> Signal:
+        """The host's reads; whether one has the read port in this cycle. Its row comes with ``arready``."""
+        axil = self.axil
+        host_read = Signal()
+        m.d.comb += host_read.eq(axil.arvalid & ~axil.arready & ~axil.rvalid & free)
+        m.d.sync += axil.arready.eq(host_read)
+        word = axil.araddr[2 : exact_log2(self._row_bits // 8)]
+        beyond = self._beyond(axil.araddr, 1)
+        with m.If(axil.arready):
+            m.d.sync += [
+                axil.rvalid.eq(1),
+                axil.rdata.eq(row.word_select(word, WORD_BITS) if len(word) else row),
+                axil.rresp.eq(Mux(beyond, Resp.SLVERR, Resp.OKAY)),
+            ]
+        with m.Elif(axil.rready):
+            m.d.sync += axil.rvalid.eq(0)
+        return host_read
+
+    def _bursts(self, m: Module, row: Value, free: Value, host_read: Value) -> Value:
+        """Answer bursts; the row that the read port is to put out next.
+
+        ``index`` has one bit more than beats need, so that it does not come round behind the end. A request
+        waits in ``held`` until the burst before it has its last beat.
+        """
+        axi = self.axi
+        unit = self.data_width // 8
+        first = axi.araddr[exact_log2(unit) :]
+        beats_bits = (self.size // unit - 1).bit_length()
+        held_index = Signal(beats_bits + 1)
+        held_left = Signal(8)
+        held_id = Signal(self.id_width)
+        held = Signal()
+        index = Signal.like(held_index)
+        left = Signal(8)
+        active = Signal()
+        load = Signal()
+        step = Signal()
+        ends = step & (left == 0)
+        m.d.comb += [
+            axi.arready.eq(~held),
+            load.eq(held & (~active | ends)),
+            step.eq(active & free & ~host_read),
+        ]
+        with m.If(axi.arvalid & axi.arready):
+            m.d.sync += [held.eq(1), held_left.eq(axi.arlen), held_id.eq(axi.arid)]
+            m.d.sync += held_index.eq(Cat(first[:beats_bits], self._beyond(first, unit)))
+        with m.Elif(load):
+            m.d.sync += held.eq(0)
+        with m.If(load):
+            m.d.sync += [active.eq(1), index.eq(held_index), left.eq(held_left)]
+        with m.Elif(step):
+            m.d.sync += [active.eq(left != 0), index.eq(index + 1), left.eq(left - 1)]
+        self._respond(m, row, free, step, index, left == 0)
+        current = Signal(self.id_width)
+        with m.If(load):
+            m.d.sync += current.eq(held_id)
+        with m.If(step):
+            m.d.sync += axi.rid.eq(current)
+        return index[exact_log2(self._row_bits // self.data_width) : beats_bits]
+
+    def _respond(self, m: Module, row: Value, free: Value, step: Value, index: Value, last: Value) -> None:
+        """A beat of the row that was read in the cycle before, with what belongs to it."""
+        axi = self.axi
+        narrow = exact_log2(self._row_bits // self.data_width)
+        part = Signal(narrow)
+        with m.If(free):
+            m.d.sync += axi.rvalid.eq(step)
+        with m.If(step):
+            beyond = self._beyond(index, self.data_width // 8)
+            m.d.sync += [
+                part.eq(index[:narrow]),
+                axi.rlast.eq(last),
+                axi.rresp.eq(Mux(beyond, Resp.SLVERR, Resp.OKAY)),
+            ]
+        chosen = row.word_select(part, self.data_width) if narrow else row
+        m.d.comb += axi.rdata.eq(chosen)

@@ -1,0 +1,133 @@
+"""Counters of 64 bits in a memory: a small one for each event, and one adder that empties them in turn."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
+
+WORD_BITS = 32
+LATENCY = 3  # cycles from a counter's turn until its sum is in memory
+SETTLE = LATENCY + 2  # cycles from ``hold`` until the last sum is in memory
+LONGEST_HOLD = 16  # cycles
+
+
+class CounterMemory(wiring.Component):
+    """Counters that are as wide as a register file's, for less than a quarter of its flip-flops.
+
+    What happens is added up beside the memory in few bits; each counter has its turn, low word and high word,
+    and is in memory then. So memory is behind by one round of turns, ``lag`` cycles. With ``hold`` it stands
+    still from ``SETTLE`` cycles later on, and may be read then.
+
+    Members
+    -------
+    ``steps`` : In, a field for each counter
+        What to add in this cycle.
+    ``clear`` : In(1)
+        Pulse: all counters become 0, in memory after ``lag`` cycles.
+    ``hold`` : In(1)
+        No counter has its turn; for at most ``LONGEST_HOLD`` cycles of a round.
+    ``address`` : In, range(2 · counters)
+        Counter n's low word is 2n, its high word 2n + 1.
+    ``word`` : Out(32)
+        The word at ``address``, one cycle later; counts while memory stands still.
+
+    Parameters
+    ----------
+    ``widths`` : tuple of int
+        Bits of each counter's step, for two counters at least.
+
+    Latency
+    -------
+    ``lag`` = 2 · counters + ``LATENCY`` + 1 cycles from a step, or ``clear``, until memory has it.
+
+    Source
+    ------
+    docs/reference/buses.md.
+    """
+
+    def __init__(self, *, widths: tuple[int, ...]):
+        if len(widths) < 2 or min(widths) < 1:
+            raise ValueError(f"widths must be those of at least 2 counters, of at least a bit, not {widths!r}")
+        self.widths = widths
+        self.lag = 2 * len(widths) + LATENCY + 1
+        super().__init__(
+            {
+                "steps": In(data.StructLayout({f"counter{n}": bits for n, bits in enumerate(widths)})),
+                "clear": In(1),
+                "hold": In(1),
+                "address": In(range(2 * len(widths))),
+                "word": Out(WORD_BITS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Cycle 0 is a word's turn: memory is read; in 1 it is there, in 2 added to, in 3 written.
+
+        A high word comes a cycle after its low word, whose carry is all that it takes. In the round after a
+        reset or ``clear`` memory counts as 0.
+        """
+        m = Module()
+        count = len(self.widths)
+        position = Signal.like(self.address)
+        clearing = Signal(init=1)
+        step = Signal()
+        is_last = position == 2 * count - 1
+        m.d.comb += step.eq(~self.hold | position[0])  # a high word follows its low word
+        with m.If(step):
+            m.d.sync += position.eq(Mux(is_last, 0, position + 1))
+            with m.If(is_last):
+                m.d.sync += clearing.eq(0)
+        with m.If(self.clear):
+            m.d.sync += [position.eq(0), clearing.eq(1)]
+
+        m.submodules.storage = storage = Memory(
+            shape=WORD_BITS, depth=2 * count, init=[], attrs=NEVER_READ_AS_WRITTEN
+        )
+        write, turn, host = storage.write_port(), storage.read_port(), storage.read_port()
+        m.d.comb += [turn.addr.eq(position), host.addr.eq(self.address), self.word.eq(host.data)]
+
+        happened = self._happened(m, step & ~position[0])
+        valid = delayed(m, step, LATENCY, name="valid", reset_less=False)
+        is_high = delayed(m, position[0], 2, name="is_high")[2]
+        places = delayed(m, position, LATENCY, name="place")
+        from_zero = delayed(m, clearing, 1, name="from_zero")[1]
+        stored = Signal(WORD_BITS, reset_less=True)
+        addend = Signal.like(happened, reset_less=True)
+        carry = Signal(max(1, len(happened) - WORD_BITS + 1))
+        m.d.sync += [
+            stored.eq(Mux(from_zero, 0, turn.data)),
+            addend.eq(happened),
+            Cat(write.data, carry).eq(stored + Mux(is_high, carry, addend)),
+        ]
+        m.d.comb += [write.addr.eq(places[LATENCY]), write.en.eq(valid[LATENCY])]
+        return m
+
+    def _happened(self, m: Module, take: Any) -> Signal:
+        """What has been added up for the counter whose turn it was a cycle ago, if its low word's."""
+        count = len(self.widths)
+        turns = Signal(count, init=1)  # one-hot
+        with m.If(take):
+            m.d.sync += turns.eq(turns.rotate_left(1))
+        longest = 2 * count + LONGEST_HOLD
+        parts = []
+        for n, width in enumerate(self.widths):
+            part = Signal(range(longest * ((1 << width) - 1) + 1), name=f"part{n}")
+            taken = take & turns[n]
+            m.d.sync += part.eq(Mux(taken, 0, part) + self.steps[f"counter{n}"])
+            parts.append(part)
+        happened = Signal(max(len(part) for part in parts))
+        m.d.sync += happened.eq(
+            reduce(or_, (Mux(turn, part, 0) for turn, part in zip(turns, parts, strict=True)))
+        )
+        with m.If(self.clear):
+            m.d.sync += [turns.eq(1), *(part.eq(0) for part in parts)]
+        return happened

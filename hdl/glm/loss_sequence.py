@@ -1,0 +1,104 @@
+"""A loss unit for small devices: the samples of a micro-batch one after the other."""
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.fixed import MANTISSA_BITS, MAX_SHIFT, VALUE_BITS, Loss, check_frac
+from fanin.hdl.glm.loss import LossUnit, loss_latency
+from fanin.hdl.stream.connect import connect_typed
+
+
+class LossSequence(wiring.Component):
+    """What a :class:`LossUnit` of ``banks`` does, in one of fewer samples, in several steps.
+
+    FAs and scales are whole micro-batches, labels come as they are worked on. A small device has multipliers
+    for a sample or two, and its network takes longer for a micro-batch than all steps together.
+
+    Members
+    -------
+    ``fa`` : In, stream of ``banks`` × signed(32)
+        Full activations; taken with the micro-batch's last labels.
+    ``labels`` : In, stream of ``at_once`` × signed(32)
+        Labels of the same samples, the first ones first.
+    ``loss`` : In, ``fixed.Loss``
+    ``mantissa`` : In, 16
+    ``shift`` : In, 6
+        As ``LossUnit`` has them.
+    ``scale`` : Out, stream of ``banks`` × signed(32)
+
+    Parameters
+    ----------
+    ``banks`` : int, at least 2
+        Samples of a micro-batch.
+    ``at_once`` : int, a divisor of ``banks`` and less
+        Samples side by side.
+    ``frac`` : int, 6…28
+        Fractional bits of activations, labels and scales.
+
+    Latency
+    -------
+    ``latency`` = 7 + ``banks / at_once`` cycles from ``fa`` to ``scale``; a micro-batch every
+    ``banks / at_once`` cycles.
+
+    Source
+    ------
+    docs/systems/glm.md, "The loss unit".
+    """
+
+    def __init__(self, *, banks: int, frac: int, at_once: int = 1):
+        if at_once < 1 or banks % at_once or at_once >= banks:
+            raise ValueError(f"at_once must be a divisor of {banks} banks and less, not {at_once!r}")
+        check_frac(frac)
+        self.banks = banks
+        self.at_once = at_once
+        self.frac = frac
+        self.latency = loss_latency(banks, at_once)
+        vector = stream.Signature(data.ArrayLayout(signed(VALUE_BITS), banks))
+        super().__init__(
+            {
+                "fa": In(vector),
+                "labels": In(stream.Signature(data.ArrayLayout(signed(VALUE_BITS), at_once))),
+                "loss": In(Loss),
+                "mantissa": In(MANTISSA_BITS),
+                "shift": In(range(MAX_SHIFT + 1)),
+                "scale": Out(vector),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``entering`` and ``leaving`` count steps; the last scales of a micro-batch need not be kept."""
+        m = Module()
+        steps = self.banks // self.at_once
+        m.submodules.unit = unit = LossUnit(banks=self.at_once, frac=self.frac)
+        connect_typed(m, flipped(self.labels), unit.labels)
+        entering = Signal(range(steps))
+        leaving = Signal(range(steps))
+        bits = self.at_once * VALUE_BITS
+        last_enters, last_leaves = entering == steps - 1, leaving == steps - 1
+        m.d.comb += [
+            unit.loss.eq(self.loss),
+            unit.mantissa.eq(self.mantissa),
+            unit.shift.eq(self.shift),
+            unit.fa.valid.eq(self.fa.valid),
+            unit.fa.payload.as_value().eq(self.fa.payload.as_value().word_select(entering, bits)),
+            self.fa.ready.eq(unit.fa.ready & last_enters),
+        ]
+        with m.If(unit.fa.valid & unit.fa.ready):
+            m.d.sync += entering.eq(Mux(last_enters, 0, entering + 1))
+
+        kept = Signal((steps - 1) * bits, reset_less=True)
+        scale = unit.scale
+        m.d.comb += [
+            self.scale.payload.as_value().eq(Cat(kept, scale.payload)),
+            self.scale.valid.eq(scale.valid & last_leaves),
+            scale.ready.eq(~last_leaves | self.scale.ready),
+        ]
+        with m.If(scale.valid & scale.ready):
+            m.d.sync += [
+                leaving.eq(Mux(last_leaves, 0, leaving + 1)),
+                kept.eq(Cat(kept, scale.payload)[bits:]),
+            ]
+        return m

@@ -1,0 +1,77 @@
+"""Frames from one clock domain to another."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from amaranth import Cat, Module, Signal
+from amaranth.hdl import Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import AsyncFIFO
+from amaranth.lib.wiring import In, Out
+
+
+class FrameCrossing(wiring.Component):
+    """A queue between two clock domains that hands on no frame's end without its beginning.
+
+    A reset of the domain ``read`` alone leaves the rest of a frame in the queue, which is thrown away. One of
+    ``write`` empties the queue, and the frame that is being read may stop.
+
+    Members
+    -------
+    ``i`` : In, stream of ``shape``, in the domain ``write``
+    ``o`` : Out, stream of ``shape``, in the domain ``read``
+    ``emptied`` : Out, 1, in the domain ``read``
+        The queue has been emptied: a frame that has begun on ``o`` does not go on.
+
+    Parameters
+    ----------
+    ``shape`` : StructLayout with a field ``last``
+    ``capacity`` : int, words, a power of two from 4
+
+    Latency
+    -------
+    From ``i`` to ``o``: 1 cycle of ``write``, then 2 to 3 of ``read``. One transfer a cycle in and out.
+
+    Source
+    ------
+    docs/boards.md, "Clocks".
+    """
+
+    domains = MappingProxyType({"i": "write", "o": "read", "emptied": "read"})
+
+    def __init__(self, *, shape: data.StructLayout, capacity: int):
+        if capacity < 4 or capacity & (capacity - 1):
+            raise ValueError(f"capacity must be a power of two from 4, not {capacity!r}")
+        self.shape = shape
+        self.capacity = capacity
+        super().__init__(
+            {"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)), "emptied": Out(1)}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A bit with each word says that a frame begins there."""
+        m = Module()
+        i, o = self.i, self.o
+        bits = Value.cast(i.p)
+        m.submodules.queue = queue = AsyncFIFO(
+            width=len(bits) + 1, depth=self.capacity, r_domain="read", w_domain="write"
+        )
+        begins = Signal(init=1)
+        m.d.comb += [queue.w_data.eq(Cat(bits, begins)), queue.w_en.eq(i.valid), i.ready.eq(queue.w_rdy)]
+        with m.If(i.valid & i.ready):
+            m.d.write += begins.eq(i.p.last)
+
+        knows = Signal()  # has seen where a frame begins or ends
+        wanted = Signal()
+        m.d.comb += [
+            Value.cast(o.p).eq(queue.r_data[:-1]),
+            wanted.eq(knows | queue.r_data[-1]),
+            o.valid.eq(queue.r_rdy & wanted),
+            queue.r_en.eq(o.ready | ~wanted),
+            self.emptied.eq(queue.r_rst),
+        ]
+        with m.If(queue.r_rdy & (wanted | o.p.last)):
+            m.d.read += knows.eq(1)
+        return m

@@ -1,0 +1,131 @@
+"""Frames out of the bytes that a PHY receives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.crc import CRC_BITS, after_byte, remainder
+from fanin.hdl.net.ethernet.gmii import START, Cause, Gmii, ReceivedByte
+from fanin.wire.ethernet import FCS_BYTES, MAX_FRAME_BYTES, MIN_FRAME_BYTES
+
+_ONES = (1 << CRC_BITS) - 1
+_RESIDUE = remainder(bytes(FCS_BYTES), _ONES)  # of any frame with its FCS
+_PARTS = 3  # of the comparison with it: two LUTs in series for each, a cycle later two for all
+_SHORTEST = MIN_FRAME_BYTES + FCS_BYTES
+
+
+class MacReceiver(wiring.Component):
+    """Find each frame in its carrier, check its FCS, and take that off.
+
+    Whatever comes before the start delimiter is preamble. Every carrier, even one without a start, ends with a
+    byte that is ``last`` and says what became of it; the bytes of one with less than five are no part of it.
+
+    Members
+    -------
+    ``gmii`` : In, Gmii
+    ``enable`` : In, 1
+        ``gmii`` has its next byte; it has one in the cycles without a carrier, too.
+    ``o`` : Out, stream of ReceivedByte, always ready
+
+    Parameters
+    ----------
+    ``max_frame`` : int, bytes of the longest frame, FCS included; 64 to 2,000
+
+    Latency
+    -------
+    From the last byte on ``gmii`` to the last one on ``o``: 4 cycles, if ``enable`` is high in all of them; a
+    byte a cycle, and a gap of one.
+
+    Source
+    ------
+    IEEE 802.3, clauses 3.2 and 35.2.
+    """
+
+    def __init__(self, *, max_frame: int = MAX_FRAME_BYTES):
+        check_max_frame(max_frame)
+        self.max_frame = max_frame
+        super().__init__(
+            {
+                "gmii": In(Gmii),
+                "enable": In(1),
+                "o": Out(stream.Signature(ReceivedByte, always_ready=True)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Five bytes are held: the FCS's four, and one that is the frame's last if the carrier ends."""
+        m = Module()
+        step = Signal()
+        byte = Signal(Gmii)
+        inside = Signal()  # behind the start
+        before = Signal()  # there was a carrier a step ago
+        content, ends = Signal(), Signal()
+        m.d.sync += [step.eq(self.enable), byte.eq(self.gmii)]
+        m.d.comb += [content.eq(byte.valid & inside), ends.eq(before & ~byte.valid)]
+        with m.If(step):
+            m.d.sync += [
+                before.eq(byte.valid),
+                inside.eq(byte.valid & (inside | (byte.data == START))),
+            ]
+
+        line = Signal(8 * (FCS_BYTES + 1))
+        filled = Signal(FCS_BYTES + 1)
+        with m.If(step):
+            with m.If(content):
+                m.d.sync += [line.eq(Cat(byte.data, line)), filled.eq(Cat(1, filled))]
+            with m.Else():
+                m.d.sync += filled.eq(0)
+
+        given = Signal(ReceivedByte)
+        valid = Signal()
+        with m.If(step):
+            m.d.sync += [
+                valid.eq(filled[-1] & content | ends),
+                given.data.eq(line[-8:]),
+                given.last.eq(ends),
+                self.o.p.data.eq(given.data),
+                self.o.p.last.eq(given.last),
+                self.o.p.cause.eq(self._cause(m, step, byte, content)),
+            ]
+        m.d.sync += self.o.valid.eq(step & valid)
+        return m
+
+    def _cause(self, m: Module, step: Signal, byte: Any, content: Signal) -> Any:
+        """What has become of the frame, in the step after its carrier's end."""
+        state = Signal(CRC_BITS, init=_ONES)
+        number = Signal(range(self.max_frame + 1))  # of frame bytes; its wrapping does not matter
+        short, long, damaged = Signal(init=1), Signal(), Signal()
+        with m.If(step):
+            with m.If(content):
+                m.d.sync += [state.eq(after_byte(state, byte.data)), number.eq(number + 1)]
+                with m.If(number[: _SHORTEST.bit_length() - 1].all()):
+                    m.d.sync += short.eq(0)
+                with m.If(number == self.max_frame):
+                    m.d.sync += long.eq(1)
+            with m.Else():
+                m.d.sync += [state.eq(_ONES), number.eq(0), short.eq(1), long.eq(0)]
+            m.d.sync += damaged.eq(byte.valid & (damaged | byte.error))
+
+        size = -(-CRC_BITS // _PARTS)
+        right = Signal(_PARTS)
+        was_short, was_long, was_damaged = Signal(), Signal(), Signal()
+        with m.If(step):
+            m.d.sync += [
+                right[n].eq(state[n * size :][:size] == (Const(_RESIDUE, CRC_BITS)[n * size :][:size]))
+                for n in range(_PARTS)
+            ]
+            m.d.sync += [was_short.eq(short), was_long.eq(long), was_damaged.eq(damaged)]
+        cause = Mux(right.all(), Cause.GOOD, Cause.BAD_FCS)
+        for wrong, name in (was_long, Cause.LONG), (was_short, Cause.RUNT), (was_damaged, Cause.ERROR):
+            cause = Mux(wrong, name, cause)
+        return cause
+
+
+def check_max_frame(max_frame: int) -> None:
+    """Raise ValueError for a longest frame that there is not."""
+    if not _SHORTEST <= max_frame <= MAX_FRAME_BYTES:
+        raise ValueError(f"max_frame must be {_SHORTEST} to {MAX_FRAME_BYTES} bytes, not {max_frame!r}")

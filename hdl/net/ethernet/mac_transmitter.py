@@ -1,0 +1,144 @@
+"""Frames to the bytes that a PHY sends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.crc import CRC_BITS, after_byte
+from fanin.hdl.net.ethernet.gmii import PREAMBLE, START, Gmii
+from fanin.hdl.stream.packet import packet_stream
+from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
+
+_ONES = (1 << CRC_BITS) - 1
+
+
+class _Part(enum.Enum, shape=3):
+    """What a step sends."""
+
+    IDLE = 0  # the gap is over
+    PREAMBLE = 1
+    DATA = 2
+    PADDING = 3
+    FCS = 4
+    GAP = 5
+    REST = 6  # nothing: the rest of a frame that paused is thrown away
+
+
+class MacTransmitter(wiring.Component):
+    """Send each frame with preamble, padding, FCS and the gap behind it.
+
+    A frame that pauses ends there, with an error on ``gmii``; what comes of it later is taken and thrown away.
+
+    Members
+    -------
+    ``i`` : In, packet stream of 8 bits
+        Valid in every step of a frame.
+    ``gmii`` : Out, Gmii
+        The next byte follows a cycle after ``enable``.
+    ``enable`` : In, 1
+        The PHY takes a byte: a step.
+    ``underrun`` : Out, 1
+        Pulse: a frame has paused.
+
+    Parameters
+    ----------
+    None.
+
+    Latency
+    -------
+    From the first byte on ``i`` to the preamble on ``gmii``: 3 cycles where the gap is over, if ``enable`` is
+    high in all of them. One byte a step; frames that wait follow one another with 12 bytes between them.
+
+    Source
+    ------
+    IEEE 802.3, clauses 3.2, 4.2.8 and 35.2.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({"i": In(packet_stream(8)), "gmii": Out(Gmii), "enable": In(1), "underrun": Out(1)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """A step chooses a byte; the next one adds it to the CRC, and sends it, or the CRC's in its place."""
+        m = Module()
+        chosen = Signal(Gmii)
+        counts = Signal()  # in the CRC
+        is_fcs = Signal()
+        self._choose(m, chosen, counts, is_fcs)
+
+        state = Signal(CRC_BITS, init=_ONES)
+        low = state[:8]
+        with m.If(self.enable):
+            m.d.sync += [
+                self.gmii.data.eq(Mux(is_fcs, ~low, chosen.data)),
+                self.gmii.valid.eq(chosen.valid),
+                self.gmii.error.eq(chosen.error),
+            ]
+            with m.If(counts):
+                # A byte equal to the lowest of the remainder shifts it: the FCS's next byte.
+                m.d.sync += state.eq(after_byte(state, Mux(is_fcs, low, chosen.data)))
+            with m.Else():
+                m.d.sync += state.eq(_ONES)
+        return m
+
+    def _choose(self, m: Module, chosen: Any, counts: Signal, is_fcs: Signal) -> None:
+        """The byte of each step, and the part of the frame that follows."""
+        i = self.i
+        part = Signal(_Part)
+        left = Signal(range(max(PREAMBLE_BYTES, FCS_BYTES, GAP_BYTES)))  # steps of this part, after this one
+        last = Signal()  # none
+        number = Signal(range(MIN_FRAME_BYTES))  # bytes before this one, up to one less than must be
+        enough = Signal()  # they are, with this one
+        in_data, in_rest, pauses = Signal(), Signal(), Signal()
+        m.d.comb += [
+            in_data.eq(part == _Part.DATA),
+            in_rest.eq(part == _Part.REST),
+            i.ready.eq(self.enable & (in_data | in_rest)),
+            pauses.eq(in_data & ~i.valid),
+        ]
+        m.d.sync += self.underrun.eq(self.enable & pauses)
+
+        def follow(next_part: _Part, steps: int) -> list[Any]:
+            return [part.eq(next_part), left.eq(steps - 1), last.eq(steps == 1)]
+
+        with m.If(self.enable):
+            m.d.sync += [left.eq(left - 1), last.eq(left == 1)]
+            m.d.sync += [counts.eq(0), is_fcs.eq(0), chosen.valid.eq(1), chosen.error.eq(0)]
+            m.d.sync += [number.eq(0), enough.eq(0)]
+            with m.Switch(part):
+                with m.Case(_Part.IDLE):
+                    m.d.sync += chosen.valid.eq(0)
+                    with m.If(i.valid):
+                        m.d.sync += follow(_Part.PREAMBLE, PREAMBLE_BYTES)
+                with m.Case(_Part.PREAMBLE):
+                    m.d.sync += chosen.data.eq(Mux(last, START, PREAMBLE))
+                    with m.If(last):
+                        m.d.sync += part.eq(_Part.DATA)
+                with m.Case(_Part.DATA, _Part.PADDING):
+                    m.d.sync += [chosen.data.eq(Mux(in_data, i.p.data, 0)), counts.eq(1)]
+                    m.d.sync += [
+                        number.eq(number + ~enough),
+                        enough.eq(enough | (number == MIN_FRAME_BYTES - 2)),
+                    ]
+                    with m.If(pauses):
+                        m.d.sync += [chosen.error.eq(1), part.eq(_Part.REST)]
+                    with m.Elif(i.p.last | ~in_data):
+                        m.d.sync += part.eq(_Part.PADDING)
+                        with m.If(enough):
+                            m.d.sync += follow(_Part.FCS, FCS_BYTES)
+                with m.Case(_Part.FCS):
+                    m.d.sync += [counts.eq(1), is_fcs.eq(1)]
+                    with m.If(last):
+                        # An idle step is the gap's last.
+                        m.d.sync += follow(_Part.GAP, GAP_BYTES - 1)
+                with m.Case(_Part.GAP):
+                    m.d.sync += chosen.valid.eq(0)
+                    with m.If(last):
+                        m.d.sync += part.eq(_Part.IDLE)
+                with m.Default():
+                    m.d.sync += chosen.valid.eq(0)
+                    with m.If(i.valid & i.p.last):
+                        m.d.sync += follow(_Part.GAP, GAP_BYTES - 1)

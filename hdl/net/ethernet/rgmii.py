@@ -1,0 +1,176 @@
+"""RGMII: GMII on half the pins, both edges of the clock. Its DDR cells are the board's.
+
+A pin is two bits here, what it is at the clock's rising edge (``0``) and at the falling one behind it (``1``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.ethernet.gmii import START, Gmii
+
+STABLE = 16  # cycles between frames in which the PHY has said the same, before it is believed
+_PERIOD = 5  # cycles of a clock of 25 MHz
+_FAST_AT = 2  # the cycle of it that has both edges' values, as all cycles have at 1 Gb/s
+
+
+class Speed(enum.Enum, shape=2):
+    """Of a link; 10 Mb/s is received, but not sent."""
+
+    MBPS_10 = 0
+    MBPS_100 = 1
+    MBPS_1000 = 2
+
+
+#: What the PHY says between frames.
+LinkStatus = data.StructLayout({"up": 1, "speed": Speed, "full_duplex": 1})
+
+
+class RgmiiReceiver(wiring.Component):
+    """GMII of RGMII's receive side, and what the PHY says between frames.
+
+    At less than 1 Gb/s a byte is two nibbles, low one first; the start delimiter tells which is which.
+
+    Members
+    -------
+    ``data0``, ``data1`` : In, 4
+    ``ctl0``, ``ctl1`` : In, 1
+    ``gmii`` : Out, Gmii
+    ``enable`` : Out, 1
+        A byte is on ``gmii``.
+    ``status`` : Out, LinkStatus
+        The same for 16 cycles between frames.
+
+    Parameters
+    ----------
+    None.
+
+    Latency
+    -------
+    1 cycle from a byte's second half.
+
+    Source
+    ------
+    RGMII 2.0 (Hewlett-Packard, 2002), sections 3.4 and 5.0.
+    """
+
+    def __init__(self) -> None:
+        halves = {"data0": In(4), "data1": In(4), "ctl0": In(1), "ctl1": In(1)}
+        super().__init__({**halves, "gmii": Out(Gmii), "enable": Out(1), "status": Out(LinkStatus)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Both speeds' bytes, and a choice."""
+        m = Module()
+        fast = Signal()
+        m.d.sync += fast.eq(self.status.speed == Speed.MBPS_1000)
+        self._listen(m)
+
+        damaged = Signal()
+        m.d.comb += damaged.eq(self.ctl0 ^ self.ctl1)
+        low = Signal(data.StructLayout({"nibble": 4, "valid": 1, "damaged": 1}))
+        is_high = Signal()
+        started = Signal()
+        complete = Signal()
+        starts = ~started & (Cat(low.nibble, self.data0) == START) & low.valid & self.ctl0
+        m.d.comb += complete.eq(is_high | starts)
+        m.d.sync += [
+            low.nibble.eq(self.data0),
+            low.valid.eq(self.ctl0),
+            low.damaged.eq(damaged),
+            is_high.eq(~complete),
+            started.eq(self.ctl0 & (started | starts)),
+        ]
+        with m.If(fast):
+            m.d.sync += [
+                self.gmii.data.eq(Cat(self.data0, self.data1)),
+                self.gmii.valid.eq(self.ctl0),
+                self.gmii.error.eq(damaged),
+                self.enable.eq(1),
+            ]
+        with m.Else():
+            m.d.sync += [
+                self.gmii.data.eq(Cat(low.nibble, self.data0)),
+                self.gmii.valid.eq(self.ctl0 & low.valid),
+                self.gmii.error.eq(damaged | low.damaged),
+                self.enable.eq(complete),
+            ]
+        return m
+
+    def _listen(self, m: Module) -> None:
+        """The status is on the data while there is neither carrier nor error."""
+        said = Signal(4)
+        count = Signal(range(STABLE))
+        with m.If(~self.ctl0 & ~self.ctl1):
+            m.d.sync += said.eq(self.data0)
+            with m.If(said != self.data0):
+                m.d.sync += count.eq(0)
+            with m.Elif(count != STABLE - 1):
+                m.d.sync += count.eq(count + 1)
+            with m.Else():
+                m.d.sync += self.status.eq(said)
+
+
+class RgmiiTransmitter(wiring.Component):
+    """RGMII's transmit side of GMII, with its clock, in a domain of 125 MHz.
+
+    At 100 Mb/s the clock has 25 MHz, and a byte takes two of its periods: low nibble first, on both edges.
+
+    Members
+    -------
+    ``gmii`` : In, Gmii
+    ``enable`` : Out, 1
+        ``gmii`` must have its next byte a cycle later.
+    ``speed`` : In, Speed
+        In this domain. What is under way when it changes is spoilt.
+    ``data0``, ``data1`` : Out, 4
+    ``ctl0``, ``ctl1`` : Out, 1
+    ``clock0``, ``clock1`` : Out, 1
+        The clock's two halves of this cycle. Its edges are the data's: the board or the PHY delays them.
+
+    Parameters
+    ----------
+    None.
+
+    Latency
+    -------
+    1 cycle from ``gmii`` to its first half.
+
+    Source
+    ------
+    RGMII 2.0 (Hewlett-Packard, 2002), sections 3.4 and 5.0.
+    """
+
+    def __init__(self) -> None:
+        halves = {"data0": Out(4), "data1": Out(4), "ctl0": Out(1), "ctl1": Out(1)}
+        clock = {"clock0": Out(1), "clock1": Out(1)}
+        super().__init__({"gmii": In(Gmii), "enable": Out(1), "speed": In(Speed), **halves, **clock})
+
+    def elaborate(self, platform: Any) -> Module:
+        """A one goes round in ``cycle``; at 1 Gb/s it stands where the clock falls in mid-cycle."""
+        m = Module()
+        fast = Signal()
+        cycle = Signal(_PERIOD, init=1 << _FAST_AT)
+        upper = Signal()
+        high = [Signal(), Signal()]
+        m.d.comb += [high[0].eq(cycle[: _FAST_AT + 1].any()), high[1].eq(cycle[:_FAST_AT].any())]
+        m.d.sync += fast.eq(self.speed == Speed.MBPS_1000)
+        with m.If(fast):
+            m.d.sync += [cycle.eq(1 << _FAST_AT), self.enable.eq(1)]
+        with m.Else():
+            m.d.sync += [cycle.eq(cycle.rotate_left(1)), self.enable.eq(upper & cycle[-2])]
+            with m.If(cycle[-1]):
+                m.d.sync += upper.eq(~upper)
+
+        gmii = self.gmii
+        nibble = Mux(upper & ~fast, gmii.data[4:], gmii.data[:4])
+        m.d.sync += [self.data0.eq(nibble), self.data1.eq(Mux(fast, gmii.data[4:], nibble))]
+        for control, clock, is_high in zip(
+            (self.ctl0, self.ctl1), (self.clock0, self.clock1), high, strict=True
+        ):
+            # Enable while the clock is high, enable XOR error while it is low.
+            m.d.sync += [clock.eq(is_high), control.eq(gmii.valid ^ (gmii.error & ~is_high))]
+        return m

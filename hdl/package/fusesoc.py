@@ -1,0 +1,79 @@
+"""A node as a FuseSoC core (CAPI2): its files, and targets to lint it and to synthesise it by itself."""
+
+from __future__ import annotations
+
+import json
+
+from fanin import __version__
+from fanin.hdl.package.ip_xact import LIBRARY, VENDOR
+
+# A node has more ports than a device has pins, so that it is placed in its harness. No pin has a place, as no
+# board is meant: Vivado stops before the bitstream, which it would refuse.
+_CORE = """CAPI=2:
+name: {vendor}:{library}:{module}:{version}
+description: {description}
+
+filesets:
+  rtl:
+    files: [{module}.v]
+    file_type: verilogSource
+  harness:
+    files: [{module}_harness.v]
+    file_type: verilogSource
+  vivado:
+    files: [{module}.xdc]
+    file_type: xdc
+  quartus:
+    files: [{module}.sdc]
+    file_type: SDC
+  trellis:
+    files: [{module}.lpf]
+    file_type: LPF
+
+targets:
+  # What a core that depends on this one gets.
+  default:
+    filesets: [rtl]
+    toplevel: {module}
+
+  # Generated Verilog leaves widths to the language, cases without a default, and comparisons that are constant.
+  lint:
+    filesets: [rtl]
+    toplevel: {module}
+    default_tool: verilator
+    tools:
+      verilator:
+        mode: lint-only
+        verilator_options: [-Wno-WIDTH, -Wno-CASEINCOMPLETE, -Wno-CMPCONST, -Wno-UNSIGNED]
+
+  # The node by itself, in its harness: fusesoc run --target synth --tool vivado|quartus|trellis
+  synth:
+    filesets:
+      - rtl
+      - harness
+      - tool_vivado ? (vivado)
+      - tool_quartus ? (quartus)
+      - tool_trellis ? (trellis)
+    toplevel: {module}_harness
+    default_tool: trellis
+    tools:
+      vivado:
+        part: xcu280-fsvh2892-2L-e
+        pnr: none
+      quartus:
+        family: Arria 10
+        device: 10AX115N3F40E2SG
+      trellis:
+        nextpnr_options: [--um5g-85k, --package, CABGA756, --speed, "8", --lpf-allow-unconstrained]
+"""
+
+
+def core(module: str, description: str) -> str:
+    """The text of a ``.core`` file. Verilog, harness and constraints of ``module`` are beside it."""
+    return _CORE.format(
+        vendor=VENDOR,
+        library=LIBRARY,
+        module=module,
+        version=__version__,
+        description=json.dumps(description, ensure_ascii=False),  # a string of JSON is one of YAML
+    )

@@ -1,0 +1,83 @@
+"""The files of a package: a component of the catalogue for somebody else's top level."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fanin import __version__
+from fanin.glm import PRESETS
+from fanin.hdl import catalog
+from fanin.hdl.emission import kept_verilog
+from fanin.hdl.emit import flat_ports
+from fanin.hdl.package.attributes import with_attributes
+from fanin.hdl.package.constraints import CONSTRAINTS
+from fanin.hdl.package.fusesoc import core
+from fanin.hdl.package.harness import Port, harness
+from fanin.hdl.package.interfaces import CLOCK, RESET, Interface, interfaces
+from fanin.hdl.package.ip_xact import component
+
+MARK, KEY = "package.json", "package"  #: what says that a folder is a package, and a key of it
+IP_XACT = "component.xml"
+_REGISTERS = {"h": "c", "svd": "svd", "json": "json"}  # format of the register map by suffix
+_TYPES = {"v": "verilogSource", "h": "cSource", "sdc": "SDC"}  # IP-XACT's, by suffix; else the suffix itself
+
+
+def file_names(name: str) -> tuple[str, ...]:
+    """What a package of that component holds, or may hold, beside its mark. Raises InputError."""
+    catalog.entry_of(name)
+    suffixes = ("v", *_REGISTERS, *CONSTRAINTS, "core")
+    harness_file = f"{catalog.module_of(name)}_harness.v"
+    return (IP_XACT, harness_file, *(f"{catalog.module_of(name)}.{suffix}" for suffix in suffixes))
+
+
+def package(name: str, *, preset: str, settings: Mapping[str, str], clock_mhz: float) -> dict[str, str]:
+    """The files of a component's package by name, its mark among them. Raises InputError."""
+    entry, module = catalog.entry_of(name), catalog.module_of(name)
+    made = entry.build(PRESETS[preset], settings)
+    registers = entry.registers(made) if entry.registers else None
+    ports = flat_ports(made)
+    buses = interfaces(ports)
+    wires = [Port(CLOCK, 1, False), Port(RESET, 1, False)]
+    wires += [Port(port.name, len(port.value), port.output) for port in ports]
+    rtl = {f"{module}.v": with_attributes(kept_verilog(made, name=module), module, buses)}
+    clocks = {f"{module}.{suffix}": text(module, clock_mhz) for suffix, text in CONSTRAINTS.items()}
+    maps = {}
+    if registers is not None:
+        maps = {
+            f"{module}.{suffix}": catalog.REGISTER_FORMATS[form](registers, module, entry.summary)
+            for suffix, form in _REGISTERS.items()
+        }
+    sets = {"rtl": rtl, "constraints": clocks, "registers": maps}
+    described = {
+        IP_XACT: component(
+            name=module,
+            description=entry.summary,
+            ports=wires,
+            buses=buses,
+            registers=registers,
+            files={label: _typed(names) for label, names in sets.items() if names},
+        ),
+        f"{module}_harness.v": harness(module, wires, name=f"{module}_harness"),
+        f"{module}.core": core(module, entry.summary),
+    }
+    files = rtl | maps | clocks | described
+    mark = {KEY: name, "module": module, "preset": preset, "settings": dict(settings), "clock_mhz": clock_mhz}
+    mark |= {"fanin": __version__, "files": [*files], "interfaces": [_listed(bus) for bus in buses]}
+    return files | {MARK: json.dumps(mark, indent=2) + "\n"}
+
+
+def _typed(files: Mapping[str, str]) -> Sequence[tuple[str, str]]:
+    """Names and IP-XACT's types of files."""
+    suffixes = {name: name.rpartition(".")[2] for name in files}
+    return [(name, _TYPES.get(suffix, suffix)) for name, suffix in suffixes.items()]
+
+
+def _listed(bus: Interface) -> dict[str, Any]:
+    return {
+        "name": bus.name,
+        "protocol": bus.protocol,
+        "mode": "master" if bus.master else "slave",
+        "by_name": bus.by_name,
+    }

@@ -1,0 +1,294 @@
+"""Boards in one process: Verilated tops, each with its own clocks and PHYs; frames go in and come out by time.
+
+A board's clocks are those at its pins, with the period and phase that are asked for, and its PLLs', which
+follow from them and from the netlist. Edges fall on whole femtoseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import subprocess
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+
+import jinja2
+
+from fanin.errors import ToolFailed
+from fanin.sim.boards.model import BoardModel
+from fanin.sim.cosim.program_build import VerilogModel, build_program
+from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
+
+_FS = 1000  # in a picosecond
+PREAMBLE = b"\x55" * (PREAMBLE_BYTES - 1) + b"\xd5"
+GIGABIT_PS, SLOW_PS = Fraction(8000), {100: Fraction(40_000), 10: Fraction(400_000)}
+_SOURCES = ("model.h", "phy.h", "phy.cpp", "harness.cpp")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A clock at a pin: its period and when it first rises, in ps; the period need not be whole."""
+
+    period_ps: Fraction
+    phase_ps: int = 0
+
+    @classmethod
+    def of_mhz(cls, mhz: float, *, ppm: float = 0, phase_ps: int = 0) -> Clock:
+        """One of a frequency, off by ``ppm``, millionths of it."""
+        frequency = Fraction(mhz) * (1 + Fraction(ppm) / 1_000_000)
+        return cls(Fraction(1_000_000) / frequency, phase_ps)
+
+
+@dataclass(frozen=True)
+class PhyConfig:
+    """A PHY at a board's RGMII, by the names of the ports.
+
+    ``rx_delay_ps`` is what the PHY puts between data and its clock, ``tx_delay_ps`` what it puts behind the
+    board's clock; 2,000 where the PHY delays, 0 where the board does.
+    """
+
+    rx_clk: str
+    rx_ctl: str
+    rx_data: str
+    tx_clk: str
+    tx_ctl: str
+    tx_data: str
+    speed: int = 1000
+    ppm: float = 0
+    phase_ps: int = 0
+    rx_delay_ps: int = 2000
+    tx_delay_ps: int = 2000
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that it receives with."""
+        period = GIGABIT_PS if self.speed == 1000 else SLOW_PS[self.speed]
+        return Clock(period / (1 + Fraction(self.ppm) / 1_000_000), self.phase_ps)
+
+
+@dataclass(frozen=True)
+class BoardConfig:
+    """A board: its model, the clocks at its pins, its PHYs, and when its PLLs lock."""
+
+    model: BoardModel
+    clocks: Mapping[str, Clock]
+    phys: Sequence[PhyConfig] = ()
+    pins: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    lock_ps: int = 1_000_000
+
+    def all_clocks(self) -> dict[str, Clock]:
+        """The clocks at pins and those of PLLs. Raises ValueError where one at a pin is missing."""
+        clocks = dict(self.clocks)
+        waiting = list(self.model.pins.clocks)
+        while waiting:
+            ready = [pll for pll in waiting if pll.source in clocks]
+            if not ready:
+                raise ValueError(f"clocks must have {waiting[0].source!r}, the reference of {waiting[0].port}")
+            for pll in ready:
+                source = clocks[pll.source]
+                delay = int(pll.delay * source.period_ps)
+                clocks[pll.port] = Clock(pll.ratio * source.period_ps, source.phase_ps + delay)
+            waiting = [pll for pll in waiting if pll not in ready]
+        return clocks
+
+
+@dataclass(frozen=True)
+class Transmission:
+    """What a board has sent: ``time`` is the end of its last byte, ``gap`` the bytes without a frame before it.
+
+    ``data`` is the frame without preamble and FCS where ``fault`` is empty; else all that was on the wire.
+    """
+
+    board: int
+    phy: int
+    time: int
+    gap: int
+    data: bytes
+    fault: str
+
+
+def on_the_wire(frame: bytes, *, preamble: bytes = PREAMBLE, fcs: bytes | None = None) -> bytes:
+    """A frame with preamble and, unless another is given, its FCS. It is not padded."""
+    own = zlib.crc32(frame).to_bytes(FCS_BYTES, "little")
+    return preamble + frame + (own if fcs is None else fcs)
+
+
+class Boards:
+    """Boards that run together. A context: their process ends with it.
+
+    Times are in ps. ``send`` and ``set_pin`` say what will happen at times not yet reached; ``run`` goes there.
+    Boards see one another only through who calls: what one sends is known when ``run`` returns.
+    """
+
+    def __init__(self, configs: Sequence[BoardConfig], *, optimise: str = "-O2", quiet: bool = True):
+        self.configs = list(configs)
+        self.time = 0  #: up to which the boards have run
+        self.busy = False  #: whether a frame was on its way into or out of a board then
+        models = list(dict.fromkeys((c.model.top, c.model.verilog) for c in configs))
+        program = board_program([self._model(*model) for model in models], optimise=optimise, quiet=quiet)
+        self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._to, self._from = self._process.stdin, self._process.stdout
+        self._ports = [[*c.model.inputs, *c.model.outputs] for c in configs]
+        for number, config in enumerate(configs):
+            self._set_up(number, config, models.index((config.model.top, config.model.verilog)))
+
+    def _model(self, top: str, verilog: str) -> BoardModel:
+        return next(c.model for c in self.configs if (c.model.top, c.model.verilog) == (top, verilog))
+
+    def _set_up(self, number: int, config: BoardConfig, kind: int) -> None:
+        self._order(f"board {kind}")
+        delays = config.model.pins.delays
+        phy_clocks = {phy.rx_clk for phy in config.phys}
+        for port, clock in config.all_clocks().items():
+            if port not in phy_clocks:
+                self._order(f"clock {self._port(number, port)} {_edges(clock)}")
+        for phy in config.phys:
+            names = (phy.rx_clk, phy.rx_ctl, phy.rx_data, phy.tx_clk, phy.tx_ctl, phy.tx_data)
+            ports = " ".join(str(self._port(number, name)) for name in names)
+            clock_delay = phy.rx_delay_ps + delays.get(phy.rx_clk, 0)
+            data_delay = _same(delays, phy.rx_ctl, phy.rx_data)
+            sample = phy.tx_delay_ps + delays.get(phy.tx_clk, 0) - _same(delays, phy.tx_ctl, phy.tx_data)
+            if sample < 0:
+                raise ValueError(f"{phy.tx_data} must not come later than its clock is sampled")
+            times = " ".join(str(delay * _FS) for delay in (clock_delay, data_delay, sample))
+            self._order(f"phy {ports} {_edges(phy.clock)} {times}")
+        for index, phy in enumerate(config.phys):
+            self.set_link(number, phy=index, speed=phy.speed, up=True)
+        for port in config.model.pins.locks:
+            self.set_pin(number, port, 1, time=config.lock_ps)
+        for port, value in config.pins.items():
+            self.set_pin(number, port, value)
+
+    def __enter__(self) -> Boards:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the boards' process; traces are complete then."""
+        with contextlib.suppress(BrokenPipeError):  # a process that has failed takes no more
+            self._to.close()
+        self._process.wait()
+        self._from.close()
+
+    def set_link(self, board: int, *, phy: int = 0, speed: int = 1000, up: bool = True) -> None:
+        """What the PHY says of its link between frames. The clock stays what it was configured to be."""
+        self._order(f"link {board} {phy} {speed} {int(up)}")
+
+    def set_pin(self, board: int, port: str, value: int, *, time: int | None = None) -> None:
+        """Give an input a value, at ``time`` or now; clocks that rise at that time have risen before."""
+        self._order(f"pin {board} {self._port(board, port)} {value} {self._at(time) * _FS}")
+
+    def read_pin(self, board: int, port: str) -> int:
+        """The value of a port now."""
+        self._order(f"read {board} {self._port(board, port)}")
+        return int(self._answer())
+
+    def send(self, board: int, frame: bytes, *, time: int | None = None, phy: int = 0) -> None:
+        """Let a board receive a frame, padded to the least length: its preamble begins at ``time`` or later."""
+        self.send_wire(board, on_the_wire(frame.ljust(MIN_FRAME_BYTES, b"\0")), time=time, phy=phy)
+
+    def send_wire(
+        self,
+        board: int,
+        data: bytes,
+        *,
+        time: int | None = None,
+        phy: int = 0,
+        gap: int = GAP_BYTES,
+        error_at: int | None = None,
+    ) -> None:
+        """Let it receive bytes as they are, ``gap`` or more behind those before; one with a receive error."""
+        start, error = self._at(time) * _FS, -1 if error_at is None else error_at
+        self._order(f"send {board} {phy} {start} {gap} {error} {len(data)}", data)
+
+    def trace(self, board: int, path: Path) -> None:
+        """Write each change of the outputs from now on: time in fs and the outputs in order, 8 bytes each."""
+        self._order(f"trace {board} {path}")
+
+    def run(self, until: int) -> list[Transmission]:
+        """Let all boards run up to, not including, a time; what they have sent by then, in order of time."""
+        self._order(f"run {until * _FS}")
+        sent = []
+        while (words := self._answer().split())[0] == "frame":
+            board, phy, end, gap, error, size = map(int, words[1:])
+            sent.append(_received(board, phy, end // _FS, gap, bool(error), self._from.read(size)))
+        self.busy, self.time = words[1] != "0", until
+        return sorted(sent, key=lambda one: (one.time, one.board))
+
+    def _at(self, time: int | None) -> int:
+        if time is not None and time < self.time:
+            raise ValueError(f"time must be at least {self.time}, up to which the boards have run, not {time}")
+        return self.time if time is None else time
+
+    def _port(self, board: int, name: str) -> int:
+        if name not in self._ports[board]:
+            raise ValueError(f"port must be one of {', '.join(self._ports[board])}, not {name!r}")
+        return self._ports[board].index(name)
+
+    def _order(self, text: str, data: bytes = b"") -> None:
+        try:
+            self._to.write(text.encode() + b"\n" + data)
+            self._to.flush()
+        except OSError as error:
+            raise ToolFailed(f"the boards' simulation has ended ({error.strerror})") from error
+
+    def _answer(self) -> str:
+        line = self._from.readline()
+        if not line:
+            raise ToolFailed("the boards' simulation has ended")
+        return line.decode()
+
+
+def board_program(models: Sequence[BoardModel], *, optimise: str = "-O2", quiet: bool = True) -> Path:
+    """The executable that runs boards of these models; built once and kept."""
+    place = files("fanin.sim.boards")
+    sources = {name: (place / name).read_text() for name in _SOURCES}
+    prefixes = [f"VBoard{number}" for number in range(len(models))]
+    template = jinja2.Template((place / "models.cpp.j2").read_text(), undefined=jinja2.StrictUndefined)
+    sources["models.cpp"] = template.render(
+        models=[
+            {"prefix": prefix, "inputs": list(model.inputs), "outputs": list(model.outputs)}
+            for prefix, model in zip(prefixes, models, strict=True)
+        ]
+    )
+    verilated = [VerilogModel(p, m.top, m.verilog) for p, m in zip(prefixes, models, strict=True)]
+    return build_program(verilated, sources, optimise=optimise, quiet=quiet)
+
+
+def _edges(clock: Clock) -> str:
+    period = clock.period_ps * _FS
+    limit = Fraction(period).limit_denominator(1_000_000)
+    return f"{limit.numerator} {limit.denominator} {math.floor(clock.phase_ps * _FS)}"
+
+
+def _same(delays: Mapping[str, int], first: str, second: str) -> int:
+    """The delay of two ports. Raises ValueError where they differ."""
+    if delays.get(first, 0) != delays.get(second, 0):
+        raise ValueError(f"{first} and {second} must be delayed alike")
+    return delays.get(first, 0)
+
+
+def _received(board: int, phy: int, time: int, gap: int, error: bool, wire: bytes) -> Transmission:
+    start = wire.find(b"\xd5")
+    body = wire[start + 1 :]
+    frame, fcs = body[:-FCS_BYTES], body[-FCS_BYTES:]
+    if error:
+        fault = "transmit error"
+    elif start != PREAMBLE_BYTES - 1 or wire[:start].strip(b"\x55"):
+        fault = "preamble"
+    elif len(body) < MIN_FRAME_BYTES + FCS_BYTES:
+        fault = "short"
+    else:
+        fault = "" if zlib.crc32(frame).to_bytes(FCS_BYTES, "little") == fcs else "FCS"
+    return Transmission(board, phy, time, gap, wire if fault else frame, fault)

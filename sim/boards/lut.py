@@ -1,0 +1,69 @@
+"""A look-up table as an expression of few operators, which a simulator computes faster than it looks up."""
+
+from __future__ import annotations
+
+from functools import cache
+
+_FALSE, _TRUE = "1'b0", "1'b1"
+
+
+@cache
+def _form(table: int, inputs: int) -> str:
+    """An expression in {0}, {1}, … of a function of ``inputs`` inputs; bit i of ``table`` is its value at i."""
+    size = 1 << inputs
+    ones = (1 << size) - 1
+    if table in (0, ones):
+        return _TRUE if table else _FALSE
+    half, last = size // 2, inputs - 1
+    low, high = table & ((1 << half) - 1), table >> half
+    if low == high:
+        return _form(low, last)
+    x = f"{{{last}}}"
+    all_half = (1 << half) - 1
+    if low == high ^ all_half:
+        return _join("^", x, _form(low, last))
+    if low == 0:
+        return _join("&", x, _form(high, last))
+    if high == 0:
+        return _join("&", _not(x), _form(low, last))
+    if low == all_half:
+        return _join("|", _not(x), _form(high, last))
+    if high == all_half:
+        return _join("|", x, _form(low, last))
+    if low & high == low:  # one implies the other: no multiplexer is needed
+        return f"({_form(low, last)} | {_join('&', x, _form(high, last))})"
+    if low & high == high:
+        return f"({_form(high, last)} | {_join('&', _not(x), _form(low, last))})"
+    return f"({x} ? {_form(high, last)} : {_form(low, last)})"
+
+
+def _not(x: str) -> str:
+    return f"~{x}"
+
+
+def _join(operator: str, x: str, rest: str) -> str:
+    if operator == "^" and rest in (_TRUE, _FALSE):
+        return _not(x) if rest == _TRUE else x
+    return x if operator == "&" and rest == _TRUE else f"({x} {operator} {rest})"
+
+
+def lut_expression(table: int, inputs: list[str]) -> str:
+    """The expression of a table whose bit i is its value where ``inputs``, the first the lowest bit, are i.
+
+    An input may be a constant, ``1'b0`` or ``1'b1``.
+    """
+    for position in reversed(range(len(inputs))):
+        if inputs[position] in (_FALSE, _TRUE):
+            table = _fixed(table, len(inputs), position, inputs[position] == _TRUE)
+            inputs = inputs[:position] + inputs[position + 1 :]
+    return _form(table, len(inputs)).format(*inputs)
+
+
+def _fixed(table: int, inputs: int, position: int, value: bool) -> int:
+    """The table of one input less, where that one has a value."""
+    result = 0
+    for index in range(1 << (inputs - 1)):
+        low = index & ((1 << position) - 1)
+        whole = (index >> position) << (position + 1) | value << position | low
+        result |= (table >> whole & 1) << index
+    return result

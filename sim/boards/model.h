@@ -1,0 +1,15 @@
+// A Verilated board as the harness sees it: ports by number, in the order in which Python lists them.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+struct Model {
+  virtual ~Model() = default;
+  virtual void set(int port, uint64_t value) = 0;
+  virtual uint64_t get(int port) const = 0;
+  virtual int outputs() const = 0;                     // they come last: ports first_output() + 0 …
+  virtual int first_output() const = 0;
+  virtual void eval() = 0;
+};
+
+std::unique_ptr<Model> make_model(int kind);

@@ -1,0 +1,111 @@
+"""A board's top as Verilog for the harness: the routed netlist, or the source that it was made of.
+
+Both have the same ports, so that one harness runs either, and what they do can be compared cycle for cycle.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fanin.errors import InputError, ToolFailed
+from fanin.sim.boards.netlist import Netlist, netlist_of, read_netlist
+from fanin.sim.boards.pins import Pins, open_pins, plain
+from fanin.sim.boards.verilog import cells_verilog, routed_verilog
+from fanin.tools import yosys
+
+_MOST_BITS = 64  # of a port, which the harness sets and reads at once
+_OWN_CELLS = ("IDDRX1F", "ODDRX1F")  # of Lattice's cells, those that cells.v has under their names
+# Pads become TRELLIS_IO and Lattice's flip-flops TRELLIS_FF; yosys' own model says what that does.
+_FLATTEN = """
+read_rtlil source.il
+techmap -map +/lattice/cells_io.vh
+techmap -map +/lattice/cells_ff.vh
+read_verilog -lib +/lattice/cells_bb_ecp5.v
+read_verilog +/lattice/common_sim.vh
+blackbox TRELLIS_IO
+hierarchy -top {top}
+proc
+flatten
+opt_clean
+write_json flat.json
+"""
+
+
+@dataclass(frozen=True)
+class BoardModel:
+    """A top for the harness: Verilog with the module ``top``, its ports, and what was at its pins."""
+
+    top: str
+    verilog: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    pins: Pins
+
+
+def routed_model(path: Path) -> BoardModel:
+    """What nextpnr-ecp5 wrote with ``--write``. Raises InputError for one that cannot be simulated."""
+    netlist = read_netlist(path)
+    pins = open_pins(netlist)
+    return _model(netlist, pins, routed_verilog(netlist))
+
+
+def source_model(path: Path, top: str = "top") -> BoardModel:
+    """The RTLIL that yosys read (``top.il``). Raises InputError likewise, ToolFailed where yosys fails."""
+    with tempfile.TemporaryDirectory(prefix="fanin-") as name:
+        folder = Path(name)
+        shutil.copyfile(path, folder / "source.il")
+        _run_yosys(_FLATTEN.format(top=top), folder)
+        module = json.loads((folder / "flat.json").read_text())["modules"][top]
+        netlist = netlist_of(top, module)
+        pins = open_pins(netlist)
+        own = {cell.kind for cell in netlist.cells.values() if not cell.kind.startswith("$")}
+        if unknown := sorted(own.difference(_OWN_CELLS)):
+            raise InputError(f"{path}: no model in simulation of: {', '.join(unknown)}")
+        (folder / "opened.json").write_text(json.dumps({"modules": {top: _with_pins(module, netlist)}}))
+        _run_yosys("read_json opened.json\nwrite_verilog -noattr top.v\n", folder)
+        return _model(netlist, pins, cells_verilog() + (folder / "top.v").read_text())
+
+
+def _with_pins(module: dict[str, Any], netlist: Netlist) -> dict[str, Any]:
+    """The JSON of a module whose netlist was changed; each name of a register says how it starts."""
+    starts: dict[Any, str] = {}
+    for net in module["netnames"].values():
+        if init := net["attributes"].get("init"):
+            starts |= {
+                bit: value for bit, value in zip(net["bits"], reversed(init), strict=True) if value != "x"
+            }
+
+    def named(bits: list[Any]) -> dict[str, Any]:
+        init = "".join(starts.get(bit, "x") for bit in reversed(bits))
+        return {"hide_name": 0, "bits": bits, "attributes": {"init": init} if init.strip("x") else {}}
+
+    ports = {name: {"direction": p.direction, "bits": p.bits} for name, p in netlist.ports.items()}
+    cells = {name: module["cells"][name] | {"connections": cell.pins} for name, cell in netlist.cells.items()}
+    driven = {bit for cell in netlist.cells.values() for pin in cell.outputs for bit in cell.pins[pin]}
+    nets = {
+        name: named(net["bits"]) for name, net in module["netnames"].items() if driven.issuperset(net["bits"])
+    }
+    nets |= {name: named(port["bits"]) for name, port in ports.items()}
+    return module | {"ports": ports, "cells": cells, "netnames": nets}
+
+
+def _model(netlist: Netlist, pins: Pins, verilog: str) -> BoardModel:
+    names: dict[str, list[str]] = {"input": [], "output": []}
+    for name, port in netlist.ports.items():
+        if len(port.bits) > _MOST_BITS:
+            raise InputError(f"{name}: a port may have {_MOST_BITS} bits, not {len(port.bits)}")
+        names[port.direction].append(name)
+    inputs, outputs = (tuple(sorted(names[direction])) for direction in ("input", "output"))
+    return BoardModel(plain(netlist.module), verilog, inputs, outputs, pins)
+
+
+def _run_yosys(script: str, folder: Path) -> None:
+    done = subprocess.run([yosys(), "-q", "-"], cwd=folder, input=script, capture_output=True, text=True)
+    if done.returncode:
+        raise ToolFailed(f"yosys: {(done.stderr or done.stdout).strip()[-500:]}")

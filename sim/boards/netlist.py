@@ -1,0 +1,125 @@
+"""A flat netlist, as yosys and nextpnr write it in JSON: cells, their pins, the module's ports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fanin.errors import InputError
+
+Bit = int | str  #: the number of a net; or a constant, "0", "1" or "x"
+
+
+@dataclass
+class Cell:
+    """An instance: what it is, its parameters and, by pin, the bits at it."""
+
+    name: str
+    kind: str
+    parameters: dict[str, str]
+    pins: dict[str, list[Bit]]
+    outputs: frozenset[str]
+
+    def text(self, parameter: str, default: str = "") -> str:
+        """A parameter that is a string. nextpnr puts a space behind one that looks like a number."""
+        return self.parameters.get(parameter, default).rstrip(" ")
+
+    def number(self, parameter: str, default: int = 0) -> int:
+        """A parameter that is a number, with zeros for bits that do not matter."""
+        text = self.parameters.get(parameter)
+        return default if text is None else int(text.replace("x", "0"), 2)
+
+    def bit(self, pin: str) -> Bit | None:
+        """The bit at a pin of one bit, None where nothing is connected."""
+        bits = self.pins.get(pin)
+        return bits[0] if bits else None
+
+    def inputs(self) -> Iterator[tuple[str, Bit]]:
+        """Each bit that goes in, with its pin."""
+        for pin, bits in self.pins.items():
+            if pin not in self.outputs:
+                yield from ((pin, bit) for bit in bits)
+
+
+@dataclass
+class Port:
+    """A port of the module: its direction, ``input``, ``output`` or ``inout``, and its bits."""
+
+    direction: str
+    bits: list[Bit]
+
+
+@dataclass
+class Netlist:
+    """A module without hierarchy. ``names`` has the names of each net, as the source calls it."""
+
+    module: str
+    ports: dict[str, Port]
+    cells: dict[str, Cell]
+    names: dict[int, list[str]]
+
+    def replace(self, bits: dict[int, Bit]) -> None:
+        """Put other bits in the place of some, everywhere; chains are followed."""
+
+        def last(bit: Bit) -> Bit:
+            while isinstance(bit, int) and bit in bits:
+                bit = bits[bit]
+            return bit
+
+        for port in self.ports.values():
+            port.bits = [last(bit) for bit in port.bits]
+        for cell in self.cells.values():
+            cell.pins = {pin: [last(bit) for bit in own] for pin, own in cell.pins.items()}
+        for old in bits:
+            new = last(old)
+            if isinstance(new, int):
+                self.names.setdefault(new, []).extend(self.names.pop(old, []))
+
+    def drivers(self) -> dict[int, tuple[Cell, str]]:
+        """Per net, the cell and the pin that drives it."""
+        return {
+            bit: (cell, pin)
+            for cell in self.cells.values()
+            for pin in cell.outputs
+            for bit in cell.pins.get(pin, [])
+            if isinstance(bit, int)
+        }
+
+
+def read_netlist(path: Path) -> Netlist:
+    """The top module of a JSON file of yosys or nextpnr. Raises InputError for another file."""
+    try:
+        modules = json.loads(path.read_text())["modules"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: no netlist in JSON, as yosys or nextpnr writes it ({error})") from error
+    tops = [name for name, module in modules.items() if _is_top(module)] or list(modules)
+    if len(tops) != 1:
+        raise InputError(f"{path}: a netlist has one top module, not {len(tops)}")
+    return netlist_of(tops[0], modules[tops[0]])
+
+
+def _is_top(module: dict[str, Any]) -> bool:
+    return int(str(module["attributes"].get("top", "0")), 2) != 0
+
+
+def netlist_of(name: str, module: dict[str, Any]) -> Netlist:
+    """A module of such a file."""
+    ports = {key: Port(port["direction"], list(port["bits"])) for key, port in module["ports"].items()}
+    cells = {key: _cell(key, cell) for key, cell in module["cells"].items()}
+    names: dict[int, list[str]] = {}
+    for key, net in module["netnames"].items():
+        width = len(net["bits"])
+        for index, bit in enumerate(net["bits"]):
+            if isinstance(bit, int):
+                names.setdefault(bit, []).append(key if width == 1 else f"{key}[{index}]")
+    return Netlist(name, ports, cells, names)
+
+
+def _cell(name: str, cell: dict[str, Any]) -> Cell:
+    directions = cell["port_directions"]
+    pins = {pin: list(bits) for pin, bits in cell["connections"].items()}
+    outputs = frozenset(pin for pin in pins if directions.get(pin) in ("output", "inout"))
+    return Cell(name, cell["type"], {k: str(v) for k, v in cell["parameters"].items()}, pins, outputs)

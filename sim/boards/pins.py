@@ -1,0 +1,216 @@
+"""What stands between a netlist's logic and the outside is taken out: pads, clock buffers, delays, PLLs.
+
+A simulator without delays cannot have them, and does not need them: a pad or a buffer is a wire. What a delay
+line adds is told beside, for who drives or samples the pin. A PLL's outputs become ports, each with the period
+and phase that its parameters give, for who makes the clocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from fanin.errors import InputError
+from fanin.sim.boards.netlist import Bit, Cell, Netlist, Port
+
+DELAY_STEP_PS = 25  # of DELAYG and DELAYF, nominal (Lattice FPGA-TN-02035, "Delay")
+_OUTPUTS = ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3")
+_PHASE_STEPS = 8  # of FPHASE in a period of the VCO
+
+
+@dataclass(frozen=True)
+class PllClock:
+    """A port that is an output of a PLL: ``ratio`` periods of ``source`` long, ``delay`` of these behind it."""
+
+    port: str
+    source: str
+    ratio: Fraction
+    delay: Fraction
+
+
+@dataclass
+class Pins:
+    """What ``open_pins`` found: the PLLs' clocks, their ``LOCK`` ports, and the delay of pins, in ps."""
+
+    clocks: list[PllClock] = field(default_factory=list)
+    locks: list[str] = field(default_factory=list)
+    delays: dict[str, int] = field(default_factory=dict)
+
+
+def plain(name: str) -> str:
+    """A name that Verilog takes and Verilator keeps as it is; of Amaranth's pins, without what all end with."""
+    return re.sub(r"\W|_+", "_", name.removesuffix("__io"))
+
+
+def open_pins(netlist: Netlist) -> Pins:
+    """Take pads, clock buffers, delay lines and PLLs out of a netlist, in place.
+
+    Ports have plain names then. An input is its port, an output drives its port. A pin for both, ``x``, becomes
+    the ports ``x_i``, ``x_o`` and ``x_t`` (1: not driven). Raises InputError for what has no such form.
+    """
+    pins = Pins()
+    _rename(netlist)
+    _open_pads(netlist)
+    delays = _open_buffers(netlist)
+    _open_plls(netlist, pins)
+    for port_name, port in netlist.ports.items():
+        found = {delays.get(bit, 0) for bit in port.bits if isinstance(bit, int)}
+        if len(found) > 1:
+            raise InputError(f"{port_name}: the bits of a port have one delay, not {sorted(found)}")
+        if found and (delay := found.pop()):
+            pins.delays[port_name] = delay
+    return pins
+
+
+def _rename(netlist: Netlist) -> None:
+    ports = {plain(name): port for name, port in netlist.ports.items()}
+    if len(ports) != len(netlist.ports):
+        raise InputError(f"{netlist.module}: two ports would have the same name: {', '.join(netlist.ports)}")
+    netlist.ports = ports
+
+
+def _open_pads(netlist: Netlist) -> None:
+    wires: dict[int, Bit] = {}
+    driven: dict[
+        int, Bit
+    ] = {}  # bits of ports by what drives them: these are no aliases, two may have one driver
+    both: list[Cell] = []
+    for cell in _take(netlist, "TRELLIS_IO"):
+        pad, direction = cell.bit("B"), cell.text("DIR", "INPUT")
+        assert isinstance(pad, int)
+        if direction == "INPUT":
+            wires.update({bit: pad for bit in cell.pins.get("O", []) if isinstance(bit, int)})
+        elif direction == "OUTPUT":
+            driven[pad] = _output(cell)
+        else:
+            both.append(cell)
+    for port in netlist.ports.values():
+        if port.direction == "output":
+            port.bits = [driven.get(bit, bit) if isinstance(bit, int) else bit for bit in port.bits]
+    _split(netlist, both)
+    netlist.replace(wires)
+
+
+def _output(cell: Cell) -> Bit:
+    """What an output pad drives: the logic's bit, or that of the register or DDR cell beside the pad."""
+    beside = cell.bit("IOLDO")
+    own = cell.bit("I")
+    chosen = beside if beside is not None and cell.text("DATAMUX_ODDR", cell.text("DATAMUX_OREG")) else own
+    return "0" if chosen is None else chosen
+
+
+def _split(netlist: Netlist, cells: list[Cell]) -> None:
+    by_pad = {cell.bit("B"): cell for cell in cells}
+    for name in [name for name, port in netlist.ports.items() if port.direction == "inout"]:
+        pads = netlist.ports.pop(name).bits
+        own = [by_pad.get(bit) for bit in pads]
+        if None in own:
+            raise InputError(f"{name}: a pin for both directions without a pad")
+        found = [cell for cell in own if cell is not None]
+        wires = {c.bit("O"): pad for c, pad in zip(found, pads, strict=True) if isinstance(c.bit("O"), int)}
+        netlist.ports[f"{name}_i"] = Port("input", pads)
+        netlist.ports[f"{name}_o"] = Port("output", [_output(cell) for cell in found])
+        netlist.ports[f"{name}_t"] = Port("output", [_enable(cell) for cell in found])
+        netlist.replace({old: new for old, new in wires.items() if isinstance(old, int)})
+
+
+def _enable(cell: Cell) -> Bit:
+    beside = cell.bit("IOLTO")
+    own = cell.bit("T")
+    chosen = beside if beside is not None and cell.text("TRIMUX_TSREG") else own
+    return "0" if chosen is None else chosen
+
+
+def _open_buffers(netlist: Netlist) -> dict[int, int]:
+    """Take out clock buffers and delay lines; per net that is left, the delay behind (input) or before it."""
+    wires: dict[int, Bit] = {}
+    delays: dict[int, int] = {}
+
+    def through(cell: Cell, source: str, target: str, steps: int) -> None:
+        bit = cell.bit(source)
+        for out in cell.pins.get(target, []):
+            if isinstance(out, int):
+                wires[out] = "0" if bit is None else bit
+                if steps:
+                    delays[out] = steps * DELAY_STEP_PS
+
+    for cell in _take(netlist, "DCCA"):
+        if cell.bit("CE") not in (None, "1"):
+            raise InputError(f"{cell.name}: a clock that is switched has no model")
+        through(cell, "CLKI", "CLKO", 0)
+    for kind in ("DELAYG", "DELAYF"):
+        for cell in _take(netlist, kind):
+            through(cell, "A", "Z", cell.number("DEL_VALUE"))
+    for cell in netlist.cells.values():
+        if cell.kind in ("IOLOGIC", "SIOLOGIC"):
+            output = cell.text("DELAY.OUTDEL") == "ENABLED"
+            steps = cell.number("DELAY.DEL_VALUE")
+            through(cell, "PADDI", "INDD", 0 if output else steps)
+            through(cell, "IOLDOI", "IOLDOD", steps if output else 0)
+    inputs = {bit for port in netlist.ports.values() if port.direction == "input" for bit in port.bits}
+    result: dict[int, int] = {}
+    for out, delay in delays.items():
+        source = wires[out]
+        if isinstance(source, int):
+            result[source] = delay
+            if source not in inputs and not _reaches_port(netlist, out):
+                raise InputError(f"{_name(netlist, out)}: a delay line that is at no pin has no model")
+    netlist.replace(wires)
+    return result
+
+
+def _reaches_port(netlist: Netlist, bit: int) -> bool:
+    return any(bit in port.bits for port in netlist.ports.values() if port.direction == "output")
+
+
+def _name(netlist: Netlist, bit: int) -> str:
+    return netlist.names.get(bit, [f"net {bit}"])[0]
+
+
+def _open_plls(netlist: Netlist, pins: Pins) -> None:
+    plls = list(_take(netlist, "EHXPLLL"))
+    for cell in plls:
+        for pin in (*_OUTPUTS, "LOCK"):
+            if bits := cell.pins.get(pin):
+                port = f"{plain(cell.name)}_{pin.lower()}"
+                netlist.ports[port] = Port("input", bits)
+                if pin == "LOCK":
+                    pins.locks.append(port)
+    sources = {
+        bit: name for name, port in netlist.ports.items() if port.direction == "input" for bit in port.bits
+    }
+    for cell in plls:
+        reference = cell.bit("CLKI")
+        if reference not in sources:
+            raise InputError(f"{cell.name}: its reference is neither a pin nor another PLL's output")
+        pins.clocks += _clocks(cell, sources[reference])
+
+
+def _clocks(cell: Cell, source: str) -> Iterator[PllClock]:
+    """The outputs in use. They are in phase with the reference where CPHASE is DIV - 1, as Lattice sets it."""
+    feedback = re.sub("^INT_", "CLK", cell.text("FEEDBK_PATH", "CLKOP"))
+    if feedback not in _OUTPUTS:
+        raise InputError(f"{cell.name}: a PLL with the feedback {cell.text('FEEDBK_PATH')} has no model")
+    if cell.text("DPHASE_SOURCE", "DISABLED") != "DISABLED":
+        raise InputError(f"{cell.name}: a PLL whose phase is moved has no model")
+    divider = {output: cell.number(f"{output}_DIV", 8) for output in _OUTPUTS}
+    reference = Fraction(cell.number("CLKI_DIV", 1), cell.number("CLKFB_DIV", 1))  # the feedback clock's period
+    vco = reference / divider[feedback]
+
+    def edge(output: str) -> Fraction:
+        cycles = cell.number(f"{output}_CPHASE") - (divider[output] - 1)
+        return (cycles + Fraction(cell.number(f"{output}_FPHASE"), _PHASE_STEPS)) * vco
+
+    for output in _OUTPUTS:
+        if cell.pins.get(output):
+            ratio = vco * divider[output]
+            delay = (edge(output) - edge(feedback)) % ratio
+            yield PllClock(f"{plain(cell.name)}_{output.lower()}", source, ratio, delay)
+
+
+def _take(netlist: Netlist, kind: str) -> Iterator[Cell]:
+    """Take the cells of a kind out."""
+    for name in [name for name, cell in netlist.cells.items() if cell.kind == kind]:
+        yield netlist.cells.pop(name)

@@ -1,0 +1,339 @@
+"""A routed netlist as Verilog that simulates fast: expressions, registers, memories; ``cells.v`` has the rest.
+
+nextpnr's netlist is not what yosys' models of the cells describe: inputs are inverted or set by ``…MUX``
+parameters, a flip-flop may take its data from ``M``, a carry leaves by ``FCO``, DDR cells are ``IOLOGIC``.
+So this module reads nextpnr's cells itself; an input that is not connected is 1, as in the device.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.resources import files
+
+from fanin.errors import InputError
+from fanin.sim.boards.lut import lut_expression
+from fanin.sim.boards.netlist import Bit, Cell, Netlist
+from fanin.sim.boards.pins import plain
+
+_ZERO, _ONE = "1'b0", "1'b1"
+_WRITE_MODES = {"NORMAL": 0, "WRITETHROUGH": 1, "READBEFOREWRITE": 2}
+_NOT_MODELLED = "{name}: a {kind} with {what} has no model in simulation"
+
+
+def cells_verilog() -> str:
+    """The models of cells that are modules."""
+    return (files("fanin.sim.boards") / "cells.v").read_text()
+
+
+@dataclass(frozen=True)
+class _Clocking:
+    """What the registers of one block have in common."""
+
+    clock: str
+    falling: bool
+    reset: str
+    enable: str
+    asynchronous: bool
+
+
+@dataclass
+class _Writer:
+    netlist: Netlist
+    constants: dict[int, str]
+    assigns: list[str] = field(default_factory=list)
+    instances: list[str] = field(default_factory=list)
+    registers: dict[_Clocking, list[tuple[str, str, str]]] = field(default_factory=lambda: defaultdict(list))
+    rams: dict[tuple[str, ...], list[tuple[int, str, str]]] = field(default_factory=lambda: defaultdict(list))
+
+    def name(self, bit: Bit) -> str:
+        """A bit in Verilog; one that does not matter is 0."""
+        if isinstance(bit, str):
+            return _ONE if bit == "1" else _ZERO
+        return self.constants.get(bit) or f"n{bit}"
+
+    def pin(self, cell: Cell, pin: str, unconnected: str = _ONE) -> str:
+        """What a cell sees at an input, behind the inversion or constant that its parameter puts there."""
+        bit, mux = cell.bit(pin), cell.text(f"{pin}MUX", pin)
+        if mux in ("0", "1"):
+            return f"1'b{mux}"
+        value = unconnected if bit is None else self.name(bit)
+        if mux != "INV":
+            return value
+        return {_ZERO: _ONE, _ONE: _ZERO}.get(value, f"~{value}")
+
+    def output(self, cell: Cell, pin: str) -> str | None:
+        """The name of the net at an output, None where there is none."""
+        bit = cell.bit(pin)
+        return None if bit is None else self.name(bit)
+
+    def assign(self, target: str | None, value: str) -> None:
+        if target is not None:
+            self.assigns.append(f"assign {target} = {value};")
+
+
+def _comb(w: _Writer, cell: Cell) -> None:
+    mode = cell.text("MODE", "LOGIC")
+    if mode == "RAMW_BLOCK":
+        return
+    if mode == "DPRAM":
+        _ram(w, cell)
+        return
+    table, inputs = cell.number("INITVAL"), [w.pin(cell, pin) for pin in "ABCD"]
+    value = lut_expression(table, inputs)
+    if mode == "CCU2":
+        carry, injected = w.pin(cell, "FCI"), cell.text("CCU2_INJECT1", "NO") == "YES"
+        generate = _ZERO if injected else lut_expression(table & 15, inputs[:2])
+        own = f"p{cell.bit('FCO')}" if cell.bit("FCO") is not None else None
+        if own:  # the carry needs the sum's function, too
+            w.assigns.append(f"wire {own} = {value};")
+            w.assign(w.output(cell, "FCO"), f"{own} ? {carry} : {generate}")
+            value = own
+        w.assign(w.output(cell, "F"), value if injected else f"{value} ^ {carry}")
+    elif mode == "LOGIC":
+        w.assign(w.output(cell, "F"), value)
+    else:
+        raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=f"mode {mode}"))
+    if (output := w.output(cell, "OFX")) is not None:
+        wide = cell.bit("FXA") is not None or cell.bit("FXB") is not None
+        ones, zeros = ("FXB", "FXA") if wide else ("F1", "F")
+        other = w.pin(cell, zeros) if wide or cell.bit("F") is not None else value
+        w.assign(output, f"{w.pin(cell, 'M')} ? {w.pin(cell, ones)} : {other}")
+
+
+def _ram(w: _Writer, cell: Cell) -> None:
+    """A bit of distributed RAM; those that are written and read alike become one memory.
+
+    Its contents have the order of a table, in which D counts most; that is the write port's WAD0.
+    """
+    output = w.output(cell, "F")
+    if output is None:
+        return
+    falling = cell.text("WCKMUX", "WCK") == "INV"
+    clock = w.name(cell.pins["WCK"][0]) if cell.bit("WCK") is not None else _ZERO
+    enable = w.pin(cell, "WRE")
+    write = [w.pin(cell, f"WAD{index}") for index in (0, 2, 1, 3)]
+    read = [w.pin(cell, pin) for pin in "DCBA"]
+    key = ("negedge" if falling else "posedge", clock, enable, ", ".join(write), ", ".join(read))
+    w.rams[key].append((cell.number("INITVAL"), w.pin(cell, "WD"), output))
+
+
+def _ramw(w: _Writer, cell: Cell) -> None:
+    """The wires from a slice's inputs to its distributed RAM's write port."""
+    inputs = ("C1", "A1", "D1", "B1", "D0", "B0", "C0", "A0")
+    outputs = ("WDO0", "WDO1", "WDO2", "WDO3", "WADO0", "WADO1", "WADO2", "WADO3")
+    for source, target in zip(inputs, outputs, strict=True):
+        w.assign(w.output(cell, target), w.pin(cell, source))
+
+
+def _flip_flop(w: _Writer, cell: Cell) -> None:
+    output = w.output(cell, "Q")
+    if output is None:
+        return
+    if cell.text("LSRMODE", "LSR") != "LSR":
+        raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what="a preload"))
+    data = w.pin(cell, "M" if cell.text("SD", "0") == "0" else "DI")
+    value = _ONE if cell.text("REGSET") == "SET" else _ZERO
+    clocking = _clocking(w, cell, "CLK", cell.text("SRMODE") == "ASYNC")
+    w.registers[clocking].append((output, data, value))
+
+
+def _clocking(w: _Writer, cell: Cell, clock: str, asynchronous: bool) -> _Clocking:
+    bit = cell.bit(clock)
+    if bit is None:
+        raise InputError(f"{cell.name}: a {cell.kind} without a clock")
+    falling = cell.text("CLKMUX", "CLK") == "INV"
+    return _Clocking(w.name(bit), falling, w.pin(cell, "LSR", _ZERO), w.pin(cell, "CE"), asynchronous)
+
+
+def _io_logic(w: _Writer, cell: Cell) -> None:
+    """The registers beside a pad: for DDR, or one each for input, output and direction."""
+    mode = cell.text("MODE", "NONE")
+    if mode == "IDDRX1_ODDRX1":
+        clock, reset = w.pin(cell, "CLK"), w.pin(cell, "LSR", _ZERO)
+        received = [w.output(cell, pin) or "" for pin in ("RXDATA0", "RXDATA1")]
+        if any(received):
+            data = w.pin(
+                cell, "DI" if cell.bit("DI") is not None else "PADDI"
+            )  # behind a delay line, or the pad
+            ports = f".D({data}), .SCLK({clock}), .RST({reset}), .Q0({received[0]}), .Q1({received[1]})"
+            w.instances.append(f"IDDRX1F i{len(w.instances)}({ports});")
+        if (sent := w.output(cell, "IOLDO")) is not None:
+            data = f".D0({w.pin(cell, 'TXDATA0')}), .D1({w.pin(cell, 'TXDATA1')})"
+            w.instances.append(
+                f"ODDRX1F i{len(w.instances)}({data}, .SCLK({clock}), .RST({reset}), .Q({sent}));"
+            )
+    elif mode == "IREG_OREG":
+        _io_register(w, cell, "INFF", "PADDI", "FF", "I")
+        _io_register(w, cell, "IOLDO", "TXDATA0", "OUTREG", "O")
+    elif mode != "NONE":
+        raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=f"mode {mode}"))
+    _io_register(w, cell, "IOLTO", "TSDATA0", "TSREG", "O")
+
+
+def _io_register(w: _Writer, cell: Cell, output: str, data: str, group: str, side: str) -> None:
+    """One of them: its parameters begin with ``group``, its controls are those of one ``side``, I or O."""
+    target = w.output(cell, output)
+    if target is None:
+        return
+    clock = w.pin(cell, "CLK")
+    reset = w.pin(cell, "LSR", _ZERO) if cell.text(f"LSR{side}MUX") == "LSRMUX" else _ZERO
+    enable = w.pin(cell, "CE") if cell.text(f"CE{side}MUX") == "CEMUX" else _ONE
+    falling = cell.text(f"CLK{side}MUX", "CLK") == "INV"
+    value = _ONE if cell.text(f"{group}.REGSET") == "SET" else _ZERO
+    clocking = _Clocking(clock, falling, reset, enable, cell.text("SRMODE", "ASYNC") == "ASYNC")
+    w.registers[clocking].append((target, w.pin(cell, data), value))
+
+
+def _bus(w: _Writer, cell: Cell, name: str, width: int) -> str:
+    return "{" + ", ".join(w.pin(cell, f"{name}{index}") for index in reversed(range(width))) + "}"
+
+
+def _outputs(w: _Writer, cell: Cell, name: str, width: int) -> str:
+    """Outputs as a concatenation; nets of its own where nothing is connected."""
+    nets = []
+    for index in reversed(range(width)):
+        output = w.output(cell, f"{name}{index}")
+        if output is None:
+            output = f"u{len(w.assigns)}"
+            w.assigns.append(f"wire {output};")
+        nets.append(output)
+    return "{" + ", ".join(nets) + "}"
+
+
+def _block_ram(w: _Writer, cell: Cell) -> None:
+    selected = {port: _bus(w, cell, f"CS{port}", 3) for port in "AB"}
+    for port, bits in selected.items():
+        code = cell.text(f"CSDECODE_{port}", "0b000").removeprefix("0b")
+        if bits != "{" + ", ".join(f"1'b{digit}" for digit in code) + "}":
+            raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=f"a chip select {bits}"))
+    parameters = {"ASYNCHRONOUS": int(cell.text("RESETMODE", "SYNC") == "ASYNC")}
+    connections = []
+    for port in "AB":
+        parameters[f"WIDTH_{port}"] = cell.number(f"DATA_WIDTH_{port}", 18)
+        parameters[f"REGISTER_{port}"] = int(cell.text(f"REGMODE_{port}", "NOREG") == "OUTREG")
+        parameters[f"MODE_{port}"] = _WRITE_MODES[cell.text(f"WRITEMODE_{port}", "NORMAL")]
+        for pin in ("CLK", "CE", "OCE", "WE", "RST"):
+            connections.append(f".{pin}{port}({w.pin(cell, pin + port)})")
+        connections.append(f".AD{port}({_bus(w, cell, f'AD{port}', 14)})")
+        connections.append(f".DI{port}({_bus(w, cell, f'DI{port}', 18)})")
+        connections.append(f".DO{port}({_outputs(w, cell, f'DO{port}', 18)})")
+    contents = _contents(cell)
+    settings = [f".{key}({value})" for key, value in parameters.items()]
+    if contents:
+        settings.append(f".INIT(18432'h{contents:x})")
+    w.instances.append(f"fanin_dp16kd #({', '.join(settings)}) i{len(w.instances)}({', '.join(connections)});")
+
+
+def _contents(cell: Cell) -> int:
+    """The initial words; a parameter has 16 of them, each in 20 bits."""
+    result = 0
+    for row in range(64):
+        values = cell.number(f"INITVAL_{row:02X}")
+        for index in range(16):
+            result |= (values >> 20 * index & (1 << 18) - 1) << 18 * (16 * row + index)
+    return result
+
+
+def _multiplier(w: _Writer, cell: Cell) -> None:
+    stages = ("INPUTA", "INPUTB", "INPUTC", "PIPELINE", "OUTPUT")
+    registered = [stage for stage in stages if cell.text(f"REG_{stage}_CLK", "NONE") != "NONE"]
+    shifted = [pin for pin in ("SOURCEA", "SOURCEB") if w.pin(cell, pin, _ZERO) != _ZERO]
+    if registered or shifted:
+        what = f"registers or shifted inputs ({', '.join(registered + shifted)})"
+        raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=what))
+    factors = f".A({_bus(w, cell, 'A', 18)}), .B({_bus(w, cell, 'B', 18)})"
+    signs = f".SIGNEDA({w.pin(cell, 'SIGNEDA')}), .SIGNEDB({w.pin(cell, 'SIGNEDB')})"
+    product = _outputs(w, cell, "P", 36)
+    w.instances.append(f"fanin_mult18x18d i{len(w.instances)}({factors}, {signs}, .P({product}));")
+
+
+_KINDS: dict[str, Callable[[_Writer, Cell], None]] = {
+    "TRELLIS_COMB": _comb,
+    "TRELLIS_RAMW": _ramw,
+    "TRELLIS_FF": _flip_flop,
+    "IOLOGIC": _io_logic,
+    "SIOLOGIC": _io_logic,
+    "DP16KD": _block_ram,
+    "MULT18X18D": _multiplier,
+}
+
+
+def routed_verilog(netlist: Netlist) -> str:
+    """Verilog of a netlist of nextpnr-ecp5 whose pins are open (``open_pins``), with all that it instantiates.
+
+    Raises InputError for a cell, or a mode of one, that has no model.
+    """
+    constants = {
+        bit: _ONE if cell.number("INITVAL") else _ZERO
+        for cell in netlist.cells.values()
+        if cell.name.startswith(("$PACKER_GND", "$PACKER_VCC"))
+        for bit in cell.pins["F"]
+        if isinstance(bit, int)
+    }
+    writer = _Writer(netlist, constants)
+    unknown = sorted({cell.kind for cell in netlist.cells.values()} - _KINDS.keys())
+    if unknown:
+        raise InputError(f"{netlist.module}: no model in simulation of: {', '.join(unknown)}")
+    for cell in netlist.cells.values():
+        if cell.bit("F") not in constants:
+            _KINDS[cell.kind](writer, cell)
+    return cells_verilog() + "\n" + "\n".join(_module(writer)) + "\n"
+
+
+def _module(w: _Writer) -> Iterator[str]:
+    ports = w.netlist.ports
+    yield f"module {plain(w.netlist.module)}("
+    yield ",\n".join(f"  {port.direction} [{len(port.bits) - 1}:0] {name}" for name, port in ports.items())
+    yield ");"
+    registers = {output for block in w.registers.values() for output, _, _ in block}
+    nets = {f"n{bit}" for cell in w.netlist.cells.values() for bits in cell.pins.values() for bit in bits}
+    nets |= {f"n{bit}" for port in ports.values() for bit in port.bits}
+    nets -= registers | {f"n{bit}" for bit in (*w.constants, "0", "1", "x")}
+    yield from (f"wire {net};" for net in sorted(nets))
+    yield from (f"reg {register};" for register in sorted(registers))
+    for name, port in ports.items():
+        for index, bit in enumerate(port.bits):
+            if port.direction == "output":
+                yield f"assign {name}[{index}] = {w.name(bit)};"
+            elif isinstance(bit, int):
+                yield f"assign {w.name(bit)} = {name}[{index}];"
+    yield from w.assigns
+    yield from w.instances
+    for number, (key, bits) in enumerate(w.rams.items()):
+        yield from _memory(number, key, bits)
+    for clocking, block in w.registers.items():
+        yield from _register_block(clocking, block)
+    yield "endmodule"
+
+
+def _memory(number: int, key: tuple[str, ...], bits: list[tuple[int, str, str]]) -> Iterator[str]:
+    edge, clock, enable, write, read = key
+    last, name = len(bits) - 1, f"ram{number}"
+    yield f"reg [{last}:0] {name} [0:15];"
+    yield "initial begin"
+    for address in range(16):
+        word = sum((table >> address & 1) << position for position, (table, _, _) in enumerate(bits))
+        yield f"  {name}[{address}] = {last + 1}'d{word};"
+    yield "end"
+    data = ", ".join(value for _, value, _ in reversed(bits))
+    yield f"always @({edge} {clock}) if ({enable}) {name}[{{{write}}}] <= {{{data}}};"
+    yield f"assign {{{', '.join(output for _, _, output in reversed(bits))}}} = {name}[{{{read}}}];"
+
+
+def _register_block(clocking: _Clocking, block: list[tuple[str, str, str]]) -> Iterator[str]:
+    yield "initial begin"
+    yield from (f"  {output} = {value};" for output, _, value in block)
+    yield "end"
+    edge = f"{'negedge' if clocking.falling else 'posedge'} {clocking.clock}"
+    asynchronous = clocking.asynchronous and clocking.reset != _ZERO
+    yield f"always @({edge}{f' or posedge {clocking.reset}' if asynchronous else ''}) begin"
+    if clocking.reset != _ZERO:
+        yield f"  if ({clocking.reset}) begin"
+        yield from (f"    {output} <= {value};" for output, _, value in block)
+        yield "  end else"
+    yield f"  if ({clocking.enable}) begin" if clocking.enable != _ONE else "  begin"
+    yield from (f"    {output} <= {data};" for output, data, _ in block)
+    yield "  end"
+    yield "end"

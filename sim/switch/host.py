@@ -1,0 +1,125 @@
+"""The aggregating switch as a program of this host: datagrams of boards in, datagrams to boards out."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from fanin.errors import InputError
+from fanin.job import SWITCH
+from fanin.sim.pcap import PcapWriter
+from fanin.sim.switch.base import Switch
+from fanin.wire.aggregation import AGGREGATION, Encap, Kind, header_length
+from fanin.wire.ethernet import MIN_FRAME_BYTES, Endpoint, encode_udp
+from fanin.wire.fields import byte_length
+
+_HEADER = header_length(Encap.UDP)
+_OPERATION = struct.Struct(">BBHI")  # kind with version, job, slot, round: of the aggregation header
+_LARGEST = 65536
+_WAKE_S = 0.1  # after which the thread looks whether it is to end
+_PS = 1000  # of a nanosecond
+Address = tuple[str, int]
+
+
+class HostSwitch:
+    """Runs ``switch`` behind a UDP socket while it is a context; worker n of the job is at ``boards[n]``.
+
+    A datagram from anywhere else is dropped and counted in ``strange``. ``latencies_ns`` has, for each
+    operation, the time from the first worker's AGG at the socket to the RESULT of all: this host's share of
+    an AllReduce. ``pcap`` is written, not closed. Raises InputError where the address cannot be had.
+    """
+
+    def __init__(
+        self,
+        switch: Switch,
+        *,
+        boards: Sequence[Address],
+        endpoints: Sequence[Endpoint],
+        address: Address,
+        pcap: PcapWriter | None = None,
+    ):
+        self._switch = switch
+        self._boards = list(boards)
+        self._endpoints = list(endpoints)
+        self._pcap = pcap  # of frames as the switch sees them
+        self._began = time.perf_counter_ns()
+        self._ports = {board: port for port, board in enumerate(self._boards)}
+        self._first: dict[tuple[int, int], int] = {}  # slot and round: when its first AGG came
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="switch", daemon=True)
+        self.latencies_ns: list[int] = []
+        self.strange = 0
+        self.frames = 0
+        self.failure: Exception | None = None  #: what ended the thread before its time
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._socket.bind(address)
+        except OSError as error:
+            self._socket.close()
+            raise InputError(
+                f"UDP {address[0]}:{address[1]} cannot be had: {error.strerror}; another run may have it"
+            ) from error
+        self._socket.setblocking(False)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        try:
+            while not self._stop.is_set():
+                if select.select([self._socket], [], [], _WAKE_S)[0]:
+                    with contextlib.suppress(BlockingIOError):
+                        while True:
+                            self._take(*self._socket.recvfrom(_LARGEST))
+        except Exception as failure:  # the run asks for it, and ends
+            self.failure = failure
+
+    def _take(self, payload: bytes, source: Address) -> None:
+        """Hand one datagram to the switch as a frame, and what it causes to the boards."""
+        port = self._ports.get(source)
+        if port is None or len(payload) < byte_length(AGGREGATION):
+            self.strange += 1
+            return
+        now = time.perf_counter_ns()
+        self.frames += 1
+        kind, operation = _operation(payload)
+        if kind == Kind.AGG:
+            self._first.setdefault(operation, now)
+        frame = encode_udp(payload, source=self._endpoints[port], destination=SWITCH)
+        frame = frame.ljust(MIN_FRAME_BYTES, b"\0")
+        answers = self._switch.inject(port, frame, now * _PS)
+        if self._pcap:
+            for one in (frame, *(answer for _, answer, _ in answers)):
+                self._pcap.write(one, (now - self._began) * _PS)
+        for out, answer, _ in answers:
+            with contextlib.suppress(BlockingIOError):  # a full socket: as good as a lost frame
+                self._socket.sendto(answer[_HEADER : _HEADER + len(payload)], self._boards[out])
+        if kind == Kind.AGG and len(answers) == len(self._boards) and operation in self._first:
+            self.latencies_ns.append(time.perf_counter_ns() - self._first.pop(operation))
+
+
+def _operation(payload: bytes) -> tuple[int, tuple[int, int]]:
+    """Kind of a packet, and its slot and round."""
+    version_kind, _, slot, number = _OPERATION.unpack_from(payload)
+    return version_kind & 15, (slot, number)

@@ -1,0 +1,218 @@
+"""The client against a board on a real socket: what is lost, repeated and late, two hosts, and who gives up."""
+
+import random
+import socket
+from contextlib import closing
+from ipaddress import IPv4Address
+
+import pytest
+
+from fanin.errors import InputError
+from fanin.glm import PRESETS
+from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
+from fanin.hdl.glm.node_registers import node_constants, node_registers
+from fanin.host.board import BoardClient, BoardError, BoardLost, BusFault, Held, WrongBoard, poll_field
+from fanin.host.driver import Batch, Operation
+from fanin.host.glm import NodeDriver
+from fanin.wire.control import MAX_DUMP, MAX_LOAD, MAX_OPERATIONS
+from tests.fanin.host.fake_board import fake_board
+from tests.support import new_seed
+
+WINDOW = 0x100
+REGISTERS = RegisterMap((Register("control", Access.RW, "x", (Field("go", 1, "x"), Field("busy", 7, "x"))),))
+
+
+class Bus(dict):
+    """Words, and a window that counts: each read gives the next number, each write is kept."""
+
+    def __init__(self):
+        self.reads = 0
+        self.written = []
+
+    def __getitem__(self, address):
+        if address == WINDOW:
+            self.reads += 1
+            return self.reads
+        return super().__getitem__(address)
+
+    def __setitem__(self, address, data):
+        if address == WINDOW:
+            self.written.append(data)
+        else:
+            super().__setitem__(address, data)
+
+
+def client(fake, **options):
+    return BoardClient("127.0.0.1", fake.port, timeout=0.01, **options)
+
+
+def test_every_access_is_carried_out_once_whatever_the_network_does():
+    """20 % of all datagrams are lost, in each direction; others come twice, or late: behind later ones."""
+    seed = new_seed()
+    rng = random.Random(seed)
+    bus, written, reads = Bus(), [], 0
+    with fake_board(bus, loss=0.2, twice=0.2, late=0.3, seed=seed) as board, client(board, tries=60) as host:
+        for _ in range(40):
+            operations = []
+            for _ in range(rng.choice((1, 2, 5, MAX_OPERATIONS, MAX_OPERATIONS + 1))):
+                data = rng.choice((None, rng.getrandbits(32)))
+                operations.append(Operation(WINDOW, data))
+            written += [data for _, data in operations if data is not None]
+            count = sum(data is None for _, data in operations)
+            assert host.operate(operations) == list(range(reads + 1, reads + count + 1))
+            reads += count
+        assert host.resent > 10
+    assert (bus.written, bus.reads) == (written, reads)
+    assert board.model.counters["repeats"] > 0
+
+
+def test_memories_are_loaded_and_dumped_in_frames_of_any_number():
+    seed = new_seed()
+    rng = random.Random(seed)
+    bus = Bus()
+    with fake_board(bus, loss=0.1, seed=seed) as board, client(board, tries=60) as host:
+        for words in (1, MAX_LOAD, MAX_LOAD + 1, 2 * MAX_DUMP + 5):
+            data = [rng.getrandbits(32) for _ in range(words)]
+            host.load(0x1000, data)
+            assert [bus[0x1000 + 4 * n] for n in range(words)] == data
+            assert host.dump(0x1000, words) == data
+        assert host.dump(0x1000, 0) == []
+
+
+def test_a_load_that_does_not_hold_is_an_error():
+    class Stuck(Bus):
+        def __setitem__(self, address, data):
+            super().__setitem__(address, data | 4 if address == 0x1008 else data)
+
+    with fake_board(Stuck()) as board, client(board) as host:
+        host.load(0x1000, [1, 2])
+        with pytest.raises(BoardError, match=r"0x1000 to 0x100c does not hold what was loaded"):
+            host.load(0x1000, [1, 2, 3])
+
+
+def test_drivers_work_unchanged():
+    config = PRESETS["tiny"]
+    registers = node_registers(config)
+    driver = NodeDriver(config, base=0x2000)
+    bus, constants = Bus(), node_constants(config)
+    for register in registers.registers:
+        if register.access is Access.RO:
+            fields = {f.name: constants.get(f.name, 0) for f in register.parts}
+            bus[0x2000 + registers.offset(register.name)] = register.pack(fields)
+    with fake_board(bus) as board, client(board) as host:
+        driver.check_identity(host.run(driver.identify()))
+        bus[0x2000 + registers.offset("depth")] += 1
+        with pytest.raises(ValueError, match="the node's depth must be"):
+            driver.check_identity(host.run(driver.identify()))
+
+
+def test_a_second_host_is_told_who_holds_the_board():
+    with fake_board(Bus()) as board, client(board) as first, closing(client(board)) as second:
+        with pytest.raises(Held, match=r"^board 127\.0\.0\.1: 127\.0\.0\.1 holds it$"):
+            second.acquire()
+        assert second.hello().holder == IPv4Address("127.0.0.1")
+        first.write32(4, 5)
+        first.release()
+        assert second.acquire().holder is None
+        with pytest.raises(Held):
+            first.read32(4)
+        second.release()
+        first.acquire()
+        assert first.read32(4) == 5
+
+
+def test_a_host_that_was_silent_too_long_loses_the_board_to_another():
+    with fake_board(Bus()) as board, closing(client(board)) as first, closing(client(board)) as second:
+        first.acquire()
+        board.now += board.model.lease_time - 1
+        first.write32(4, 5)
+        board.now += board.model.lease_time - 1
+        with pytest.raises(Held):
+            second.acquire()
+        board.now += 1
+        second.acquire()
+        second.release()
+        with pytest.raises(BoardLost, match="it was reset, or heard nothing for too long"):
+            first.read32(4)
+
+
+def test_a_board_that_was_reset_is_noticed():
+    with fake_board(Bus()) as board, closing(client(board)) as host:
+        host.acquire()
+        host.write32(4, 5)
+        board.model.lease, board.model._held = 0, False
+        with pytest.raises(BoardLost, match="it was reset"):
+            host.write32(4, 6)
+        assert board.model.bus[4] == 5
+
+
+def test_a_board_that_falls_silent_is_given_up():
+    with fake_board(Bus()) as board, client(board, tries=3) as host:
+        host.write32(4, 5)
+        board.silent = True
+        with pytest.raises(BoardLost, match=r"^board 127\.0\.0\.1: no answer to 3 requests in 0\.03 s$"):
+            host.write32(4, 6)
+        board.silent = False
+
+
+def test_where_nobody_listens_is_no_board():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    host = BoardClient("127.0.0.1", port, timeout=0.01, tries=2)
+    with pytest.raises(BoardLost, match="no answer to 2 requests"):
+        host.hello()
+    host.close()
+
+
+@pytest.mark.parametrize(("name", "other"), [("board", 6), ("version", 2), ("build", 8)])
+def test_another_board_than_expected_is_refused_before_it_is_held(name, other):
+    right = {"board": 5, "version": 1, "build": 7}
+    with fake_board(Bus()) as board:
+        with client(board, **right):
+            pass
+        with pytest.raises(WrongBoard, match=rf"its {name} must be {other:#x}, not {right[name]:#x}"):
+            client(board, **right | {name: other}).__enter__()
+        assert board.model.holder(0) == 0
+
+
+def test_a_bus_error_names_the_address_and_the_board_goes_on():
+    with fake_board(Bus()) as board, client(board) as host:
+        with pytest.raises(BusFault, match=r"^board 127\.0\.0\.1: its bus refuses address 0x00000040$"):
+            host.operate([Operation(4, 1), Operation(0x40), Operation(4, 2)])
+        assert host.read32(4) == 1
+
+
+def test_a_field_is_awaited_for_a_time():
+    bus = Bus()
+    bus[0x10] = 6 << 1
+    with fake_board(bus) as board, client(board) as host:
+        poll_field(host, REGISTERS, "control", "busy", 6, timeout=0, base=0x10)
+        with pytest.raises(BoardError, match=r"busy is still 6, not 0, after 0\.01 s"):
+            poll_field(host, REGISTERS, "control", "busy", 0, timeout=0.01, base=0x10)
+        assert host.run(Batch(REGISTERS, base=0x10).read("control")) == [{"go": 0, "busy": 6}]
+
+
+def test_an_error_ends_the_work_and_lets_the_board_go():
+    with fake_board(Bus()) as board:
+        held = []
+
+        def fail():
+            held.append(board.model.holder(0))
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError), client(board):
+            fail()
+        assert held == [0x7F00_0001]
+        assert board.model.holder(0) == 0
+
+
+def test_a_name_that_is_none_is_bad_input():
+    with pytest.raises(InputError, match=r"^board no\.such\.host\.invalid: "):
+        BoardClient("no.such.host.invalid")
+
+
+@pytest.mark.parametrize("options", [{"tries": 0}, {"timeout": 0}])
+def test_bad_parameters(options):
+    with pytest.raises(ValueError, match="tries and timeout must be above 0"):
+        BoardClient("127.0.0.1", **options)

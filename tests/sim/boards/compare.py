@@ -1,0 +1,56 @@
+"""Runs a routed netlist and its source beside each other on the same stimulus, and compares every change."""
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from fanin.sim.boards.board import BoardConfig, Boards
+from fanin.sim.boards.model import BoardModel
+
+
+def changes(path: Path, outputs: int) -> np.ndarray:
+    """A trace as rows of time and outputs."""
+    return np.fromfile(path, dtype=np.uint64).reshape(-1, 1 + outputs)
+
+
+def traces(configs: list[BoardConfig], folder: Path, stimulus, until: int) -> list[np.ndarray]:
+    """What each board's outputs do when ``stimulus(boards, number)`` has been ordered for each."""
+    with Boards(configs, optimise="-Og") as boards:
+        for number in range(len(configs)):
+            boards.trace(number, folder / f"trace{number}")
+            stimulus(boards, number)
+        boards.run(until)
+    count = len(configs[0].model.outputs)
+    return [changes(folder / f"trace{number}", count) for number in range(len(configs))]
+
+
+def assert_equal(models: list[BoardModel], found: list[np.ndarray]) -> None:
+    """Both traces are the same; else the first output that differs is named."""
+    first, second = found
+    assert len(first) > 1
+    for row in range(min(len(first), len(second))):
+        differing = np.flatnonzero(first[row] != second[row])
+        names = ["time", *models[0].outputs]
+        told = [f"{names[i]}: {first[row][i]:x} is not {second[row][i]:x}" for i in differing]
+        assert not told, f"at {first[row][0]} fs: {told}"
+    assert len(first) == len(second)
+
+
+def random_pins(widths: dict[str, int], period: int, cycles: int, seed: int, rare: Iterable[str] = ()):
+    """Stimulus: each port gets a random value every ``period`` ps; those in ``rare`` are seldom not 0."""
+    draw = random.Random(seed)
+    table = []
+    for cycle in range(cycles):
+        for name, width in widths.items():
+            value = draw.getrandbits(width)
+            if name in rare and draw.random() < 0.95:
+                value = 0
+            table.append((name, value, cycle * period))
+
+    def stimulus(boards: Boards, number: int) -> None:
+        for name, value, time in table:
+            boards.set_pin(number, name, value, time=time)
+
+    return stimulus

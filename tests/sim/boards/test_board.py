@@ -1,0 +1,117 @@
+"""Boards in the harness: frames through RGMII, clocks apart, the routed netlist against its source."""
+
+import random
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from fanin.errors import ToolFailed
+from fanin.sim.boards.board import BoardConfig, Boards, Clock, on_the_wire
+from fanin.sim.boards.model import routed_model, source_model
+from tests.sim.boards.build import place
+from tests.sim.boards.compare import assert_equal, traces
+from tests.sim.boards.designs import PHY, RgmiiLoop
+
+pytestmark = pytest.mark.verilator
+
+CRYSTAL = {"clk25_0": Clock.of_mhz(25)}
+LOCKED = 1_500_000
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("loop")
+    return [routed_model(place(RgmiiLoop(), folder)), source_model(folder / "top.il")]
+
+
+def random_frames(draw, count, most=200):
+    return [draw.randbytes(draw.randint(60, most)) for _ in range(count)]
+
+
+def test_frames_come_back_whatever_the_clocks(models):
+    draw = random.Random(5)
+    frames = random_frames(draw, 30)
+    phys = [replace(PHY, ppm=ppm, phase_ps=draw.randint(0, 8000)) for ppm in (200, 0, -200)]
+    configs = [BoardConfig(models[0], {"clk25_0": Clock.of_mhz(25, ppm=-phy.ppm / 2)}, [phy]) for phy in phys]
+    with Boards(configs, optimise="-Og") as boards:
+        boards.run(LOCKED)
+        for number in range(len(configs)):
+            for frame in frames:
+                boards.send(number, frame)
+        sent = boards.run(LOCKED + 80_000_000)
+        print([len([x for x in sent if x.board == n]) for n in range(3)])
+        assert not boards.busy
+    for number in range(len(configs)):
+        own = [one for one in sent if one.board == number]
+        assert [one.fault for one in own] == [""] * len(frames)
+        assert [one.data for one in own] == frames
+
+
+def test_netlist_and_source_do_the_same_in_every_cycle(models, tmp_path):
+    frames = random_frames(random.Random(6), 6, 90)
+    phy = replace(PHY, ppm=50, phase_ps=777)
+
+    def stimulus(boards, number):
+        for index, frame in enumerate(frames):
+            boards.send(number, frame, time=LOCKED)
+            boards.set_pin(number, "mdio_0_i", index % 2, time=LOCKED + index * 1_000_003)
+        boards.send_wire(number, on_the_wire(frames[0]), time=LOCKED, error_at=20)
+
+    configs = [BoardConfig(model, CRYSTAL, [phy]) for model in models]
+    found = traces(configs, tmp_path, stimulus, 12_000_000)
+    assert_equal(models, found)
+    outputs = models[0].outputs
+    for name in ("led_0", "mdio_0_o", "mdio_0_t", "rgmii_0_tx_ctl", "rgmii_0_tx_data"):
+        assert len(set(found[0][:, 1 + outputs.index(name)])) > 1, name
+
+
+def test_pll_clocks_follow_from_the_netlist(models):
+    for model in models:
+        clocks = BoardConfig(model, {"clk25_0": Clock(Fraction(40_000), 100)}).all_clocks()
+        assert clocks["pll_clkop"] == Clock(Fraction(8000), 100)
+        assert clocks["pll_clkos"] == Clock(Fraction(17_600), 100 + 2 * 1600)  # two periods of the VCO late
+        assert model.pins.locks == ["pll_lock"]
+    with pytest.raises(ValueError, match=r"clocks must have 'clk25_0', the reference of pll_clkop"):
+        BoardConfig(models[0], {}).all_clocks()
+
+
+def test_faults_on_the_wire_are_seen(models):
+    frame = bytes(range(80))
+    wire = on_the_wire(frame)
+    with Boards([BoardConfig(models[1], CRYSTAL, [PHY])], optimise="-Og") as boards:
+        boards.run(LOCKED)
+        boards.send_wire(0, on_the_wire(frame, fcs=bytes(4)))
+        boards.send_wire(0, wire, error_at=30)
+        boards.send_wire(0, wire[1:])
+        boards.send_wire(0, on_the_wire(frame[:50]), gap=40)
+        boards.send(0, frame[:50])
+        sent = boards.run(LOCKED + 10_000_000)
+        assert [one.fault for one in sent] == ["FCS", "transmit error", "preamble", "short", ""]
+        assert sent[0].data == on_the_wire(frame, fcs=bytes(4))
+        assert sent[3].gap - sent[2].gap in range(27, 30)  # its gap, in cycles of the other clock
+        assert sent[4].data == frame[:50] + bytes(10)
+        # Its end: 92 bytes of 8 ns at either side, the FIFO and the DDR cells between.
+        assert 0 < sent[0].time - LOCKED - 92 * 8000 < 60 * 8000
+
+
+def test_input_delays_are_those_of_the_netlist(tmp_path):
+    """Where the PHY does not delay, 2 ns of delay lines at the data make each edge take the half before."""
+    routed = place(RgmiiLoop(delay=80), tmp_path)
+    for model in (routed_model(routed), source_model(tmp_path / "top.il")):
+        assert model.pins.delays == {"rgmii_0_rx_ctl": 2000, "rgmii_0_rx_data": 2000}
+
+
+def test_misuse(models):
+    with Boards([BoardConfig(models[1], CRYSTAL, [PHY])], optimise="-Og") as boards:
+        boards.run(1000)
+        with pytest.raises(ValueError, match=r"time must be at least 1000.* not 999"):
+            boards.send(0, bytes(60), time=999)
+        with pytest.raises(ValueError, match=r"port must be one of clk25_0, .* not 'nothing'"):
+            boards.read_pin(0, "nothing")
+        assert boards.read_pin(0, "pll_lock") == 0
+        boards.run(LOCKED)
+        assert boards.read_pin(0, "pll_lock") == 1
+        boards._process.kill()
+        with pytest.raises(ToolFailed, match="the boards' simulation has ended"):
+            boards.run(LOCKED + 1)
