@@ -1,7 +1,7 @@
 """AMD Alveo U280: the card's pins, and how Vivado makes its cores.
 
-Pins, clocks and sites are facts that Corundum (``fpga/mqnic/Alveo``) and taxi (``src/cndm/board/Alveo``) publish for
-this card.
+Pins, clocks and sites are facts that Corundum (``fpga/mqnic/Alveo``) and taxi (``src/cndm/board/Alveo``)
+publish for this card.
 """
 
 from __future__ import annotations

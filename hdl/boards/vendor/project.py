@@ -29,7 +29,7 @@ Emit = Callable[[wiring.Component, str], str]
 
 @dataclass(frozen=True)
 class Card:
-    """A card with cores of its vendor around the node: the node's module, how it is made of a preset, the top."""
+    """A card with its vendor's cores around the node: the node's module, how a preset makes it, the top."""
 
     module: str
     node: Callable[[str], wiring.Component]
@@ -66,8 +66,8 @@ def _emit(node: wiring.Component, module: str) -> str:
 def make_project(board: Board, *, top: Any = None, emit: Emit = _emit) -> Any:
     """Amaranth's ``BuildPlan`` of a vendor board, with the Verilog of its node in a file of its own.
 
-    ``top`` is the design of a board that the open boards' top serves, and of no other; ``emit`` makes a module's
-    text of the node. Raises ValueError where ``top`` is missing or one too many.
+    ``top`` is the design of a board that the open boards' top serves, and of no other; ``emit`` makes a
+    module's text of the node. Raises ValueError where ``top`` is missing or one too many.
     """
     card = CARDS.get(board.name)
     if (top is None) == (card is None):

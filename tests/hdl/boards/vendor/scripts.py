@@ -1,4 +1,4 @@
-"""Tcl as the vendors' tools read it: run with a command in place of each of theirs that only writes down its call."""
+"""Tcl as the vendors' tools read it: run with commands in place of theirs that only write down their calls."""
 
 import tkinter
 
@@ -9,7 +9,7 @@ proc unknown {args} {
     lappend ::calls $args
     return [lindex $args 0]
 }
-proc quit {} {lappend ::calls quit}
+foreach own {quit package} {proc $own {args} [list lappend ::calls $own]}
 """
 
 
