@@ -111,7 +111,8 @@ _CMAC = _ports(
     "gt_ref_clk_p gt_ref_clk_n gt_rxp_in:4 gt_rxn_in:4 gt_loopback_in:12 gtwiz_reset_tx_datapath "
     "gtwiz_reset_rx_datapath sys_reset init_clk rx_clk core_rx_reset core_tx_reset ctl_rx_enable "
     "ctl_rx_force_resync ctl_rx_test_pattern ctl_tx_enable ctl_tx_test_pattern ctl_tx_send_idle "
-    "ctl_tx_send_rfi ctl_tx_send_lfi ctl_rx_rsfec_enable ctl_tx_rsfec_enable ctl_rx_rsfec_enable_correction ctl_rx_rsfec_enable_indication "
+    "ctl_tx_send_rfi ctl_tx_send_lfi ctl_rx_rsfec_enable ctl_tx_rsfec_enable "
+    "ctl_rx_rsfec_enable_correction ctl_rx_rsfec_enable_indication "
     "ctl_rsfec_ieee_error_indication_mode tx_axis_tdata:512 tx_axis_tkeep:64 tx_axis_tlast tx_axis_tuser "
     "tx_axis_tvalid tx_preamblein:56 core_drp_reset drp_clk drp_addr:10 drp_di:16 drp_en drp_we",
     "gt_txp_out:4 gt_txn_out:4 gt_txusrclk2 usr_tx_reset usr_rx_reset stat_rx_aligned tx_axis_tready "
