@@ -18,6 +18,8 @@ from fanin.hdl.boards.board import Board
 from fanin.hdl.boards.build import NAME, extract
 from fanin.hdl.boards.vendor.alveo_u280_top import AlveoU280Top
 from fanin.hdl.boards.vendor.arria10_gx_top import Arria10GxTop
+from fanin.hdl.boards.vendor.series7 import TX_MHZ
+from fanin.hdl.boards.vendor.templates import render
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.ring.node import RingNode
@@ -66,19 +68,24 @@ def _emit(node: wiring.Component, module: str) -> str:
 def make_project(board: Board, *, top: Any = None, emit: Emit = _emit) -> Any:
     """Amaranth's ``BuildPlan`` of a vendor board, with the Verilog of its node in a file of its own.
 
-    ``top`` is the design of a board that the open boards' top serves, and of no other; ``emit`` makes a
+    ``top`` is the design of a board that the open boards' top serves, and of no other, with submodules
+    ``clocks`` (:class:`Series7Clocks`) and ``pins`` (:class:`Series7RgmiiPins`); ``emit`` makes a
     module's text of the node. Raises ValueError where ``top`` is missing or one too many.
     """
     card = CARDS.get(board.name)
     if (top is None) == (card is None):
         raise ValueError(f"{board.name} {'needs a top' if card is None else 'has a top of its own'}")
     platform = board.make_platform()
-    if card is not None:
+    overrides = {}
+    if card is None:
+        platform.add_file("crossings.tcl", render("series7_crossings.tcl.j2", tx_mhz=TX_MHZ))
+        overrides["script_after_synth"] = "source crossings.tcl"
+    else:
         node = card.node(board.preset)
         platform.add_file(f"{card.module}.v", emit(node, card.module))
         top = card.top(node=node, module=card.module)
     with _yosys_for_amaranth():
-        return platform.prepare(top, NAME)
+        return platform.prepare(top, NAME, **overrides)
 
 
 def write_project(board: Board, folder: Path, *, top: Any = None) -> list[Path]:

@@ -11,7 +11,8 @@ from fanin.hdl.emit import flat_ports
 from fanin.sim.cosim.build import find_verilator
 
 # What yosys' Verilog and empty stubs always have: unused and undriven signals, initial values in declarations,
-# constants without their leading zeros, ``!`` before a vector, cases without default.
+# constants without their leading zeros, ``!`` before a vector, cases without default, shifts into less,
+# comparisons that a counter's width decides, signals called as a part beside them, signed words in unsigned ones.
 STYLE = {
     "UNUSEDSIGNAL",
     "UNUSEDPARAM",
@@ -21,8 +22,10 @@ STYLE = {
     "WIDTHEXPAND",
     "WIDTHTRUNC",
     "CASEINCOMPLETE",
+    "CMPCONST",
+    "VARHIDDEN",
 }
-SLANG_STYLE = {"ArithOpMismatch", "CaseDefault"}
+SLANG_STYLE = {"ArithOpMismatch", "CaseDefault", "SignConversion", "WidthTruncate"}
 
 
 def node_stub(node, module):

@@ -78,9 +78,10 @@ def written(name, folder):
     return folder
 
 
-def instances(name):
-    """Module and pins of each instance in the top module, by the instance's name."""
-    top = re.search(r"^module top\(.*?^endmodule", files(name)["top.v"], re.MULTILINE | re.DOTALL)[0]
+def instances(name, module="top"):
+    """Module and pins of each instance in a module, by the instance's name."""
+    start = r"top\(" if module == "top" else re.escape(f"\\{module} (")
+    top = re.search(rf"^module {start}.*?^endmodule", files(name)["top.v"], re.MULTILINE | re.DOTALL)[0]
     found = re.findall(r"^  (\S+) (?:#\(.*?\) )?(\w+) \(\n(.*?)^  \);", top, re.MULTILINE | re.DOTALL)
     named = re.compile(r"^    \.(\w+)\(", re.MULTILINE)
     return {label: (module, set(named.findall(pins))) for module, label, pins in found}
@@ -191,6 +192,14 @@ def test_the_scripts_name_what_is_in_the_top(tmp_path):
     in_text = files("alveo_u280")["top.v"]
     cut = {die: len(re.findall(rf"^  \\top\.\w+_slr{die} ", in_text, re.MULTILINE)) for die in range(3)}
     assert cut == {0: 18, 1: 20, 2: 2}  # ports of memory and registers over one border, frames over another
+
+
+def test_bounds_of_crossings_are_between_clocks_of_the_top(tmp_path):
+    calls = run(written("genesys2", tmp_path), "crossings.tcl")
+    for (path,) in words(calls, "get_pins"):
+        part, cell, pin = path.split("/")
+        assert pin in instances("genesys2", f"top.{part}")[cell][1]
+    assert len(words(calls, "set_max_delay")) == 6
 
 
 def test_quartus_gets_sources_constraints_and_cores(tmp_path):
