@@ -12,7 +12,8 @@ from fanin.sim.cosim.build import find_verilator
 
 # What yosys' Verilog and empty stubs always have: unused and undriven signals, initial values in declarations,
 # constants without their leading zeros, ``!`` before a vector, cases without default, shifts into less,
-# comparisons that a counter's width decides, signals called as a part beside them, signed words in unsigned ones.
+# comparisons that a counter's width decides, signals called as a part beside them, signed words in unsigned
+# ones.
 STYLE = {
     "UNUSEDSIGNAL",
     "UNUSEDPARAM",
