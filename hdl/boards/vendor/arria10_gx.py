@@ -68,7 +68,7 @@ CORES = {
 }
 
 
-class Arria10GxPlatform(AlteraPlatform):  # type: ignore[misc]
+class Arria10GxPlatform(AlteraPlatform):
     """Clock, reset and the DDR3 module; the QSFP's ports have no places."""
 
     device, package, speed, suffix = _DEVICE
@@ -83,7 +83,7 @@ class Arria10GxPlatform(AlteraPlatform):  # type: ignore[misc]
             "ddr3", 0, *(Subsignal(name, Pins(pins, dir=way)) for name, (pins, way) in MEMORY_PINS.items())
         ),
     ]
-    connectors: ClassVar = []
+    connectors: ClassVar[list[Any]] = []
 
     @property
     def required_tools(self) -> list[str]:
