@@ -115,6 +115,37 @@ BOARDS = _boards(
         preset="ecp5-85",
         core_mhz=100,
     ),
+    Board(
+        name="genesys2",
+        number=6,
+        title="Digilent Genesys 2",
+        platform="amaranth_boards.genesys2:Genesys2Platform",
+        device="XC7K325T",
+        flow=Flow.VENDOR,
+        phy=Phy(rx_delay_ns=2.0, tx_delay_ns=2.0),
+        preset="ecp5-85",
+        core_mhz=100,
+    ),
+    Board(
+        name="alveo_u280",
+        number=7,
+        title="AMD Alveo U280",
+        platform="fanin.hdl.boards.vendor.alveo_u280:AlveoU280Platform",
+        device="XCU280",
+        flow=Flow.VENDOR,
+        preset="u280",
+        core_mhz=250,
+    ),
+    Board(
+        name="arria10_gx",
+        number=8,
+        title="Intel Arria 10 GX development kit",
+        platform="fanin.hdl.boards.vendor.arria10_gx:Arria10GxPlatform",
+        device="10AX115S2",
+        flow=Flow.VENDOR,
+        preset="prototype",
+        core_mhz=266.667,
+    ),
 )
 
 
