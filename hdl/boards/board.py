@@ -23,7 +23,7 @@ class Flow(StrEnum):
 class Phy:
     """A board's RGMII port: which, and what the FPGA delays, in nanoseconds.
 
-    A clock must come half a bit, 2 ns, behind its data. The receive clock comes late by itself, by what it needs
+    A clock must come half a bit, 2 ns, behind its data. The receive clock comes late by itself, by its way
     through the FPGA to the DDR cells; where the PHY delays it, too, the data have to wait for it.
     """
 
