@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fanin.sim.boards.netlist import Bit, Cell, Netlist
 
-_AUTOMATIC = re.compile(r"\$|_(TRELLIS_\w+|LUT4|CCU2C|PFUMX|L6MUX21|DP16KD|MULT18X18D|I?O?DDRX1F)_")
+_AUTOMATIC = re.compile(r"^\$|\.\$|_(TRELLIS_\w+|LUT4|CCU2C|PFUMX|L6MUX21|DP16KD|MULT18X18D|I?O?DDRX1F)_")
 
 
 @dataclass(frozen=True)
