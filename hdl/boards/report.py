@@ -20,6 +20,8 @@ RESOURCES = {
     "DP16KD": "block RAMs",
     "MULT18X18D": "multipliers",
 }
+#: What RGMII asks for: nextpnr keeps to it, but its report has no constraint for a clock from a pin's buffer.
+LINE_MHZ = {"rx": 125.0, "tx": 125.0}
 DEPTH = 3  # names of a Component's path that a table has
 _CELL = re.compile(r"_(?:TRELLIS|LUT4|PFUMX|L6MUX|CCU2C|DP16KD|MULT|DPR16|\$).*$|\$.*$")
 
@@ -109,8 +111,9 @@ def read_report(folder: Path) -> Placed:
     except (ValueError, KeyError) as error:
         raise InputError(f"{folder}: no report of nextpnr ({error})") from None
     clocks = tuple(
-        Clock(domain_of(name), figures["constraint"], figures["achieved"])
+        Clock(domain, LINE_MHZ.get(domain, figures["constraint"]), figures["achieved"])
         for name, figures in timing["fmax"].items()
+        if (domain := domain_of(name))
     )
     (top,) = cells.values()
     return Placed(
