@@ -90,7 +90,7 @@ def periods_of(symbols, status, *, extra_nibbles=0):
     return periods
 
 
-def some_carriers(rng, count=30):
+def some_carriers(rng, count=15):
     symbols = [IDLE] * 30
     for _ in range(count):
         symbols += odd_carrier(rng, max_frame=100) + gap(rng.choice([1, 2, 12]), rng)
