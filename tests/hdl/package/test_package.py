@@ -11,7 +11,7 @@ import pytest
 
 from fanin.glm import PRESETS
 from fanin.hdl import catalog
-from fanin.hdl.bus.register_map import Access
+from fanin.hdl.bus.register_map import Access, Register, RegisterMap
 from fanin.hdl.package.harness import Port
 from fanin.hdl.package.ip_xact import component
 from fanin.hdl.package.package import IP_XACT, MARK, file_names, package
@@ -187,8 +187,10 @@ def test_a_second_front_end_has_no_complaint(name, made):
 
 def test_every_kind_of_register_is_described():
     ports, files = [Port("clk", 1, False), Port("rst", 1, False)], {"rtl": [("x.v", "verilogSource")]}
-    root = document(component(name="x", description="Test.", ports=ports, buses=[], registers=MAP, files=files))
-    assert described_words(root) == map_words(MAP)
+    registers = RegisterMap((*MAP.registers, Register("cycles", "counter", "Cycles.", bits=64)))
+    text = component(name="x", description="Test.", ports=ports, buses=[], registers=registers, files=files)
+    root = document(text)
+    assert described_words(root) == map_words(registers)
     about = {
         register.findtext(f"{NS}name"): (register.findtext(f"{NS}access"), register.findtext(f"{NS}volatile"))
         for register in root.iter(f"{NS}register")
