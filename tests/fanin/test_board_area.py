@@ -58,7 +58,11 @@ def test_each_preset_fits_its_device_and_all_larger_ones(name, encap):
 @pytest.mark.parametrize(
     ("changes", "device", "message"),
     [
-        ({"lanes": 16}, "ecp5-25", r"ecp5-25: about [\d,]+ LUTs are needed, [\d,]+ more than .*; --preset ecp5-25 fits"),
+        (
+            {"lanes": 16},
+            "ecp5-25",
+            r"ecp5-25: about [\d,]+ LUTs are needed, [\d,]+ more than .*; --preset ecp5-25 fits",
+        ),
         ({"depth": 4096}, "ecp5-25", r"block RAMs are needed, [\d,]+ more than an ecp5-25 has to give"),
         ({"lanes": 64, "engines": 2}, "ecp5-85", "LUTs are needed, .*; --preset ecp5-85 fits"),
     ],
