@@ -356,17 +356,14 @@ def boards_reached_page() -> str:
 def _bitstream_page(board: Board) -> Callable[[], str]:
     """bitstreams/BOARD/README.md."""
 
-    def delay(nanoseconds: float) -> str:
-        return f"by the FPGA, {nanoseconds:g} ns" if nanoseconds else "by the PHY or the board"
-
     facts = [
         ["", ""],
         ["device", f"{board.device}"],
         ["node", board.preset],
         ["core's clock", f"{board.core_mhz:g} MHz at most"],
         ["RGMII port", str(board.phy.port)],
-        ["receive clock delayed", delay(board.phy.rx_delay_ns)],
-        ["transmit clock delayed", delay(board.phy.tx_delay_ns)],
+        ["received data delayed in the FPGA", f"{board.phy.rx_delay_ns:g} ns"],
+        ["transmit clock delayed in the FPGA", f"{board.phy.tx_delay_ns:g} ns"],
     ]
     return lambda: BITSTREAM.format(name=board.name, title=board.title, facts=_markdown(facts))
 

@@ -20,7 +20,7 @@ from fanin.hdl.bus.common_registers import (
     identity_registers,
     node_map,
 )
-from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
+from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, RegisterMap
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.net.control.headers import IP_BITS, MAC_BITS, AboutWords, ResponderEvents
 from fanin.hdl.net.ethernet.mac import MacEvents
@@ -92,6 +92,8 @@ def board_registers(identity: Identity | None = None) -> RegisterMap:
             Register("state", Access.RO, "what goes on; hello says it to anybody", _STATE),
             Register("uptime", Access.RO, "seconds since reset"),
             Register("holder", Access.RO, "IPv4 address of the host that holds the board, 0 for none"),
+            Register("holder_mac_low", Access.RO, "lower half of that host's MAC address, or the last one's"),
+            Register("holder_mac_high", Access.RO, "the upper 16 bits of it", bits=MAC_BITS - WORD_BITS),
             Register("own_mac", Access.RW, "MAC address; takes effect at once", bits=MAC_BITS, reset=mac),
             Register(
                 "own_ip",
@@ -125,6 +127,7 @@ class BoardRegisters(wiring.Component):
     ``running``, ``failed`` : In, 1
         What the node does.
     ``holder`` : In, 32
+    ``holder_mac`` : In, 48
     ``mac`` : In, MacEvents
     ``control`` : In, ResponderEvents
 
@@ -159,6 +162,7 @@ class BoardRegisters(wiring.Component):
                 "running": In(1),
                 "failed": In(1),
                 "holder": In(IP_BITS),
+                "holder_mac": In(MAC_BITS),
                 "mac": In(MacEvents),
                 "control": In(ResponderEvents),
             }
@@ -177,6 +181,7 @@ class BoardRegisters(wiring.Component):
         m.d.comb += [getattr(file, name).eq(value) for name, value in state.items()]
         m.d.comb += [
             file.holder.eq(self.holder),
+            Cat(file.holder_mac_low, file.holder_mac_high).eq(self.holder_mac),
             self.own_mac.eq(file.own_mac),
             self.own_ip.eq(file.own_ip),
         ]

@@ -17,6 +17,7 @@ from fanin.cnn_parts import Placement
 from fanin.codec import Bfp
 from fanin.glm import PRESETS
 from fanin.hdl.boards.identity import Identity
+from fanin.hdl.bus.axi4 import AXI4LiteSignature
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.layers.network_port import EndShape
@@ -48,6 +49,7 @@ SMALL = {
     "connections": 3,
     "consumers": 3,
     "count": 4,
+    "data_width": 64,
     "depth": 264,
     "drain": 5,
     "encap": Encap.L2,
@@ -82,6 +84,7 @@ SMALL = {
     "output_width": 16,
     "parallelism": Parallelism(),
     "parameters": 8,
+    "port": AXI4LiteSignature(address_width=16),
     "positions": 3,
     "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
     "reads": (0, 0),
