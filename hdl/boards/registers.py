@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, wiring
@@ -34,7 +35,8 @@ VERSION = 1
 Leds = data.StructLayout({"link": 1, "frame": 1, "running": 1, "fault": 1})
 _BLINKS = 16  # a second
 
-_SPEEDS = ", ".join(f"{speed.value} {speed.name.removeprefix('MBPS_')} Mb/s" for speed in Speed)
+_EVERY_SPEED = cast("Iterable[Any]", Speed)
+_SPEEDS = ", ".join(f"{speed.value} {speed.name.removeprefix('MBPS_')} Mb/s" for speed in _EVERY_SPEED)
 _STATE = (
     Field("link_up", 1, "the PHY has a link"),
     Field("speed", 2, _SPEEDS),

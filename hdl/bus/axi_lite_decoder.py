@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -100,19 +102,17 @@ class AxiLiteDecoder(wiring.Component):
     def _answer(self, m: Module, masters: list[Any], waits: Any, chosen: Signal, answered: Signal) -> None:
         """The answer of the slave that was chosen, or that there is none."""
         axil = self.axil
-        word = Signal.like(axil.rdata)
-        response = Signal(Resp, init=Resp.DECERR)
-        m.d.comb += answered.eq(1)
+        selected = [chosen[n].replicate(len(axil.rdata)) for n in range(len(masters))]
+        response = Signal(Resp)
+        answers, words, responses = [~chosen.any()], [], [(~chosen.any()).replicate(2) & Resp.DECERR.value]
         for n, slave in enumerate(masters):
             m.d.comb += [slave.bready.eq(waits & chosen[n]), slave.rready.eq(waits & chosen[n])]
-            with m.If(chosen[n]):
-                m.d.comb += [
-                    answered.eq(slave.bvalid | slave.rvalid),
-                    word.eq(slave.rdata),
-                    response.eq(Mux(slave.bvalid, slave.bresp, slave.rresp)),
-                ]
+            answers.append(chosen[n] & (slave.bvalid | slave.rvalid))
+            words.append(selected[n] & slave.rdata)
+            responses.append(selected[n][:2] & Value.cast(Mux(slave.bvalid, slave.bresp, slave.rresp)))
+        m.d.comb += [answered.eq(Cat(answers).any()), response.eq(reduce(or_, responses))]
         with m.If(~axil.bvalid & ~axil.rvalid):
-            m.d.sync += [axil.rdata.eq(word), axil.rresp.eq(response), axil.bresp.eq(response)]
+            m.d.sync += [axil.rdata.eq(reduce(or_, words)), axil.rresp.eq(response), axil.bresp.eq(response)]
 
 
 def _check(address_width: int, regions: tuple[tuple[int, int], ...]) -> None:
