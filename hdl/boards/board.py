@@ -21,14 +21,15 @@ class Flow(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Phy:
-    """A board's RGMII port: which, and who delays the clocks against the data by some 2 ns.
+    """A board's RGMII port: which, and what the FPGA delays, in nanoseconds.
 
-    The delays are ours, in nanoseconds; 0 where the PHY or the board's traces have them.
+    A clock must come half a bit, 2 ns, behind its data. The receive clock comes late by itself, by its way
+    through the FPGA to the DDR cells; where the PHY delays it, too, the data have to wait for it.
     """
 
     port: int = 0
-    rx_delay_ns: float = 0.0
-    tx_delay_ns: float = 0.0
+    rx_delay_ns: float = 0.0  #: of the received data
+    tx_delay_ns: float = 0.0  #: of the transmit clock; 0 where the PHY delays it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +114,37 @@ BOARDS = _boards(
         phy=Phy(tx_delay_ns=2.0),
         preset="ecp5-85",
         core_mhz=100,
+    ),
+    Board(
+        name="genesys2",
+        number=6,
+        title="Digilent Genesys 2",
+        platform="amaranth_boards.genesys2:Genesys2Platform",
+        device="XC7K325T",
+        flow=Flow.VENDOR,
+        phy=Phy(rx_delay_ns=2.0, tx_delay_ns=2.0),
+        preset="ecp5-85",
+        core_mhz=100,
+    ),
+    Board(
+        name="alveo_u280",
+        number=7,
+        title="AMD Alveo U280",
+        platform="fanin.hdl.boards.vendor.alveo_u280:AlveoU280Platform",
+        device="XCU280",
+        flow=Flow.VENDOR,
+        preset="u280",
+        core_mhz=250,
+    ),
+    Board(
+        name="arria10_gx",
+        number=8,
+        title="Intel Arria 10 GX development kit",
+        platform="fanin.hdl.boards.vendor.arria10_gx:Arria10GxPlatform",
+        device="10AX115S2",
+        flow=Flow.VENDOR,
+        preset="prototype",
+        core_mhz=266.667,
     ),
 )
 

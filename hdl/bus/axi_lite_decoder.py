@@ -32,7 +32,7 @@ class AxiLiteDecoder(wiring.Component):
 
     Latency
     -------
-    2 cycles from a request to the slave, 1 from its answer to the master's.
+    1 cycle from a request to the slave, 1 from its answer to the master's.
 
     Source
     ------

@@ -16,6 +16,8 @@ from fanin.cnn_memory import Frames, StoreConfig
 from fanin.cnn_parts import Placement
 from fanin.codec import Bfp
 from fanin.glm import PRESETS
+from fanin.hdl.boards.identity import Identity
+from fanin.hdl.bus.axi4 import AXI4LiteSignature
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.layers.network_port import EndShape
@@ -41,11 +43,13 @@ SMALL = {
     "beats": 4,
     "burst": 8,
     "capacity": 64,
+    "clock_hz": 1_000_000,
     "completions": 4,
     "config": PRESETS["tiny"],
     "connections": 3,
     "consumers": 3,
     "count": 4,
+    "data_width": 64,
     "depth": 264,
     "drain": 5,
     "encap": Encap.L2,
@@ -59,6 +63,7 @@ SMALL = {
     "groups": 2,
     "i": 2,
     "input_width": 8,
+    "identity": Identity(board=1, build=2, mac=3, ip=4),
     "inputs": 4,
     "interval": 5,
     "kinds": 2,
@@ -79,6 +84,7 @@ SMALL = {
     "output_width": 16,
     "parallelism": Parallelism(),
     "parameters": 8,
+    "port": AXI4LiteSignature(address_width=16),
     "positions": 3,
     "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
     "reads": (0, 0),
@@ -112,6 +118,7 @@ SMALL = {
     "wait": True,
     "waiting": 3,
     "width": 256,
+    "widths": (1, 3, 4),
     "word_bytes": 8,
     "words": 10,
     "writes": 0,

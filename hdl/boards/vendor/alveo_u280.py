@@ -1,7 +1,7 @@
 """AMD Alveo U280: the card's pins, and how Vivado makes its cores.
 
-Pins, clocks and sites are facts that Corundum (``fpga/mqnic/Alveo``) and taxi (``src/cndm/board/Alveo``) publish for
-this card.
+Pins, clocks and sites are facts that Corundum (``fpga/mqnic/Alveo``) and taxi (``src/cndm/board/Alveo``)
+publish for this card.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _lanes(direction: str, pins: tuple[str, str]) -> list[Subsignal]:
     return [Subsignal(f"{direction}_{end}", Pins(at, dir=side)) for end, at in zip("pn", pins, strict=True)]
 
 
-class AlveoU280Platform(XilinxPlatform):  # type: ignore[misc]
+class AlveoU280Platform(XilinxPlatform):
     """Clock, PCIe, one QSFP28, and the pin that says that HBM is too hot."""
 
     device = "xcu280"
@@ -69,7 +69,7 @@ class AlveoU280Platform(XilinxPlatform):  # type: ignore[misc]
             *_lanes("tx", _QSFP_TX),
         ),
     ]
-    connectors: ClassVar = []
+    connectors: ClassVar[list[Any]] = []
 
     def toolchain_prepare(self, fragment: Any, name: str, **kwargs: Any) -> Any:
         """Cores before synthesis, crossings and places after it; the cores' script is a file of the project."""

@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from amaranth import Cat, ClockDomain, ClockSignal, Const, Elaboratable, Instance, Module, ResetSignal, Signal, Value
+from amaranth import (
+    Cat,
+    ClockDomain,
+    ClockSignal,
+    Const,
+    Elaboratable,
+    Instance,
+    Module,
+    ResetSignal,
+    Signal,
+    Value,
+)
 from amaranth.lib import io, wiring
 from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 
@@ -22,12 +33,23 @@ from fanin.hdl.stream.connect import connect_typed
 
 MAC_BITS = 512  # of CMAC's user interface
 PORT_BITS = 256  # of an HBM port
-HBM_ADDRESS_BITS = 33  # 8 GB
 HBM_ID_BITS = 6
 HOST_PORT = 31  # HBM's port nearest to PCIe
 MAX_FRAME = 256  # bytes; an aggregation packet has fewer
-_AXI_READ = ("araddr", "arburst", "arid", "arlen", "arsize", "arvalid")
-_AXI_WRITE = ("awaddr", "awburst", "awid", "awlen", "awsize", "awvalid")
+_HBM_ADDRESS = {"addr": 33, "burst": 2, "id": HBM_ID_BITS, "len": 4, "size": 3, "valid": 1}
+#: Inputs of an HBM port (AMD PG276) and their bits: addresses of 8 GB, bursts of 16 words.
+_HBM_INPUTS = {
+    **{f"{channel}{name}": bits for channel in ("ar", "aw") for name, bits in _HBM_ADDRESS.items()},
+    "wdata": PORT_BITS,
+    "wstrb": PORT_BITS // 8,
+    "wdata_parity": PORT_BITS // 8,
+    "wlast": 1,
+    "wvalid": 1,
+    "rready": 1,
+    "bready": 1,
+}
+_HBM_OUTPUTS = ["arready", "rdata", "rlast", "rresp", "rvalid", "awready", "wready", "bresp", "bvalid"]
+_HBM_IDS = ("rid", "bid")
 
 
 def check_node(node: GlmNode) -> None:
@@ -119,8 +141,8 @@ class AlveoU280Top(Elaboratable):
             m.submodules[f"memory{number}_slr1"] = far
             connect_typed(m, port, far.i)
             connect_typed(m, far.o, near.i)
-            ports |= self._read_port(m, number, near.o)
-        ports |= self._host_port(m, dma)
+            ports |= _hbm_port(m, number, near.o)
+        ports |= _hbm_port(m, HOST_PORT, self._short_bursts(m, dma))
         done, hot = Signal(2), Signal(2)
         m.submodules.hbm = Instance(
             "fanin_hbm",
@@ -135,21 +157,12 @@ class AlveoU280Top(Elaboratable):
         m.submodules.cattrip = pin = io.Buffer("o", cattrip)
         m.d.comb += pin.o.eq(hot.any())
 
-    def _read_port(self, m: Module, number: int, axi: Any) -> dict[str, Any]:
-        """The node reads, and never writes."""
-        rid = Signal(HBM_ID_BITS, name=f"rid{number}")
-        m.d.comb += axi.rid.eq(rid)
-        idle = {name: 0 for name in (*_AXI_WRITE, "wdata", "wstrb", "wlast", "wvalid", "wdata_parity")}
-        read = {name: _narrowed(axi, name) for name in (*_AXI_READ, "rready")}
-        outputs = {name: getattr(axi, name) for name in ("arready", "rdata", "rlast", "rresp", "rvalid")}
-        return _hbm_port(number, inputs=read | idle | {"bready": 1}, outputs=outputs | {"rid": rid})
-
-    def _host_port(self, m: Module, dma: Any) -> dict[str, Any]:
-        """The DMA's bursts, split for AXI3."""
+    def _short_bursts(self, m: Module, dma: Any) -> Any:
+        """The DMA's port with bursts as AXI3 has them; returns what is of use of it."""
         axi3 = memory_signature(data_width=PORT_BITS, address_width=64, id_width=4).create()
         lengths = {name: Signal(4, name=f"host_{name}") for name in ("arlen", "awlen")}
         m.d.comb += [getattr(axi3, name).eq(length) for name, length in lengths.items()]
-        absent = {"arlock", "awlock", "arlen", "awlen", "arcache", "awcache", "arprot", "awprot", "arqos", "awqos"}
+        absent = {f"{way}{name}" for way in ("ar", "aw") for name in ("lock", "len", "cache", "prot", "qos")}
         m.submodules.axi3 = Instance(
             "fanin_axi3",
             i_aclk=ClockSignal(),
@@ -161,13 +174,7 @@ class AlveoU280Top(Elaboratable):
             **_slave("s_axi_", dma),
             **_master("m_axi_", axi3, absent),
         )
-        ids = {name: Signal(HBM_ID_BITS, name=f"host_{name}") for name in ("rid", "bid")}
-        m.d.comb += [getattr(axi3, name).eq(value) for name, value in ids.items()]
-        inputs = {name: _narrowed(axi3, name) for name in (*_AXI_READ, *_AXI_WRITE)}
-        inputs |= {name: getattr(axi3, name) for name in ("wdata", "wstrb", "wlast", "wvalid", "bready", "rready")}
-        outputs = ("arready", "awready", "wready", "bresp", "bvalid", "rdata", "rlast", "rresp", "rvalid")
-        given = {name: getattr(axi3, name) for name in outputs}
-        return _hbm_port(HOST_PORT, inputs=inputs | {"wdata_parity": 0}, outputs=given | ids)
+        return axi3
 
     def _network(self, m: Module, qsfp: Any) -> None:
         """CMAC: frames cross from and to its clock at the highest die, and a border on the way."""
@@ -231,10 +238,12 @@ def _cmac_constants() -> Iterator[tuple[str, Const]]:
     widths = {"gt_loopback_in": 12, "tx_preamblein": 56, "drp_addr": 10, "drp_di": 16}
     zeros = (
         "gtwiz_reset_tx_datapath gtwiz_reset_rx_datapath core_rx_reset core_tx_reset ctl_rx_force_resync "
-        "ctl_rx_test_pattern ctl_tx_test_pattern ctl_tx_send_idle ctl_tx_send_lfi core_drp_reset drp_clk drp_en "
-        "drp_we ctl_rsfec_ieee_error_indication_mode"
+        "ctl_rx_test_pattern ctl_tx_test_pattern ctl_tx_send_idle ctl_tx_send_lfi core_drp_reset drp_clk "
+        "drp_en drp_we ctl_rsfec_ieee_error_indication_mode"
     )
-    ones = "ctl_rx_rsfec_enable ctl_tx_rsfec_enable ctl_rx_rsfec_enable_correction ctl_rx_rsfec_enable_indication"
+    ones = (
+        "ctl_rx_rsfec_enable ctl_tx_rsfec_enable ctl_rx_rsfec_enable_correction ctl_rx_rsfec_enable_indication"
+    )
     for name in (*widths, *zeros.split()):
         yield f"i_{name}", Const(0, widths.get(name, 1))
     for name in ones.split():
@@ -265,26 +274,19 @@ def _join(m: Module, wide: Any, narrow: Any) -> None:
         m.d.comb += b.eq(a) if member.flow == wiring.In else a.eq(b)
 
 
-def _narrowed(axi: Any, name: str) -> Value:
-    """A signal in the width that HBM's port has it."""
-    value = Value.cast(getattr(axi, name))
-    if name.endswith("addr"):
-        return value[:HBM_ADDRESS_BITS]
-    if name.endswith("len"):
-        return value[:4]  # bursts have 16 words at most
-    if name in ("arid", "awid"):
-        return Cat(value, Const(0, HBM_ID_BITS - len(value)))
-    return value
-
-
-def _hbm_port(number: int, *, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
-    """Connections of one of HBM's ports."""
-    widths = {"addr": HBM_ADDRESS_BITS, "burst": 2, "len": 4, "size": 3, "data": PORT_BITS, "strb": 32, "parity": 32}
+def _hbm_port(m: Module, number: int, axi: Any) -> dict[str, Any]:
+    """Connections of one of HBM's ports, in the widths that it has; what ``axi`` has not, it does not do."""
     prefix = f"AXI_{number:02}_"
     connections: dict[str, Any] = {f"i_{prefix}ACLK": ClockSignal(), f"i_{prefix}ARESET_N": ~ResetSignal()}
-    for name, value in inputs.items():
-        if isinstance(value, int):
-            width = next((bits for end, bits in widths.items() if name.endswith(end)), HBM_ID_BITS if name == "awid" else 1)
-            value = Const(value, width)
-        connections[f"i_{prefix}{name.upper()}"] = value
-    return connections | {f"o_{prefix}{name.upper()}": Value.cast(value) for name, value in outputs.items()}
+    for name, bits in _HBM_INPUTS.items():
+        value = Value.cast(getattr(axi, name, Const(name == "bready", 1)))
+        connections[f"i_{prefix}{name.upper()}"] = Cat(value, Const(0, bits))[:bits]
+    for name in _HBM_OUTPUTS:
+        if name in axi.signature.members:
+            connections[f"o_{prefix}{name.upper()}"] = Value.cast(getattr(axi, name))
+    for name in _HBM_IDS:
+        if name in axi.signature.members:
+            wide = Signal(HBM_ID_BITS, name=f"{name}{number}")
+            m.d.comb += getattr(axi, name).eq(wide)
+            connections[f"o_{prefix}{name.upper()}"] = wide
+    return connections

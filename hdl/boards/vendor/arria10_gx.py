@@ -25,8 +25,8 @@ _ADDRESS = "M32 L32 N34 M35 L34 K34 M33 L33 J33 J32 H31 J31"
 _SPARE_ADDRESS = "H34 H33 G32"  # of larger modules
 _DQ = (
     "B28 A28 A27 B27 D27 E27 D26 D28 G25 H25 G26 H26 G28 F27 K27 F28 D31 E31 B31 C31 A30 E30 B30 D29 "
-    "K30 H30 G30 K31 H29 K29 J29 F29 AC31 AB31 W31 Y31 AD31 AD32 AD33 AA30 AE31 AE32 AE30 AF30 AG33 AG32 AH33 AH31 "
-    "U31 W33 W32 V31 Y34 W35 W34 V34 AH35 AJ34 AJ33 AH34 AD35 AE34 AC33 AD34"
+    "K30 H30 G30 K31 H29 K29 J29 F29 AC31 AB31 W31 Y31 AD31 AD32 AD33 AA30 AE31 AE32 AE30 AF30 "
+    "AG33 AG32 AH33 AH31 U31 W33 W32 V31 Y34 W35 W34 V34 AH35 AJ34 AJ33 AH34 AD35 AE34 AC33 AD34"
 )
 _DQS = ("B26 H28 C30 L30 Y32 AJ32 AA34 AF33", "C26 J27 C29 L29 AA32 AJ31 AA33 AF34")
 _DM = "E26 G27 A29 F30 AB32 AG31 Y35 AC34"
@@ -68,7 +68,7 @@ CORES = {
 }
 
 
-class Arria10GxPlatform(AlteraPlatform):  # type: ignore[misc]
+class Arria10GxPlatform(AlteraPlatform):
     """Clock, reset and the DDR3 module; the QSFP's ports have no places."""
 
     device, package, speed, suffix = _DEVICE
@@ -83,7 +83,7 @@ class Arria10GxPlatform(AlteraPlatform):  # type: ignore[misc]
             "ddr3", 0, *(Subsignal(name, Pins(pins, dir=way)) for name, (pins, way) in MEMORY_PINS.items())
         ),
     ]
-    connectors: ClassVar = []
+    connectors: ClassVar[list[Any]] = []
 
     @property
     def required_tools(self) -> list[str]:
@@ -95,7 +95,8 @@ class Arria10GxPlatform(AlteraPlatform):  # type: ignore[misc]
         """The cores are made first."""
         return [
             '{{invoke_tool("qsys-script")}} --script=system.tcl',
-            '{{invoke_tool("qsys-generate")}} fanin_system.qsys --synthesis=VERILOG --output-directory=fanin_system',
+            '{{invoke_tool("qsys-generate")}} fanin_system.qsys --synthesis=VERILOG '
+            "--output-directory=fanin_system",
             *(self._generate(name, *core) for name, core in CORES.items()),
             *super().command_templates,
         ]

@@ -1,4 +1,4 @@
-"""The top of an Arria 10 GX development kit: a ring node with DDR3, 40 Gb/s Ethernet and a host by JTAG around it.
+"""The top of an Arria 10 GX development kit: a ring node, DDR3, 40 Gb/s Ethernet and a host by JTAG.
 
 The cores are Intel's; Quartus makes them, here they are instances by name.
 """
@@ -39,8 +39,8 @@ _HEADER_BEATS = 2  # of a frame, at most, in front of its payload
 class Arria10GxTop(Elaboratable):
     """A node, instantiated as the Verilog module ``module``, and all that the kit's pins need.
 
-    Domains: ``sync``, the memory's user clock of 266.67 MHz, with the node; ``tx`` and ``rx``, the MAC's two clocks
-    of 312.5 MHz.
+    Domains: ``sync``, the memory's user clock of 266.67 MHz, with the node; ``tx`` and ``rx``, the MAC's two
+    clocks of 312.5 MHz.
     """
 
     def __init__(self, *, node: RingNode, module: str):
@@ -69,9 +69,7 @@ class Arria10GxTop(Elaboratable):
         m.submodules.memory = memory = AxiToAvalonMemory(
             data_width=WIDTH, address_width=address_bits, burst=BURST
         )
-        m.submodules.registers = registers = AvalonToAxiLite(
-            address_width=self.node.register_map.address_bits
-        )
+        m.submodules.registers = registers = AvalonToAxiLite(address_width=self.node.register_map.address_bits)
         connect_typed(m, self.node.memory, memory.memory)
         connect_typed(m, registers.axil, self.node.axil)
         ddr3 = platform.request("ddr3", 0, dir="-")
@@ -85,10 +83,7 @@ class Arria10GxTop(Elaboratable):
             o_core_reset_reset_n=self._core_reset_n,
             i_ddr_pll_ref_clk_clk=platform.request("ddr3_clk", 0, dir="-").io,
             i_ddr_oct_oct_rzqin=platform.request("ddr3_rzq", 0, dir="-").io,
-            **{
-                f"{way}_ddr_mem_mem_{name}": getattr(ddr3, name).io
-                for name, (_, way) in MEMORY_PINS.items()
-            },
+            **{f"{way}_ddr_mem_mem_{name}": getattr(ddr3, name).io for name, (_, way) in MEMORY_PINS.items()},
             i_memory_address=memory.address[:MEMORY_ADDRESS_BITS],
             i_memory_burstcount=memory.burstcount,
             i_memory_read=memory.read,
@@ -110,7 +105,7 @@ class Arria10GxTop(Elaboratable):
         )
 
     def _network(self, m: Module, clk100: Any) -> None:
-        """The MAC, its PLL, and the crossing to its clocks; its ports have no places yet (``qsfp_pins.tcl``)."""
+        """The MAC, its PLL, and the crossing to its clocks; a user places its ports (``qsfp_pins.tcl``)."""
         max_frame = (self.node.config.frame_beats + _HEADER_BEATS) * WIDTH // 8
         m.submodules.crossing = crossing = MacCrossing(width=WIDTH, max_frame=max_frame)
         connect_typed(m, self.node.mac_tx, crossing.core_tx)

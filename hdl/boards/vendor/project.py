@@ -3,26 +3,53 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from amaranth.lib import wiring
 
+from fanin.errors import InputError
 from fanin.glm import PRESETS
 from fanin.hdl.boards.board import Board
+from fanin.hdl.boards.build import NAME, extract
 from fanin.hdl.boards.vendor.alveo_u280_top import AlveoU280Top
+from fanin.hdl.boards.vendor.arria10_gx_top import Arria10GxTop
+from fanin.hdl.boards.vendor.series7 import TX_MHZ
+from fanin.hdl.boards.vendor.templates import render
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.glm.node import GlmNode
+from fanin.hdl.ring.node import RingNode
+from fanin.ring import PRESETS as RING_PRESETS
 from fanin.tools import yosys
 
-NAME = "top"
+Emit = Callable[[wiring.Component, str], str]
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card with its vendor's cores around the node: the node's module, how a preset makes it, the top."""
+
+    module: str
+    node: Callable[[str], wiring.Component]
+    top: Callable[..., Any]
+
+
+#: Of the vendor boards, those that the open boards' top does not serve.
+CARDS: Mapping[str, Card] = MappingProxyType(
+    {
+        "alveo_u280": Card("glm_node", lambda preset: GlmNode(config=PRESETS[preset]), AlveoU280Top),
+        "arria10_gx": Card("ring_node", lambda preset: RingNode(config=RING_PRESETS[preset]), Arria10GxTop),
+    }
+)
 
 
 @contextmanager
-def _amaranths_yosys() -> Iterator[None]:
-    """Amaranth looks for yosys by this name, and would not find the wheel's program."""
+def _yosys_for_amaranth() -> Iterator[None]:
+    """Amaranth looks for yosys by this variable, and would not find the wheel's program."""
     before = os.environ.get("YOSYS")
     os.environ["YOSYS"] = yosys()
     try:
@@ -34,11 +61,39 @@ def _amaranths_yosys() -> Iterator[None]:
             os.environ["YOSYS"] = before
 
 
-def make_project(
-    board: Board, node: wiring.Component, *, emit: Callable[[wiring.Component, str], str]
-) -> Any:
+def _emit(node: wiring.Component, module: str) -> str:
+    return kept_verilog(node, name=module)
+
+
+def make_project(board: Board, *, top: Any = None, emit: Emit = _emit) -> Any:
+    """Amaranth's ``BuildPlan`` of a vendor board, with the Verilog of its node in a file of its own.
+
+    ``top`` is the design of a board that the open boards' top serves, and of no other, with submodules
+    ``clocks`` (:class:`Series7Clocks`) and ``pins`` (:class:`Series7RgmiiPins`); ``emit`` makes a
+    module's text of the node. Raises ValueError where ``top`` is missing or one too many.
+    """
+    card = CARDS.get(board.name)
+    if (top is None) == (card is None):
+        raise ValueError(f"{board.name} {'needs a top' if card is None else 'has a top of its own'}")
     platform = board.make_platform()
-    top = AlveoU280Top(node=node, module="glm_node")
-    platform.add_file("glm_node.v", emit(node, "glm_node"))
-    with _amaranths_yosys():
-        return platform.prepare(top, NAME)
+    overrides = {}
+    if card is None:
+        platform.add_file("crossings.tcl", render("series7_crossings.tcl.j2", tx_mhz=TX_MHZ))
+        overrides["script_after_synth"] = "source crossings.tcl"
+    else:
+        node = card.node(board.preset)
+        platform.add_file(f"{card.module}.v", emit(node, card.module))
+        top = card.top(node=node, module=card.module)
+    with _yosys_for_amaranth():
+        return platform.prepare(top, NAME, **overrides)
+
+
+def write_project(board: Board, folder: Path, *, top: Any = None) -> list[Path]:
+    """Write a project into a folder, which is made; returns its files. Raises InputError where it cannot."""
+    plan = make_project(board, top=top)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror}") from None
+    extract(plan, folder)
+    return [folder / name for name in plan.files]

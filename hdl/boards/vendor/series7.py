@@ -62,9 +62,10 @@ def choose_dividers(oscillator_mhz: float, core_mhz: float) -> Dividers:
 
 
 class Series7Clocks(Elaboratable):
-    """The domains ``sync`` (the core's), ``tx`` (125 MHz) and, a quarter of a period later, ``tx_shifted``.
+    """Clocks of ``sync`` (the core's), ``tx`` (125 MHz) and, a quarter of a period later, ``tx_shifted``.
 
-    All are held in reset until the MMCM has locked. The controller of the input delays stands here, too.
+    The top defines these domains (``DOMAINS``). The first two are held in reset until the MMCM has locked; the
+    third drives pins alone. The controller of the input delays stands here, too.
 
     Parameters
     ----------
@@ -72,6 +73,8 @@ class Series7Clocks(Elaboratable):
     ``reset`` : Value, 1 while the board's reset is pressed
     ``dividers`` : Dividers
     """
+
+    DOMAINS = ("sync", "tx", "tx_shifted")
 
     def __init__(self, *, oscillator: Any, reset: Any, dividers: Dividers):
         self._oscillator = oscillator
@@ -83,18 +86,17 @@ class Series7Clocks(Elaboratable):
         m = Module()
         d = self.dividers
         locked, loop = Signal(), Signal()
-        outputs = {"sync": (d.core, 0.0), "tx": (d.tx, 0.0), "tx_shifted": (d.tx, 90.0), "delay": (d.reference, 0.0)}
+        outputs = {"sync": (d.core, 0), "tx": (d.tx, 0), "tx_shifted": (d.tx, 90), "delay": (d.reference, 0)}
+        m.domains.delay = ClockDomain(local=True)
         connections: dict[str, Any] = {}
         for number, (domain, (divide, phase)) in enumerate(outputs.items()):
-            # The shifted clock drives pins only, and the delays' controller has a reset of its own.
-            m.domains += ClockDomain(domain, reset_less=domain == "tx_shifted", local=domain == "delay")
             raw = Signal(name=f"{domain}_raw")
             m.submodules[f"{domain}_buffer"] = Instance("BUFG", i_I=raw, o_O=ClockSignal(domain))
             if domain != "tx_shifted":
                 m.submodules[f"{domain}_reset"] = ResetSynchronizer(~locked, domain=domain)
             connections |= {
                 f"p_CLKOUT{number}_DIVIDE{'_F' * (number == 0)}": divide,
-                f"p_CLKOUT{number}_PHASE": phase,
+                f"p_CLKOUT{number}_PHASE": float(phase),
                 f"o_CLKOUT{number}": raw,
             }
         m.submodules.mmcm = Instance(
@@ -128,8 +130,8 @@ class Series7RgmiiPins(Elaboratable):
     """RGMII's ten data and control pins as pairs of bits, the first of the rising edge, and its two clocks.
 
     ``rx`` and ``tx`` have the control pin above the four data pins. The receiver's bits come in the domain
-    ``rx``, the transmitter's are taken in ``tx``; ``tx_clock`` are the two halves of the transmit clock's period,
-    delayed by none or by a quarter of it.
+    ``rx``, the transmitter's are taken in ``tx``; ``tx_clock`` are the two halves of the transmit clock's
+    period, delayed by none or by a quarter of it.
     """
 
     def __init__(self, *, port: Any, rx_delay_ns: float, tx_delay_ns: float):

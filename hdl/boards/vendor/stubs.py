@@ -1,7 +1,7 @@
 """Empty Verilog modules with the ports of vendors' cores and cells: what a lint of a top needs in their place.
 
-Widths and names are those of the vendors' product guides, for the parameters that our scripts set. All inputs are
-there, and those outputs that a top may use.
+Widths and names are those of the vendors' product guides, for the parameters that our scripts set. All inputs
+are there, and those outputs that a top may use.
 """
 
 from __future__ import annotations
@@ -109,9 +109,10 @@ def _hbm(*, readers: Iterable[int], others: Iterable[int]) -> Iterator[Port]:
 #: AMD PG203: CAUI-4 with AXI4-Stream and RS-FEC, transceivers inside, no AXI4-Lite.
 _CMAC = _ports(
     "gt_ref_clk_p gt_ref_clk_n gt_rxp_in:4 gt_rxn_in:4 gt_loopback_in:12 gtwiz_reset_tx_datapath "
-    "gtwiz_reset_rx_datapath sys_reset init_clk rx_clk core_rx_reset core_tx_reset ctl_rx_enable ctl_rx_force_resync "
-    "ctl_rx_test_pattern ctl_tx_enable ctl_tx_test_pattern ctl_tx_send_idle ctl_tx_send_rfi ctl_tx_send_lfi "
-    "ctl_rx_rsfec_enable ctl_tx_rsfec_enable ctl_rx_rsfec_enable_correction ctl_rx_rsfec_enable_indication "
+    "gtwiz_reset_rx_datapath sys_reset init_clk rx_clk core_rx_reset core_tx_reset ctl_rx_enable "
+    "ctl_rx_force_resync ctl_rx_test_pattern ctl_tx_enable ctl_tx_test_pattern ctl_tx_send_idle "
+    "ctl_tx_send_rfi ctl_tx_send_lfi ctl_rx_rsfec_enable ctl_tx_rsfec_enable "
+    "ctl_rx_rsfec_enable_correction ctl_rx_rsfec_enable_indication "
     "ctl_rsfec_ieee_error_indication_mode tx_axis_tdata:512 tx_axis_tkeep:64 tx_axis_tlast tx_axis_tuser "
     "tx_axis_tvalid tx_preamblein:56 core_drp_reset drp_clk drp_addr:10 drp_di:16 drp_en drp_we",
     "gt_txp_out:4 gt_txn_out:4 gt_txusrclk2 usr_tx_reset usr_rx_reset stat_rx_aligned tx_axis_tready "
@@ -167,8 +168,8 @@ _SERIES7_CELLS = {
 _ETH40 = _ports(
     "reset_async clk_ref rx_serial:4 tx_serial_clk:4 tx_pll_locked clk_status reset_status status_addr:16 "
     "status_read status_write status_writedata:32 reconfig_clk reconfig_reset reconfig_read reconfig_write "
-    "reconfig_address:12 reconfig_writedata:32 l4_tx_data:256 l4_tx_empty:5 l4_tx_startofpacket l4_tx_endofpacket "
-    "l4_tx_valid l4_tx_error",
+    "reconfig_address:12 reconfig_writedata:32 l4_tx_data:256 l4_tx_empty:5 l4_tx_startofpacket "
+    "l4_tx_endofpacket l4_tx_valid l4_tx_error",
     "tx_serial:4 clk_txmac clk_rxmac rx_pcs_ready l4_tx_ready l4_rx_data:256 l4_rx_empty:5 l4_rx_endofpacket "
     "l4_rx_valid l4_rx_error:6",
 )
@@ -177,13 +178,14 @@ _ATX = _ports("pll_refclk0 pll_powerdown mcgb_rst", "pll_locked mcgb_serial_clk"
 #: What Platform Designer makes of ``system.tcl``: a port is called by its interface and its role.
 _SYSTEM = (
     *_ports(
-        "clk_clk reset_reset_n ddr_pll_ref_clk_clk ddr_oct_oct_rzqin memory_address:28 memory_burstcount:5 memory_read "
-        "memory_write memory_writedata:256 memory_byteenable:32 memory_debugaccess registers_waitrequest "
-        "registers_readdata:32 registers_readdatavalid",
+        "clk_clk reset_reset_n ddr_pll_ref_clk_clk ddr_oct_oct_rzqin memory_address:28 memory_burstcount:5 "
+        "memory_read memory_write memory_writedata:256 memory_byteenable:32 memory_debugaccess "
+        "registers_waitrequest registers_readdata:32 registers_readdatavalid",
         "core_clk_clk core_reset_reset_n memory_waitrequest memory_readdata:256 memory_readdatavalid "
         "registers_address:12 registers_read registers_write registers_writedata:32 registers_byteenable:4 "
         "ddr_mem_mem_ck ddr_mem_mem_ck_n ddr_mem_mem_a:12 ddr_mem_mem_ba:3 ddr_mem_mem_cke ddr_mem_mem_cs_n "
-        "ddr_mem_mem_odt ddr_mem_mem_reset_n ddr_mem_mem_we_n ddr_mem_mem_ras_n ddr_mem_mem_cas_n ddr_mem_mem_dm:8",
+        "ddr_mem_mem_odt ddr_mem_mem_reset_n ddr_mem_mem_we_n ddr_mem_mem_ras_n ddr_mem_mem_cas_n "
+        "ddr_mem_mem_dm:8",
     ),
     *(Port(f"ddr_mem_mem_{name}", None, width) for name, width in (("dqs", 8), ("dqs_n", 8), ("dq", 64))),
 )

@@ -10,6 +10,9 @@ import jinja2
 
 def render(name: str, **facts: Any) -> str:
     """A template with its facts; an unknown one is an error."""
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
     return environment.get_template(name).render(**facts)

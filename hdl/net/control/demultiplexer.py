@@ -9,23 +9,17 @@ from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.hdl.net.control.headers import (
-    IP_AT,
-    IP_BITS,
-    MAC_BITS,
-    REST_AT,
-    WIDTH,
-    Agreement,
-    Wanted,
-    pieces,
-    wanted,
-)
+from fanin.hdl.net.control.headers import IP_BITS, MAC_BITS, WIDTH, Agreement, Wanted, pieces, wanted
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_layout, packet_stream
 from fanin.wire.arp import ETHERTYPE_ARP
-from fanin.wire.control import CONTROL_PORT
+from fanin.wire.control import (
+    CONTROL_PORT,
+    IP_AT,
+    REST_AT,
+)
 from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP
 from fanin.wire.fields import Field
 from fanin.wire.icmp import ICMP_ECHO, IP_PROTOCOL_ICMP, EchoType

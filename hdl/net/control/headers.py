@@ -12,17 +12,13 @@ from typing import Any, NamedTuple
 from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import data
 
-from fanin.wire.control import ABOUT, ABOUT_WORDS, CONTROL, WORD_BYTES
-from fanin.wire.ethernet import ETHERNET, IPV4, UDP
+from fanin.wire.control import ABOUT, ABOUT_WORDS, CONTROL, CONTROL_AT, MAX_FRAME, WORD_BYTES
+from fanin.wire.ethernet import ETHERNET, IPV4
 from fanin.wire.fields import Field, byte_length, field_bits, pack_fields
 
 WIDTH = 8 * WORD_BYTES
-IP_AT = byte_length(ETHERNET)
-REST_AT = IP_AT + byte_length(IPV4)
-CONTROL_AT = REST_AT + byte_length(UDP)
 BODY_AT = CONTROL_AT + byte_length(CONTROL)
 BODY_BEAT = BODY_AT // WORD_BYTES
-MAX_FRAME = 1514
 MAC_BITS, IP_BITS = field_bits(ETHERNET, "source"), field_bits(IPV4, "source")
 LEASE_BITS, SEQUENCE_BITS = field_bits(CONTROL, "lease"), field_bits(CONTROL, "sequence")
 SIZE_BITS = MAX_FRAME.bit_length()

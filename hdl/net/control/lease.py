@@ -8,7 +8,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.net.control.headers import IP_BITS, LEASE_BITS, SEQUENCE_BITS
+from fanin.hdl.net.control.headers import IP_BITS, LEASE_BITS, MAC_BITS, SEQUENCE_BITS
 from fanin.wire.control import FIRST_SEQUENCE
 
 JUDGE_LATENCY = 2
@@ -33,6 +33,8 @@ class LeaseKeeper(wiring.Component):
     ``sequence`` : In, 32
     ``host`` : In, 32
         The IPv4 address that the request comes from.
+    ``mac`` : In, 48
+        The MAC address that it comes from.
     ``releases`` : In, 1
         It gives up the lease.
     ``verdict`` : Out, Verdict
@@ -42,14 +44,16 @@ class LeaseKeeper(wiring.Component):
         host is alive. What stands must have stood for two cycles.
     ``holder`` : Out, 32
         The IPv4 address of the host that holds the board, 0 for none.
+    ``holder_mac`` : Out, 48
+        The MAC address of the host that holds the board, or held it last.
 
     Parameters
     ----------
-    ``lease_cycles`` : int, cycles of silence after which the board is free, 2 to 2^32
+    ``lease_cycles`` : int, cycles of silence after which the board is free, 2 to 2^36
 
     Latency
     -------
-    2 cycles from a request to ``verdict``.
+    2 cycles from a request to ``verdict``, 1 from the end of a lease; ``lease_cycles`` from ``accept`` to that.
 
     Source
     ------
@@ -57,18 +61,20 @@ class LeaseKeeper(wiring.Component):
     """
 
     def __init__(self, *, lease_cycles: int):
-        if not 2 <= lease_cycles <= 1 << 32:
-            raise ValueError(f"lease_cycles must be 2 to 2^32, not {lease_cycles!r}")
+        if not 2 <= lease_cycles <= 1 << 36:
+            raise ValueError(f"lease_cycles must be 2 to 2^36, not {lease_cycles!r}")
         self.lease_cycles = lease_cycles
         super().__init__(
             {
                 "lease": In(LEASE_BITS),
                 "sequence": In(SEQUENCE_BITS),
                 "host": In(IP_BITS),
+                "mac": In(MAC_BITS),
                 "releases": In(1),
                 "verdict": Out(Verdict),
                 "accept": In(1),
                 "holder": Out(IP_BITS),
+                "holder_mac": Out(MAC_BITS),
             }
         )
 
@@ -88,21 +94,21 @@ class LeaseKeeper(wiring.Component):
         ]
         of_known = Mux(ahead == 0, Verdict.REPEAT, Mux(ahead[-1], Verdict.STALE, Verdict.CARRY_OUT))
         of_other = Mux(held, Verdict.HELD, Mux(first, Verdict.CARRY_OUT, Verdict.UNKNOWN))
-        m.d.sync += self.verdict.eq(Mux(known, of_known, of_other))
+        was_held = Signal()  # in the verdict's eyes: a repeat at the last moment keeps the lease
+        m.d.sync += [self.verdict.eq(Mux(known, of_known, of_other)), was_held.eq(held)]
         m.d.comb += self.holder.eq(Mux(held, host, 0))
         m.d.sync += left.eq(left - 1)
         with m.If(left == 0):
             m.d.sync += held.eq(0)
         carries_out = self.verdict == Verdict.CARRY_OUT
         with m.If(self.accept & (carries_out | (self.verdict == Verdict.REPEAT))):
-            m.d.sync += left.eq(self.lease_cycles - 1)
-            with m.If(left == 0):  # at the last moment
-                m.d.sync += held.eq(held)
+            m.d.sync += [left.eq(self.lease_cycles - 2), held.eq(was_held)]
             with m.If(carries_out):
                 m.d.sync += [
                     lease.eq(self.lease),
                     last.eq(self.sequence),
                     host.eq(self.host),
+                    self.holder_mac.eq(self.mac),
                     held.eq(~self.releases),
                 ]
         return m

@@ -12,12 +12,9 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.net.control.choices import COPY, Bit, beats, choose, constant, copied, header
 from fanin.hdl.net.control.headers import (
     BODY_BEAT,
-    CONTROL_AT,
-    IP_AT,
     IP_BITS,
     MAC_BITS,
     PLACE_BITS,
-    REST_AT,
     SIZE_BITS,
     WIDTH,
     AboutWords,
@@ -28,7 +25,18 @@ from fanin.hdl.net.control.request_store import READ_LATENCY
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.arp import ARP, ETHERTYPE_ARP, HARDWARE_ETHERNET, IPV4_BYTES, MAC_BYTES, Operation
-from fanin.wire.control import ABOUT, ABOUT_WORDS, CONTROL, CONTROL_PORT, VERSION, WORD_BYTES, Status
+from fanin.wire.control import (
+    ABOUT,
+    ABOUT_WORDS,
+    CONTROL,
+    CONTROL_AT,
+    CONTROL_PORT,
+    IP_AT,
+    REST_AT,
+    VERSION,
+    WORD_BYTES,
+    Status,
+)
 from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, TTL, UDP, internet_checksum
 from fanin.wire.fields import byte_length, pack_fields
 from fanin.wire.icmp import ICMP_ECHO, IP_PROTOCOL_ICMP, EchoType

@@ -12,13 +12,10 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.net.control.headers import (
     BODY_AT,
     BODY_BEAT,
-    CONTROL_AT,
-    IP_AT,
     IP_BITS,
     LEASE_BITS,
     MAC_BITS,
     PLACE_BITS,
-    REST_AT,
     SEQUENCE_BITS,
     SIZE_BITS,
     WIDTH,
@@ -33,10 +30,13 @@ from fanin.hdl.net.headers import swap_bytes
 from fanin.wire.arp import ARP, ETHERTYPE_ARP, HARDWARE_ETHERNET, IPV4_BYTES, MAC_BYTES, Operation
 from fanin.wire.control import (
     CONTROL,
+    CONTROL_AT,
+    IP_AT,
     MAGIC,
     MAX_CHECKSUM,
     MAX_DUMP,
     MAX_LOAD,
+    REST_AT,
     VERSION,
     WORD_BYTES,
     Kind,

@@ -9,8 +9,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.net.control.headers import MAX_FRAME, PLACE_BITS, SIZE_BITS, WIDTH
+from fanin.hdl.net.control.headers import PLACE_BITS, SIZE_BITS, WIDTH
 from fanin.hdl.stream.packet import kept_bytes, packet_stream
+from fanin.wire.control import MAX_FRAME
 
 READ_LATENCY = 2
 _LAST_BEAT, _REST = divmod(MAX_FRAME - 1, WIDTH // 8)

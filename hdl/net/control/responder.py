@@ -50,11 +50,13 @@ class Responder(wiring.Component):
         What hello says of the board.
     ``holder`` : Out, 32
         IPv4 address of the host that holds the board, 0 for none.
+    ``holder_mac`` : Out, 48
+        Its MAC address, or that of the last one.
     ``events`` : Out, ResponderEvents
 
     Parameters
     ----------
-    ``lease_cycles`` : int, cycles of silence after which a lease is over, 2 to 2^32
+    ``lease_cycles`` : int, cycles of silence after which a lease is over, 2 to 2^36
     ``bus_timeout`` : int, cycles in which an access is to be answered, at least 2
 
     Latency
@@ -82,6 +84,7 @@ class Responder(wiring.Component):
                 "own_ip": In(IP_BITS),
                 "about": In(AboutWords),
                 "holder": Out(IP_BITS),
+                "holder_mac": Out(MAC_BITS),
                 "events": Out(ResponderEvents),
             }
         )
@@ -108,6 +111,7 @@ class Responder(wiring.Component):
             keeper.lease.eq(request.lease),
             keeper.sequence.eq(request.sequence),
             keeper.host.eq(request.ip),
+            keeper.mac.eq(request.mac),
             keeper.releases.eq(request.kind == Kind.RELEASE),
             executor.kind.eq(request.kind),
             executor.count.eq(request.count),
@@ -121,6 +125,7 @@ class Responder(wiring.Component):
             sender.about.eq(self.about),
             sender.word.eq(store.word),
             self.holder.eq(keeper.holder),
+            self.holder_mac.eq(keeper.holder_mac),
         ]
         self._sum(m, reader, sender)
         self._reply_store(m, executor, sender)

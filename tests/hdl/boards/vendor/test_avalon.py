@@ -104,10 +104,14 @@ class AxiHost:
         length = self.rng.randrange(1, BURST + 1)
         return base + STEP * self.rng.randrange(REGION // STEP - length), length
 
+    def _commands(self, bursts):
+        numbered = zip(bursts, self.ids, strict=True)
+        return [{"addr": address, "len": length - 1, "id": name} for (address, length), name in numbered]
+
     def processes(self):
         channels = [
-            ("aw", [{"addr": a, "len": n - 1, "id": i} for (a, n), i in zip(self.bursts, self.ids, strict=True)]),
-            ("ar", [{"addr": a, "len": n - 1, "id": i} for (a, n), i in zip(self.asked, self.ids, strict=True)]),
+            ("aw", self._commands(self.bursts)),
+            ("ar", self._commands(self.asked)),
             ("w", [{"data": d, "strb": s, "last": e} for d, s, e in self.words]),
         ]
         return [*(self._offer(*channel) for channel in channels), self._take_b, self._take_r]

@@ -2,6 +2,7 @@
 """What stands between a node and vendors' cores in other clock domains, or beyond a border of dies."""
 
 import random
+from itertools import pairwise
 
 import pytest
 from amaranth import ClockDomain, Module, Value
@@ -83,7 +84,7 @@ def test_sent_frames_leave_whole_and_without_a_pause():
         cycles=3000,
     )
     assert list(frames(payload for _, payload in taken)) == sent
-    for (before, beat), (after, _) in zip(taken, taken[1:], strict=False):
+    for (before, beat), (after, _) in pairwise(taken):
         assert beat.last or after == before + 1
 
 
@@ -133,7 +134,10 @@ def test_a_core_that_is_too_slow_loses_whole_frames():
     assert len(whole) + sum(lost) == len(came)
 
 
-@pytest.mark.parametrize("port", [AXI4LiteSignature(address_width=12), memory_signature(data_width=64, address_width=32)])
+PORTS = AXI4LiteSignature(address_width=12), memory_signature(data_width=64, address_width=32)
+
+
+@pytest.mark.parametrize("port", PORTS)
 def test_a_slice_passes_each_channel_on_a_cycle_later(port):
     dut, rng, seen = AxiSlice(port=port), random.Random(new_seed()), []
     flows = {name: member.flow for name, member in port.members.items()}

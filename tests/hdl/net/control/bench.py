@@ -164,13 +164,17 @@ class Expected:
         self.model = BoardModel(self.bus, own=OWN, about=lambda: ABOUT, lease_time=float("inf"))
         self.replies, self.node, self.answered = [], [], []
         for frame in frames:
-            whose = destination(frame, OWN)
-            reply = self.model.answer(frame, 0) if whose is Destination.BOARD else None
-            self.answered.append(reply is not None)
-            if reply is not None:
-                self.replies.append(reply)
-            if whose is Destination.NODE:
-                self.node.append(frame)
+            self.add(frame)
+
+    def add(self, frame):
+        """The next frame."""
+        whose = destination(frame, OWN)
+        reply = self.model.answer(frame, 0) if whose is Destination.BOARD else None
+        self.answered.append(reply is not None)
+        if reply is not None:
+            self.replies.append(reply)
+        if whose is Destination.NODE:
+            self.node.append(frame)
 
 
 def run(groups, *, bus, answered, collect, stall=0.3, seed=0, patience=0.5, limit=60_000, **parameters):
