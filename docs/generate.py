@@ -9,6 +9,7 @@ from typing import Any
 
 from fanin.glm import PRESETS
 from fanin.hdl.boards.board import BOARDS, Board, Flow
+from fanin.hdl.boards.registers import board_registers
 from fanin.hdl.boards.report import RESOURCES
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.layers.registers import cluster_registers
@@ -96,6 +97,14 @@ CLUSTER_REGISTERS = """# Registers of a cluster node
 
 Generated from `hdl/layers/registers.py` by `docs/generate.py`; the map is the same for every network. 32-bit
 words on AXI4-Lite. How a host uses them: [CNN training](../systems/cluster.md#the-node), `fanin/host/cnn.py`.
+
+"""
+
+BOARD_REGISTERS = """# Registers of a board
+
+Generated from `hdl/boards/registers.py` by `docs/generate.py`; the map is the same for every board. 32-bit
+words on the board's bus, from 0x0100_0000 on. How a host reaches them: [boards](../boards.md#control),
+`fanin/host/board.py`.
 
 """
 
@@ -260,6 +269,11 @@ def param_server_registers_page() -> str:
     return PARAM_SERVER_REGISTERS + param_server_registers(RdmaConfig()).markdown().rstrip() + "\n"
 
 
+def board_registers_page() -> str:
+    """docs/reference/board-registers.md."""
+    return BOARD_REGISTERS + board_registers().markdown().rstrip() + "\n"
+
+
 def switch_tables_page() -> str:
     """docs/reference/switch-tables.md."""
     config = ProgramConfig(target=Target.TNA, encap=wire.Encap.UDP)
@@ -342,17 +356,14 @@ def boards_reached_page() -> str:
 def _bitstream_page(board: Board) -> Callable[[], str]:
     """bitstreams/BOARD/README.md."""
 
-    def delay(nanoseconds: float) -> str:
-        return f"by the FPGA, {nanoseconds:g} ns" if nanoseconds else "by the PHY or the board"
-
     facts = [
         ["", ""],
         ["device", f"{board.device}"],
         ["node", board.preset],
         ["core's clock", f"{board.core_mhz:g} MHz at most"],
         ["RGMII port", str(board.phy.port)],
-        ["receive clock delayed", delay(board.phy.rx_delay_ns)],
-        ["transmit clock delayed", delay(board.phy.tx_delay_ns)],
+        ["received data delayed in the FPGA", f"{board.phy.rx_delay_ns:g} ns"],
+        ["transmit clock delayed in the FPGA", f"{board.phy.tx_delay_ns:g} ns"],
     ]
     return lambda: BITSTREAM.format(name=board.name, title=board.title, facts=_markdown(facts))
 
@@ -378,6 +389,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "rdma-registers.md": rdma_registers_page,
     "param-server-registers.md": param_server_registers_page,
     "cluster-registers.md": cluster_registers_page,
+    "board-registers.md": board_registers_page,
     "switch-tables.md": switch_tables_page,
     "planner-listing1.md": listing1_page,
     "boards-reached.md": boards_reached_page,

@@ -13,8 +13,9 @@ import random
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from typing import Protocol
 
-from fanin.sim.switch.base import Switch, SwitchKind
+from fanin.sim.switch.base import Delivery, Switch, SwitchKind
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
@@ -160,6 +161,13 @@ class Reception:
     arrival: Arrival
 
 
+class Forwarder(Protocol):
+    """What may stand in the middle of a network: every :class:`Switch`, and one that only forwards."""
+
+    def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
+        """Hand in a frame without FCS; what it causes, as (port, frame, time), in order."""
+
+
 class Network:
     """A switch with one link per port, and all frames in flight.
 
@@ -171,7 +179,7 @@ class Network:
     def __init__(
         self,
         *,
-        switch: Switch,
+        switch: Forwarder,
         ports: int,
         link: LinkConfig,
         switch_ns: float = 0.0,

@@ -18,7 +18,7 @@ class Prediction:
 
     batch: int  #: frames of one, in what was executed
     results: Times
-    period: float  #: from frame to frame, in a batch's second half; 0 where that is one frame
+    period: float  #: from frame to frame in a batch's second half, or from gradient to gradient; 0 of one frame
     exposed: float  #: by which the frames of a batch take longer than so many periods
     drain: float  #: from a batch's last image, all of it taken, until its gradient has come through all layers
     update: float  #: from then until every layer that learns may go on
@@ -59,17 +59,18 @@ def prediction(node: NodeGraph, graph: Graph, batches: int) -> Prediction:
         raise ValueError(f"{node.network.name} stops")
     assert node.results is not None
     results = execution.times(node.results.index).reshape(frames, -1)[:, -1]
-    half = results[batch // 2 : batch]
-    apart = (half[-1] - half[0]) / max(len(half) - 1, 1)
+    learnt = (execution.times(actor.index).reshape(frames, -1)[:, -1] for actor, _, _ in node.ends)
+    halves = [times[batch // 2 : batch] for times in (results, *learnt)]
+    apart = max((half[-1] - half[0]) / max(len(half) - 1, 1) for half in halves)
     took = results[-1] - results[-1 - batch] if batches > 1 else 0.0
-    learnt, renewed = _ends(node, execution, batch)
+    drained, renewed = _ends(node, execution, batch)
     return Prediction(
         batch=batch,
         results=results,
         period=float(apart),
         exposed=float(took - batch * apart),
-        drain=learnt - _taken(node, execution, batch),
-        update=renewed - learnt,
+        drain=drained - _taken(node, execution, batch),
+        update=renewed - drained,
         job=_ends(node, execution, frames)[1],
     )
 

@@ -9,7 +9,7 @@ See docs/systems/cluster.md, "What FIFOs hold".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
@@ -20,7 +20,7 @@ from fanin.cnn import Network, Stage
 from fanin.flow.link import Cycles, Edge, Link
 from fanin.layers.ends import Input, SoftCrossLoss
 from fanin.layers.layer import REUSE, ceil_div
-from fanin.layers.pointwise import Add, Bias, Concat, OnlineNorm
+from fanin.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu
 from fanin.layers.schedule import HAND_OVER, Raster, Schedule, Way
 from fanin.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool
 
@@ -55,50 +55,60 @@ class Flow:
                 positions = stage.layer.shape.h * stage.layer.shape.w
                 times.append(np.linspace(0, self.period, positions + 1)[1:])
             else:
-                times.append(_onward(stage, self._input_times(index, times)))
+                inputs = self._input_times(index, times)
+                times.append(_onward(stage, self._behind_pause(index, inputs, forward=True)))
         return tuple(times)
 
     @cached_property
     def backward(self) -> tuple[Cycles | None, ...]:
-        """When the gradient of each position of a stage's output has come to it; None where none comes."""
+        """When a stage has taken the gradient of each position of its output; None where none comes.
+
+        What hands it on to several takes it no faster than one every so many cycles of the period: they take it
+        together, and have no more room than that for.
+        """
         found: list[list[Cycles]] = [[] for _ in self.network.stages]
+        taken: list[Cycles | None] = [None for _ in self.network.stages]
         for index in reversed(range(len(self.network.stages))):
             stage, layer = self.network.stages[index], self.network.stages[index].layer
             if isinstance(layer, SoftCrossLoss):
                 found[stage.sources[0]].append(self.forward[index])
-            elif found[index] and layer.gradient:
+            if not found[index]:
+                continue
+            (came,) = self._behind_pause(index, [_latest(found[index])], forward=False)
+            taken[index] = came = _paced(came, self.period / len(came)) if len(stage.sources) > 1 else came
+            if layer.gradient:
                 for port, source in enumerate(stage.sources):
-                    given = _back(stage, _latest(found[index]), port)
-                    found[source].append(self._arrivals((index, port), given))
-        return tuple(_latest(times) if times else None for times in found)
+                    found[source].append(self._arrivals((index, port), _back(stage, came, port)))
+        return tuple(taken)
 
     @cached_property
     def skews(self) -> dict[Edge, int]:
-        """Transfers that the FIFO in front of a join holds, of each input of a stage that has several.
+        """Transfers that the FIFO in front of a stage holds, of each input of one that has several.
 
-        A transfer is ``po`` words of the source, unless a link carries it. Labels wait in memory,
-        not in a FIFO.
+        And of one that pauses, where what comes before cannot wait for that. A transfer is ``po`` words of the
+        source, unless a link carries it. Labels wait in memory, not in a FIFO.
         """
         found = {}
         for index, stage in enumerate(self.network.stages):
-            if not isinstance(stage.layer, (Add, Concat)):
+            if not isinstance(stage.layer, (Add, Concat)) and not self._pause(index, forward=True):
                 continue
             times = self._input_times(index, self.forward)
+            (taken,) = self._behind_pause(index, [_latest(times)], forward=True)
             for port, shape in enumerate(stage.layer.inputs):
                 each = ceil_div(shape.c, self.lanes((index, port), forward=True))
-                found[index, port] = self._held(times[port], _latest(times)) * each + SPARE
+                found[index, port] = self._held(times[port], taken) * each + SPARE
         return found
 
     @cached_property
     def gradient_skews(self) -> dict[Edge, int]:
-        """The same on the way back: of the gradients that several consumers of a stage give it.
+        """The same on the way back: of the gradients that the consumers of a stage give it.
 
         A transfer is ``pi`` words of the consumer, unless a link carries it.
         """
         found = {}
         for source, consumers in enumerate(self.network.consumers):
             taken = self.backward[source]
-            if len(consumers) < 2 or taken is None:
+            if taken is None or (len(consumers) < 2 and not self._pause(source, forward=False)):
                 continue
             for consumer in consumers:
                 stage = self.network.stages[consumer.stage]
@@ -118,6 +128,34 @@ class Flow:
                 first = min(float(came[0]) for came in self._input_times(index, self.forward))
                 found[index] = ceil((float(came_back[-1]) - first) / self.period) + SPARE_FRAMES
         return found
+
+    def _behind_pause(self, index: int, times: list[Cycles], *, forward: bool) -> list[Cycles]:
+        """When what has come to a stage is taken: a frame's first word waits for the pause behind the last."""
+        pause = self._pause(index, forward=forward)
+        if not pause:
+            return times
+        stage = self.network.stages[index]
+        each = max(ceil_div(stage.layer.output.c, stage.parallelism.po), REUSE)
+        waits = [np.append(max(came[0], came[-1] + pause - self.period), came[1:]) for came in times]
+        return [_paced(came, each) for came in waits]
+
+    def _pause(self, index: int, *, forward: bool) -> float:
+        """Cycles that words wait for while a stage's state changes, less those that their source can spare."""
+        stage = self.network.stages[index]
+        if not isinstance(stage.layer, OnlineNorm):
+            return 0
+        busiest = max(self._cycles_beside(index, forward=forward))
+        return max(stage.layer.pause(stage.parallelism) + busiest - self.period, 0)
+
+    def _cycles_beside(self, index: int, *, forward: bool) -> Iterator[int]:
+        """Cycles a frame of the layers that give a stage its words, or gradients, whoever passes them on."""
+        stages = self.network.stages
+        beside = stages[index].sources if forward else [one.stage for one in self.network.consumers[index]]
+        for other in beside:
+            stage = stages[other]
+            yield stage.layer.cycles(stage.parallelism, stage.storage)
+            if isinstance(stage.layer, (Add, Bias, Concat, Relu)):
+                yield from self._cycles_beside(other, forward=forward)
 
     def _input_times(self, index: int, given: Sequence[Cycles]) -> list[Cycles]:
         """When the positions of each input of a stage have come to it; ``given``: when stages gave theirs."""

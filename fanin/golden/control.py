@@ -17,11 +17,15 @@ from fanin.wire.arp import ARP, ETHERTYPE_ARP, HARDWARE_ETHERNET, IPV4_BYTES, MA
 from fanin.wire.control import (
     ABOUT_WORDS,
     CONTROL,
+    CONTROL_AT,
     CONTROL_PORT,
     FIRST_SEQUENCE,
+    IP_AT,
     MAGIC,
     MAX_CHECKSUM,
     MAX_DUMP,
+    MAX_FRAME,
+    REST_AT,
     VERSION,
     WORD_BYTES,
     WRITE_BIT,
@@ -45,10 +49,6 @@ from fanin.wire.ethernet import (
 from fanin.wire.fields import byte_length, pack_fields, unpack_fields
 from fanin.wire.icmp import ICMP_ECHO, IP_PROTOCOL_ICMP, EchoType, encode_icmp
 
-IP_AT = byte_length(ETHERNET)
-REST_AT = IP_AT + byte_length(IPV4)
-UDP_PAYLOAD_AT = REST_AT + byte_length(UDP)
-MAX_FRAME = 1514
 LEASE_SECONDS = 60.0
 #: A frame must reach so far that its destination can be told: up to the word with the UDP port.
 LEAST_FRAME = 40
@@ -67,7 +67,7 @@ def destination(frame: bytes, own: Endpoint) -> Destination:
     """Whose a frame is; bytes that are missing up to a whole word count as 0."""
     if len(frame) <= LEAST_FRAME - WORD_BYTES:
         return Destination.NOBODY
-    frame = frame.ljust(UDP_PAYLOAD_AT, b"\0")
+    frame = frame.ljust(CONTROL_AT, b"\0")
     ethernet, ip = unpack_fields(ETHERNET, frame), unpack_fields(IPV4, frame[IP_AT:])
     mine = ethernet["destination"] == own.mac
     if not mine and not frame[0] & 1:
@@ -137,9 +137,9 @@ class BoardModel:
         """The reply to a frame whose destination is the board, without padding; None if there is none."""
         if len(frame) > MAX_FRAME:
             return None
-        frame = frame.ljust(UDP_PAYLOAD_AT, b"\0")
         if unpack_fields(ETHERNET, frame)["ethertype"] == ETHERTYPE_ARP:
             return self._arp(frame)
+        frame = frame.ljust(CONTROL_AT, b"\0")
         ip = unpack_fields(IPV4, frame[IP_AT:])
         if internet_checksum(frame[IP_AT:REST_AT]) or IP_AT + ip["length"] > len(frame):
             self.counters["malformed"] += 1
@@ -151,6 +151,8 @@ class BoardModel:
         return self._datagram(inside, sender, now)
 
     def _arp(self, frame: bytes) -> bytes | None:
+        if len(frame) < IP_AT + byte_length(ARP):
+            return None
         arp = unpack_fields(ARP, frame[IP_AT:])
         form = tuple(arp[name] for name in ("hardware", "protocol", "hardware_bytes", "protocol_bytes"))
         if form != (HARDWARE_ETHERNET, ETHERTYPE_IPV4, MAC_BYTES, IPV4_BYTES):

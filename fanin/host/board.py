@@ -28,6 +28,7 @@ from fanin.wire.control import (
     MAX_DUMP,
     MAX_LOAD,
     MAX_OPERATIONS,
+    VERSION_AT,
     WORD_BYTES,
     WRITE_BIT,
     ControlFrame,
@@ -82,7 +83,7 @@ class About:
 
 
 class BoardClient:
-    """A board at ``host``, held from :meth:`acquire` to :meth:`release`, or as a context.
+    """A board at ``host``, held from the first request or :meth:`acquire` to :meth:`release`; or as a context.
 
     ``timeout``: seconds until a request is sent again; ``tries``: how often one is sent. ``board``, ``build``
     and ``version``, where they are given, must be what the board says of itself when it is acquired.
@@ -163,12 +164,18 @@ class BoardClient:
             if expected is not None and found != expected:
                 raise WrongBoard(f"board {self.host}: its {name} must be {expected:#x}, not {found:#x}")
         self._lease, self._sequence = 1 + secrets.randbelow(_NUMBERS - 1), FIRST_SEQUENCE - 1
-        self.operate([])
+        try:
+            self.operate([])
+        except BoardError:
+            self._lease = 0
+            raise
         return about
 
     def release(self) -> None:
-        """Let go of the board."""
-        self._request(Kind.RELEASE)
+        """Let go of the board, if it is ours."""
+        if self._lease:
+            self._request(Kind.RELEASE)
+            self._lease = 0
 
     def run(self, batch: Batch) -> list[Value]:
         """Carry out a batch; the values of its reads. Raises BusFault at the first access that fails."""
@@ -217,6 +224,8 @@ class BoardClient:
         self, kind: Kind, count: int = 0, words: tuple[int, ...] = (), *, reads: int = 0
     ) -> tuple[int, ...]:
         """What the board, under our lease, answers to the next request: so many words."""
+        if not self._lease:
+            self.acquire()
         self._sequence = (self._sequence + 1) % _NUMBERS
         reply = self._exchange(ControlFrame(kind, self._lease, self._sequence, count, words))
         if len(reply.words) != reads:
@@ -282,7 +291,7 @@ def _answers(reply: ControlFrame, request: ControlFrame) -> bool:
 def _about(reply: ControlFrame) -> About:
     found = unpack_fields(ABOUT, pack_words(reply.words))
     holder = IPv4Address(found["holder"]) if found["holder"] else None
-    version, board = divmod(found["board"], 1 << 16)
+    version, board = divmod(found["board"], 1 << VERSION_AT)
     return About(holder, board, version, found["build"], found["uptime"], found["state"])
 
 

@@ -13,7 +13,7 @@ from math import ceil
 from fanin.layers.ends import SoftCrossLoss
 from fanin.layers.family import WORD_BITS, Family, Memory
 from fanin.layers.layer import Cost, Layer, Parallelism, Storage
-from fanin.layers.pointwise import Add, Concat
+from fanin.layers.pointwise import Add, Concat, OnlineNorm
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class Links:
     """What a layer's place in the graph adds to it.
 
     ``sums``: gradients that are added to the first that comes back. ``waits``, ``returns``: of each map that
-    waits on another branch while this layer delays its own, and of each such gradient, the words of a frame.
+    waits on another branch while this layer delays its own, or in front of it while it pauses, and of each such
+    gradient, the words of a frame.
     """
 
     sums: int = 0
@@ -60,6 +61,10 @@ def links_of(layers: Sequence[Layer], sources: Sequence[Sequence[int]]) -> tuple
             for source, others in _apart(sources, sources[index]):
                 for other in others:
                     waits[other].append(layers[source].output.words)
+        if isinstance(layer, OnlineNorm):
+            waits[index].append(layer.input.words)
+            if layer.gradient:
+                returns[index].append(layer.output.words)
         if len(consumers[index]) > 1 and layer.trains:
             for _, others in _apart(consumers, consumers[index]):
                 for other in others:

@@ -112,14 +112,16 @@ class OnlineNorm(Layer):
 
     def compute_cycles(self, p: Parallelism) -> int:
         """A channel comes again after ``REUSE`` cycles; 1/σ is saved first; last, state changes."""
-        groups = self.groups(p)
-        steps = self.input.h * self.input.w * max(groups, REUSE)
-        return steps + bool(self.saved) * groups + NORM_INTERVAL * self.input.c + NORM_PAUSE
+        return self.input.h * self.input.w * max(self.groups(p), REUSE) + self.pause(p)
+
+    def pause(self, p: Parallelism) -> int:
+        """Cycles in which no word comes in, between a frame's last and the next one's first."""
+        return bool(self.saved) * self.groups(p) + NORM_INTERVAL * self.input.c + NORM_PAUSE
 
     def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
         """While state changes, words wait."""
         pause, _ = super().lags(p)
-        pause += Fraction(NORM_INTERVAL * self.input.c + NORM_PAUSE, self.cycles(p))
+        pause += Fraction(self.pause(p), self.cycles(p))
         return pause, pause
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from fanin.wire.ethernet import IPV4, UDP
+from fanin.wire.ethernet import ETHERNET, IPV4, UDP
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
 
 CONTROL_PORT = 34998
@@ -60,15 +60,20 @@ FIRST_SEQUENCE = 1
 #: What follows the header of a reply to hello, and of one with HELD: a word each.
 ABOUT = (
     Field("holder", 32, "IPv4 address of the host that holds the board; 0: nobody"),
-    Field("board", 32, "which kind of board it is, and the version of its registers in the upper half"),
+    Field("board", 32, "which kind of board it is; in the upper half, the version of its registers"),
     Field("build", 32, "build number"),
     Field("uptime", 32, "seconds since reset"),
     Field("state", 32, "the board register `state`: link, speed, what runs, faults"),
 )
+VERSION_AT = 16  # bit of ``board``
 ABOUT_WORDS = byte_length(ABOUT) // WORD_BYTES
 
-#: Bytes of the largest UDP payload in an Ethernet frame of 1,514 bytes.
-MAX_PAYLOAD = 1500 - byte_length(IPV4) - byte_length(UDP)
+# Where headers begin in a frame, in bytes; at REST_AT, that of UDP or ICMP.
+IP_AT = byte_length(ETHERNET)
+REST_AT = IP_AT + byte_length(IPV4)
+CONTROL_AT = REST_AT + byte_length(UDP)
+MAX_FRAME = 1514  #: bytes without FCS: Ethernet's usual limit, that of echo and ARP, too
+MAX_PAYLOAD = MAX_FRAME - CONTROL_AT
 MAX_BODY = MAX_PAYLOAD - byte_length(CONTROL)
 MAX_OPERATIONS = MAX_BODY // (2 * WORD_BYTES)
 MAX_LOAD = MAX_BODY // WORD_BYTES - 1  # behind the address

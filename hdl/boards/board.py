@@ -21,14 +21,15 @@ class Flow(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Phy:
-    """A board's RGMII port: which, and who delays the clocks against the data by some 2 ns.
+    """A board's RGMII port: which, and what the FPGA delays, in nanoseconds.
 
-    The delays are ours, in nanoseconds; 0 where the PHY or the board's traces have them.
+    A clock must come half a bit, 2 ns, behind its data. The receive clock comes late by itself, by its way
+    through the FPGA to the DDR cells; where the PHY delays it, too, the data have to wait for it.
     """
 
     port: int = 0
-    rx_delay_ns: float = 0.0
-    tx_delay_ns: float = 0.0
+    rx_delay_ns: float = 0.0  #: of the received data
+    tx_delay_ns: float = 0.0  #: of the transmit clock; 0 where the PHY delays it
 
 
 @dataclass(frozen=True, kw_only=True)

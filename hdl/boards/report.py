@@ -20,8 +20,8 @@ RESOURCES = {
     "DP16KD": "block RAMs",
     "MULT18X18D": "multipliers",
 }
-#: The clock domain behind a net's name; BoardTop names them so.
-DOMAINS = {"clk": "sync", "clocks.tx_clk": "tx", "pins.rx_clock": "rx"}
+#: What RGMII asks for: nextpnr keeps to it, but its report has no constraint for a clock from a pin's buffer.
+LINE_MHZ = {"rx": 125.0, "tx": 125.0}
 DEPTH = 3  # names of a Component's path that a table has
 _CELL = re.compile(r"_(?:TRELLIS|LUT4|PFUMX|L6MUX|CCU2C|DP16KD|MULT|DPR16|\$).*$|\$.*$")
 
@@ -91,9 +91,9 @@ class Placed:
 
 
 def domain_of(net: str) -> str:
-    """The clock domain of a clock's net as nextpnr names it."""
-    name = net.removeprefix("posedge ").removeprefix("negedge ").removeprefix("$glbnet$")
-    return DOMAINS.get(name, name)
+    """The clock domain of a clock's net as nextpnr names it: Amaranth calls that of ``rx`` ``rx_clk``."""
+    name = net.split()[-1].removeprefix("$glbnet$").rsplit(".")[-1]
+    return "sync" if name == "clk" else name.removesuffix("_clk")
 
 
 def component_of(cell: str) -> str:
@@ -111,8 +111,9 @@ def read_report(folder: Path) -> Placed:
     except (ValueError, KeyError) as error:
         raise InputError(f"{folder}: no report of nextpnr ({error})") from None
     clocks = tuple(
-        Clock(domain_of(name), figures["constraint"], figures["achieved"])
+        Clock(domain, LINE_MHZ.get(domain, figures["constraint"]), figures["achieved"])
         for name, figures in timing["fmax"].items()
+        if (domain := domain_of(name))
     )
     (top,) = cells.values()
     return Placed(

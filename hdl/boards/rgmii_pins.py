@@ -1,4 +1,4 @@
-"""The pins of an RGMII port on an ECP5: two bits a clock each, and delays where the board has none."""
+"""The pins of an RGMII port on an ECP5: two bits a clock each, and the delays that the board asks for."""
 
 from __future__ import annotations
 

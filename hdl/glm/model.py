@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.glm.backward import update_layout
 from fanin.hdl.glm.shapes import WEIGHT, ModelPortSignature, check_engine
+from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
 
 
 class ModelMemories(wiring.Component):
@@ -131,9 +132,15 @@ class ModelMemories(wiring.Component):
         m.d.sync += self.host.read_data.eq(chosen[outer] if len(groups) > 1 else chosen[0])
 
     def _memory(self, m: Module, name: str, address: Any, chunk: Signal, lanes: Any) -> Any:
-        """A memory with one read and one write port; its read data."""
+        """A memory with one read and one write port; its read data.
+
+        Forward reads a chunk at the earliest in the cycle after it was written; backward's lanes forward what
+        memory does not show yet.
+        """
         width = WEIGHT.width
-        m.submodules[name] = memory = Memory(shape=self.lanes * width, depth=self.depth, init=[])
+        m.submodules[name] = memory = Memory(
+            shape=self.lanes * width, depth=self.depth, init=[], attrs=NEVER_READ_AS_WRITTEN
+        )
         write, read = memory.write_port(granularity=width), memory.read_port()
         m.d.comb += [
             write.addr.eq(chunk),

@@ -97,6 +97,8 @@ class GlmNode(wiring.Component):
         The labels of a micro-batch, in one beat or several.
     ``mac_tx`` : Out, packet stream of ``mac_width`` bits
     ``mac_rx`` : In, packet stream of ``mac_width`` bits with ``error``
+    ``running``, ``failed`` : Out, 1
+        As its status says; for a board's LEDs.
     ``events`` : Out, ``NodeEvents``
         For measurement; a board leaves them open.
 
@@ -126,6 +128,8 @@ class GlmNode(wiring.Component):
                 "labels": Out(labels),
                 "mac_tx": Out(packet_stream(config.mac_width)),
                 "mac_rx": In(packet_stream(config.mac_width, error=True)),
+                "running": Out(1),
+                "failed": Out(1),
                 "events": Out(NodeEvents),
             }
         )
@@ -306,6 +310,8 @@ class GlmNode(wiring.Component):
         m.d.comb += [
             registers.idle.eq(parts.transport.status.idle | parts.transport.status.failed),
             registers.failed.eq(control.failed),
+            self.running.eq(registers.busy),
+            self.failed.eq(control.failed),
             registers.cause.eq(control.cause),
         ]
 

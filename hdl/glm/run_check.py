@@ -56,14 +56,14 @@ class RunCheck(wiring.Component):
 
     Latency
     -------
-    ``LATENCY`` = 5 cycles after the last change of an input.
+    ``LATENCY`` = 6 cycles after the last change of an input.
 
     Source
     ------
     docs/systems/glm.md, "Start and end"; docs/systems/aggregation.md, "Job".
     """
 
-    LATENCY = 5
+    LATENCY = 6
 
     def __init__(
         self,
@@ -102,16 +102,19 @@ class RunCheck(wiring.Component):
         m = Module()
         shape, training, job = self.shape, self.training, self.job
         # What is more than there may be of it need not be multiplied: ``ok`` is low then.
-        chunks = shape.chunks[: self.depth.bit_length()]
-        micro_batch = Signal(len(chunks) + len(shape.planes))
+        chunks = Signal(self.depth.bit_length())
+        planes = Signal.like(shape.planes)
+        epoch = Signal.like(shape.epoch)
+        m.d.sync += [chunks.eq(shape.chunks), planes.eq(shape.planes), epoch.eq(shape.epoch)]  # near the DSPs
+        micro_batch = Signal(len(chunks) + len(planes))
         held = micro_batch[: self.fifo_depth.bit_length()]
         low = Signal(len(held) + _HALF)
         high = Signal(len(held) + _HALF)
         words = Signal(len(low) + _HALF)
         m.d.sync += [
-            micro_batch.eq(chunks * shape.planes),
-            low.eq(held * shape.epoch[:_HALF]),
-            high.eq(held * shape.epoch[_HALF:]),
+            micro_batch.eq(chunks * planes),
+            low.eq(held * epoch[:_HALF]),
+            high.eq(held * epoch[_HALF:]),
             words.eq(Cat(low[:_HALF], high + low[_HALF:])),
         ]
         label_words = shape.epoch << exact_log2(self.label_beats)

@@ -20,6 +20,7 @@ from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, Regis
 from fanin.hdl.layers.interface import FRAME_BITS, Mode
 from fanin.hdl.layers.network_port import FAILURE, INDEX_BITS, LINK_COUNTERS, OwnSettings, PeerSettings
 from fanin.layers.ends import Egress, Ingress, Output, SoftCrossLoss
+from fanin.layers.pointwise import OnlineNorm
 
 IDENTITY = 0x464E4E43  # "CNNF" in memory order: fanin CNN
 VERSION = 2
@@ -102,9 +103,11 @@ def stage_fifos(network: Network) -> tuple[StageFifo, ...]:
     found = []
     for index, stage in enumerate(network.stages):
         for port, source in enumerate(stage.sources):
-            if len(stage.sources) > 1 and not isinstance(stage.layer, SoftCrossLoss):  # labels wait in memory
+            # labels wait in memory
+            joins = len(stage.sources) > 1 and not isinstance(stage.layer, SoftCrossLoss)
+            if joins or isinstance(stage.layer, OnlineNorm):
                 found.append(StageFifo(Fifo.FORWARD, index, port))
-            if len(network.consumers[source]) > 1:
+            if len(network.consumers[source]) > 1 or isinstance(network.stages[source].layer, OnlineNorm):
                 found.append(StageFifo(Fifo.BACKWARD, index, port))
     for index in saving_stages(network):
         found += [StageFifo(Fifo.RING, index), StageFifo(Fifo.SAVE, index)]

@@ -36,7 +36,8 @@ targets:
     filesets: [rtl]
     toplevel: {module}
 
-  # Generated Verilog leaves widths to the language, cases without a default, and comparisons that are constant.
+  # What generated Verilog has: widths that the language settles, cases without a default, comparisons that are
+  # constant, a name that C++ has a meaning for.
   lint:
     filesets: [rtl]
     toplevel: {module}
@@ -44,7 +45,7 @@ targets:
     tools:
       verilator:
         mode: lint-only
-        verilator_options: [-Wno-WIDTH, -Wno-CASEINCOMPLETE, -Wno-CMPCONST, -Wno-UNSIGNED]
+        verilator_options: [-Wno-WIDTH, -Wno-CASEINCOMPLETE, -Wno-CMPCONST, -Wno-UNSIGNED, -Wno-SYMRSVDWORD]
 
   # The node by itself, in its harness: fusesoc run --target synth --tool vivado|quartus|trellis
   synth:

@@ -41,15 +41,16 @@ class RegisterSlice(wiring.Component):
         m = Module()
         full = Signal()
         skid = Signal(self.shape, reset_less=True)
+        payload = Signal(self.shape, reset_less=True)  # a reset reaches far enough without it
 
-        m.d.comb += self.i.ready.eq(~full)
+        m.d.comb += [self.i.ready.eq(~full), self.o.payload.eq(payload)]
         with m.If(~full):
             m.d.sync += skid.eq(self.i.payload)
         m.d.sync += full.eq((full | self.i.valid & self.o.valid) & ~self.o.ready)
         with m.If(self.o.ready | ~self.o.valid):
-            m.d.sync += [self.o.valid.eq(full | self.i.valid), self.o.payload.eq(self.i.payload)]
+            m.d.sync += [self.o.valid.eq(full | self.i.valid), payload.eq(self.i.payload)]
             with m.If(full):
-                m.d.sync += self.o.payload.eq(skid)
+                m.d.sync += payload.eq(skid)
         return m
 
 

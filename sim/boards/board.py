@@ -194,9 +194,13 @@ class Boards:
         self._order(f"read {board} {self._port(board, port)}")
         return int(self._answer())
 
-    def send(self, board: int, frame: bytes, *, time: int | None = None, phy: int = 0) -> None:
+    def send(
+        self, board: int, frame: bytes, *, time: int | None = None, phy: int = 0, bad_fcs: bool = False
+    ) -> None:
         """Let a board receive a frame, padded to the least length: its preamble begins at ``time`` or later."""
-        self.send_wire(board, on_the_wire(frame.ljust(MIN_FRAME_BYTES, b"\0")), time=time, phy=phy)
+        wire = bytearray(on_the_wire(frame.ljust(MIN_FRAME_BYTES, b"\0")))
+        wire[-1] ^= bad_fcs
+        self.send_wire(board, bytes(wire), time=time, phy=phy)
 
     def send_wire(
         self,
@@ -208,7 +212,10 @@ class Boards:
         gap: int = GAP_BYTES,
         error_at: int | None = None,
     ) -> None:
-        """Let it receive bytes as they are, ``gap`` or more behind those before; one with a receive error."""
+        """Let it receive bytes as they are, ``gap`` or more behind those before; one with a receive error.
+
+        What is sent for an earlier time comes first.
+        """
         start, error = self._at(time) * _FS, -1 if error_at is None else error_at
         self._order(f"send {board} {phy} {start} {gap} {error} {len(data)}", data)
 

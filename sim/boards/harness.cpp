@@ -175,7 +175,7 @@ void send(Order &order) {
   frame.bytes.resize(order.number());
   if (frame.bytes.empty() || fread(frame.bytes.data(), 1, frame.bytes.size(), stdin) != frame.bytes.size())
     fail("a frame has no bytes");
-  phy.queue.push_back(std::move(frame));
+  phy.enqueue(std::move(frame));
 }
 
 void run(Time until) {

@@ -12,6 +12,8 @@ from fanin.errors import InputError
 
 Bit = int | str  #: the number of a net; or a constant, "0", "1" or "x"
 
+_CONSTANTS: dict[str, Bit] = {"$PACKER_GND": "0", "$PACKER_VCC": "1"}
+
 
 @dataclass
 class Cell:
@@ -77,6 +79,14 @@ class Netlist:
             new = last(old)
             if isinstance(new, int):
                 self.names.setdefault(new, []).extend(self.names.pop(old, []))
+
+    def settle_constants(self) -> None:
+        """Let nextpnr's two nets that are 0 and 1 be constants."""
+        values: dict[int, Bit] = {}
+        for name in [name for name in self.cells if name in _CONSTANTS]:
+            cell = self.cells.pop(name)
+            values |= {bit: _CONSTANTS[name] for bit in cell.pins["F"] if isinstance(bit, int)}
+        self.replace(values)
 
     def drivers(self) -> dict[int, tuple[Cell, str]]:
         """Per net, the cell and the pin that drives it."""

@@ -1,11 +1,19 @@
 #include "phy.h"
 
+#include <algorithm>
+
 namespace {
 uint8_t status(bool up, int speed) {
   const uint8_t rate = speed == 1000 ? 2 : speed == 100 ? 1 : 0;
   return up | rate << 1 | 1 << 3;  // the last: full duplex
 }
 }  // namespace
+
+void Phy::enqueue(ToBoard frame) {
+  const auto later = [](Time start, const ToBoard &other) { return start < other.start; };
+  const auto place = std::upper_bound(queue.begin() + sending_, queue.end(), frame.start, later);
+  queue.insert(place, std::move(frame));
+}
 
 void Phy::next_byte() {
   if (sending_ && ++position_ == queue.front().bytes.size()) {

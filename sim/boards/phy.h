@@ -55,6 +55,7 @@ class Phy {
   bool idle() const { return queue.empty() && !sending_ && !receiving_; }
 
   void start() { data_ = clock; }
+  void enqueue(ToBoard frame);  // in order of start
   // The board's clock: an edge is due.
   void drive_clock(Model &model) { model.set(rx_clk, clock.rising()), ++clock.number; }
   void drive_data(Model &model);

@@ -41,7 +41,6 @@ class _Clocking:
 @dataclass
 class _Writer:
     netlist: Netlist
-    constants: dict[int, str]
     assigns: list[str] = field(default_factory=list)
     instances: list[str] = field(default_factory=list)
     registers: dict[_Clocking, list[tuple[str, str, str]]] = field(default_factory=lambda: defaultdict(list))
@@ -51,7 +50,7 @@ class _Writer:
         """A bit in Verilog; one that does not matter is 0."""
         if isinstance(bit, str):
             return _ONE if bit == "1" else _ZERO
-        return self.constants.get(bit) or f"n{bit}"
+        return f"n{bit}"
 
     def pin(self, cell: Cell, pin: str, unconnected: str = _ONE) -> str:
         """What a cell sees at an input, behind the inversion or constant that its parameter puts there."""
@@ -265,20 +264,13 @@ def routed_verilog(netlist: Netlist) -> str:
 
     Raises InputError for a cell, or a mode of one, that has no model.
     """
-    constants = {
-        bit: _ONE if cell.number("INITVAL") else _ZERO
-        for cell in netlist.cells.values()
-        if cell.name.startswith(("$PACKER_GND", "$PACKER_VCC"))
-        for bit in cell.pins["F"]
-        if isinstance(bit, int)
-    }
-    writer = _Writer(netlist, constants)
+    netlist.settle_constants()
+    writer = _Writer(netlist)
     unknown = sorted({cell.kind for cell in netlist.cells.values()} - _KINDS.keys())
     if unknown:
         raise InputError(f"{netlist.module}: no model in simulation of: {', '.join(unknown)}")
     for cell in netlist.cells.values():
-        if cell.bit("F") not in constants:
-            _KINDS[cell.kind](writer, cell)
+        _KINDS[cell.kind](writer, cell)
     return cells_verilog() + "\n" + "\n".join(_module(writer)) + "\n"
 
 
@@ -290,7 +282,7 @@ def _module(w: _Writer) -> Iterator[str]:
     registers = {output for block in w.registers.values() for output, _, _ in block}
     nets = {f"n{bit}" for cell in w.netlist.cells.values() for bits in cell.pins.values() for bit in bits}
     nets |= {f"n{bit}" for port in ports.values() for bit in port.bits}
-    nets -= registers | {f"n{bit}" for bit in (*w.constants, "0", "1", "x")}
+    nets -= registers | {"n0", "n1", "nx"}
     yield from (f"wire {net};" for net in sorted(nets))
     yield from (f"reg {register};" for register in sorted(registers))
     for name, port in ports.items():

@@ -20,6 +20,7 @@ from fanin.glm import GlmConfig, TrainShape
 from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split_ports
 from fanin.hdl.boards.memory_map import BOARD, LABELS, NODE, sample_memory
 from fanin.hdl.boards.registers import board_registers
+from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.host.board import BoardClient, BoardError
 from fanin.host.driver import Batch
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
@@ -165,12 +166,12 @@ class Boards:
             self.driver.check_identity(values)
         except ValueError as error:
             raise BoardError(f"board {client.host}: {error}") from None
-        names = ("own_mac", "own_ip", "host_mac", "host_ip")
+        names = ("own_mac", "own_ip", "holder_mac_low", "holder_mac_high", "holder")
         batch = Batch(board_registers(), base=BOARD)
         for name in names:
             batch.read(name)
-        own_mac, own_ip, host_mac, host_ip = (int(value) for value in client.run(batch))  # type: ignore[arg-type]
-        return _Board(client, Endpoint(own_mac, own_ip), Endpoint(host_mac, host_ip))
+        own_mac, own_ip, low, high, host_ip = (int(value) for value in client.run(batch))  # type: ignore[arg-type]
+        return _Board(client, Endpoint(own_mac, own_ip), Endpoint(high << WORD_BITS | low, host_ip))
 
     def _each(self, pool: ThreadPoolExecutor, work: Callable[[int], T]) -> list[T]:
         """What every worker's board yields, all at a time. Raises the failure of the first that has one."""

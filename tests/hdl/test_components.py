@@ -16,6 +16,7 @@ from fanin.cnn_memory import Frames, StoreConfig
 from fanin.cnn_parts import Placement
 from fanin.codec import Bfp
 from fanin.glm import PRESETS
+from fanin.hdl.boards.identity import Identity
 from fanin.hdl.bus.axi4 import AXI4LiteSignature
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
@@ -42,6 +43,7 @@ SMALL = {
     "beats": 4,
     "burst": 8,
     "capacity": 64,
+    "clock_hz": 1_000_000,
     "completions": 4,
     "config": PRESETS["tiny"],
     "connections": 3,
@@ -61,6 +63,7 @@ SMALL = {
     "groups": 2,
     "i": 2,
     "input_width": 8,
+    "identity": Identity(board=1, build=2, mac=3, ip=4),
     "inputs": 4,
     "interval": 5,
     "kinds": 2,
@@ -69,6 +72,7 @@ SMALL = {
     "gradient_skews": PART.gradient_skews,
     "latency": 3,
     "layer": None,
+    "lease_cycles": 100,
     "mac_width": 64,
     "max_bytes": 34,
     "max_frame": 128,
@@ -86,6 +90,7 @@ SMALL = {
     "reads": (0, 0),
     "receive": True,
     "sections": (3, 2),
+    "regions": ((0x1000, 12), (0x2000, 8)),
     "registers": node_registers(PRESETS["tiny"]),
     "rings": PART.rings,
     "rounds": 3,

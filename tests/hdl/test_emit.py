@@ -4,9 +4,10 @@
 import os
 import re
 import subprocess
+from types import MappingProxyType
 
 import pytest
-from amaranth import Cat, Module, signed
+from amaranth import Cat, Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -124,6 +125,22 @@ class Around(wiring.Component):
         return m
 
 
+class TwoClocks(wiring.Component):
+    """A register in a domain of its own, named by a member of it."""
+
+    domains = MappingProxyType({"o": "other"})
+
+    def __init__(self):
+        super().__init__({"i": In(4), "o": Out(4)})
+
+    def elaborate(self, platform):
+        m = Module()
+        held = Signal(4)
+        m.d.sync += held.eq(self.i)
+        m.d.other += self.o.eq(held)
+        return m
+
+
 class SelfReader(wiring.Component):
     """A block that drives part of a signal and reads another part."""
 
@@ -177,6 +194,28 @@ def test_the_verilog_has_these_ports_and_clock_and_reset():
     header = re.search(r"module ports\(([^)]*)\)", emit_verilog(Ports()))[1]
     names = {name.strip() for name in header.split(",")}
     assert names == {p.name for p in flat_ports(Ports())} | {"clk", "rst"}
+
+
+def test_a_further_domain_has_clock_and_reset_of_its_own():
+    verilog = emit_verilog(TwoClocks())
+    header = re.search(r"module two_clocks\(([^)]*)\)", verilog)[1]
+    names = {name.strip() for name in header.split(",")}
+    assert names == {"i", "o", "clk", "rst", "other_clk", "other_rst"}
+    assert set(re.findall(r"posedge (\w+)", verilog)) == {"clk", "other_clk"}
+
+
+def test_a_component_with_a_further_domain_cannot_be_shared():
+    class Holder(wiring.Component):
+        def __init__(self):
+            super().__init__({})
+
+        def elaborate(self, platform):
+            m = Module()
+            m.submodules.part = shared(TwoClocks())
+            return m
+
+    with pytest.raises(ValueError, match=r"TwoClocks: a shared\(\) component cannot have domains beside sync"):
+        emit_verilog(Holder())
 
 
 def test_two_members_of_one_name_are_refused():

@@ -1,12 +1,16 @@
 """The fixture itself: a broken stream must be caught."""
 
+from types import MappingProxyType
+
 import pytest
-from amaranth import Module, ResetInserter, Signal
+from amaranth import ClockDomain, Module, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
 
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.sim.rtl.monitor import Monitored
 from fanin.sim.rtl.stalls import LENGTHS, Phase, Side, Stalls
 from tests.support import new_seed, simulate
 
@@ -95,6 +99,30 @@ def test_a_stream_may_be_excused_where_it_lies():
         simulate(
             _Inside(), drive={"i": [0] * 50}, collect={"o": 50}, excused={"_Pass.i", "Pass.o", "_Inside.o"}
         )
+
+
+class _Elsewhere(wiring.Component):
+    """A stream of another domain, which offers in each second cycle."""
+
+    domains = MappingProxyType({"o": "other"})
+
+    def __init__(self):
+        super().__init__({"o": Out(stream.Signature(1))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.other += self.o.valid.eq(~self.o.valid)
+        return m
+
+
+def test_a_stream_is_watched_in_its_own_domain():
+    top = Module()
+    top.domains += [ClockDomain("sync"), ClockDomain("other")]
+    top.submodules.dut = Monitored(_Elsewhere())
+    sim = Simulator(top)
+    sim.add_clock(4e-9, domain="other")  # sync stands still
+    with pytest.raises(AssertionError, match=r"_Elsewhere\.o: valid withdrawn before ready"):
+        sim.run_until(40e-9)
 
 
 def test_a_reset_may_withdraw_what_a_part_offers():

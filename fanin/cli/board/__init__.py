@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.board import build, flash, hosts, listing, report
+from fanin.cli.board import build, flash, hosts, listing, report, simulate
 
-PARTS = (listing, build, report, flash, hosts)
+PARTS = (listing, build, report, simulate, flash, hosts)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

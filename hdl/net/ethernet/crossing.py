@@ -32,7 +32,7 @@ class FrameCrossing(wiring.Component):
 
     Latency
     -------
-    From ``i`` to ``o``: 1 cycle of ``write``, then 2 to 3 of ``read``. One transfer a cycle in and out.
+    From ``i`` to ``o``: 1 cycle of ``write``, then 1 to 2 of ``read``. One transfer a cycle in and out.
 
     Source
     ------

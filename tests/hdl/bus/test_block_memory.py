@@ -6,13 +6,18 @@ from collections import deque
 from itertools import pairwise
 
 import pytest
+from amaranth import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from fanin.hdl.bus.axi4 import Resp
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
+from fanin.hdl.bus.axi_reader import AxiReader, command_layout
 from fanin.hdl.bus.block_memory import BlockMemory
+from fanin.hdl.stream.connect import connect_typed
 from fanin.sim.rtl.stalls import Side, Stalls
 from tests.hdl.bus.test_registers import Host
-from tests.support import new_seed, slow
+from tests.support import new_seed, simulate, slow
 
 SHAPES = [(16, 72), (256, 512), *slow((8, 64), (32, 256), (64, 192))]  # beat in bits, memory in bytes
 
@@ -196,6 +201,39 @@ def test_a_read_of_the_host_costs_one_beat_and_accesses_come_every_three_cycles(
         assert times[0] == 2
         assert {b - a for a, b in pairwise(times)} == {3}
     assert bursts.beats[-1][0] - bursts.beats[0][0] == 59 + 13  # reads in cycles 3, 6, … 39
+
+
+@pytest.mark.parametrize("width", [16, 32])
+def test_a_reader_of_16_words_in_bursts_of_4_takes_one_a_cycle(width):
+    """As a node on a board has them (``GlmConfig.read_ahead``)."""
+    size = 256
+
+    class Joined(wiring.Component):
+        command: In(stream.Signature(command_layout(32)))
+        o: Out(stream.Signature(width))
+        axil: In(AXI4LiteSignature(address_width=24))
+
+        def elaborate(self, platform):
+            m = Module()
+            m.submodules.memory = memory = BlockMemory(size=size, data_width=width, address_width=32)
+            m.submodules.reader = reader = AxiReader(
+                data_width=width, address_width=32, burst=4, outstanding=8, fifo_depth=16
+            )
+            connect_typed(m, reader.axi, memory.axi)
+            for name in "command", "o":
+                inner, outer = getattr(reader, name), wiring.flipped(getattr(self, name))
+                connect_typed(m, *((outer, inner) if name == "command" else (inner, outer)))
+            return m
+
+    beats = 8 * size // width
+    log = simulate(
+        Joined(),
+        drive={"command": [{"address": 0, "beats": beats, "repeats": 3}]},
+        collect={"o": 3 * beats},
+        stall=0,
+    )
+    cycles = [cycle for cycle, _ in log["o"]]
+    assert cycles == list(range(cycles[0], cycles[0] + 3 * beats))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ NODES = {
     "one node": (1, TINY),
     "two nodes": (2, TINY),
     "two engines, UDP": (1, replace(TINY, engines=2, encap=Encap.UDP, mac_width=512)),
+    "a board's": (2, replace(PRESETS["ecp5-25"], slots=4)),
 }
 
 
@@ -34,7 +35,7 @@ def _check(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["two nodes", "one node", "two engines, UDP"])
+@pytest.mark.parametrize("case", list(NODES))
 def test_nodes_train_the_golden_model_while_memory_and_network_stall(case):
     workers, node = NODES[case]
     _check(Cluster(Job(seed=new_seed(), node=node, workers=workers)).run())

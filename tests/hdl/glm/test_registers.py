@@ -1,7 +1,6 @@
 # amaranth: UnusedElaboratable=no
 """The node's registers, the driver that writes them, the model window and the check at start."""
 
-import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
@@ -206,6 +205,30 @@ def test_the_check_draws_every_line_where_the_hardware_ends(protocol):
     sim.add_testbench(body)
     sim.run()
     assert verdicts == [verdict for _, verdict in edges]
-    shapes = [GOOD | changes for changes, _ in edges]
-    expected = [s["shape.chunks"] * s["shape.planes"] * s["shape.epoch"] for s in shapes]
-    assert words == [np.uint32(value & 0xFFFF_FFFF) for value in expected]
+    for (changes, good), found in zip(edges, words, strict=True):
+        shape = GOOD | changes
+        if good:
+            assert found == shape["shape.chunks"] * shape["shape.planes"] * shape["shape.epoch"]
+
+
+@pytest.mark.parametrize("beats", [1, 8])
+def test_the_check_counts_beats_of_labels_and_refuses_what_needs_more_than_32_bits(beats):
+    check = RunCheck(depth=128, fifo_depth=800, slots=64, max_mini_batch=1000, label_beats=beats)
+    most = (1 << 32) // beats - 1
+    found = []
+
+    async def body(ctx):
+        for epoch in (3, most, most + 1):
+            one_word = {"shape.chunks": 1, "shape.planes": 1, "shape.epoch": epoch & 0xFFFF_FFFF}
+            for path, value in (GOOD | one_word).items():
+                part, name = path.split(".")
+                ctx.set(getattr(check, part)[name], value)
+            await ctx.tick().repeat(RunCheck.LATENCY)
+            found.append((ctx.get(check.ok), ctx.get(check.label_words)))
+
+    sim = Simulator(check)
+    sim.add_clock(1e-8)
+    sim.add_testbench(body)
+    sim.run()
+    assert found[:2] == [(1, 3 * beats), (1, most * beats)]
+    assert not found[2][0]

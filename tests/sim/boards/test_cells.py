@@ -4,13 +4,13 @@ import functools
 import operator
 
 import pytest
-from amaranth import ClockDomain, Module, Signal, signed
+from amaranth import Signal, signed
 from amaranth.lib.memory import Memory
 
 from fanin.sim.boards.board import BoardConfig, Clock
 from fanin.sim.boards.model import routed_model, source_model
 from fanin.sim.boards.netlist import read_netlist
-from tests.sim.boards.build import place_ports
+from tests.sim.boards.build import Pinned, place_ports
 from tests.sim.boards.compare import assert_equal, random_pins, traces
 
 pytestmark = pytest.mark.verilator
@@ -23,26 +23,8 @@ def folded(value, width):
     return functools.reduce(operator.xor, (value[low : low + width] for low in range(0, len(value), width)))
 
 
-class Pinned:
-    """A module with two clock domains whose signals become ports."""
-
-    def __init__(self):
-        self.m = Module()
-        self.ports = {}
-        for name in ("one", "two"):
-            domain = ClockDomain(name, reset_less=True)
-            self.m.domains += domain
-            self.ports[f"{name}_clk"] = domain.clk
-
-    def port(self, name, shape):
-        return self.ports.setdefault(name, Signal(shape, name=name))
-
-    def inputs(self, without=()):
-        return {name: len(s) for name, s in self.ports.items() if name.startswith("i_") and name not in without}
-
-
 def check(pinned, folder, *, cycles=1500, seed=1, rare=()):
-    routed = place_ports(pinned.m, pinned.ports, folder)
+    routed = place_ports(pinned, folder)
     models = [routed_model(routed), source_model(folder / "top.il")]
     clocks = {"one_clk": Clock(PERIOD, 1000), "two_clk": Clock(OTHER_PERIOD, 1300)}
     configs = [BoardConfig(model, {n: c for n, c in clocks.items() if n in model.inputs}) for model in models]

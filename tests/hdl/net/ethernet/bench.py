@@ -137,8 +137,10 @@ class MacBench:
         while True:
             ctx.set(port.ready, not self.stalls.pauses("rx", Side.SINK, cycle))
             _, reset, valid, ready, p = await ctx.tick().sample(port.valid, port.ready, port.p)
-            while reset and self._open and not self._open[-1].last:
-                self._open.pop()
+            if reset:  # the core is, too
+                while self._open and not self._open[-1].last:
+                    self._open.pop()
+                continue
             assert valid or not self._open or self._open[-1].last, "a frame pauses inside"
             if valid:
                 self.marks.setdefault("handed on", self._time["sync"] - self._core)

@@ -72,7 +72,7 @@ def test_what_the_core_sends_leaves_whole_however_it_pauses(width, core, count):
     assert bench.events == {"sent": len(sent) - 2, "refused": 2}
 
 
-@pytest.mark.parametrize("lengths", [[1, 60, 61, 1996], *slow([*range(1, 1997)])])
+@pytest.mark.parametrize("lengths", [[1, 60, 61, 200], *slow([*range(1, 1997)])])
 def test_every_length_comes_back(lengths):
     rng = random.Random(seed := new_seed())
     sent = [rng.randbytes(length) for length in lengths]
@@ -82,29 +82,29 @@ def test_every_length_comes_back(lengths):
 
 def test_a_core_that_does_not_take_frames_loses_whole_ones_and_is_told():
     rng = random.Random(seed := new_seed())
-    frames = some_frames(rng, 30)
+    frames = some_frames(rng, 24)
     symbols = good_carriers(rng, frames)
-    bench = MacBench(symbols=symbols, seed=seed, stall={"rx": 0.88}, max_frame=300, idle=4000)
+    bench = MacBench(symbols=symbols, seed=seed, stall={"rx": 0.9}, max_frame=300, idle=4000)
     assert is_part(bench.frames, frames)
-    assert 8 < len(bench.frames) < 30
-    assert bench.events == {"received": len(bench.frames), "dropped": 30 - len(bench.frames)}
+    assert 6 < len(bench.frames) < 24
+    assert bench.events == {"received": len(bench.frames), "dropped": 24 - len(bench.frames)}
 
 
 def test_a_core_too_slow_for_the_line_loses_whole_frames_both_ways_and_is_told():
     rng = random.Random(seed := new_seed())
-    frames = some_frames(rng, 25)
+    frames = some_frames(rng, 14)
     symbols = good_carriers(rng, frames)
-    bench = MacBench(frames, symbols, seed=seed, core=70_000, stall=0, max_frame=300, idle=4000)
+    bench = MacBench(frames, symbols, seed=seed, core=70_000, stall=0, max_frame=300, idle=3000)
     assert is_part(bench.frames, frames)
     assert bench.frames
     assert bench.events["received"] == len(bench.frames)
     # Frames that end while another one's end waits for room count as one.
-    assert 25 - len(bench.frames) - 3 <= bench.events["dropped"] <= 25 - len(bench.frames)
+    assert 14 - len(bench.frames) - 3 <= bench.events["dropped"] <= 14 - len(bench.frames)
     carriers = carriers_of(bench.line)
     whole = [line for line, error, _ in carriers if not error]
     assert is_part(whole, map(on_the_line, frames))
     assert bench.events["underrun"] == len(carriers) - len(whole) > 0
-    assert bench.events["sent"] == 25
+    assert bench.events["sent"] == 14
 
 
 @pytest.mark.parametrize("domain", ["rx", "sync", "tx"])

@@ -75,7 +75,7 @@ def on_the_line(frame):
 
 
 @pytest.mark.parametrize("every_cycle", [True, False])
-@pytest.mark.parametrize("lengths", [[*range(1, 66), 200, 1], *slow([*range(1, 2000)])])
+@pytest.mark.parametrize("lengths", [[*range(1, 64, 5), *range(57, 64), 200, 1], *slow([*range(1, 2000)])])
 def test_frames_follow_one_another_whole_with_twelve_bytes_between_them(every_cycle, lengths):
     rng = random.Random(new_seed())
     frames = [rng.randbytes(length) for length in lengths]
@@ -92,7 +92,7 @@ def test_frames_follow_one_another_whole_with_twelve_bytes_between_them(every_cy
 def test_a_frame_that_pauses_ends_with_an_error_and_its_rest_is_never_sent(every_cycle):
     rng = random.Random(new_seed())
     items, expected, paused = [], [], 0
-    for _ in range(40):
+    for _ in range(25):
         frame = rng.randbytes(rng.randrange(2, 100))
         own = items_of(frame)
         pause = rng.random() < 0.4

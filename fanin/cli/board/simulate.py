@@ -1,0 +1,117 @@
+"""``fanin board simulate``: boards' netlists in Verilator, behind UDP ports of this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from fanin.cli.board.builds import BoardBuild, open_build
+from fanin.errors import InputError
+from fanin.sim.network import FAULTS
+
+FIRST = "127.0.0.2"
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    parser = parts.add_parser(
+        "simulate",
+        help="routed netlists behind UDP ports: ping, status and training work on them",
+        description="Run the routed netlists of builds in Verilator, as boards on one switch. Each has an "
+        "address of this machine, from --listen on, until the command is interrupted.",
+    )
+    parser.add_argument("builds", nargs="+", type=Path, metavar="BUILD", help="folders of fanin board build")
+    parser.add_argument("--listen", default=FIRST, metavar="ADDRESS", help="the first board's address here")
+    parser.add_argument("--tap", metavar="NAME", help="a TAP device on their network, for ping and others")
+    parser.add_argument("--source", action="store_true", help="the builds' RTL instead of their netlists")
+    parser.add_argument(
+        "--ppm", type=float, default=50.0, metavar="F", help="their clocks are off by so many millionths"
+    )
+    for fault in FAULTS:
+        parser.add_argument(f"--{fault}", type=float, default=0.0, metavar="P", help="probability per frame")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of faults and phases")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate until interrupted."""
+    from fanin.sim.boards.board import Boards
+    from fanin.sim.boards.hosts import addresses
+    from fanin.sim.boards.world import World
+
+    builds = [open_build(folder) for folder in args.builds]
+    _check_distinct(builds)
+    listening = addresses(args.listen, len(builds))
+    link = _link(args)
+    configs = _configs(args, builds)
+    hosts = _hosts(args, builds, listening)
+    with Boards(configs, quiet=False) as boards:
+        world = World(boards, hosts, link=link, seed=args.seed)
+        try:
+            for build, address in zip(builds, listening, strict=True):
+                print(f"{address}  {build.record.text('board')}  {build.folder}", flush=True)
+            print("simulating; interrupt to end", file=sys.stderr, flush=True)
+            world.serve(lambda: False)
+        finally:
+            world.close()
+    return 0
+
+
+def _check_distinct(builds: list[BoardBuild]) -> None:
+    """Raise InputError for two boards of one address: they are builds of one --number."""
+    seen: dict[int, Path] = {}
+    for build in builds:
+        address = build.record.record("identity").integer("ip")
+        if address in seen:
+            raise InputError(
+                f"{build.folder}: has the address of {seen[address]}; fanin board build --number makes others"
+            )
+        seen[address] = build.folder
+
+
+def _link(args: argparse.Namespace) -> Any:
+    from dataclasses import replace
+
+    from fanin.sim.boards.world import GIGABIT
+
+    try:
+        return replace(GIGABIT, **{fault: getattr(args, fault) for fault in FAULTS})
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+def _configs(args: argparse.Namespace, builds: list[BoardBuild]) -> list[Any]:
+    """A board's clock is --ppm faster, the next one's slower, each in a phase of its own."""
+    import random
+
+    from fanin.hdl.boards.board import find_board
+    from fanin.sim.boards.setup import board_config, project_model
+
+    rng = random.Random(args.seed)
+    return [
+        board_config(
+            find_board(build.record.text("board")),
+            project_model(build.project, routed=not args.source),
+            ppm=args.ppm * (-1) ** number,
+            phase_ps=rng.randrange(8000),
+        )
+        for number, build in enumerate(builds)
+    ]
+
+
+def _hosts(args: argparse.Namespace, builds: list[BoardBuild], listening: list[str]) -> list[Any]:
+    from fanin.job import SWITCH
+    from fanin.sim.boards.hosts import Listening, TapHost, UdpHost
+    from fanin.wire.control import CONTROL_PORT
+    from fanin.wire.ethernet import UDP_PORT, Endpoint
+
+    boards = []
+    for build, address in zip(builds, listening, strict=True):
+        identity = build.record.record("identity")
+        boards.append(Listening(Endpoint(identity.integer("mac"), identity.integer("ip")), address))
+    hosts: list[Any] = [UdpHost(SWITCH, boards, (CONTROL_PORT, UDP_PORT))]
+    if args.tap:
+        hosts.append(TapHost(args.tap))
+    return hosts

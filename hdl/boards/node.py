@@ -1,0 +1,149 @@
+"""A node with what it needs on a board, in the core's clock domain: from the MAC's frames and back to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.boards import MEMORIES
+from fanin.glm import GlmConfig
+from fanin.hdl.boards.identity import Identity
+from fanin.hdl.boards.memory_map import ADDRESS_BITS, BOARD, LABELS, NODE, sample_memory
+from fanin.hdl.boards.registers import BoardRegisters, Leds
+from fanin.hdl.bus.axi_lite_decoder import AxiLiteDecoder
+from fanin.hdl.bus.block_memory import BlockMemory
+from fanin.hdl.glm.node import GlmNode
+from fanin.hdl.net.control.demultiplexer import Demultiplexer
+from fanin.hdl.net.control.frame_merger import FrameMerger
+from fanin.hdl.net.control.responder import Responder
+from fanin.hdl.net.ethernet.mac import MacEvents
+from fanin.hdl.net.ethernet.rgmii import LinkStatus
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.packet import packet_stream
+
+MAC_WIDTH = 32
+LEASE_S = 60
+
+
+class BoardNode(wiring.Component):
+    """A GLM node, its memories, its board's registers and services, on one MAC; without ``config`` no node.
+
+    Members
+    -------
+    ``mac_rx`` : In, packet stream of 32 bits
+        Good frames, valid in every cycle of a frame.
+    ``mac_tx`` : Out, packet stream of 32 bits
+        May pause.
+    ``mac_events`` : In, MacEvents
+    ``link`` : In, LinkStatus
+    ``leds`` : Out, Leds
+
+    Parameters
+    ----------
+    ``config`` : GlmConfig or None; of 32 bits to the MAC, in UDP, with memory in ``fanin.boards``
+    ``identity`` : Identity
+    ``core_hz`` : int, the clock
+
+    Latency
+    -------
+    From ``mac_rx`` to the node 13 cycles of a frame, from the node to ``mac_tx`` 1 or 2.
+
+    Source
+    ------
+    docs/boards.md.
+    """
+
+    def __init__(self, *, config: GlmConfig | None, identity: Identity, core_hz: int):
+        if config is not None and config.mac_width != MAC_WIDTH:
+            raise ValueError(f"config must have a mac_width of {MAC_WIDTH}, not {config.mac_width}")
+        self.config = config
+        self.identity = identity
+        self.core_hz = core_hz
+        super().__init__(
+            {
+                "mac_rx": In(packet_stream(MAC_WIDTH)),
+                "mac_tx": Out(packet_stream(MAC_WIDTH)),
+                "mac_events": In(MacEvents),
+                "link": In(LinkStatus),
+                "leds": Out(Leds),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Frames from left to right, the bus from top to bottom."""
+        m = Module()
+        m.submodules.demultiplexer = demultiplexer = Demultiplexer()
+        m.submodules.merger = merger = FrameMerger(width=MAC_WIDTH)
+        m.submodules.responder = responder = Responder(lease_cycles=LEASE_S * self.core_hz)
+        m.submodules.registers = registers = BoardRegisters(identity=self.identity, clock_hz=self.core_hz)
+        connect_typed(m, flipped(self.mac_rx), demultiplexer.i)
+        connect_typed(m, demultiplexer.board, responder.i)
+        connect_typed(m, responder.o, merger.i[0])
+        connect_typed(m, merger.o, flipped(self.mac_tx))
+        slaves = {BOARD: registers.axil}
+        if self.config is None:
+            m.d.comb += demultiplexer.node.ready.eq(1)
+        else:
+            node = GlmNode(config=self.config)
+            m.submodules.node = node
+            connect_typed(m, node.mac_tx, merger.i[1])
+            _receive(m, demultiplexer, node)
+            slaves |= {NODE: node.axil, **_memories(m, node)}
+            m.d.comb += [registers.running.eq(node.running), registers.failed.eq(node.failed)]
+        self._bus(m, responder, slaves)
+        self._board(m, registers, demultiplexer, responder)
+        return m
+
+    def _bus(self, m: Module, responder: Responder, slaves: dict[int, Any]) -> None:
+        """Each slave at its place of the memory map."""
+        regions = [(base, slave.signature.address_width) for base, slave in slaves.items()]
+        m.submodules.decoder = decoder = AxiLiteDecoder(address_width=ADDRESS_BITS, regions=regions)
+        connect_typed(m, responder.axil, decoder.axil)
+        for number, slave in enumerate(slaves.values()):
+            connect_typed(m, getattr(decoder, f"m{number}"), slave)
+
+    def _board(self, m: Module, registers: Any, demultiplexer: Demultiplexer, responder: Responder) -> None:
+        """What the board is and does, to its registers; its addresses, from them."""
+        m.d.comb += [
+            registers.link.eq(self.link),
+            registers.mac.eq(self.mac_events),
+            registers.control.eq(responder.events),
+            registers.holder.eq(responder.holder),
+            registers.holder_mac.eq(responder.holder_mac),
+            responder.about.eq(registers.about),
+            self.leds.eq(registers.leds),
+        ]
+        for name in ("own_mac", "own_ip"):
+            address = getattr(registers, name)
+            m.d.comb += [getattr(demultiplexer, name).eq(address), getattr(responder, name).eq(address)]
+
+
+def _receive(m: Module, demultiplexer: Demultiplexer, node: GlmNode) -> None:
+    """The node's frames: bad ones have been dropped, so that none has an error."""
+    frames = demultiplexer.node
+    m.d.comb += [
+        node.mac_rx.valid.eq(frames.valid),
+        frames.ready.eq(node.mac_rx.ready),
+        *(node.mac_rx.p[name].eq(frames.p[name]) for name in ("data", "keep", "last")),
+    ]
+
+
+def _memories(m: Module, node: GlmNode) -> dict[int, Any]:
+    """The node's samples and labels in block RAM; the bus' port of each memory, by its address."""
+    memory = MEMORIES[node.config.name]
+    ports = {f"samples_{n}": (axi, memory.sample_bytes, sample_memory(n)) for n, axi in enumerate(node.samples)}
+    ports["label"] = (node.labels, memory.label_bytes, LABELS)
+    slaves = {}
+    for name, (axi, size, base) in ports.items():
+        m.submodules[f"{name}_memory"] = block = BlockMemory(
+            size=size,
+            data_width=axi.signature.data_width,
+            address_width=node.config.address_width,
+            host_address_width=(size - 1).bit_length(),
+        )
+        connect_typed(m, axi, block.axi)
+        slaves[base] = block.axil
+    return slaves

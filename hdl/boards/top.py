@@ -1,0 +1,150 @@
+"""The top of every open board: pins and clocks, MAC, node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import (
+    ClockDomain,
+    ClockSignal,
+    Const,
+    DomainRenamer,
+    Elaboratable,
+    Module,
+    ResetSignal,
+    Signal,
+    Value,
+)
+from amaranth.build import ResourceError
+from amaranth.lib import io
+from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
+
+from fanin.glm import GlmConfig
+from fanin.hdl.boards.board import Board
+from fanin.hdl.boards.clocks import Ecp5Clocks, choose_dividers
+from fanin.hdl.boards.identity import Identity
+from fanin.hdl.boards.node import MAC_WIDTH, BoardNode
+from fanin.hdl.boards.registers import Leds
+from fanin.hdl.boards.rgmii_pins import RgmiiPins
+from fanin.hdl.net.ethernet.mac import EthernetMac
+from fanin.hdl.net.ethernet.rgmii import RgmiiReceiver, RgmiiTransmitter, Speed
+from fanin.hdl.stream.connect import connect_typed
+
+RX_HZ = 125e6
+PHY_RESET_MS = 20  # more than any PHY here asks for
+
+#: Where boards have LEDs: resource, its subsignals, how many. The first that a board has is taken.
+_LED_RESOURCES = (("led", len(Leds.members)), ("rgb_led", len(Leds.members)))
+
+
+class BoardTop(Elaboratable):
+    """A node on a board; without ``config`` the shell alone, which can be pinged and asked what it is.
+
+    ``core_mhz`` is the core's clock, at most. Raises ValueError where no PLL makes it.
+    """
+
+    def __init__(self, *, board: Board, config: GlmConfig | None, identity: Identity, core_mhz: float):
+        self.board = board
+        self.config = config
+        self.identity = identity
+        self.core_mhz = core_mhz
+
+    def elaborate(self, platform: Any) -> Module:
+        """Pins on the left, the node on the right, the MAC between the clocks."""
+        m = Module()
+        oscillator_mhz = platform.default_clk_frequency / 1e6
+        dividers = choose_dividers(oscillator_mhz, self.core_mhz)
+        m.submodules.oscillator = oscillator = io.Buffer("i", platform.request(platform.default_clk, dir="-"))
+        m.submodules.clocks = Ecp5Clocks(oscillator=oscillator.i, reset=_reset(m, platform), dividers=dividers)
+        port = _request(platform, "eth_rgmii", self.board.phy.port)
+        m.submodules.pins = pins = RgmiiPins(
+            port=port, rx_delay_ns=self.board.phy.rx_delay_ns, tx_delay_ns=self.board.phy.tx_delay_ns
+        )
+        m.submodules.node = node = BoardNode(
+            config=self.config, identity=self.identity, core_hz=round(dividers.core_mhz * 1e6)
+        )
+        platform.add_clock_constraint(port.rx_clk.io, RX_HZ)
+        self._receive_clock(m, pins)
+        self._mac(m, pins, node)
+        self._phy_reset(m, port, dividers.core_mhz)
+        _leds(m, platform, node.leds.as_value())
+        return m
+
+    def _receive_clock(self, m: Module, pins: RgmiiPins) -> None:
+        """The domain ``rx`` is the PHY's clock, in reset as long as the core."""
+        m.domains += ClockDomain("rx")
+        m.d.comb += ClockSignal("rx").eq(pins.rx_clock)
+        m.submodules.rx_reset = ResetSynchronizer(ResetSignal("sync"), domain="rx")
+
+    def _mac(self, m: Module, pins: RgmiiPins, node: BoardNode) -> None:
+        """Each half of RGMII in its domain; what the PHY says crosses to the others."""
+        m.submodules.mac = mac = EthernetMac(width=MAC_WIDTH)
+        receiver, transmitter = RgmiiReceiver(), RgmiiTransmitter()
+        m.submodules.rgmii_rx = DomainRenamer("rx")(receiver)
+        m.submodules.rgmii_tx = DomainRenamer("tx")(transmitter)
+        m.submodules.link = FFSynchronizer(receiver.status.as_value(), node.link.as_value())
+        m.submodules.speed = FFSynchronizer(
+            Value.cast(receiver.status.speed),
+            Value.cast(transmitter.speed),
+            o_domain="tx",
+            init=Speed.MBPS_1000.value,
+        )
+        connect_typed(m, mac.rx, node.mac_rx)
+        connect_typed(m, node.mac_tx, mac.tx)
+        m.d.comb += [
+            node.mac_events.eq(mac.events),
+            mac.gmii_rx.eq(receiver.gmii),
+            mac.gmii_rx_enable.eq(receiver.enable),
+            transmitter.gmii.eq(mac.gmii_tx),
+            mac.gmii_tx_enable.eq(transmitter.enable),
+        ]
+        for half in range(2):
+            m.d.comb += [
+                getattr(receiver, f"data{half}").eq(pins.rx[half][:4]),
+                getattr(receiver, f"ctl{half}").eq(pins.rx[half][4]),
+                pins.tx[half][:4].eq(getattr(transmitter, f"data{half}")),
+                pins.tx[half][4].eq(getattr(transmitter, f"ctl{half}")),
+                pins.tx_clock[half].eq(getattr(transmitter, f"clock{half}")),
+            ]
+
+    def _phy_reset(self, m: Module, port: Any, core_mhz: float) -> None:
+        """The PHY starts with its straps' settings; its management port stays idle."""
+        m.submodules.phy_reset = reset = io.Buffer("o", port.rst)
+        m.submodules.phy_mdc = mdc = io.Buffer("o", port.mdc)
+        wait = Signal(
+            range(round(PHY_RESET_MS * 1000 * core_mhz) + 1), init=round(PHY_RESET_MS * 1000 * core_mhz)
+        )
+        with m.If(wait != 0):
+            m.d.sync += wait.eq(wait - 1)
+        m.d.comb += [reset.o.eq(wait != 0), mdc.o.eq(0)]
+
+
+def _request(platform: Any, name: str, number: int) -> Any:
+    """A resource without buffers, whatever its subsignals."""
+    resource = platform.lookup(name, number)
+    return platform.request(name, number, dir={ios.name: "-" for ios in resource.ios})
+
+
+def _reset(m: Module, platform: Any) -> Any:
+    """The board's reset button, where it has one."""
+    if platform.default_rst is None:
+        return Const(0)
+    m.submodules.reset_pin = buffer = io.Buffer("i", platform.request(platform.default_rst, dir="-"))
+    return buffer.i
+
+
+def _leds(m: Module, platform: Any, leds: Value) -> None:
+    """As many as the board has, link first; a board with one shows a fault there, too."""
+    for name, count in _LED_RESOURCES:
+        found = []
+        for number in range(count):
+            try:
+                port = platform.request(name, number, dir="-" if name == "led" else dict.fromkeys("rgb", "-"))
+            except ResourceError:
+                break
+            found.append(port if name == "led" else port.g)
+        for number, port in enumerate(found):
+            m.submodules[f"led_pin_{number}"] = buffer = io.Buffer("o", port)
+            m.d.comb += buffer.o.eq(leds[number])
+        if found:
+            return

@@ -1,0 +1,130 @@
+"""One AXI4-Lite bus for several slaves, chosen by the address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
+
+
+class AxiLiteDecoder(wiring.Component):
+    """Hand each access to the slave whose region its address lies in; DECERR where there is none.
+
+    One access at a time, the oldest write before a read. A slave sees the address in its region.
+
+    Members
+    -------
+    ``axil`` : In, :class:`AXI4LiteSignature` of ``address_width`` bits
+    ``m0``, ``m1`` : Out, :class:`AXI4LiteSignature` of its region's bits
+        One for each region, in their order.
+
+    Parameters
+    ----------
+    ``address_width`` : int, bits, 1 to 64
+    ``regions`` : sequence of (base, address bits)
+        Each base a multiple of its region's size; regions do not overlap.
+
+    Latency
+    -------
+    1 cycle from a request to the slave, 1 from its answer to the master's.
+
+    Source
+    ------
+    Arm IHI 0022; docs/boards.md, "Memory map".
+    """
+
+    def __init__(self, *, address_width: int = 32, regions: Sequence[tuple[int, int]]):
+        self.address_width = address_width
+        self.regions = tuple((int(base), int(bits)) for base, bits in regions)
+        _check(address_width, self.regions)
+        super().__init__(
+            {"axil": In(AXI4LiteSignature(address_width=address_width))}
+            | {f"m{n}": Out(AXI4LiteSignature(address_width=bits)) for n, (_, bits) in enumerate(self.regions)}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The master's request stands until its slave has answered: nothing of it needs a register here."""
+        m = Module()
+        axil = self.axil
+        masters = [getattr(self, f"m{n}") for n in range(len(self.regions))]
+        is_write = Signal()
+        chosen = Signal(len(masters))  # one bit for each slave; none of them: nobody's
+        offers = Signal()
+        answered = Signal()
+        writes = axil.awvalid & axil.wvalid
+        address = Mux(writes, axil.awaddr, axil.araddr)
+        taken = {channel: Signal(name=f"{channel}_taken") for channel in ("aw", "w", "ar")}
+        with m.FSM() as fsm:
+            with m.State("IDLE"):
+                m.d.sync += is_write.eq(writes)
+                m.d.sync += chosen.eq(Cat(address[bits:] == base >> bits for base, bits in self.regions))
+                m.d.sync += [flag.eq(0) for flag in taken.values()]
+                with m.If(writes | axil.arvalid):
+                    m.next = "OFFER"
+            with m.State("OFFER"), m.If(answered):
+                m.d.sync += [axil.bvalid.eq(is_write), axil.rvalid.eq(~is_write)]
+                m.next = "ANSWER"
+            with m.State("ANSWER"), m.If(axil.bvalid & axil.bready | axil.rvalid & axil.rready):
+                m.d.sync += [axil.bvalid.eq(0), axil.rvalid.eq(0)]
+                m.next = "IDLE"
+        m.d.comb += [
+            offers.eq(fsm.ongoing("OFFER")),
+            axil.awready.eq(offers & answered & is_write),
+            axil.wready.eq(offers & answered & is_write),
+            axil.arready.eq(offers & answered & ~is_write),
+        ]
+        for n, slave in enumerate(masters):
+            for channel in ("aw", "w"):
+                self._offer(m, slave, channel, offers & chosen[n] & is_write, taken[channel])
+            self._offer(m, slave, "ar", offers & chosen[n] & ~is_write, taken["ar"])
+        self._answer(m, masters, offers & chosen.any(), chosen, answered)
+        return m
+
+    def _offer(self, m: Module, slave: Any, channel: str, offers: Any, taken: Signal) -> None:
+        """A channel to a slave: what stands on the master's, until the slave takes it."""
+        for name, member in slave.signature.members.items():
+            if name.startswith(channel) and member.flow == Out and name != f"{channel}valid":
+                port = getattr(self.axil, name)
+                m.d.comb += getattr(slave, name).eq(port[: len(getattr(slave, name))])
+        valid, ready = getattr(slave, f"{channel}valid"), getattr(slave, f"{channel}ready")
+        m.d.comb += valid.eq(offers & ~taken)
+        with m.If(valid & ready):
+            m.d.sync += taken.eq(1)
+
+    def _answer(self, m: Module, masters: list[Any], waits: Any, chosen: Signal, answered: Signal) -> None:
+        """The answer of the slave that was chosen, or that there is none."""
+        axil = self.axil
+        word = Signal.like(axil.rdata)
+        response = Signal(Resp, init=Resp.DECERR)
+        m.d.comb += answered.eq(1)
+        for n, slave in enumerate(masters):
+            m.d.comb += [slave.bready.eq(waits & chosen[n]), slave.rready.eq(waits & chosen[n])]
+            with m.If(chosen[n]):
+                m.d.comb += [
+                    answered.eq(slave.bvalid | slave.rvalid),
+                    word.eq(slave.rdata),
+                    response.eq(Mux(slave.bvalid, slave.bresp, slave.rresp)),
+                ]
+        with m.If(~axil.bvalid & ~axil.rvalid):
+            m.d.sync += [axil.rdata.eq(word), axil.rresp.eq(response), axil.bresp.eq(response)]
+
+
+def _check(address_width: int, regions: tuple[tuple[int, int], ...]) -> None:
+    """Raise ValueError unless every region lies where it can be told by the upper bits alone."""
+    if not regions:
+        raise ValueError("regions must be at least one")
+    for base, bits in regions:
+        if not 1 <= bits <= address_width or base % (1 << bits) or base >> address_width:
+            raise ValueError(
+                f"regions must lie at multiples of their size in 2^{address_width}, not {base:#x} of 2^{bits}"
+            )
+    ordered = sorted(regions)
+    for (base, bits), (after, _) in pairwise(ordered):
+        if base + (1 << bits) > after:
+            raise ValueError(f"regions must not overlap, as those at {base:#x} and {after:#x} do")

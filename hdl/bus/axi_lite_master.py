@@ -1,0 +1,113 @@
+"""An AXI4-Lite master that never waits for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.bus.axi4 import AXI4LiteSignature
+from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES
+
+
+def lite_access(address_width: int) -> data.StructLayout:
+    """One access to a 32-bit word: a write of ``data``, or a read."""
+    return data.StructLayout({"write": 1, "address": address_width, "data": WORD_BITS})
+
+
+#: What has become of it: the word that was read, and whether it failed.
+LiteResult = data.StructLayout({"data": WORD_BITS, "error": 1})
+
+
+class AxiLiteMaster(wiring.Component):
+    """Carry out accesses on AXI4-Lite, one after the other, each within a bounded time.
+
+    An access that is not answered in time has failed. What it has asked for stands on the bus until the slave
+    takes it, since a master may withdraw nothing; until its late answer, which is thrown away, all accesses
+    fail at once.
+
+    Members
+    -------
+    ``request`` : In, stream of :func:`lite_access`
+    ``result`` : Out, stream of LiteResult, always ready
+        One for each request. An answer of SLVERR or DECERR is an error, as is none.
+    ``axil`` : Out, :class:`AXI4LiteSignature`
+
+    Parameters
+    ----------
+    ``address_width`` : int, bits, 1 to 64
+    ``timeout`` : int, cycles from a request to the latest answer, at least 2
+
+    Latency
+    -------
+    1 cycle from ``request`` to the bus, and from the bus' answer to ``result``.
+
+    Source
+    ------
+    Arm IHI 0022; docs/boards.md, "Control".
+    """
+
+    def __init__(self, *, address_width: int = 32, timeout: int = 1024):
+        if timeout < 2:
+            raise ValueError(f"timeout must be at least 2 cycles, not {timeout!r}")
+        self.address_width = address_width
+        self.timeout = timeout
+        super().__init__(
+            {
+                "request": In(stream.Signature(lite_access(address_width))),
+                "result": Out(stream.Signature(LiteResult, always_ready=True)),
+                "axil": Out(AXI4LiteSignature(address_width=address_width)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``asked``: somebody waits for a result; ``open``: the bus owes an answer."""
+        m = Module()
+        axil, request, result = self.axil, self.request, self.result
+        asked, open_ = Signal(), Signal(name="open")
+        left = Signal(range(self.timeout), init=self.timeout - 1)
+        take = Signal()
+        answered = axil.bvalid | axil.rvalid
+        m.d.comb += [
+            request.ready.eq(~asked & ~result.valid),
+            take.eq(request.valid & request.ready),
+            axil.awaddr.eq(axil.araddr),
+            axil.wstrb.eq((1 << WORD_BYTES) - 1),
+            axil.bready.eq(1),
+            axil.rready.eq(1),
+        ]
+        m.d.sync += [
+            result.valid.eq(0),
+            result.p.data.eq(axil.rdata),
+            result.p.error.eq(1),
+        ]
+        for channel in ("aw", "w", "ar"):
+            with m.If(getattr(axil, f"{channel}ready")):
+                m.d.sync += getattr(axil, f"{channel}valid").eq(0)
+        with m.If(take):
+            m.d.sync += [asked.eq(1), left.eq(left.init)]
+            with m.If(~open_):
+                m.d.sync += [
+                    open_.eq(1),
+                    axil.araddr.eq(request.p.address),
+                    axil.wdata.eq(request.p.data),
+                    axil.arvalid.eq(~request.p.write),
+                    axil.awvalid.eq(request.p.write),
+                    axil.wvalid.eq(request.p.write),
+                ]
+            with m.Else():
+                m.d.sync += [asked.eq(0), result.valid.eq(1)]
+        with m.If(asked):
+            m.d.sync += left.eq(left - 1)
+            with m.If(answered | (left == 0)):
+                m.d.sync += [asked.eq(0), result.valid.eq(1), result.p.error.eq(~answered | self._failed())]
+        with m.If(open_ & answered):
+            m.d.sync += open_.eq(0)
+        return m
+
+    def _failed(self) -> Any:
+        """Whether the answer on the bus is SLVERR or DECERR: both have the upper bit set."""
+        axil = self.axil
+        return axil.bvalid & axil.bresp.as_value()[1] | axil.rvalid & axil.rresp.as_value()[1]

@@ -1,0 +1,72 @@
+"""A frame made beat by beat: which bit of which source stands where, and the least logic that chooses.
+
+Written as a multiplexer over beats and protocols, a reply takes four times the LUTs: half a beat is often the
+same bits of the same source in many places, and constants need no source at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from amaranth import Cat, Const, Module, Signal, Value
+
+from fanin.hdl.net.control.headers import WIDTH
+from fanin.wire.fields import Field
+
+#: A field that is as in the request: the bits that are on the stream ``word``.
+COPY = "word"
+#: A bit of a source, or of nothing: the constant 0 or 1.
+Bit = tuple[str, int]
+_HALF = WIDTH // 2
+
+
+def constant(bits: int) -> list[Bit]:
+    """So many zeros."""
+    return [("", 0)] * bits
+
+
+def copied(bits: int) -> list[Bit]:
+    """So many bits of the request; :func:`beats` tells which."""
+    return [(COPY, 0)] * bits
+
+
+def header(fields: Sequence[Field], **values: int | str) -> list[Bit]:
+    """The bits of a header in wire order; a field is a number, the name of a source, or, if not named, 0."""
+    bits: list[Bit] = []
+    for field in fields:
+        value = values.get(field.name, 0)
+        for n in reversed(range(field.bits)):
+            bits.append((value, n) if isinstance(value, str) else ("", value >> n & 1))
+    return [bits[byte + 7 - n] for byte in range(0, len(bits), 8) for n in range(8)]
+
+
+def beats(frame: Sequence[Bit]) -> list[list[Bit]]:
+    """A frame's beats."""
+    placed = [(COPY, at % WIDTH) if source == COPY else (source, n) for at, (source, n) in enumerate(frame)]
+    assert len(placed) % WIDTH == 0
+    return [placed[at : at + WIDTH] for at in range(0, len(placed), WIDTH)]
+
+
+def choose(
+    m: Module, enable: Any, cells: Iterable[tuple[Value, Sequence[Bit]]], sources: Mapping[str, Value]
+) -> Value:
+    """The beat of the cell whose condition held a step ago, one at most; a step is a cycle of ``enable``."""
+    cells = list(cells)
+    out: list[Value] = []
+    for half in range(2):
+        choices: dict[tuple[Bit, ...], list[Value]] = {}
+        for condition, bits in cells:
+            choices.setdefault(tuple(bits[_HALF * half : _HALF * (half + 1)]), []).append(condition)
+        terms: list[list[Value]] = [[] for _ in range(_HALF)]
+        for number, (bits, conditions) in enumerate(choices.items()):
+            chosen = Signal(name=f"half{half}_is_{number}")
+            with m.If(enable):
+                m.d.sync += chosen.eq(Cat(*conditions).any())
+            for column, (source, n) in zip(terms, bits, strict=True):
+                if source and n < len(sources[source]):
+                    column.append(chosen & sources[source][n])
+                elif not source and n:
+                    column.append(chosen)
+        out += [Cat(*column).any() if column else Const(0) for column in terms]
+    return Cat(*out)

@@ -1,0 +1,114 @@
+"""Who holds the board, and which of his requests was carried out last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.control.headers import IP_BITS, LEASE_BITS, MAC_BITS, SEQUENCE_BITS
+from fanin.wire.control import FIRST_SEQUENCE
+
+JUDGE_LATENCY = 2
+
+
+class Verdict(enum.Enum, shape=3):  # type: ignore[call-arg]
+    """What is done with a request."""
+
+    CARRY_OUT = 0
+    REPEAT = 1  #: it was carried out: the same answer once more
+    STALE = 2  #: it is older than the last one
+    HELD = 3  #: another lease holds the board
+    UNKNOWN = 4  #: the lease is not known, and this is not its first request
+
+
+class LeaseKeeper(wiring.Component):
+    """Judge requests by lease and sequence number, and remember the last that was carried out.
+
+    Members
+    -------
+    ``lease`` : In, 32
+    ``sequence`` : In, 32
+    ``host`` : In, 32
+        The IPv4 address that the request comes from.
+    ``mac`` : In, 48
+        The MAC address that it comes from.
+    ``releases`` : In, 1
+        It gives up the lease.
+    ``verdict`` : Out, Verdict
+        On the request that stands.
+    ``accept`` : In, 1
+        The verdict is acted upon: one to carry out becomes the last one, and it or a repeat proves that the
+        host is alive. What stands must have stood for two cycles.
+    ``holder`` : Out, 32
+        The IPv4 address of the host that holds the board, 0 for none.
+    ``holder_mac`` : Out, 48
+        The MAC address of the host that holds the board, or held it last.
+
+    Parameters
+    ----------
+    ``lease_cycles`` : int, cycles of silence after which the board is free, 2 to 2^36
+
+    Latency
+    -------
+    2 cycles from a request to ``verdict``, 1 from the end of a lease; ``lease_cycles`` from ``accept`` to that.
+
+    Source
+    ------
+    docs/boards.md, "Control".
+    """
+
+    def __init__(self, *, lease_cycles: int):
+        if not 2 <= lease_cycles <= 1 << 36:
+            raise ValueError(f"lease_cycles must be 2 to 2^36, not {lease_cycles!r}")
+        self.lease_cycles = lease_cycles
+        super().__init__(
+            {
+                "lease": In(LEASE_BITS),
+                "sequence": In(SEQUENCE_BITS),
+                "host": In(IP_BITS),
+                "mac": In(MAC_BITS),
+                "releases": In(1),
+                "verdict": Out(Verdict),
+                "accept": In(1),
+                "holder": Out(IP_BITS),
+                "holder_mac": Out(MAC_BITS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The last lease is remembered when it holds no more: its requests may still arrive twice."""
+        m = Module()
+        lease, last = Signal(LEASE_BITS), Signal(SEQUENCE_BITS)
+        host = Signal(IP_BITS)
+        held = Signal()
+        left = Signal(range(self.lease_cycles))
+        ahead = Signal(SEQUENCE_BITS)
+        known, first = Signal(), Signal()
+        m.d.sync += [
+            ahead.eq(self.sequence - last),
+            known.eq(self.lease == lease),
+            first.eq(self.sequence == FIRST_SEQUENCE),
+        ]
+        of_known = Mux(ahead == 0, Verdict.REPEAT, Mux(ahead[-1], Verdict.STALE, Verdict.CARRY_OUT))
+        of_other = Mux(held, Verdict.HELD, Mux(first, Verdict.CARRY_OUT, Verdict.UNKNOWN))
+        was_held = Signal()  # in the verdict's eyes: a repeat at the last moment keeps the lease
+        m.d.sync += [self.verdict.eq(Mux(known, of_known, of_other)), was_held.eq(held)]
+        m.d.comb += self.holder.eq(Mux(held, host, 0))
+        m.d.sync += left.eq(left - 1)
+        with m.If(left == 0):
+            m.d.sync += held.eq(0)
+        carries_out = self.verdict == Verdict.CARRY_OUT
+        with m.If(self.accept & (carries_out | (self.verdict == Verdict.REPEAT))):
+            m.d.sync += [left.eq(self.lease_cycles - 2), held.eq(was_held)]
+            with m.If(carries_out):
+                m.d.sync += [
+                    lease.eq(self.lease),
+                    last.eq(self.sequence),
+                    host.eq(self.host),
+                    self.holder_mac.eq(self.mac),
+                    held.eq(~self.releases),
+                ]
+        return m

@@ -1,0 +1,279 @@
+"""From a frame in the store to what it asks for, and whether it may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.control.headers import (
+    BODY_AT,
+    BODY_BEAT,
+    IP_BITS,
+    LEASE_BITS,
+    MAC_BITS,
+    PLACE_BITS,
+    SEQUENCE_BITS,
+    SIZE_BITS,
+    WIDTH,
+    Agreement,
+    Wanted,
+    kept,
+    pieces,
+    wanted,
+)
+from fanin.hdl.net.control.request_store import READ_LATENCY
+from fanin.hdl.net.headers import swap_bytes
+from fanin.wire.arp import ARP, ETHERTYPE_ARP, HARDWARE_ETHERNET, IPV4_BYTES, MAC_BYTES, Operation
+from fanin.wire.control import (
+    CONTROL,
+    CONTROL_AT,
+    IP_AT,
+    MAGIC,
+    MAX_CHECKSUM,
+    MAX_DUMP,
+    MAX_LOAD,
+    REST_AT,
+    VERSION,
+    WORD_BYTES,
+    Kind,
+    Status,
+)
+from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IPV4, UDP
+from fanin.wire.fields import Field, byte_length, field_bits
+from fanin.wire.icmp import ICMP_ECHO, IP_PROTOCOL_ICMP
+
+KIND_BITS, COUNT_BITS = field_bits(CONTROL, "kind"), field_bits(CONTROL, "count")
+PORT_BITS = field_bits(UDP, "source_port")
+_LAST = BODY_BEAT + 1  # the second word behind the header, of a checksum the number of words
+_IP_BEATS = range(IP_AT // WORD_BYTES, -(-REST_AT // WORD_BYTES))
+_JUDGES = 2  # cycles from a number that is kept to the form
+assert MAX_CHECKSUM == (1 << COUNT_BITS) - 1
+
+
+class Form(enum.Enum, shape=3):  # type: ignore[call-arg]
+    """What kind of frame it is."""
+
+    OTHER = 0  #: not answered, and not counted
+    MALFORMED = 1  #: not answered
+    ARP = 2
+    ECHO = 3
+    MISFIT = 4  #: a control request that says what cannot be
+    CONTROL = 5
+
+
+#: What a reply needs of its request. ``length`` is IPv4's; ``number`` the words of a checksum; ``address`` the
+#: first word behind the header.
+Request = data.StructLayout(
+    {
+        "mac": MAC_BITS,
+        "ip": IP_BITS,
+        "port": PORT_BITS,
+        "length": SIZE_BITS,
+        "kind": KIND_BITS,
+        "lease": LEASE_BITS,
+        "sequence": SEQUENCE_BITS,
+        "count": COUNT_BITS,
+        "address": WIDTH,
+        "number": COUNT_BITS,
+    }
+)
+
+
+class RequestReader(wiring.Component):
+    """Read a frame of the store up to its sixteenth beat, and judge its form.
+
+    The frame is one that :class:`~fanin.hdl.net.control.demultiplexer.Demultiplexer` has chosen: what decided
+    there is not looked at again.
+
+    Members
+    -------
+    ``start`` : In, 1
+        Pulse: a frame is there; it stays until ``done`` and for as long as ``request`` is looked at.
+    ``size`` : In, 11
+        The frame's bytes.
+    ``place`` : Out, 9
+        The beat to be read; ``word`` is it two cycles later.
+    ``word`` : In, 32
+    ``low``, ``high`` : Out, 1
+        The halves of ``word`` in this cycle that belong to the IPv4 header.
+    ``sum`` : In, 16
+        Their ones' complement sum, from 4 cycles behind the last on.
+    ``own_ip`` : In, 32
+    ``done`` : Out, 1
+        Pulse: ``form`` and ``request`` are those of the frame.
+    ``form`` : Out, Form
+    ``request`` : Out, Request
+
+    Parameters
+    ----------
+    None.
+
+    Latency
+    -------
+    22 cycles from ``start`` to ``done``.
+
+    Source
+    ------
+    docs/boards.md, "Control".
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "start": In(1),
+                "size": In(SIZE_BITS),
+                "place": Out(PLACE_BITS),
+                "word": In(WIDTH),
+                "low": Out(1),
+                "high": Out(1),
+                "sum": In(16),
+                "own_ip": In(IP_BITS),
+                "done": Out(1),
+                "form": Out(Form),
+                "request": Out(Request),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``at``: one-hot, the beat that is on ``word``; behind the last one it counts on, to the form."""
+        m = Module()
+        end = _LAST + 1 + _JUDGES
+        reading = Signal()
+        at = Signal(end + 1)
+        started = Signal(READ_LATENCY)
+        m.d.sync += [started.eq(Cat(self.start, started)), at.eq(Cat(started[-1], at)), self.done.eq(at[end])]
+        with m.If(self.start):
+            m.d.sync += [reading.eq(1), self.place.eq(0)]
+        with m.Elif(reading):
+            m.d.sync += [self.place.eq(self.place + 1), reading.eq(self.place != _LAST)]
+        for half, port in enumerate((self.low, self.high)):
+            inside = [beat for beat in _IP_BEATS if IP_AT <= beat * WORD_BYTES + 2 * half < REST_AT]
+            m.d.comb += port.eq(Cat(at[beat] for beat in inside).any())
+        self._judge(m, at, self._keep(m, at))
+        return m
+
+    def _keep(self, m: Module, at: Signal) -> dict[str, Value]:
+        """The fields that the reply, or the judgement, needs, as numbers; and the parts of ``request``."""
+
+        def number(fields: tuple[Field, ...], start: int, name: str) -> Value:
+            return swap_bytes(kept(m, self.word, at, fields, start, name))
+
+        found = {
+            "sender_ip": number(ARP, IP_AT, "sender_ip"),
+            "source": number(IPV4, IP_AT, "source"),
+            "length": number(IPV4, IP_AT, "length"),
+            "port": number(UDP, REST_AT, "source_port"),
+            "udp_length": number(UDP, REST_AT, "length"),
+            "lease": number(CONTROL, CONTROL_AT, "lease"),
+            "sequence": number(CONTROL, CONTROL_AT, "sequence"),
+            "count": number(CONTROL, CONTROL_AT, "count"),
+        }
+        head, address, number_word = Signal(8), Signal(WIDTH), Signal(WIDTH)
+        (piece,) = pieces(_BYTES, CONTROL_AT, "version_and_kind")
+        with m.If(at[piece.beat]):
+            m.d.sync += head.eq(self.word[piece.word])
+        with m.If(at[BODY_BEAT]):
+            m.d.sync += address.eq(swap_bytes(self.word))
+        with m.If(at[_LAST]):
+            m.d.sync += number_word.eq(swap_bytes(self.word))
+        found |= {
+            "kind": head[:KIND_BITS],
+            "version": head[KIND_BITS:],
+            "address": address,
+            "number": number_word,
+        }
+        is_arp = Signal()
+        (want,) = wanted(ETHERNET, 0, ethertype=ETHERTYPE_ARP)
+        with m.If(at[want.beat]):
+            m.d.sync += is_arp.eq(want.holds(self.word))
+        found["is_arp"] = is_arp
+        found["mac"] = self._mac(m, at, is_arp)
+        for name in Request.members:
+            if name != "ip":
+                m.d.comb += self.request[name].eq(found[name])
+        m.d.comb += self.request.ip.eq(Mux(is_arp, found["sender_ip"], found["source"]))
+        return found
+
+    def _mac(self, m: Module, at: Signal, is_arp: Signal) -> Value:
+        """Whom to answer: where the frame comes from, of ARP the sender that it names."""
+        mac = Signal(MAC_BITS, reset_less=True)
+        outer, inner = pieces(ETHERNET, 0, "source"), pieces(ARP, IP_AT, "sender_mac")
+        for first, second in zip(outer, inner, strict=True):
+            assert (first.word, first.field) == (second.word, second.field)
+            with m.If(at[first.beat] | at[second.beat] & is_arp):
+                m.d.sync += mac[first.field].eq(self.word[first.word])
+        return swap_bytes(mac)
+
+    def _judge(self, m: Module, at: Signal, found: dict[str, Value]) -> None:
+        """Each finding in a register of its own; those of the last beats are there two cycles behind them."""
+        target = swap_bytes(self.own_ip)
+        arp_form = wanted(
+            ARP,
+            IP_AT,
+            hardware=HARDWARE_ETHERNET,
+            protocol=ETHERTYPE_IPV4,
+            hardware_bytes=MAC_BYTES,
+            protocol_bytes=IPV4_BYTES,
+            operation=Operation.REQUEST,
+        )
+        asks_us = [(p.beat, self.word[p.word] == target[p.field]) for p in pieces(ARP, IP_AT, "target_ip")]
+        arp = self._agree(m, at, "arp", arp_form, asks_us)
+        echo = self._agree(m, at, "echo", wanted(IPV4, IP_AT, protocol=IP_PROTOCOL_ICMP))
+        magic = self._agree(m, at, "magic", wanted(CONTROL, CONTROL_AT, magic=MAGIC, status=Status.REQUEST))
+        length, udp_length = found["length"], found["udp_length"]
+        flags = {
+            "arp": arp & (self.size >= IP_AT + byte_length(ARP)),
+            "fits": (self.sum.all()) & (length[SIZE_BITS:] == 0) & (length[:SIZE_BITS] + IP_AT <= self.size),
+            "echo_whole": length >= byte_length(IPV4) + byte_length(ICMP_ECHO),
+            "datagram": magic & (length == udp_length + byte_length(IPV4)),
+            "headed": udp_length >= BODY_AT - REST_AT,
+            "form": self._well_formed(m, found),
+        }
+        registers = {name: Signal(name=f"is_{name}") for name in flags}
+        m.d.sync += [registers[name].eq(flag) for name, flag in flags.items()]
+        control = registers["datagram"] & registers["headed"]
+        of_datagram = Mux(control, Mux(registers["form"], Form.CONTROL, Form.MISFIT), Form.MALFORMED)
+        of_echo = Mux(registers["echo_whole"], Form.ECHO, Form.MALFORMED)
+        of_ip = Mux(registers["fits"], Mux(echo, of_echo, of_datagram), Form.MALFORMED)
+        m.d.sync += self.form.eq(Mux(found["is_arp"], Mux(registers["arp"], Form.ARP, Form.OTHER), of_ip))
+
+    def _agree(
+        self, m: Module, at: Signal, name: str, wants: Iterable[Wanted], more: Iterable[tuple[int, Value]] = ()
+    ) -> Value:
+        conditions = [(want.beat, want.holds(self.word)) for want in wants]
+        return Agreement(m, at, [*conditions, *more], name=name).later
+
+    def _well_formed(self, m: Module, found: dict[str, Value]) -> Value:
+        """Whether version, kind, lease, count and length go together; from registers that are a cycle old."""
+        kind, count, length = found["kind"], found["count"], found["udp_length"]
+        head = BODY_AT - REST_AT
+        pairs, words = kind == Kind.ACCESS, kind == Kind.LOAD
+        behind = {Kind.LOAD: WORD_BYTES, Kind.DUMP: WORD_BYTES, Kind.CHECKSUM: 2 * WORD_BYTES}
+        fixed = Signal(range(max(behind.values()) + head + 1))
+        m.d.comb += fixed.eq(head)
+        with m.Switch(kind):
+            for known, size in behind.items():
+                with m.Case(known):
+                    m.d.comb += fixed.eq(head + size)
+        low = count[: MAX_LOAD.bit_length()]
+        counted = Mux(pairs, low << 3, Mux(words, low << 2, 0))
+        expected, right = Signal(len(counted) + 1), Signal()
+        m.d.sync += [expected.eq(fixed + counted), right.eq(length == expected)]
+        limit = Signal()
+        many = count[MAX_LOAD.bit_length() :].any()
+        m.d.sync += limit.eq(
+            Mux(pairs | words, ~many, Mux(kind == Kind.DUMP, count <= MAX_DUMP, count == 0))
+            & (found["version"] == VERSION)
+            & (kind <= max(Kind))
+            & ((kind != Kind.CHECKSUM) | (found["number"] <= MAX_CHECKSUM))
+            & ((kind == Kind.HELLO) | found["lease"].any())
+        )
+        return right & limit
+
+
+#: The bytes of the control header's beginning, since version and kind share one.
+_BYTES = (Field("magic", 16, ""), Field("version_and_kind", 8, ""))

@@ -1,0 +1,119 @@
+"""Two places for frames, of which one is being answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.control.headers import PLACE_BITS, SIZE_BITS, WIDTH
+from fanin.hdl.stream.packet import kept_bytes, packet_stream
+from fanin.wire.control import MAX_FRAME
+
+READ_LATENCY = 2
+_LAST_BEAT, _REST = divmod(MAX_FRAME - 1, WIDTH // 8)
+
+
+class RequestStore(wiring.Component):
+    """Keep the frame that is being answered, and one that waits; drop what comes besides.
+
+    Members
+    -------
+    ``i`` : In, packet stream of 32 bits; always ready
+    ``valid`` : Out, 1
+        A frame is there to be answered.
+    ``size`` : Out, 11
+        Its bytes.
+    ``place`` : In, 9
+        Of the beat to be read.
+    ``enable`` : In, 1
+        The read goes on in this cycle.
+    ``word`` : Out, 32
+        The beat at ``place``, two enabled cycles later; undefined behind the frame's end.
+    ``done`` : In, 1
+        The frame is answered; the next one is there, if there is one, a cycle later.
+    ``dropped`` : Out, 1
+        Pulse: a frame has ended for which there was no room, or that had more than 1,514 bytes.
+
+    Parameters
+    ----------
+    None.
+
+    Latency
+    -------
+    1 cycle from a frame's last beat to ``valid``; one beat a cycle.
+
+    Source
+    ------
+    docs/boards.md, "The network's other services".
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "i": In(packet_stream(WIDTH)),
+                "valid": Out(1),
+                "size": Out(SIZE_BITS),
+                "place": In(PLACE_BITS),
+                "enable": In(1),
+                "word": Out(WIDTH),
+                "done": In(1),
+                "dropped": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """One memory of both places; the register behind it makes up for its slow output."""
+        m = Module()
+        m.submodules.storage = storage = Memory(shape=WIDTH, depth=2 << PLACE_BITS, init=[])
+        write, read = storage.write_port(), storage.read_port()
+        full = Signal(2)
+        sizes = Signal(data.ArrayLayout(SIZE_BITS, 2), reset_less=True)
+        into, out_of = Signal(), Signal()
+        m.d.comb += [
+            read.addr.eq(Cat(self.place, out_of)),
+            # What is read is never what is being written. Said here, no logic is made for the case.
+            read.en.eq(self.enable & ~(write.en & (into == out_of))),
+            self.valid.eq(full.bit_select(out_of, 1)),
+            self.size.eq(sizes[out_of]),
+        ]
+        with m.If(self.enable):
+            m.d.sync += self.word.eq(read.data)
+        with m.If(self.done):
+            m.d.sync += [full.bit_select(out_of, 1).eq(0), out_of.eq(~out_of)]
+        self._take(m, write, full, sizes, into)
+        return m
+
+    def _take(self, m: Module, write: Any, full: Signal, sizes: Any, into: Signal) -> None:
+        """Write beats as they come; a frame that begins while its place is taken is lost."""
+        i = self.i
+        place = Signal(PLACE_BITS)
+        lost = Signal()  # the frame under way found no room
+        long = Signal()
+        drops, ends = Signal(), Signal()
+        no_room = (place == 0) & full.bit_select(into, 1) | lost
+        too_long = (place == _LAST_BEAT) & (~i.p.last | i.p.keep[_REST + 1]) | long
+        m.d.comb += [
+            i.ready.eq(1),
+            drops.eq(no_room | too_long),
+            ends.eq(i.valid & i.p.last),
+            write.addr.eq(Cat(place, into)),
+            write.data.eq(i.p.data),
+            write.en.eq(i.valid & ~no_room),
+        ]
+        with m.If(i.valid):
+            m.d.sync += [lost.eq(no_room & ~i.p.last), long.eq(too_long & ~i.p.last)]
+            with m.If(i.p.last):
+                m.d.sync += place.eq(0)
+            with m.Elif(~too_long):
+                m.d.sync += place.eq(place + 1)
+        m.d.sync += self.dropped.eq(ends & drops)
+        with m.If(ends & ~drops):
+            m.d.sync += [
+                sizes[into].eq(Cat(Const(0, 2), place) + kept_bytes(i.p.keep)),
+                full.bit_select(into, 1).eq(1),
+                into.eq(~into),
+            ]

@@ -1,0 +1,302 @@
+"""Paths from a register of one clock to a register of another: each goes through a synchroniser, or is a fault.
+
+The synchronisers are those of ``amaranth.lib``, known by what they are made of and, where yosys keeps them, by
+the names that Amaranth gives. ``FFSynchronizer``: a flip-flop ``stage0`` that takes its data from one register
+without logic between, and gives it to flip-flops of its own clock alone, again without.
+``AsyncFFSynchronizer``, of which ``ResetSynchronizer`` is made: a chain of flip-flops with a constant at its
+beginning; one register sets or resets them all at any time. ``AsyncFIFO``: a memory ``storage`` beside
+synchronisers ``produce_cdc`` and ``consume_cdc``, read into registers of the clock of the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fanin.errors import CheckFailed
+from fanin.sim.boards.netlist import Bit, Cell, Netlist, read_netlist
+from fanin.sim.boards.registers import Register, register_names, registers
+
+_STAGE = re.compile(r"(?:(?P<unit>.+)\.)?stage(?P<number>\d+)(?:\[\d+\])?")
+_STORAGE = re.compile(r"(?P<fifo>.+)\.storage\b.*")
+_PASSES = {"DCCA": "CLKI", "DELAYG": "A", "DELAYF": "A"}  # cells that are a wire, by their input
+_DATA = ("DI", "M")  # of a flip-flop
+_SHOWN = 10  # faults in an error
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A register that others of another clock reach: by which synchroniser, or with which fault."""
+
+    sources: tuple[str, ...]
+    source_clock: str
+    target: str
+    pin: str
+    target_clock: str
+    way: str
+    fault: str = ""
+
+    def __str__(self) -> str:
+        sources = ", ".join(self.sources[:3]) + (", …" if len(self.sources) > 3 else "")
+        return (
+            f"{sources} ({self.source_clock}) to {self.target} {self.pin} ({self.target_clock}): {self.fault}"
+        )
+
+
+@dataclass(frozen=True)
+class CrossingReport:
+    """What ``find_crossings`` found: the clocks of the netlist, and every crossing between them."""
+
+    clocks: tuple[str, ...]
+    crossings: tuple[Crossing, ...]
+
+    @property
+    def faults(self) -> tuple[Crossing, ...]:
+        """Crossings that no synchroniser makes safe."""
+        return tuple(crossing for crossing in self.crossings if crossing.fault)
+
+
+def check_crossings(path: Path) -> CrossingReport:
+    """Look at a netlist of yosys or nextpnr. Raises CheckFailed for its faults, InputError for its form."""
+    report = find_crossings(read_netlist(path))
+    if report.faults:
+        lines = [f"  {fault}" for fault in report.faults[:_SHOWN]]
+        if more := len(report.faults) - _SHOWN:
+            lines += [f"  and {more} more"] if more > 0 else []
+        raise CheckFailed("\n".join([f"{path}: {len(report.faults)} unsafe clock domain crossings:", *lines]))
+    return report
+
+
+def find_crossings(netlist: Netlist) -> CrossingReport:
+    """Every crossing of a netlist, with its fault where it has one."""
+    netlist.settle_constants()
+    search = _Search(netlist)
+    crossings = [crossing for register in search.registers for crossing in search.crossings_into(register)]
+    return CrossingReport(tuple(sorted(set(search.clock_names.values()))), tuple(crossings))
+
+
+class _Search:
+    def __init__(self, netlist: Netlist):
+        self.netlist = netlist
+        self.drivers = netlist.drivers()
+        self.registers = list(registers(netlist))
+        self.by_output = {bit: register for register in self.registers for bit in register.outputs}
+        self.ports = {bit: name for name, port in netlist.ports.items() for bit in port.bits}
+        self.clock_names = {register.clock: self.root(register.clock) for register in self.registers}
+        self.users: dict[int, list[tuple[Cell, str]]] = defaultdict(list)
+        for cell in netlist.cells.values():
+            for pin, bit in cell.inputs():
+                if isinstance(bit, int):
+                    self.users[bit].append((cell, pin))
+        self.of_cell: dict[str, list[Register]] = defaultdict(list)
+        for register in self.registers:
+            self.of_cell[register.cell.name].append(register)
+        self.synchronised = self._synchronised_units()
+        self._reached: dict[int, frozenset[str]] = {}
+
+    def clock(self, register: Register) -> str:
+        return self.clock_names[register.clock]
+
+    def root(self, bit: Bit) -> str:
+        """Where a clock comes from: a port, a PLL's output, or what else drives it."""
+        while isinstance(bit, int) and bit in self.drivers:
+            cell, pin = self.drivers[bit]
+            source = cell.bit("B") if cell.kind == "TRELLIS_IO" else cell.bit(_PASSES.get(cell.kind, ""))
+            if source is None:
+                return f"{cell.name}.{pin}"
+            if cell.kind == "TRELLIS_IO":
+                return self.ports.get(source, cell.name)
+            bit = source
+        return self.ports.get(bit, str(bit))
+
+    def _before(self, bit: int) -> Sequence[Bit]:
+        """The nets that a net follows within a cycle: through logic, or a memory's read address."""
+        if (register := self.by_output.get(bit)) is not None:
+            return register.reads
+        if bit not in self.drivers:
+            return ()
+        cell, _ = self.drivers[bit]
+        return () if cell.kind in ("TRELLIS_IO", "EHXPLLL") else [own for _, own in cell.inputs()]
+
+    def _own(self, bit: int) -> str | None:
+        """The clock of the register that drives a net; a PLL's lock has none and is a clock by itself."""
+        if (register := self.by_output.get(bit)) is not None:
+            return self.clock(register)
+        if bit in self.drivers and self.drivers[bit][0].kind == "EHXPLLL":
+            return f"{self.drivers[bit][0].name}.{self.drivers[bit][1]}"
+        return None
+
+    def reached(self, bit: Bit) -> frozenset[str]:
+        """The clocks of all registers from which paths lead to a net."""
+        stack = [bit] if isinstance(bit, int) else []
+        open_nets: set[int] = set()
+        while stack:
+            net = stack[-1]
+            if net in self._reached:
+                stack.pop()
+                continue
+            before = [own for own in self._before(net) if isinstance(own, int)]
+            waiting = [own for own in before if own not in self._reached and own not in open_nets]
+            open_nets.add(net)
+            if waiting:
+                stack += waiting
+                continue
+            own = self._own(net)
+            found = frozenset() if own is None else frozenset({own})
+            self._reached[net] = found.union(*(self._reached.get(other, frozenset()) for other in before))
+            stack.pop()
+        return self._reached[bit] if isinstance(bit, int) else frozenset()
+
+    def sources(self, bit: Bit, clock: str) -> Iterator[int]:
+        """The outputs of registers of a clock from which paths lead to a net."""
+        seen, stack = set(), [bit]
+        while stack:
+            net = stack.pop()
+            if not isinstance(net, int) or net in seen or clock not in self.reached(net):
+                continue
+            seen.add(net)
+            if self._own(net) == clock:
+                yield net
+            stack += self._before(net)
+
+    def crossings_into(self, register: Register) -> Iterator[Crossing]:
+        own = self.clock(register)
+        for pin, bit in register.inputs:
+            for clock in sorted(self.reached(bit) - {own}):
+                yield self._judge(register, pin, bit, clock)
+        if register.cell.kind == "DP16KD":
+            yield from self._within_memory(register)
+
+    def _judge(self, register: Register, pin: str, bit: Bit, clock: str) -> Crossing:
+        sources = sorted(self.sources(bit, clock))
+        names = tuple(dict.fromkeys(self._name_of(net) for net in sources))
+        way, fault = self._way(register, pin, bit, clock, sources)
+        target = register_names(self.netlist, register)[0]
+        return Crossing(names, clock, target, pin, self.clock(register), way, fault)
+
+    def _way(self, register: Register, pin: str, bit: Bit, clock: str, sources: list[int]) -> tuple[str, str]:
+        """The synchroniser of a crossing, and what is wrong with it."""
+        memories = [self.by_output[net] for net in sources if net in self.by_output and self._is_memory(net)]
+        if memories:
+            return "AsyncFIFO", self._memory_fault(register, memories, clock, len(memories) == len(sources))
+        if pin == "LSR":
+            return self._reset_way(register, sources)
+        if register.cell.kind != "TRELLIS_FF" or not self._is_first_stage(register):
+            return "", "no synchroniser"
+        if pin == "CE":
+            return "", "another clock enables it"
+        if bit not in sources:
+            return "FFSynchronizer", "logic in front of an FFSynchronizer"
+        return "FFSynchronizer", self._second_stage_fault(register)
+
+    def _is_first_stage(self, register: Register) -> bool:
+        """Whether a flip-flop is one, by its name: it alone has no other name that yosys may prefer."""
+        names = register_names(self.netlist, register)
+        return any((match := _STAGE.fullmatch(name)) and match["number"] == "0" for name in names)
+
+    def _second_stage_fault(self, register: Register) -> str:
+        """What is wrong behind the first stage: only flip-flops of its clock may see it, and without logic."""
+        (output,) = register.outputs
+        for cell, pin in self.users[output]:
+            if pin not in _DATA or not self._same_clock(cell, register):
+                return "the first stage of an FFSynchronizer is used by more than the second"
+        return "" if self.users[output] else "an FFSynchronizer of one stage"
+
+    def _same_clock(self, cell: Cell, register: Register) -> bool:
+        return any(self.clock(own) == self.clock(register) for own in self.of_cell.get(cell.name, []))
+
+    def _reset_way(self, register: Register, sources: list[int]) -> tuple[str, str]:
+        """As ``_way``, for a reset: the flip-flop has to be part of an AsyncFFSynchronizer's chain."""
+        if register.cell.kind != "TRELLIS_FF" or register.cell.text("SRMODE") != "ASYNC":
+            return "", "no synchroniser"
+        if len(sources) != 1:
+            return "AsyncFFSynchronizer", "logic in front of an AsyncFFSynchronizer"
+        length, start = self._chain(register)
+        if start != ("0" if register.cell.text("REGSET") == "SET" else "1"):
+            return "", "a register that another clock resets, without a synchroniser"
+        if length == 1 and not self._goes_on(register):
+            return "AsyncFFSynchronizer", "an AsyncFFSynchronizer of one stage"
+        return "AsyncFFSynchronizer", ""
+
+    def _chain(self, register: Register) -> tuple[int, Bit]:
+        """How many flip-flops of one clock and reset are in a row up to this one; what the first takes."""
+        length = 1
+        while True:
+            data = next(bit for pin, bit in register.inputs if pin in _DATA)
+            before = self.by_output.get(data) if isinstance(data, int) else None
+            if before is None or not self._follows(before, register) or len(self.users[before.outputs[0]]) != 1:
+                return length, data
+            register, length = before, length + 1
+
+    def _goes_on(self, register: Register) -> bool:
+        users = [
+            own
+            for cell, pin in self.users[register.outputs[0]]
+            if pin in _DATA
+            for own in self.of_cell[cell.name]
+        ]
+        return len(self.users[register.outputs[0]]) == 1 and any(self._follows(register, own) for own in users)
+
+    def _follows(self, first: Register, second: Register) -> bool:
+        """Whether two flip-flops have the same clock and reset."""
+        resets = [register.cell.bit("LSR") for register in (first, second)]
+        return self.clock(first) == self.clock(second) and resets[0] is not None and resets[0] == resets[1]
+
+    def _is_memory(self, net: int) -> bool:
+        return self.by_output[net].cell.kind != "TRELLIS_FF" and bool(self.by_output[net].reads)
+
+    def _memory_fault(self, register: Register, memories: list[Register], clock: str, alone: bool) -> str:
+        fifos = {self._fifo(memory.cell) for memory in memories}
+        if not alone or len(fifos) != 1 or None in fifos:
+            return "a memory of another clock that is no AsyncFIFO's"
+        (fifo,) = fifos
+        return self._pointer_fault(str(fifo), clock, self.clock(register))
+
+    def _within_memory(self, register: Register) -> Iterator[Crossing]:
+        """A block RAM's port that reads what a port of another clock writes."""
+        cell = register.cell
+        for other in self.of_cell[cell.name]:
+            if self.clock(other) == self.clock(register) or not self._writes(other) or not register.outputs:
+                continue
+            fifo = self._fifo(cell)
+            fault = "a memory of two clocks that is no AsyncFIFO's"
+            if fifo is not None:
+                fault = self._pointer_fault(fifo, self.clock(other), self.clock(register))
+            target = register_names(self.netlist, register)[0]
+            way = "AsyncFIFO" if fifo else ""
+            yield Crossing(
+                (cell.name,), self.clock(other), target, "contents", self.clock(register), way, fault
+            )
+
+    @staticmethod
+    def _writes(register: Register) -> bool:
+        return any(pin.startswith("WE") and bit != "0" for pin, bit in register.inputs)
+
+    @staticmethod
+    def _fifo(cell: Cell) -> str | None:
+        match = _STORAGE.fullmatch(cell.name)
+        return match["fifo"] if match else None
+
+    def _pointer_fault(self, fifo: str, write_clock: str, read_clock: str) -> str:
+        expected = {f"{fifo}.produce_cdc": read_clock, f"{fifo}.consume_cdc": write_clock}
+        wrong = [unit for unit, clock in expected.items() if self.synchronised.get(unit) != clock]
+        return f"{fifo} has no synchroniser {wrong[0].removeprefix(fifo + '.')}" if wrong else ""
+
+    def _synchronised_units(self) -> dict[str, str]:
+        """Synchronisers by name, and the clock of their first stage."""
+        units = {}
+        for register in self.registers:
+            for name in register_names(self.netlist, register):
+                match = _STAGE.fullmatch(name)
+                if match and match["unit"] and match["number"] == "0":
+                    units[match["unit"]] = self.clock(register)
+        return units
+
+    def _name_of(self, net: int) -> str:
+        if net in self.by_output:
+            return register_names(self.netlist, self.by_output[net])[0]
+        cell, pin = self.drivers[net]
+        return f"{cell.name}.{pin}"

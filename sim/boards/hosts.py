@@ -1,0 +1,237 @@
+"""Hosts beside simulated boards: a queue for a program in this process, UDP sockets, a TAP device.
+
+Each is a port of the world's switch. What a host sends enters the world at its present time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Protocol
+
+from fanin.errors import InputError
+from fanin.wire.arp import ARP, ETHERTYPE_ARP, Operation, encode_arp
+from fanin.wire.ethernet import (
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    UDP,
+    Endpoint,
+    encode_udp,
+)
+from fanin.wire.fields import byte_length, unpack_fields
+
+_LARGEST = 65536  # bytes of a datagram or of what a TAP device gives
+_TRANSLATED = range(49152, 65536)  # ports for hosts whose own is another host's
+_TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
+_ETHERNET, _IPV4 = byte_length(ETHERNET), byte_length(IPV4)
+
+
+class Host(Protocol):
+    """A port of the world that is no board's."""
+
+    def descriptors(self) -> Sequence[int]:
+        """What becomes readable when the host has something to send."""
+
+    def receive(self) -> list[bytes]:
+        """The frames that it sends now, without FCS; does not wait."""
+
+    def deliver(self, frame: bytes, time: int) -> None:
+        """A frame has arrived, at ``time`` ps."""
+
+    def close(self) -> None:
+        """Let go of sockets and devices."""
+
+
+class QueueHost:
+    """A program in this process: ``send`` puts frames into the world, ``received`` has those that came."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[int, bytes]] = []
+        self._waiting: deque[bytes] = deque()
+
+    def send(self, frame: bytes) -> None:
+        """Let a frame enter the world as soon as it runs on."""
+        self._waiting.append(frame)
+
+    def descriptors(self) -> Sequence[int]:
+        """None: a queue is filled while the world stands."""
+        return ()
+
+    def receive(self) -> list[bytes]:
+        """Those that ``send`` was given."""
+        frames = list(self._waiting)
+        self._waiting.clear()
+        return frames
+
+    def deliver(self, frame: bytes, time: int) -> None:
+        """Keep it in ``received``."""
+        self.received.append((time, frame))
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class TapHost:
+    """The host's network stack, by a TAP device. Needs CAP_NET_ADMIN, as root of a network namespace has.
+
+    Raises InputError where there is none to be had.
+    """
+
+    def __init__(self, name: str):
+        try:
+            self._device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+        except OSError as error:
+            raise InputError(f"/dev/net/tun: {error.strerror}; a TAP device needs the module tun") from error
+        request = struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI)
+        try:
+            fcntl.ioctl(self._device, _TUNSETIFF, request)
+        except OSError as error:
+            os.close(self._device)
+            cause = "it needs CAP_NET_ADMIN, or a namespace: unshare -rn"
+            raise InputError(f"{name}: no TAP device: {error.strerror}; {cause}") from error
+        self.dropped = 0  #: frames that the stack did not take: the device is down
+
+    def descriptors(self) -> Sequence[int]:
+        """The device's."""
+        return (self._device,)
+
+    def receive(self) -> list[bytes]:
+        """What the stack sends."""
+        frames = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                frames.append(os.read(self._device, _LARGEST))
+        return frames
+
+    def deliver(self, frame: bytes, time: int) -> None:
+        """Hand it to the stack."""
+        try:
+            os.write(self._device, frame)
+        except OSError as error:
+            if error.errno not in (errno.EIO, errno.EAGAIN, errno.EINVAL):
+                raise
+            self.dropped += 1
+
+    def close(self) -> None:
+        """The device ends with its descriptor."""
+        os.close(self._device)
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A board as UDP clients find it: its own addresses, and the host's address that stands for it."""
+
+    board: Endpoint
+    address: str
+
+
+class UdpHost:
+    """UDP sockets of this machine in the place of boards: what is sent to one goes to its board, and back.
+
+    Each board has an address of its own, of 127.0.0.0/8 for instance, where the same ``ports`` as the board's
+    are open. To the boards all clients are one host, ``own``, which answers ARP; a client keeps its port unless
+    another has it. Raises InputError for an address or port that cannot be had.
+    """
+
+    def __init__(self, own: Endpoint, boards: Sequence[Listening], ports: Sequence[int]):
+        self.own = own
+        self.strays = 0  #: frames that were no client's
+        self._boards = {listening.board.ip: listening for listening in boards}
+        self._sockets: dict[tuple[int, int], socket.socket] = {}
+        self._clients: dict[int, tuple[str, int]] = {}  # by the port that the boards see
+        self._answers: list[bytes] = []
+        with contextlib.ExitStack() as stack:
+            for listening in boards:
+                for port in ports:
+                    self._sockets[listening.board.ip, port] = stack.enter_context(
+                        _bound(listening.address, port)
+                    )
+            self._open = stack.pop_all()
+
+    def descriptors(self) -> Sequence[int]:
+        """Those of the sockets."""
+        return [one.fileno() for one in self._sockets.values()]
+
+    def receive(self) -> list[bytes]:
+        """The clients' datagrams in frames, and answers to ARP."""
+        frames, self._answers = self._answers, []
+        for (ip, port), one in self._sockets.items():
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    payload, client = one.recvfrom(_LARGEST)
+                    source = Endpoint(self.own.mac, self.own.ip, self._port_of(client))
+                    target = Endpoint(self._boards[ip].board.mac, ip, port)
+                    frames.append(encode_udp(payload, source=source, destination=target))
+        return frames
+
+    def deliver(self, frame: bytes, time: int) -> None:
+        """A board's datagram to its client, or a question for the host's address."""
+        ethertype = unpack_fields(ETHERNET, frame)["ethertype"]
+        if ethertype == ETHERTYPE_ARP:
+            self._answer(unpack_fields(ARP, frame[_ETHERNET:]))
+        elif ethertype == ETHERTYPE_IPV4:
+            self._hand_on(frame)
+        else:
+            self.strays += 1
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._open.close()
+
+    def _port_of(self, client: tuple[str, int]) -> int:
+        for port in (client[1], *_TRANSLATED):
+            if self._clients.setdefault(port, client) == client:
+                return port
+        raise InputError(f"{client[0]}: too many clients")
+
+    def _hand_on(self, frame: bytes) -> None:
+        ip = unpack_fields(IPV4, frame[_ETHERNET:])
+        start = _ETHERNET + 4 * ip["ihl"]
+        if ip["protocol"] != IP_PROTOCOL_UDP or ip["destination"] != self.own.ip or len(frame) < start + 8:
+            self.strays += 1
+            return
+        udp = unpack_fields(UDP, frame[start:])
+        client = self._clients.get(udp["destination_port"])
+        one = self._sockets.get((ip["source"], udp["source_port"]))
+        if client is None or one is None:
+            self.strays += 1
+            return
+        with contextlib.suppress(BlockingIOError, ConnectionRefusedError):  # lost, as datagrams may be
+            one.sendto(frame[start + byte_length(UDP) : start + udp["length"]], client)
+
+    def _answer(self, question: dict[str, int]) -> None:
+        if question["operation"] == Operation.REQUEST and question["target_ip"] == self.own.ip:
+            asker = Endpoint(question["sender_mac"], question["sender_ip"])
+            self._answers.append(
+                encode_arp(Operation.REPLY, sender=self.own, target=asker, destination=asker.mac)
+            )
+
+
+def addresses(first: str, count: int) -> list[str]:
+    """Addresses for ``count`` boards, from ``first`` on. Raises InputError for what is none."""
+    try:
+        start = IPv4Address(first)
+        return [str(start + number) for number in range(count)]
+    except ValueError as error:
+        raise InputError(f"{first}: no IPv4 address for {count} boards ({error})") from error
+
+
+def _bound(address: str, port: int) -> socket.socket:
+    one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        one.setblocking(False)
+        one.bind((address, port))
+    except OSError as error:
+        one.close()
+        raise InputError(f"{address}:{port} cannot be listened on: {error.strerror}") from error
+    return one

@@ -1,0 +1,46 @@
+"""From a board of ours to what the simulation asks for: its clocks, its PHY, its pins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fanin.hdl.boards.board import Board
+from fanin.hdl.boards.build import NAME, ROUTED
+from fanin.sim.boards.board import BoardConfig, Clock, PhyConfig
+from fanin.sim.boards.model import BoardModel, routed_model, source_model
+
+_HALF_BIT_PS = 2000  # of RGMII at 1 Gb/s
+
+
+def project_model(project: Path, *, routed: bool) -> BoardModel:
+    """The model of what ``fanin board build`` made: the routed netlist, or the source that it was made of."""
+    return routed_model(project / ROUTED) if routed else source_model(project / f"{NAME}.il")
+
+
+def board_config(board: Board, model: BoardModel, *, ppm: float = 0.0, phase_ps: int = 0) -> BoardConfig:
+    """A board whose oscillator is off by ``ppm`` millionths; ``phase_ps`` is when its PHY's clock first rises.
+
+    The netlist knows no delay but those of its delay cells, so that the PHY stands for the rest: each clock
+    comes to its cells half a bit behind its data, as on the board.
+    """
+    platform = board.make_platform()
+    port = f"eth_rgmii_{board.phy.port}_"
+    pins = [name for name in (*model.inputs, *model.outputs) if name.startswith(port)]
+    names = {name.removeprefix(port): name for name in pins}
+    rx_ctl, tx_ctl = (names.get(f"{way}_ctl") or names[f"{way}_ctrl"] for way in ("rx", "tx"))
+    phy = PhyConfig(
+        rx_clk=names["rx_clk"],
+        rx_ctl=rx_ctl,
+        rx_data=names["rx_data"],
+        tx_clk=names["tx_clk"],
+        tx_ctl=tx_ctl,
+        tx_data=names["tx_data"],
+        phase_ps=phase_ps,
+        rx_delay_ps=_HALF_BIT_PS + round(1000 * board.phy.rx_delay_ns),
+        tx_delay_ps=_HALF_BIT_PS - round(1000 * board.phy.tx_delay_ns),
+    )
+    oscillator = next(name for name in model.inputs if name.startswith(f"{platform.default_clk}_"))
+    clock = Clock.of_mhz(platform.default_clk_frequency / 1e6, ppm=ppm)
+    reset = f"{platform.default_rst}_"
+    released = {name: 1 for name in model.inputs if name.startswith(reset)}
+    return BoardConfig(model, {oscillator: clock}, [phy], pins=released)

@@ -1,0 +1,156 @@
+"""Boards and hosts in one simulated world: a switch of MAC addresses, links with delay and faults, sockets.
+
+Simulated time runs as fast as it can while frames are about, and for a while behind the last one, since a board
+may compute. Then it creeps, so that a board's clocks go on, and real time passes until a host sends.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fanin.sim.boards.board import Boards, Transmission
+from fanin.sim.boards.hosts import Host
+from fanin.sim.network import Forwarder, LinkConfig, Network
+from fanin.wire.ethernet import FCS_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
+
+GIGABIT = LinkConfig(delay_ns=500.0, gbps=1.0)  #: cable and two PHYs
+AWAKE_PS = 2_000_000_000  #: how long boards run on at full speed behind the last frame
+_NAP_S, _CREEP_PS = 0.005, 20_000_000  # asleep: so much real time is worth so much simulated time
+_GROUP = 1 << 40  # the bit of a MAC address that is a group's
+
+
+class MacSwitch:
+    """An Ethernet switch: it learns where addresses are, and sends to all ports what it cannot place."""
+
+    def __init__(self, ports: int):
+        self.ports = ports
+        self._learnt: dict[int, int] = {}
+
+    def inject(self, port: int, frame: bytes, time: int) -> list[tuple[int, bytes, int]]:
+        """A frame comes in; what goes out, as (port, frame, time)."""
+        destination, source = int.from_bytes(frame[:6], "big"), int.from_bytes(frame[6:12], "big")
+        if not source & _GROUP:
+            self._learnt[source] = port
+        known = None if destination & _GROUP else self._learnt.get(destination)
+        out = range(self.ports) if known is None else (known,)
+        return [(one, frame, time) for one in out if one != port]
+
+
+@dataclass
+class WorldStatistics:
+    """Frames that entered the network, by whom, and those that boards spoilt."""
+
+    from_boards: int = 0
+    from_hosts: int = 0
+    faults: int = 0
+
+
+class World:
+    """The boards' PHYs, then the hosts, are the ports of a switch, in this order.
+
+    ``link`` is what lies between each of them and the switch, seeded by ``seed``; ``switch`` another one than a
+    :class:`MacSwitch`; ``on_frame`` sees what boards send. ``awake_ps``: see above. Close the boards yourself.
+    """
+
+    def __init__(
+        self,
+        boards: Boards,
+        hosts: Sequence[Host] = (),
+        *,
+        link: LinkConfig = GIGABIT,
+        seed: int = 0,
+        switch: Forwarder | None = None,
+        capture: Callable[[bytes, int], None] | None = None,
+        on_frame: Callable[[Transmission], None] | None = None,
+        awake_ps: int = AWAKE_PS,
+    ):
+        if link.delay_ns < 1:
+            raise ValueError(f"link.delay_ns must be at least 1, not {link.delay_ns!r}")
+        self.boards = boards
+        self.hosts = list(hosts)
+        self.statistics = WorldStatistics()
+        phys = [len(config.phys) for config in boards.configs]
+        self._ports = [(board, phy) for board, count in enumerate(phys) for phy in range(count)]
+        self._port_of = {pair: port for port, pair in enumerate(self._ports)}
+        count = len(self._ports) + len(self.hosts)
+        self.network = Network(
+            switch=switch or MacSwitch(count), ports=count, link=link, seed=seed, capture=capture
+        )
+        # A frame is on the link while the board sends it: it arrives this long behind its last byte, or later.
+        self._window = round(link.delay_ns * 1000)
+        self._link = link
+        self._on_frame = on_frame
+        self._awake_ps = awake_ps
+        self._awake_until = boards.time + awake_ps
+
+    @property
+    def time(self) -> int:
+        """Simulated time, in ps."""
+        return self.boards.time
+
+    def run(self, until: int) -> None:
+        """Run up to a time, however long that takes."""
+        while self.time < until:
+            self._step(min(self._window, until - self.time))
+
+    def serve(self, stop: Callable[[], bool]) -> None:
+        """Run until ``stop()``, which is asked after each window; sleep while nothing is about."""
+        descriptors = [one for host in self.hosts for one in host.descriptors()]
+        creep = 0
+        while not stop():
+            if self.time >= self._awake_until and creep <= 0:
+                select.select(descriptors, [], [], _NAP_S) if descriptors else time.sleep(_NAP_S)
+                creep = _CREEP_PS
+            before = self.time
+            self._step(self._window)
+            creep -= self.time - before
+
+    def close(self) -> None:
+        """Close the hosts; the capture is complete."""
+        self.network.close()
+        for host in self.hosts:
+            host.close()
+
+    def _step(self, window: int) -> None:
+        """Let a window pass in which nothing that is sent arrives."""
+        now = self.time
+        for number, host in enumerate(self.hosts):
+            for frame in host.receive():
+                self.statistics.from_hosts += 1
+                self.network.send(len(self._ports) + number, frame, now)
+                self._stay_awake()
+        for reception in self.network.advance(now + window):
+            port, arrival = reception.port, reception.arrival
+            if port < len(self._ports):
+                self._hand_to_board(port, arrival.frame, arrival.time, arrival.error)
+            elif not arrival.error:
+                self.hosts[port - len(self._ports)].deliver(arrival.frame, arrival.time)
+            self._stay_awake()
+        for sent in self.boards.run(now + window):
+            self._take_from_board(sent)
+        if self.boards.busy or self.network.next_time is not None:
+            self._stay_awake()
+
+    def _stay_awake(self) -> None:
+        self._awake_until = self.time + self._awake_ps
+
+    def _hand_to_board(self, port: int, frame: bytes, arrival: int, error: bool) -> None:
+        board, phy = self._ports[port]
+        start = max(arrival - self._duration(len(frame)), self.time)
+        self.boards.send(board, frame, time=start, phy=phy, bad_fcs=error)
+
+    def _take_from_board(self, sent: Transmission) -> None:
+        if self._on_frame:
+            self._on_frame(sent)
+        if sent.fault:
+            self.statistics.faults += 1
+            return
+        self.statistics.from_boards += 1
+        port = self._port_of[sent.board, sent.phy]
+        self.network.send(port, sent.data, sent.time - self._duration(len(sent.data)))
+
+    def _duration(self, size: int) -> int:
+        return self._link.duration(PREAMBLE_BYTES + max(size, MIN_FRAME_BYTES) + FCS_BYTES)

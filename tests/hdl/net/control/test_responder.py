@@ -1,0 +1,292 @@
+"""The responder in RTL against the golden model: any requests, in any order, whatever stalls."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from scapy.layers.inet import ICMP, IP, UDP
+from scapy.layers.l2 import ARP, Ether
+from scapy.packet import Raw
+
+from fanin.wire.arp import Operation, encode_arp
+from fanin.wire.control import MAX_DUMP, MAX_LOAD, MAX_OPERATIONS, Kind, Status, decode_control
+from fanin.wire.ethernet import Endpoint, encode_udp
+from fanin.wire.icmp import EchoType, encode_echo
+from tests.hdl.net.control.bench import (
+    ABOUT,
+    HOLE,
+    MAX_LEASE,
+    OWN,
+    WINDOW,
+    Bus,
+    Expected,
+    beats,
+    control_frame,
+    host,
+    latency,
+    run,
+    talk,
+)
+from tests.support import new_seed, slow
+
+
+class Hosts:
+    """Three hosts that know how the board stands, and what goes wrong on their way to it."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.board = Expected([])
+        self.drawn = 0
+        self.sent = []
+
+    def frame(self):
+        """Any frame: a new request mostly, an old one, a damaged one, or other traffic."""
+        frame = self._frame()
+        self.board.add(frame)
+        return frame
+
+    def _frame(self):
+        rng = self.rng
+        kind = rng.random()
+        if kind < 0.1:
+            return self.other()
+        if self.sent and kind < 0.35:
+            return rng.choice(self.sent[-3:])
+        frame = self.request()
+        if kind < 0.45:
+            return self.damaged(frame)
+        self.sent.append(frame)
+        return frame
+
+    def request(self):
+        """Most often of the host that holds the board, or of one that finds it free."""
+        rng, model = self.rng, self.board.model
+        if rng.random() < 0.1:
+            return control_frame(Kind.HELLO, rng.getrandbits(32), lease=rng.choice((0, 9)), source=1)
+        lease, sequence = model.lease, model._sequence + rng.choice((1, 1, 1, 1, 2, 0))
+        if not model.holder(0) or rng.random() < 0.1:
+            self.drawn += 1
+            lease, sequence = self.drawn * 0x0101_0101, rng.choice((1, 1, 1, 2))
+        kinds = (self.access, self.access, self.access, self.load, self.dump, self.checksum)
+        make = self.release if rng.random() < 0.05 else rng.choice(kinds)
+        kind, count, words = make()
+        return control_frame(kind, sequence, *words, count=count, lease=lease, source=lease % 3)
+
+    def address(self):
+        rng = self.rng
+        places = (WINDOW, WINDOW, WINDOW, 4 * rng.getrandbits(4), rng.getrandbits(31))
+        return HOLE if rng.random() < 0.05 else rng.choice(places)
+
+    def access(self):
+        rng = self.rng
+        count = rng.choice((0, 1, 2, 5))
+        pairs = [(self.address() & ~1 | rng.getrandbits(1), rng.getrandbits(32)) for _ in range(count)]
+        return Kind.ACCESS, count, [word for pair in pairs for word in pair]
+
+    def load(self):
+        count = self.rng.choice((0, 1, 7))
+        return Kind.LOAD, count, [self.address(), *(self.rng.getrandbits(32) for _ in range(count))]
+
+    def dump(self):
+        return Kind.DUMP, self.rng.choice((0, 1, 2, 9, MAX_DUMP + 1)), [self.address()]
+
+    def checksum(self):
+        return Kind.CHECKSUM, 0, [self.address(), self.rng.choice((0, 1, 6, 65536))]
+
+    def release(self):
+        return Kind.RELEASE, 0, []
+
+    def damaged(self, frame):
+        """A byte changed, most often of a header; or cut off, or with something behind."""
+        rng = self.rng
+        what = rng.random()
+        if what < 0.6:
+            at = rng.randrange(min(len(frame), 64))
+            return frame[:at] + bytes([frame[at] ^ 1 << rng.randrange(8)]) + frame[at + 1 :]
+        if what < 0.8:
+            return frame[: rng.randint(37, len(frame))]
+        return frame + bytes(rng.randint(1, 9))
+
+    def other(self):
+        rng = self.rng
+        who, data = host(rng.randrange(3)), rng.randbytes(rng.choice((0, 1, 2, 3, 55, 56)))
+        return rng.choice(
+            (
+                encode_arp(Operation.REQUEST, sender=who, target=Endpoint(0, OWN.ip ^ rng.getrandbits(1))),
+                encode_arp(Operation.REPLY, sender=who, target=OWN),
+                encode_echo(EchoType.REQUEST, data, identifier=1, sequence=2, source=who, destination=OWN),
+                encode_echo(EchoType.REPLY, data, identifier=1, sequence=2, source=who, destination=OWN),
+                encode_udp(data, source=who, destination=replace(OWN, port=34997)),
+                encode_udp(data, source=who, destination=OWN),
+                encode_udp(data, source=who, destination=replace(OWN, mac=OWN.mac ^ 0x100)),
+            )
+        ).ljust(rng.choice((0, 60)), b"\0")
+
+
+def check(groups, *, seed, **options):
+    """Run a trace through model and RTL, and compare all that can be seen."""
+    frames = [frame for group in groups for frame in group]
+    expected, bus = Expected(frames), Bus()
+    out, counted = run(
+        groups,
+        bus=bus,
+        answered=expected.answered,
+        collect={"o": beats(expected.replies), "node": beats(expected.node)},
+        seed=seed,
+        **{"lease_cycles": MAX_LEASE} | options,
+    )
+    assert out["o"] == expected.replies
+    assert out["node"] == expected.node
+    assert bus.log == expected.bus.log
+    assert {name: count for name, count in counted.items() if count} == dict(expected.model.counters)
+    return expected
+
+
+@pytest.mark.parametrize(("stall", "groups"), [(0.0, 30), (0.3, 30), *slow((0.0, 200), (0.3, 200), (0.1, 200))])
+def test_any_trace_has_the_model_s_replies_and_accesses(stall, groups):
+    seed = new_seed()
+    rng = random.Random(seed)
+    hosts = Hosts(rng)
+    groups = [[hosts.frame() for _ in range(rng.choice((1, 2)))] for _ in range(groups)]
+    groups.append([control_frame(Kind.HELLO, 1)])
+    expected = check(groups, seed=seed, stall=stall, limit=1_000_000)
+    assert {"requests", "repeats"} <= expected.model.counters.keys()
+
+
+@pytest.mark.parametrize("longest", [("load", "dump"), *slow(("access",), ("echo",))])
+def test_the_longest_requests_and_replies_fit(longest):
+    rng = random.Random(1)
+    words = [rng.getrandbits(32) for _ in range(MAX_DUMP)]
+    pairs = [word if n % 2 else word & 0xFFE for n, word in enumerate(words)]
+    frames = {
+        "access": control_frame(Kind.ACCESS, 1, *pairs, count=MAX_OPERATIONS),
+        "load": control_frame(Kind.LOAD, 1, 0x400, *words[:MAX_LOAD], count=MAX_LOAD),
+        "dump": control_frame(Kind.DUMP, 2, 0x400, count=MAX_DUMP),
+        "echo": encode_echo(
+            EchoType.REQUEST, rng.randbytes(1472), identifier=1, sequence=2, source=host(0), destination=OWN
+        ),
+    }
+    sizes = {"access": 56 + 4 * MAX_OPERATIONS, "load": 56, "dump": 1512, "echo": 1514}
+    expected = check([[frames[name]] for name in longest], seed=1, stall=0, patience=0)
+    assert [len(reply) for reply in expected.replies] == [sizes[name] for name in longest]
+
+
+def test_a_frame_longer_than_ethernet_s_is_dropped_and_nothing_behind_it_is_lost():
+    frames = [control_frame(Kind.HELLO, n) for n in range(3)]
+    long = [frames[1] + bytes(1515 - len(frames[1])), frames[1] + bytes(1800)]
+    fits = frames[1] + bytes(1514 - len(frames[1]))
+    expected = Expected([frames[0], fits, frames[2]])
+    out, counted = run(
+        [[frames[0]], [long[0]], [long[1]], [fits], [frames[2]]],
+        bus=Bus(),
+        answered=[True, False, False, True, True],
+        collect={"o": beats(expected.replies), "node": 0},
+        lease_cycles=MAX_LEASE,
+    )
+    assert out["o"] == expected.replies
+    assert (counted["dropped"], counted["requests"]) == (2, 3)
+
+
+def test_what_finds_no_room_is_dropped_and_all_else_is_answered():
+    """Five frames back to back, while the first waits for a slow bus: two are kept, and the rest is lost."""
+    slow = control_frame(Kind.DUMP, 1, 0x400, count=40)
+    hellos = [control_frame(Kind.HELLO, n) for n in range(4)]
+    expected = Expected([slow, hellos[0], hellos[3]])
+    out, counted = run(
+        [[slow, *hellos[:3]], [hellos[3]]],
+        bus=Bus(),
+        answered=[True, True, False, False, True],
+        collect={"o": beats(expected.replies), "node": 0},
+        stall=0,
+        lease_cycles=MAX_LEASE,
+    )
+    assert out["o"] == expected.replies
+    assert counted["dropped"] == 2
+
+
+@pytest.mark.parametrize(
+    ("sent", "cycles"), [("arp", 29), ("echo", 29), ("hello", 29), ("repeat", 29), ("new", 34)]
+)
+def test_latency_is_that_of_the_docstring(sent, cycles):
+    frames = {
+        "arp": encode_arp(Operation.REQUEST, sender=host(0), target=OWN),
+        "echo": encode_echo(
+            EchoType.REQUEST, bytes(20), identifier=1, sequence=2, source=host(0), destination=OWN
+        ),
+        "hello": control_frame(Kind.HELLO, 5),
+        "repeat": control_frame(Kind.ACCESS, 1),
+        "new": control_frame(Kind.ACCESS, 2),
+    }
+    assert latency([control_frame(Kind.ACCESS, 1), frames[sent]]) == cycles
+
+
+@pytest.mark.parametrize("stall", [0.3])
+def test_scapy_s_requests_are_answered_and_it_agrees_with_the_checksums(stall):
+    us = {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:12:99"}
+    ip = IP(src="10.1.2.1", dst="10.1.2.153", ttl=3, id=77, flags="DF", tos=4)
+    hello = bytes(control_frame(Kind.HELLO, 5, lease=9))[42:]
+    frames = [
+        bytes(packet).ljust(60, b"\0")
+        for packet in (
+            Ether(src=us["src"], dst="ff:ff:ff:ff:ff:ff")
+            / ARP(hwsrc=us["src"], psrc="10.1.2.1", pdst="10.1.2.153"),
+            Ether(**us) / ip / ICMP(id=3, seq=4) / Raw(b"fanin"),
+            Ether(**us) / ip / UDP(sport=5, dport=34998) / Raw(hello),
+        )
+    ]
+    expected = Expected(frames)
+    out, _ = run(
+        [[frame] for frame in frames],
+        bus=Bus(),
+        answered=[True] * 3,
+        collect={"o": beats(expected.replies), "node": 0},
+        stall=stall,
+        lease_cycles=MAX_LEASE,
+    )
+    arp, echo, control = (Ether(reply) for reply in out["o"])
+    assert (arp.dst, arp[ARP].op, arp[ARP].hwsrc) == (us["src"], 2, us["dst"])
+    assert (echo.dst, echo[IP].dst, echo[IP].ttl) == (us["src"], "10.1.2.1", 64)
+    assert (echo[ICMP].type, echo[ICMP].id, echo[ICMP].seq, bytes(echo[Raw])) == (0, 3, 4, b"fanin")
+    assert (control[UDP].sport, control[UDP].dport) == (34998, 5)
+    assert decode_control(bytes(control[UDP].payload)).words == (0, *ABOUT)
+    for read, reply, layers in ((echo, out["o"][1], (IP, ICMP)), (control, out["o"][2], (IP,))):
+        for layer in layers:
+            del read[layer].chksum
+        assert bytes(read) == reply
+
+
+def test_a_lease_ends_in_silence_and_not_before():
+    """A second host is refused as long as the first is heard, and gets the board when that has been silent."""
+    first = [control_frame(Kind.ACCESS, n) for n in (1, 2, 3)]
+    second = control_frame(Kind.ACCESS, 1, lease=2, source=1)
+    trace = [(first[0], 0), (second, 500), (first[1], 300), (first[1], 600), (second, 900)]
+    trace += [(second, 100), (first[2], 0)]
+    frames, gaps = zip(*trace, strict=True)
+    found = [decode_control(reply[42:]) for reply in talk(frames, None, gaps=gaps, lease_cycles=1000)]
+    done, held = Status.DONE, Status.HELD
+    assert [reply.status for reply in found] == [done, held, done, done, held, done, held]
+    assert [reply.words[0] for reply in found if reply.words] == [host(0).ip, host(0).ip, host(1).ip]
+
+
+def test_a_bus_that_does_not_answer_ends_the_request_and_no_other():
+    """The slave falls silent, then speaks again: its late answer is nobody's, and the next access works."""
+    results = []
+
+    async def slave(ctx, axil):
+        for answer in (False, True):
+            await ctx.tick().until(axil.arvalid)
+            ctx.set(axil.arready, 1)
+            await ctx.tick()
+            ctx.set(axil.arready, 0)
+            if not answer:
+                await ctx.tick().repeat(600)
+            ctx.set(axil.rdata, 0xBAD if not answer else 0x600D)
+            ctx.set(axil.rvalid, 1)
+            await ctx.tick().until(axil.rready)
+            ctx.set(axil.rvalid, 0)
+
+    frames = [control_frame(Kind.ACCESS, n, 4 * n, 0, count=1) for n in (1, 2, 3)]
+    for reply in talk(frames, slave, gaps=(0, 0, 600), bus_timeout=100):
+        found = decode_control(reply[42:])
+        results.append((found.status, found.words))
+    assert results == [(Status.BUS, (4,)), (Status.BUS, (8,)), (Status.DONE, (0x600D,))]

@@ -1,0 +1,211 @@
+"""The world of boards and hosts: the switch, the links' times and faults, UDP sockets, a TAP device, sleep."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from fanin.errors import InputError
+from fanin.sim.boards.hosts import Listening, QueueHost, TapHost, UdpHost, addresses
+from fanin.sim.boards.world import AWAKE_PS, MacSwitch, World
+from fanin.sim.network import LinkConfig
+from fanin.wire.arp import ARP, Operation, encode_arp
+from fanin.wire.ethernet import ETHERNET, Endpoint, encode_udp
+from fanin.wire.fields import byte_length, unpack_fields
+from tests.sim.boards.echo import LATENCY, Config, EchoBoards
+
+GATEWAY = Endpoint(0x02FA170000FE, 0x0A4D0001)
+BOARDS = [Endpoint(0x02FA17000001 + number, 0x0A4D0002 + number, 34998) for number in range(2)]
+BROADCAST = 0xFFFFFFFFFFFF
+PORT = 34998
+NS = 1000
+DURATION = (8 + 60 + 4) * 8 * NS  # of the shortest frame
+
+
+def frame(source, destination, size=60):
+    return (destination.to_bytes(6, "big") + source.to_bytes(6, "big") + b"\x88\xb5").ljust(size, b"x")
+
+
+def test_the_switch_learns():
+    switch = MacSwitch(4)
+    assert [port for port, _, _ in switch.inject(1, frame(1, 2), 5)] == [0, 2, 3]
+    assert switch.inject(2, frame(2, 1), 7) == [(1, frame(2, 1), 7)]
+    assert [port for port, _, _ in switch.inject(1, frame(1, BROADCAST), 9)] == [0, 2, 3]
+    assert switch.inject(2, frame(3, 2), 7) == []  # it is where it came from
+    assert [port for port, _, _ in switch.inject(0, frame(1, 2), 9)] == [2]
+    assert [port for port, _, _ in switch.inject(3, frame(2, 1), 9)] == [0]  # both have moved
+    switch.inject(0, frame(BROADCAST, 1), 9)
+    assert len(switch.inject(1, frame(1, BROADCAST), 9)) == 3  # a group is nowhere
+
+
+def test_times_between_boards():
+    boards = EchoBoards([Config(), Config()], answers=False)
+    world = World(boards, link=LinkConfig(delay_ns=300, gbps=1))
+    boards.transmit(0, frame(1, BROADCAST), 2_000 * NS)
+    boards.transmit(0, frame(1, BROADCAST), 2_000 * NS + DURATION + 96 * NS, fault="FCS")
+    boards.transmit(0, frame(1, BROADCAST), 2_000 * NS + 2 * DURATION + 192 * NS)
+    world.run(10_000 * NS)
+    # The switch has the frame 300 ns behind its last bit; the first bit is at the other board 300 ns later.
+    assert [(board, at) for board, at, _, _ in boards.received] == [
+        (1, 2_600 * NS),
+        (1, 2_600 * NS + 2 * DURATION + 192 * NS),
+    ]
+    assert vars(world.statistics) == {"from_boards": 2, "from_hosts": 0, "faults": 1}
+    assert world.time == boards.time == 10_000 * NS
+
+
+def test_faults_of_links():
+    def sent(**faults):
+        boards, host = EchoBoards(answers=False), QueueHost()
+        world = World(boards, [host], link=LinkConfig(delay_ns=300, gbps=1, **faults), seed=3)
+        for number in range(100):
+            host.send(frame(1, 2, 60 + number))
+        world.run(1_000_000 * NS)
+        return boards.received
+
+    assert len(sent()) == 100
+    assert sent() == sent()
+    assert not any(bad for *_, bad in sent())
+    assert sent(drop=1) == []
+    assert 10 < len(sent(drop=0.5)) < 40  # on two links
+    assert Counter(Counter(len(data) for _, _, data, _ in sent(duplicate=1)).values()) == {4: 100}
+    times = [at for _, at, _, _ in sent(reorder=0.3)]
+    assert len(times) == 100
+    assert any(bad for *_, bad in sent(corrupt=0.2))
+
+
+def test_a_link_needs_a_delay():
+    with pytest.raises(ValueError, match=r"link.delay_ns must be at least 1, not 0"):
+        World(EchoBoards(), link=LinkConfig(delay_ns=0))
+
+
+@contextlib.contextmanager
+def serving(world):
+    """The world in a thread of its own."""
+    ended = threading.Event()
+    thread = threading.Thread(target=world.serve, args=(ended.is_set,))
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        world.close()
+
+
+@contextlib.contextmanager
+def client(address="127.0.0.1", port=0):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.settimeout(5)
+        one.bind((address, port))
+        yield one
+
+
+def udp_world(first="127.0.71.2"):
+    own = addresses(first, 2)
+    listening = [Listening(board, address) for board, address in zip(BOARDS, own, strict=True)]
+    host = UdpHost(GATEWAY, listening, [PORT])
+    boards = EchoBoards([Config(mac=board.mac) for board in BOARDS])
+    return World(boards, [host], awake_ps=100_000_000), boards, host, own
+
+
+def test_udp_clients_reach_boards():
+    world, boards, host, own = udp_world()
+    with serving(world), client() as one, client("127.0.0.5", one.getsockname()[1]) as other:
+        for number in range(20):
+            who, board = (one, other)[number % 2], number // 2 % 2
+            payload = b"%d" % number * (number + 1)
+            who.sendto(payload, (own[board], PORT))
+            answer, source = who.recvfrom(2000)
+            assert (answer, source) == (payload, (own[board], PORT))
+    ports = {unpack_fields(ETHERNET, data)["destination"] for _, _, data, _ in boards.received}
+    assert {BOARDS[0].mac, BOARDS[1].mac} <= ports
+    assert host.strays == 0
+
+
+def test_the_udp_host_answers_for_its_address():
+    world, boards, host, _ = udp_world("127.0.71.12")
+    asks = encode_arp(Operation.REQUEST, sender=BOARDS[1], target=Endpoint(0, GATEWAY.ip))
+    others = encode_arp(Operation.REQUEST, sender=BOARDS[1], target=Endpoint(0, GATEWAY.ip + 7))
+    boards.answers = False
+    boards.transmit(1, asks, 1_000_000)
+    boards.transmit(1, others, 2_000_000)
+    boards.transmit(1, encode_udp(b"lost", source=BOARDS[1], destination=GATEWAY), 3_000_000)
+    boards.transmit(1, frame(BOARDS[1].mac, GATEWAY.mac), 4_000_000)
+    world.run(20_000_000)
+    world.close()
+    answers = [data for board, _, data, _ in boards.received if data[6:12] == GATEWAY.mac.to_bytes(6, "big")]
+    (arp,) = [unpack_fields(ARP, data[byte_length(ETHERNET) :]) for data in answers]
+    assert (arp["operation"], arp["sender_mac"], arp["sender_ip"]) == (2, GATEWAY.mac, GATEWAY.ip)
+    assert (arp["target_mac"], arp["target_ip"]) == (BOARDS[1].mac, BOARDS[1].ip)
+    assert host.strays == 2
+
+
+def test_an_idle_world_sleeps():
+    world, boards, _, own = udp_world("127.0.71.22")
+    with serving(world), client() as one:
+        time.sleep(0.3)
+        asleep = world.time
+        one.sendto(b"x", (own[0], PORT))
+        assert one.recvfrom(100)[0] == b"x"
+    assert 100_000_000 < asleep < 100_000_000 + 0.3 / 0.005 * 1.5 * 20_000_000
+    assert boards.received[0][1] < asleep + 1_000_000_000
+    assert LATENCY < AWAKE_PS
+
+
+def test_addresses_that_cannot_be_had():
+    with pytest.raises(InputError, match=r"nowhere: no IPv4 address for 2 boards"):
+        addresses("nowhere", 2)
+    listening = [Listening(BOARDS[0], "127.0.71.32")] * 2
+    with pytest.raises(InputError, match=r"127.0.71.32:34998 cannot be listened on: Address already in use"):
+        UdpHost(GATEWAY, listening, [PORT])
+    with pytest.raises(InputError, match=r"198.51.100.9:34998 cannot be listened on"):
+        UdpHost(GATEWAY, [Listening(BOARDS[0], "198.51.100.9")], [PORT])
+
+
+IN_A_NAMESPACE = """
+import socket, subprocess, threading
+from fanin.sim.boards.hosts import TapHost
+from fanin.sim.boards.world import World
+from tests.sim.boards.echo import EchoBoards
+tap = TapHost("fanin0")
+neighbour = "neigh add 10.77.0.2 lladdr 02:fa:17:00:00:01"
+for command in ("addr add 10.77.0.1/24", "link set up", neighbour):
+    subprocess.run(["ip", *command.split(), "dev", "fanin0"], check=True)
+world, ended = World(EchoBoards(), [tap]), threading.Event()
+thread = threading.Thread(target=world.serve, args=(ended.is_set,))
+thread.start()
+one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+one.settimeout(5)
+one.sendto(b"hello", ("10.77.0.2", 7777))
+print(one.recvfrom(100))
+ended.set()
+thread.join()
+world.close()
+"""
+
+
+def in_namespace(script):
+    """What a script prints as the root of a network namespace of its own; skips where there are none."""
+    asked = subprocess.run(["unshare", "-rn", "ip", "tuntap", "add", "x0", "mode", "tap"], capture_output=True)
+    if asked.returncode:
+        pytest.skip(f"no TAP device in a network namespace: {asked.stderr.decode().strip()}")
+    done = subprocess.run(
+        ["unshare", "-rn", sys.executable, "-c", script], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_kernel_reaches_boards_through_a_tap_device():
+    assert in_namespace(IN_A_NAMESPACE) == "(b'hello', ('10.77.0.2', 7777))\n"
+
+
+def test_a_tap_device_that_cannot_be_had():
+    with pytest.raises(InputError, match=r"a/b: no TAP device: .*; it needs CAP_NET_ADMIN"):
+        TapHost("a/b")
