@@ -94,7 +94,7 @@ class RequestStore(wiring.Component):
         lost = Signal()  # the frame under way found no room
         long = Signal()
         drops, ends = Signal(), Signal()
-        no_room = (place == 0) & full.bit_select(into, 1) | lost
+        no_room = full.bit_select(into, 1) | lost
         too_long = (place == _LAST_BEAT) & (~i.p.last | i.p.keep[_REST + 1]) | long
         m.d.comb += [
             i.ready.eq(1),

@@ -15,6 +15,26 @@ OTHER = Endpoint(0x02_00_00_00_00_02, 0x0A_00_00_02, 6666)
 OWN = Endpoint(0x02_00_00_00_00_99, 0x0A_00_00_99, CONTROL_PORT)
 TO_US = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:99") / IP(src="10.0.0.1", dst="10.0.0.153")
 ABOUT = (0x0001_0005, 7, 8, 9)
+#: Requests that say what cannot be: kind, words and header.
+MALFORMED = [
+    (Kind.ACCESS, (1, 2), {"count": 2}),
+    (Kind.ACCESS, (), {"version": 2}),
+    (Kind.ACCESS, (), {"lease": 0}),
+    (6, (), {}),
+    (15, (), {}),
+    (Kind.LOAD, (1, 2), {"count": 2}),
+    (Kind.DUMP, (1,), {"count": 365}),
+    (Kind.CHECKSUM, (1, 65536), {}),
+    (Kind.CHECKSUM, (1, 1), {"count": 1}),
+    (Kind.HELLO, (1,), {}),
+    (Kind.RELEASE, (), {"count": 1}),
+    (Kind.ACCESS, (1, 2, 3), {"count": 1}),
+    (Kind.ACCESS, (1, 2), {"count": 257}),
+    (Kind.LOAD, (1, 2), {"count": 513}),
+    (Kind.DUMP, (1, 2), {"count": 1}),
+    (Kind.CHECKSUM, (1,), {}),
+    (Kind.CHECKSUM, (1, 0x8000_0001), {}),
+]
 
 
 def board(bus=None, **parameters):
@@ -165,21 +185,7 @@ def test_sequence_numbers_wrap():
     assert said(model, Kind.ACCESS, (1 << 32) - 1) is None
 
 
-@pytest.mark.parametrize(
-    ("kind", "words", "header"),
-    [
-        (Kind.ACCESS, (1, 2), {"count": 2}),
-        (Kind.ACCESS, (), {"version": 2}),
-        (Kind.ACCESS, (), {"lease": 0}),
-        (9, (), {}),
-        (Kind.LOAD, (1, 2), {"count": 2}),
-        (Kind.DUMP, (1,), {"count": 365}),
-        (Kind.CHECKSUM, (1, 65536), {}),
-        (Kind.CHECKSUM, (1, 1), {"count": 1}),
-        (Kind.HELLO, (1,), {}),
-        (Kind.RELEASE, (), {"count": 1}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "words", "header"), MALFORMED)
 def test_what_is_malformed_says_so_and_does_nothing(kind, words, header):
     model = board()
     assert said(model, kind, 1, *words, **header) == (Status.MALFORMED, ())

@@ -135,6 +135,7 @@ class Slave:
             await ctx.tick().sample(*(getattr(axil, n) for n in names)).until(getattr(axil, f"{channel}valid"))
         )
         ctx.set(getattr(axil, f"{channel}ready"), 0)
+        assert not ctx.get(getattr(axil, f"{channel}valid")), f"{channel} is offered again"
         return dict(zip(names, values, strict=True))
 
     def _access(self, address, data):

@@ -12,6 +12,7 @@ from fanin.wire.arp import Operation, encode_arp
 from fanin.wire.control import MAX_DUMP, MAX_LOAD, MAX_OPERATIONS, Kind, Status, decode_control
 from fanin.wire.ethernet import Endpoint, encode_udp
 from fanin.wire.icmp import EchoType, encode_echo
+from tests.fanin.golden.test_control import MALFORMED
 from tests.hdl.net.control.bench import (
     ABOUT,
     HOLE,
@@ -20,6 +21,7 @@ from tests.hdl.net.control.bench import (
     WINDOW,
     Bus,
     Expected,
+    Slave,
     beats,
     control_frame,
     host,
@@ -253,6 +255,22 @@ def test_scapy_s_requests_are_answered_and_it_agrees_with_the_checksums(stall):
         for layer in layers:
             del read[layer].chksum
         assert bytes(read) == reply
+
+
+def test_what_is_malformed_says_so_and_what_is_just_right_does_not():
+    """The model's list; then the largest counts that fit, whose accesses the bus refuses."""
+    frames = [control_frame(kind, 1, *words, **{"lease": 1} | header) for kind, words, header in MALFORMED]
+    right = [(Kind.DUMP, (HOLE,), MAX_DUMP), (Kind.CHECKSUM, (HOLE, 65535), 0), (Kind.ACCESS, (HOLE, 0), 1)]
+    frames += [control_frame(kind, n, *words, count=count) for n, (kind, words, count) in enumerate(right, 1)]
+    bus = Bus()
+
+    async def refuse(ctx, axil):
+        await Slave(axil, bus, patience=0).process(ctx)
+
+    expected = Expected(frames)
+    assert talk(frames, refuse, gaps=(0,) * len(frames)) == expected.replies
+    assert expected.model.counters == {"malformed": len(MALFORMED), "requests": len(right)}
+    assert bus.log == expected.bus.log == [HOLE] * 3
 
 
 def test_a_lease_ends_in_silence_and_not_before():
