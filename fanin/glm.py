@@ -142,7 +142,7 @@ PRESETS = _presets(
     GlmConfig(name="tiny", lanes=8, depth=4, sample_fifo=64, slots=4, mac_width=64),
     GlmConfig(name="demo"),
     GlmConfig(name="u280", engines=8, depth=4096, sample_fifo=16896, slots=256),
-    _board("ecp5-25", lanes=4, depth=128),
+    _board("ecp5-25", lanes=2, depth=256),
     _board("ecp5-45", lanes=8, depth=128),
     _board("ecp5-85", lanes=8, depth=256, sample_fifo=1024),
 )

@@ -149,13 +149,18 @@ class Flow:
 
     def _cycles_beside(self, index: int, *, forward: bool) -> Iterator[int]:
         """Cycles a frame of the layers that give a stage its words, or gradients, whoever passes them on."""
-        stages = self.network.stages
-        beside = stages[index].sources if forward else [one.stage for one in self.network.consumers[index]]
-        for other in beside:
-            stage = stages[other]
-            yield stage.layer.cycles(stage.parallelism, stage.storage)
-            if isinstance(stage.layer, (Add, Bias, Concat, Relu)):
-                yield from self._cycles_beside(other, forward=forward)
+        stages, places = self.network.stages, [index]
+        seen: set[int] = set()
+        for place in places:
+            consumers = (one.stage for one in self.network.consumers[place])
+            for other in stages[place].sources if forward else consumers:
+                if other in seen:
+                    continue
+                seen.add(other)
+                stage = stages[other]
+                yield stage.layer.cycles(stage.parallelism, stage.storage)
+                if isinstance(stage.layer, (Add, Bias, Concat, Relu)):
+                    places.append(other)
 
     def _input_times(self, index: int, given: Sequence[Cycles]) -> list[Cycles]:
         """When the positions of each input of a stage have come to it; ``given``: when stages gave theirs."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from amaranth import ClockDomain, ClockSignal, Elaboratable, Instance, Module, Signal
+from amaranth import ClockSignal, Elaboratable, Instance, Module, Signal
 from amaranth.lib.cdc import ResetSynchronizer
 
 VCO_MHZ = (400, 800)
@@ -65,7 +65,9 @@ def _choices(oscillator: Fraction, core_mhz: Fraction) -> Iterator[Dividers]:
 
 
 class Ecp5Clocks(Elaboratable):
-    """The domains ``sync`` (the core's) and ``tx`` (125 MHz), held in reset until the PLL has locked.
+    """Clocks of ``sync`` (the core's) and ``tx`` (125 MHz), and their resets, held until the PLL has locked.
+
+    The top defines these domains (``DOMAINS``).
 
     Parameters
     ----------
@@ -73,6 +75,8 @@ class Ecp5Clocks(Elaboratable):
     ``reset`` : Value, 1 while the board's reset is pressed
     ``dividers`` : Dividers
     """
+
+    DOMAINS = ("sync", "tx")
 
     def __init__(self, *, oscillator: Any, reset: Any, dividers: Dividers):
         self._oscillator = oscillator
@@ -84,8 +88,7 @@ class Ecp5Clocks(Elaboratable):
         m = Module()
         d = self.dividers
         locked, loop = Signal(), Signal()
-        for domain in ("sync", "tx"):
-            m.domains += ClockDomain(domain)
+        for domain in self.DOMAINS:
             m.submodules[f"{domain}_reset"] = ResetSynchronizer(~locked, domain=domain)
         m.submodules.pll = Instance(
             "EHXPLLL",

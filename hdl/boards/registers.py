@@ -103,7 +103,7 @@ def board_registers(identity: Identity | None = None) -> RegisterMap:
                 reset=ip,
             ),
         ),
-        counter_registers(_counters()),
+        counter_registers(_counters(), bits=64),
     )
 
 
@@ -138,7 +138,7 @@ class BoardRegisters(wiring.Component):
 
     Latency
     -------
-    That of :class:`~fanin.hdl.bus.registers.RegisterFile`; counters follow their events by 2 cycles.
+    That of :class:`~fanin.hdl.bus.registers.RegisterFile`, with its counters in a memory.
 
     Source
     ------
@@ -171,7 +171,7 @@ class BoardRegisters(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """The file, and what goes into it."""
         m = Module()
-        m.submodules.file = file = RegisterFile(registers=self._registers)
+        m.submodules.file = file = RegisterFile(registers=self._registers, counters_in_memory=True)
         connect_typed(m, wiring.flipped(self.axil), file.axil)
         drive_constants(m, file, board_constants(self.identity))
         events = {f"mac_{name}": self.mac[name] for name in MAC_COUNTERS}

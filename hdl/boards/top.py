@@ -1,4 +1,4 @@
-"""The top of every open board: pins and clocks, MAC, node."""
+"""The top of every board with RGMII: pins and clocks, MAC, node."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 
 from fanin.glm import GlmConfig
 from fanin.hdl.boards.board import Board
-from fanin.hdl.boards.clocks import Ecp5Clocks, choose_dividers
+from fanin.hdl.boards.cells import cells_of
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.boards.node import MAC_WIDTH, BoardNode
 from fanin.hdl.boards.registers import Leds
-from fanin.hdl.boards.rgmii_pins import RgmiiPins
 from fanin.hdl.net.ethernet.mac import EthernetMac
 from fanin.hdl.net.ethernet.rgmii import RgmiiReceiver, RgmiiTransmitter, Speed
 from fanin.hdl.stream.connect import connect_typed
@@ -52,12 +51,16 @@ class BoardTop(Elaboratable):
     def elaborate(self, platform: Any) -> Module:
         """Pins on the left, the node on the right, the MAC between the clocks."""
         m = Module()
-        oscillator_mhz = platform.default_clk_frequency / 1e6
-        dividers = choose_dividers(oscillator_mhz, self.core_mhz)
+        cells = cells_of(self.board)
+        dividers = cells.choose_dividers(platform.default_clk_frequency / 1e6, self.core_mhz)
+        for domain in cells.clocks.DOMAINS:
+            m.domains += ClockDomain(domain)
         m.submodules.oscillator = oscillator = io.Buffer("i", platform.request(platform.default_clk, dir="-"))
-        m.submodules.clocks = Ecp5Clocks(oscillator=oscillator.i, reset=_reset(m, platform), dividers=dividers)
+        m.submodules.clocks = cells.clocks(
+            oscillator=oscillator.i, reset=_reset(m, platform), dividers=dividers
+        )
         port = _request(platform, "eth_rgmii", self.board.phy.port)
-        m.submodules.pins = pins = RgmiiPins(
+        m.submodules.pins = pins = cells.pins(
             port=port, rx_delay_ns=self.board.phy.rx_delay_ns, tx_delay_ns=self.board.phy.tx_delay_ns
         )
         m.submodules.node = node = BoardNode(
@@ -70,13 +73,13 @@ class BoardTop(Elaboratable):
         _leds(m, platform, node.leds.as_value())
         return m
 
-    def _receive_clock(self, m: Module, pins: RgmiiPins) -> None:
+    def _receive_clock(self, m: Module, pins: Any) -> None:
         """The domain ``rx`` is the PHY's clock, in reset as long as the core."""
         m.domains += ClockDomain("rx")
         m.d.comb += ClockSignal("rx").eq(pins.rx_clock)
         m.submodules.rx_reset = ResetSynchronizer(ResetSignal("sync"), domain="rx")
 
-    def _mac(self, m: Module, pins: RgmiiPins, node: BoardNode) -> None:
+    def _mac(self, m: Module, pins: Any, node: BoardNode) -> None:
         """Each half of RGMII in its domain; what the PHY says crosses to the others."""
         m.submodules.mac = mac = EthernetMac(width=MAC_WIDTH)
         receiver, transmitter = RgmiiReceiver(), RgmiiTransmitter()

@@ -181,11 +181,13 @@ class LossUnit(wiring.Component):
 
     def _scaled(self, m: Module, df: Signal, mask: Signal) -> Value:
         """Stages 5 to 7, and what stage 8 registers: floor(df · mantissa / 2^shift), saturated."""
+        mantissa = Signal.like(self.mantissa, reset_less=True)  # a register near each multiplier
         low = Signal(_LOW_BITS + MANTISSA_BITS)
         high = Signal(signed(_PRODUCT_BITS - _LOW_BITS))
         m.d.sync += [
-            low.eq(df[:_LOW_BITS] * self.mantissa),
-            high.eq(df[_LOW_BITS:].as_signed() * self.mantissa),
+            mantissa.eq(self.mantissa),
+            low.eq(df[:_LOW_BITS] * mantissa),
+            high.eq(df[_LOW_BITS:].as_signed() * mantissa),
         ]
         product = Signal(signed(_PRODUCT_BITS))
         m.d.sync += product.eq(Cat(low[:_LOW_BITS], high + low[_LOW_BITS:]))

@@ -32,8 +32,8 @@ def with_attributes(verilog: str, module: str, buses: Sequence[Interface]) -> st
         lines = (f'  (* {key} = "{value}" *)\n' for key, value in notes.get(match["name"], ()))
         return "".join(lines) + match[0]
 
-    port = re.compile(r"^  (?:input|output) (?:\[\d+:0\] )?(?P<name>\w+);$", re.MULTILINE)
-    return verilog[:start] + port.sub(noted, verilog[start:end]) + verilog[end:]
+    declaration = re.compile(r"^  (?:input|output) (?:\[\d+:0\] )?(?P<name>\w+);$", re.MULTILINE)
+    return verilog[:start] + declaration.sub(noted, verilog[start:end]) + verilog[end:]
 
 
 def _parameters(buses: Sequence[Interface]) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 
 import jinja2
 
@@ -78,7 +78,7 @@ class BoardConfig:
     model: BoardModel
     clocks: Mapping[str, Clock]
     phys: Sequence[PhyConfig] = ()
-    pins: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    pins: Mapping[str, int] = field(default_factory=dict)
     lock_ps: int = 1_000_000
 
     def all_clocks(self) -> dict[str, Clock]:

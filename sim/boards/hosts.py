@@ -32,6 +32,7 @@ from fanin.wire.fields import byte_length, unpack_fields
 
 _LARGEST = 65536  # bytes of a datagram or of what a TAP device gives
 _TRANSLATED = range(49152, 65536)  # ports for hosts whose own is another host's
+_SERVERS = "127.0.0.1"
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 _ETHERNET, _IPV4 = byte_length(ETHERNET), byte_length(IPV4)
 
@@ -201,9 +202,9 @@ class UdpHost:
             self.strays += 1
             return
         udp = unpack_fields(UDP, frame[start:])
-        client = self._clients.get(udp["destination_port"])
+        client = self._clients.get(udp["destination_port"], (_SERVERS, udp["destination_port"]))
         one = self._sockets.get((ip["source"], udp["source_port"]))
-        if client is None or one is None:
+        if one is None:
             self.strays += 1
             return
         with contextlib.suppress(BlockingIOError, ConnectionRefusedError):  # lost, as datagrams may be

@@ -118,6 +118,7 @@ SMALL = {
     "wait": True,
     "waiting": 3,
     "width": 256,
+    "widths": (1, 3, 4),
     "word_bytes": 8,
     "words": 10,
     "writes": 0,

@@ -26,7 +26,7 @@ CASES: Mapping[str, GlmConfig] = MappingProxyType(
         **{name: replace(PRESETS[name], encap=Encap.UDP) for name in MEMORIES},
         "2 lanes": replace(PRESETS["ecp5-25"], lanes=2),
         "16 lanes": replace(PRESETS["ecp5-85"], lanes=16),
-        "4 lanes, L2": PRESETS["ecp5-25"],
+        "8 lanes, L2": PRESETS["ecp5-85"],
         "tiny": replace(PRESETS["tiny"], mac_width=32),
     }
 )

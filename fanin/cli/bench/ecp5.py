@@ -17,6 +17,7 @@ from typing import Any
 from fanin.boards import Resources
 from fanin.errors import ToolFailed
 from fanin.hdl.package.harness import Port, harness
+from fanin.hdl.package.interfaces import CLOCK, RESET
 from fanin.tools import program, yosys
 
 #: The ECPIX-5's: 83,640 LUT4, 208 block RAMs of 18 Kbit, 156 multipliers.
@@ -50,7 +51,8 @@ def pack(verilog: str, top: str, *, timeout: float = 3600) -> Resources:
         ports = _synthesise(folder, verilog, top, timeout)
         options = ["--json", "harness.json", "--lpf-allow-unconstrained", "--pack-only"]
         used = _utilisation(_run([nextpnr, *DEVICE, *options], folder, timeout))
-    inputs, outputs = (sum(port.width for port in ports if port.output is way) for way in (False, True))
+    clocked = [port for port in ports if port.name not in (CLOCK, RESET)]
+    inputs, outputs = (sum(port.width for port in clocked if port.output is way) for way in (False, True))
     return Resources(
         luts=used["TRELLIS_COMB"] - outputs,
         flip_flops=used["TRELLIS_FF"] - inputs - 2 * outputs,

@@ -14,7 +14,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "build",
         help="a bitstream for a board",
         description="Place and route a node with its MAC and its control for a board. Timing that is missed "
-        "is an error; the report tells which path.",
+        "is an error; the report tells which path. For a vendor's board, write what its tool opens.",
     )
     parser.add_argument("board", metavar="BOARD", help="a board of fanin board list")
     parser.add_argument("--node", choices=NODES, default=NODES[0], help="glm, or the shell alone")
@@ -26,6 +26,12 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--number", type=int, default=0, metavar="N", help="of the board: it decides its addresses"
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="where place and route starts")
+    parser.add_argument(
+        "--no-place",
+        dest="place",
+        action="store_false",
+        help="write the project alone: enough for fanin board simulate --source",
+    )
     parser.add_argument("--allow-slow", action="store_true", help="write the bitstream though timing is missed")
     parser.add_argument(
         "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the build's folder"

@@ -7,41 +7,107 @@ import dataclasses
 import json
 import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fanin import __version__
-from fanin.boards import MEMORIES
+from fanin.board_area import check_fits
+from fanin.boards import DEVICES, MEMORIES
 from fanin.cli.board.builds import BITSTREAM_FILE, BOARD_BUILD, BOARD_FILE, PROJECT, REPORT_FILE
 from fanin.cli.board.report import text
 from fanin.cli.output import check_directory, output_directory
 from fanin.cli.progress import StatusLine
 from fanin.errors import CheckFailed, InputError
 from fanin.glm import PRESETS, GlmConfig
-from fanin.hdl.boards.board import Board, find_board
-from fanin.hdl.boards.build import BITSTREAM, Tools, extract, make_plan, run_step, steps
+from fanin.hdl.boards.board import Board, Flow, find_board
+from fanin.hdl.boards.build import BITSTREAM, NETLIST, Tools, extract, make_plan, run_step, steps
 from fanin.hdl.boards.identity import Identity, build_number
 from fanin.hdl.boards.report import Placed, read_report
 from fanin.hdl.boards.top import BoardTop
+from fanin.hdl.boards.vendor.project import CARDS, make_project
+from fanin.sim.boards.crossings import check_crossings
+from fanin.wire.aggregation import MAX_WORKERS
 from fanin.wire.ethernet import Encap
 
 STEP_TIMEOUT_S = 7200
+MAX_CORE_MHZ = 400  # of a PLL's output
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Carry out the command. Raises CheckFailed where timing is missed."""
-    board = find_board(args.board)
-    config = None if args.node == "shell" else _config(args.preset or board.preset)
-    core_mhz = board.core_mhz if args.core_mhz is None else args.core_mhz
-    check_directory(args.output, BOARD_BUILD)
-    tools = Tools.find()
-    identity = Identity.of(board, number=args.number, build=build_number(board, config, args.seed, core_mhz))
+    """Carry out the command. Raises CheckFailed where timing is missed or clocks are crossed."""
+    design = _design(args)
+    if args.place and design.board.flow is Flow.OPEN:
+        return _place(args, design, Tools.find())
     with output_directory(args.output, BOARD_BUILD) as folder, StatusLine() as status:
-        project = folder / PROJECT
-        project.mkdir()
-        status.show(f"{board.name}: elaborating")
-        top = BoardTop(board=board, config=config, identity=identity, core_mhz=core_mhz)
-        plan = make_plan(board, top, seed=args.seed)
+        status.show(f"{design.board.name}: elaborating")
+        extract(_plan(design, args.seed), _project(folder))
+        _write(folder / BOARD_FILE, design.description)
+    print(f"{args.output / PROJECT}: {'build_top.sh runs the tools' if args.place else 'not placed'}")
+    return 0
+
+
+@dataclass(frozen=True)
+class _Design:
+    """What is built: the board, its node or none, who it is, the core's clock; and all that as written."""
+
+    board: Board
+    config: GlmConfig | None
+    identity: Identity
+    core_mhz: float
+    description: dict[str, Any]
+
+
+def _design(args: argparse.Namespace) -> _Design:
+    """The design that the options ask for. Raises InputError, DoesNotFit before anything runs for long."""
+    board = find_board(args.board)
+    own_top = board.name in CARDS  # whose node is not one of ours around a UDP port
+    preset = args.preset or board.preset
+    if own_top and (args.preset or args.node != "glm"):
+        raise InputError(f"{board.name}: has the node {board.preset} and no other")
+    config = None if own_top or args.node == "shell" else _config(preset)
+    if config is not None and board.device in DEVICES:
+        check_fits(config, board.device, MEMORIES[config.name])
+    core_mhz = board.core_mhz if args.core_mhz is None else args.core_mhz
+    if not 0 < core_mhz <= MAX_CORE_MHZ:
+        raise InputError(f"core-mhz must be in (0, {MAX_CORE_MHZ}], not {core_mhz:g}")
+    if not 0 <= args.number < MAX_WORKERS:
+        raise InputError(f"number must be in 0…{MAX_WORKERS - 1}, not {args.number}")
+    check_directory(args.output, BOARD_BUILD)
+    identity = Identity.of(board, number=args.number, build=build_number(board, config, args.seed, core_mhz))
+    description = {
+        "fanin": __version__,
+        "board": board.name,
+        "node": args.node,
+        "preset": preset if own_top or config else None,
+        "core_mhz": core_mhz,
+        "seed": args.seed,
+        "identity": identity.as_json(),
+    }
+    return _Design(board, config, identity, core_mhz, description)
+
+
+def _plan(design: _Design, seed: int) -> Any:
+    """Amaranth's plan of a design."""
+    board = design.board
+    top = None
+    if board.name not in CARDS:
+        top = BoardTop(board=board, config=design.config, identity=design.identity, core_mhz=design.core_mhz)
+    return make_plan(board, top, seed=seed) if board.flow is Flow.OPEN else make_project(board, top=top)
+
+
+def _project(folder: Path) -> Path:
+    project = folder / PROJECT
+    project.mkdir()
+    return project
+
+
+def _place(args: argparse.Namespace, design: _Design, tools: Tools) -> int:
+    """Place and route; the netlist's clock domains are checked before that."""
+    with output_directory(args.output, BOARD_BUILD) as folder, StatusLine() as status:
+        project = _project(folder)
+        status.show(f"{design.board.name}: elaborating")
+        plan = _plan(design, args.seed)
         extract(plan, project)
         took = {}
         for step in steps(plan, tools):
@@ -50,19 +116,24 @@ def execute(args: argparse.Namespace) -> int:
                 step,
                 project,
                 timeout=STEP_TIMEOUT_S,
-                tick=lambda second, title=step.title: status.show(f"{board.name}: {title}, {second:,} s"),
+                tick=lambda second, title=step.title: status.show(
+                    f"{design.board.name}: {title}, {second:,} s"
+                ),
             )
+            if step.makes == NETLIST:
+                crossings = check_crossings(project / NETLIST)
             took[step.title] = round(time.monotonic() - began, 1)
         placed = read_report(project)
         missed = [clock for clock in placed.clocks if not clock.met]
         if not missed or args.allow_slow:
             shutil.copy(project / BITSTREAM, folder / BITSTREAM_FILE)
         (project / BITSTREAM).unlink()
-        description = _description(args, board, config, identity, core_mhz)
         reached = {"tools": tools.versions(), "seconds": took, **placed.as_json()}
-        _write(folder / BOARD_FILE, description)
-        _write(folder / REPORT_FILE, description | reached)
+        reached["crossings"] = len(crossings.crossings)
+        _write(folder / BOARD_FILE, design.description)
+        _write(folder / REPORT_FILE, design.description | reached)
     print(text(placed))
+    print(f"\n{len(crossings.crossings)} crossings between clocks, all through synchronisers")
     if missed and not args.allow_slow:
         raise CheckFailed(_missed(placed, missed, args.output))
     return 0
@@ -73,20 +144,6 @@ def _config(preset: str) -> GlmConfig:
     if preset not in MEMORIES:
         raise InputError(f"no preset {preset!r} for boards; there are {', '.join(MEMORIES)}")
     return dataclasses.replace(PRESETS[preset], encap=Encap.UDP)
-
-
-def _description(
-    args: argparse.Namespace, board: Board, config: GlmConfig | None, identity: Identity, core_mhz: float
-) -> Any:
-    return {
-        "fanin": __version__,
-        "board": board.name,
-        "node": args.node,
-        "preset": config.name if config else None,
-        "core_mhz": core_mhz,
-        "seed": args.seed,
-        "identity": identity.as_json(),
-    }
 
 
 def _missed(placed: Placed, missed: list[Any], output: Path) -> str:

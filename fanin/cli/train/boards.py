@@ -33,11 +33,11 @@ def read_boards(path: Path) -> BoardCluster:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {error}") from None
     record = Record(str(path), "", document)
-    boards = record.records("board")
+    found = [_board(board, path.parent) for board in record.records("board")]
     record.finish()
-    if not boards:
+    if not found:
         raise InputError(f"{path}: names no board")
-    addresses, presets = zip(*(_board(board, path.parent) for board in boards), strict=True)
+    addresses, presets = zip(*found, strict=True)
     hosts = [address.host for address in addresses]
     if twice := sorted({host for host in hosts if hosts.count(host) > 1}):
         raise InputError(f"{path}: two boards have the address {twice[0]}")

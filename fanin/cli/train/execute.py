@@ -43,6 +43,7 @@ from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap
 
 SHOWN_EPOCHS = 6
+BOARDS_TIMEOUT_NS = 2e6  # unless another is given: a host's switch takes longer than a real one
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -85,6 +86,8 @@ def _trainer(args: argparse.Namespace) -> Trainer:
     cluster = read_boards(args.on)
     args.workers, args.preset, args.engines = len(cluster.addresses), cluster.preset, None
     args.encap, args.clock_mhz = Encap.UDP, min(address.core_mhz for address in cluster.addresses)
+    if args.timeout_ns == NetworkConfig.timeout_ns:
+        args.timeout_ns = BOARDS_TIMEOUT_NS
     options = options_of(args)
     return Trainer(options, boards=Boards(options.node, cluster.addresses))
 

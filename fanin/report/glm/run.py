@@ -143,13 +143,16 @@ def _counters(result: TrainResult) -> dict[str, list[list[str]]]:
     raw, nodes = result.run.raw, result.run.counters
     node_rows = [["counter", *(f"node {index}" for index in range(len(nodes)))]]
     node_rows += [[name, *(f"{node[name]:,}" for node in nodes)] for name in nodes[0]]
-    link_rows = [["link", "direction", *raw.links[0]["up"]]]
-    link_rows += [
-        [f"node {node}", direction, *(f"{value:,}" for value in counts.values())]
-        for node, link in enumerate(raw.links)
-        for direction, counts in link.items()
-    ]
+    tables = {"Nodes": node_rows}
+    if raw.links:  # boards' are not seen
+        link_rows = [["link", "direction", *raw.links[0]["up"]]]
+        link_rows += [
+            [f"node {node}", direction, *(f"{value:,}" for value in counts.values())]
+            for node, link in enumerate(raw.links)
+            for direction, counts in link.items()
+        ]
+        tables["Links"] = link_rows
     jobs = {f"job {job}: {name}": value for job, counts in raw.jobs.items() for name, value in counts.items()}
     switch_rows = [["counter", "value"]]
     switch_rows += [[name, f"{value:,}"] for name, value in (raw.switch | jobs).items()]
-    return {"Nodes": node_rows, "Links": link_rows, "Switch": switch_rows}
+    return tables | {"Switch": switch_rows}

@@ -61,7 +61,7 @@ class FrameGuard(wiring.Component):
             free.eq(~o.valid | o.ready),
             takes.eq(i.valid & ~skip & ~owed & free),
             misses.eq(i.valid & ~skip & ~takes),
-            cuts.eq(self.cut & ~misses & Mux(takes, ~i.p.last, begun & ~owed)),
+            cuts.eq(self.cut & Mux(takes, ~i.p.last, begun & ~owed)),
         ]
         m.d.sync += self.lost.eq(misses | cuts)
         with m.If(o.ready):

@@ -1,7 +1,7 @@
 """Empty Verilog modules with the ports of vendors' cores and cells: what a lint of a top needs in their place.
 
-Widths and names are those of the vendors' product guides, for the parameters that our scripts set. All inputs
-are there, and those outputs that a top may use.
+Names and widths are those of the vendors' product guides and of published designs, for the parameters that our
+scripts set. All inputs are there, and those outputs that a top may use.
 """
 
 from __future__ import annotations

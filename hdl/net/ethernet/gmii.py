@@ -10,7 +10,7 @@ PREAMBLE = 0x55  # each byte of it but the last
 START = 0xD5  # the last one: the frame begins behind it
 
 
-class Cause(enum.Enum, shape=3):
+class Cause(enum.Enum, shape=3):  # type: ignore[call-arg]
     """What is wrong with a frame that was received; of several things the last one here."""
 
     GOOD = 0

@@ -16,7 +16,7 @@ from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_
 _ONES = (1 << CRC_BITS) - 1
 
 
-class _Part(enum.Enum, shape=3):
+class _Part(enum.Enum, shape=3):  # type: ignore[call-arg]
     """What a step sends."""
 
     IDLE = 0  # the gap is over
@@ -101,7 +101,7 @@ class MacTransmitter(wiring.Component):
         ]
         m.d.sync += self.underrun.eq(self.enable & pauses)
 
-        def follow(next_part: _Part, steps: int) -> list[Any]:
+        def follow(next_part: Any, steps: int) -> list[Any]:
             return [part.eq(next_part), left.eq(steps - 1), last.eq(steps == 1)]
 
         with m.If(self.enable):

@@ -18,7 +18,7 @@ _PERIOD = 5  # cycles of a clock of 25 MHz
 _FAST_AT = 2  # the cycle of it that has both edges' values, as all cycles have at 1 Gb/s
 
 
-class Speed(enum.Enum, shape=2):
+class Speed(enum.Enum, shape=2):  # type: ignore[call-arg]
     """Of a link; 10 Mb/s is received, but not sent."""
 
     MBPS_10 = 0

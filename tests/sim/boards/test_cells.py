@@ -66,6 +66,7 @@ def add_memory(p, name, width, depth, granularity, transparent, second, filled):
     ]
 
 
+@pytest.mark.slow
 def test_block_ram_in_every_width(tmp_path):
     seen = set()
     p = Pinned()
@@ -79,6 +80,7 @@ def test_block_ram_in_every_width(tmp_path):
     assert seen >= {("A", w) for w in (1, 2, 4, 9, 18)} | {("B", w) for w in (1, 2, 4, 9, 18, 36)}
 
 
+@pytest.mark.slow
 def test_products(tmp_path):
     p = Pinned()
     kinds = {"u": lambda width: width, "s": signed}

