@@ -8,7 +8,7 @@ from itertools import pairwise
 from operator import or_
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -104,7 +104,7 @@ class AxiLiteDecoder(wiring.Component):
         axil = self.axil
         selected = [chosen[n].replicate(len(axil.rdata)) for n in range(len(masters))]
         response = Signal(Resp)
-        answers, words, responses = [~chosen.any()], [], [(~chosen.any()).replicate(2) & Resp.DECERR.value]
+        answers, words, responses = [~chosen.any()], [], [(~chosen.any()).replicate(2) & Const(Resp.DECERR)]
         for n, slave in enumerate(masters):
             m.d.comb += [slave.bready.eq(waits & chosen[n]), slave.rready.eq(waits & chosen[n])]
             answers.append(chosen[n] & (slave.bvalid | slave.rvalid))
