@@ -107,6 +107,18 @@ def test_a_core_too_slow_for_the_line_loses_whole_frames_both_ways_and_is_told()
     assert bench.events["sent"] == 14
 
 
+@pytest.mark.parametrize("core", [100_000, 400_000])
+def test_a_frame_whose_end_found_no_room_is_never_joined_to_another(core):
+    rng = random.Random(seed := new_seed())
+    frames = some_frames(rng, 50, longest=80)
+    symbols = good_carriers(rng, frames[:-1], space=4) + gap(2500, rng) + good_carriers(rng, frames[-1:])
+    bench = MacBench(symbols=symbols, seed=seed, core=core, stall=0, idle=2500)
+    assert is_part(bench.frames, frames)
+    assert bench.frames[-1] == frames[-1]  # when there is room again
+    assert bench.events["received"] == len(bench.frames)
+    assert 0 < bench.events["dropped"] <= 50 - len(bench.frames)
+
+
 @pytest.mark.parametrize("domain", ["rx", "sync", "tx"])
 @pytest.mark.parametrize("tries", [1, *slow(60)])
 def test_a_reset_of_any_domain_never_mends_two_parts_to_a_frame(domain, tries):
