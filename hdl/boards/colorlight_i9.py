@@ -3,7 +3,7 @@
 Pins as github.com/wuxx/Colorlight-FPGA-Projects documents them.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 from amaranth.vendor import LatticeECP5Platform
@@ -31,7 +31,7 @@ def _rgmii(number: int, clocks: str, rx: str, tx: str) -> Resource:
     )
 
 
-class ColorlightI9Platform(LatticeECP5Platform):  # type: ignore[misc]
+class ColorlightI9Platform(LatticeECP5Platform):
     """Clock, LED and the two Ethernet ports."""
 
     device = "LFE5U-45F"
@@ -44,4 +44,4 @@ class ColorlightI9Platform(LatticeECP5Platform):  # type: ignore[misc]
         _rgmii(0, "G1 H2", rx="P2 K2 L1 N1 P1", tx="K1 G2 H1 J1 J3"),
         _rgmii(1, "U19 L19", rx="M20 P20 N19 N20 M19", tx="P19 U20 T19 T20 R20"),
     ]
-    connectors: ClassVar = []
+    connectors: ClassVar[list[Any]] = []

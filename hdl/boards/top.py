@@ -90,7 +90,7 @@ class BoardTop(Elaboratable):
             Value.cast(receiver.status.speed),
             Value.cast(transmitter.speed),
             o_domain="tx",
-            init=Speed.MBPS_1000.value,
+            init=Const.cast(Speed.MBPS_1000).value,
         )
         connect_typed(m, mac.rx, node.mac_rx)
         connect_typed(m, node.mac_tx, mac.tx)

@@ -91,7 +91,7 @@ def _with_pins(module: dict[str, Any], netlist: Netlist) -> dict[str, Any]:
     nets = {
         name: named(net["bits"]) for name, net in module["netnames"].items() if driven.issuperset(net["bits"])
     }
-    nets |= {name: named(port["bits"]) for name, port in ports.items()}
+    nets |= {name: named(list(port["bits"])) for name, port in ports.items()}
     return module | {"ports": ports, "cells": cells, "netnames": nets}
 
 

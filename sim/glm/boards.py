@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fanin.errors import ToolFailed
 from fanin.fixed import LearningRate, Loss
@@ -148,6 +149,10 @@ class Boards:
         )
         return run
 
+    def partial(self, result: RunResult) -> TrainRun:
+        """What came out of a run that failed: nothing but ``result``."""
+        return TrainRun(raw=result)
+
     def program(self, network: NetworkConfig) -> ProgramConfig:
         """The switch program for these nodes."""
         node = self.config
@@ -256,7 +261,7 @@ class Boards:
         return self.driver.counters_of(client.run(self.driver.counters()))
 
 
-def _words(part: Bytes) -> list[int]:
+def _words(part: npt.NDArray[Any]) -> list[int]:
     """Bytes of a memory as the bus' words; the last one is filled up."""
     data = np.ascontiguousarray(part).view(np.uint8).ravel()
     padded = np.pad(data, (0, -len(data) % 4))

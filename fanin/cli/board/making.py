@@ -8,6 +8,7 @@ import json
 import shutil
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,10 @@ def _plan(design: _Design, seed: int) -> Any:
     return make_plan(board, top, seed=seed) if board.flow is Flow.OPEN else make_project(board, top=top)
 
 
+def _show(status: StatusLine, what: str, seconds: float) -> None:
+    status.show(f"{what}, {seconds:,.0f} s")
+
+
 def _project(folder: Path) -> Path:
     project = folder / PROJECT
     project.mkdir()
@@ -112,14 +117,8 @@ def _place(args: argparse.Namespace, design: _Design, tools: Tools) -> int:
         took = {}
         for step in steps(plan, tools):
             began = time.monotonic()
-            run_step(
-                step,
-                project,
-                timeout=STEP_TIMEOUT_S,
-                tick=lambda second, title=step.title: status.show(
-                    f"{design.board.name}: {title}, {second:,} s"
-                ),
-            )
+            tick = partial(_show, status, f"{design.board.name}: {step.title}")
+            run_step(step, project, timeout=STEP_TIMEOUT_S, tick=tick)
             if step.makes == NETLIST:
                 crossings = check_crossings(project / NETLIST)
             took[step.title] = round(time.monotonic() - began, 1)
