@@ -203,6 +203,27 @@ def test_frames_drain_and_update_take_the_predicted_cycles(trial):
 
 
 @pytest.mark.slow
+def test_frames_leave_stages_as_far_apart_as_predicted():
+    """To the cycle: rings have all of their rows in simulation, too."""
+    trial, frames = Trial("residual"), 10
+    images, labels = trial.data
+    epoch = Epoch(Job.of(frames, frames, 0.5, 0.9), images[:frames], labels[:frames])
+    (found,) = trial.cosim.run(trial.words(trial.states), [epoch], timeout=20_000).epochs
+    node = NodeGraph(trial.network, Sizes.of(Flow(trial.network)), frames)
+    execution = execute(node.graph, frames, timed=True)
+    for one in found.streams:
+        if one.stream.way is not Way.FORWARD:
+            continue
+        output = node.flows[one.stream.stage].output
+        readers = [port.actor for port in node.graph.ports if port.reads and port.source is output]
+        if output is None or output.selection is not None or not readers:
+            continue
+        times = [execution.times(reader).reshape(frames, -1)[:, -1] for reader in readers]
+        apart = max(taken[-1] for taken in times) - max(taken[0] for taken in times)
+        assert one.last - one.first == apart, trial.network.stages[one.stream.stage].name
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("frames", "batch"), [(1, 1), (10, 5)])
 def test_a_job_that_memory_limits_takes_the_predicted_cycles(frames, batch):
     """Within 2 %: its frames take more beats, of which the store makes use of 98 %, than the layers cycles."""
