@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def _with_pins(module: dict[str, Any], netlist: Netlist) -> dict[str, Any]:
                 bit: value for bit, value in zip(net["bits"], reversed(init), strict=True) if value != "x"
             }
 
-    def named(bits: list[Any]) -> dict[str, Any]:
+    def named(bits: Sequence[Any]) -> dict[str, Any]:
         init = "".join(starts.get(bit, "x") for bit in reversed(bits))
         return {"hide_name": 0, "bits": bits, "attributes": {"init": init} if init.strip("x") else {}}
 

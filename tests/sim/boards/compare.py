@@ -16,14 +16,16 @@ def changes(path: Path, outputs: int) -> np.ndarray:
 
 
 def traces(configs: list[BoardConfig], folder: Path, stimulus, until: int) -> list[np.ndarray]:
-    """What each board's outputs do when ``stimulus(boards, number)`` has been ordered for each."""
-    with Boards(configs, optimise="-Og") as boards:
-        for number in range(len(configs)):
-            boards.trace(number, folder / f"trace{number}")
-            stimulus(boards, number)
-        boards.run(until)
-    count = len(configs[0].model.outputs)
-    return [changes(folder / f"trace{number}", count) for number in range(len(configs))]
+    """What the outputs of each board do when ``stimulus(boards)`` has been ordered for it, the only one."""
+    found = []
+    for number, config in enumerate(configs):
+        path = folder / f"trace{number}"
+        with Boards([config], optimise="-Og") as boards:
+            boards.trace(0, path)
+            stimulus(boards)
+            boards.run(until)
+        found.append(changes(path, len(config.model.outputs)))
+    return found
 
 
 def assert_equal(models: list[BoardModel], found: list[np.ndarray]) -> None:
@@ -49,8 +51,8 @@ def random_pins(widths: dict[str, int], period: int, cycles: int, seed: int, rar
                 value = 0
             table.append((name, value, cycle * period))
 
-    def stimulus(boards: Boards, number: int) -> None:
+    def stimulus(boards: Boards) -> None:
         for name, value, time in table:
-            boards.set_pin(number, name, value, time=time)
+            boards.set_pin(0, name, value, time=time)
 
     return stimulus

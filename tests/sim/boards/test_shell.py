@@ -58,9 +58,9 @@ def test_netlist_and_source_do_the_same_in_every_cycle(folder, tmp_path):
     draw = random.Random(7)
     asks = encode_arp(Operation.REQUEST, sender=HOST, target=Endpoint(0, BOARD.ip))
 
-    def stimulus(boards, number):
+    def stimulus(boards):
         for frame in (asks, draw.randbytes(300), asks):
-            boards.send(number, frame, time=STARTED)
+            boards.send(0, frame, time=STARTED)
 
     both = configs(models, 150, 150)
     both[1] = replace(both[1], phys=both[0].phys)
