@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from amaranth import (
@@ -16,7 +17,7 @@ from amaranth import (
     Value,
 )
 from amaranth.build import ResourceError
-from amaranth.lib import io
+from amaranth.lib import data, io
 from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 
 from fanin.glm import GlmConfig
@@ -32,8 +33,7 @@ from fanin.hdl.stream.connect import connect_typed
 RX_HZ = 125e6
 PHY_RESET_MS = 20  # more than any PHY here asks for
 
-#: Where boards have LEDs: resource, its subsignals, how many. The first that a board has is taken.
-_LED_RESOURCES = (("led", len(Leds.members)), ("rgb_led", len(Leds.members)))
+_LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
 
 
 class BoardTop(Elaboratable):
@@ -70,7 +70,7 @@ class BoardTop(Elaboratable):
         self._receive_clock(m, pins)
         self._mac(m, pins, node)
         self._phy_reset(m, port, dividers.core_mhz)
-        _leds(m, platform, node.leds.as_value())
+        _leds(m, platform, node.leds)
         return m
 
     def _receive_clock(self, m: Module, pins: Any) -> None:
@@ -136,18 +136,23 @@ def _reset(m: Module, platform: Any) -> Any:
     return buffer.i
 
 
-def _leds(m: Module, platform: Any, leds: Value) -> None:
-    """As many as the board has, link first; a board with one shows a fault there, too."""
-    for name, count in _LED_RESOURCES:
-        found = []
-        for number in range(count):
-            try:
-                port = platform.request(name, number, dir="-" if name == "led" else dict.fromkeys("rgb", "-"))
-            except ResourceError:
-                break
-            found.append(port if name == "led" else port.g)
-        for number, port in enumerate(found):
+def _leds(m: Module, platform: Any, leds: data.View[Any]) -> None:
+    """As many as the board has, in order; a single one shows the link, and goes dark for a fault."""
+    for name in _LED_RESOURCES:
+        ports = list(_led_ports(platform, name))
+        shown = Value.cast(leds) if len(ports) > 1 else leds.link & ~leds.fault
+        for number, port in enumerate(ports):
             m.submodules[f"led_pin_{number}"] = buffer = io.Buffer("o", port)
-            m.d.comb += buffer.o.eq(leds[number])
-        if found:
+            m.d.comb += buffer.o.eq(shown[number])
+        if ports:
             return
+
+
+def _led_ports(platform: Any, name: str) -> Iterator[Any]:
+    """The LEDs of that name, of coloured ones the green."""
+    for number in range(len(Leds.members)):
+        try:
+            port = platform.request(name, number, dir="-" if name == "led" else dict.fromkeys("rgb", "-"))
+        except ResourceError:
+            return
+        yield port if name == "led" else port.g
