@@ -45,7 +45,7 @@ class BoardNode(wiring.Component):
     ----------
     ``config`` : GlmConfig or None; of 32 bits to the MAC, in UDP, with memory in ``fanin.boards``
     ``identity`` : Identity
-    ``core_hz`` : int, the clock
+    ``clock_hz`` : int, the clock
 
     Latency
     -------
@@ -56,12 +56,12 @@ class BoardNode(wiring.Component):
     docs/boards.md.
     """
 
-    def __init__(self, *, config: GlmConfig | None, identity: Identity, core_hz: int):
+    def __init__(self, *, config: GlmConfig | None, identity: Identity, clock_hz: int):
         if config is not None and config.mac_width != MAC_WIDTH:
             raise ValueError(f"config must have a mac_width of {MAC_WIDTH}, not {config.mac_width}")
         self.config = config
         self.identity = identity
-        self.core_hz = core_hz
+        self.clock_hz = clock_hz
         super().__init__(
             {
                 "mac_rx": In(packet_stream(MAC_WIDTH)),
@@ -77,8 +77,8 @@ class BoardNode(wiring.Component):
         m = Module()
         m.submodules.demultiplexer = demultiplexer = Demultiplexer()
         m.submodules.merger = merger = FrameMerger(width=MAC_WIDTH)
-        m.submodules.responder = responder = Responder(lease_cycles=LEASE_S * self.core_hz)
-        m.submodules.registers = registers = BoardRegisters(identity=self.identity, clock_hz=self.core_hz)
+        m.submodules.responder = responder = Responder(lease_cycles=LEASE_S * self.clock_hz)
+        m.submodules.registers = registers = BoardRegisters(identity=self.identity, clock_hz=self.clock_hz)
         connect_typed(m, flipped(self.mac_rx), demultiplexer.i)
         connect_typed(m, demultiplexer.board, responder.i)
         connect_typed(m, responder.o, merger.i[0])

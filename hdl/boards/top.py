@@ -64,7 +64,7 @@ class BoardTop(Elaboratable):
             port=port, rx_delay_ns=self.board.phy.rx_delay_ns, tx_delay_ns=self.board.phy.tx_delay_ns
         )
         m.submodules.node = node = BoardNode(
-            config=self.config, identity=self.identity, core_hz=round(dividers.core_mhz * 1e6)
+            config=self.config, identity=self.identity, clock_hz=round(dividers.core_mhz * 1e6)
         )
         platform.add_clock_constraint(port.rx_clk.io, RX_HZ)
         self._receive_clock(m, pins)

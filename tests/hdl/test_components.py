@@ -128,6 +128,7 @@ FRAME = Shape(2, 3, 2)
 SMALL_OF_TYPE = {
     "Dense": window.Dense(inputs=(FRAME,), gradient=True, output_channels=2),
     "Conv": window.Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+    "GlmConfig | None": None,
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),

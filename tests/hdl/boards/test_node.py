@@ -32,7 +32,7 @@ LEASE = 77
 def answers(config, requests):
     """The replies of a board to requests, one after the other."""
     identity = Identity(board=3, build=0xB01D, mac=OWN.mac, ip=OWN.ip)
-    dut = BoardNode(config=config, identity=identity, core_hz=50_000_000)
+    dut = BoardNode(config=config, identity=identity, clock_hz=50_000_000)
     replies = []
 
     async def ask(ctx, request):
@@ -113,4 +113,4 @@ def test_node_and_memories_lie_where_the_map_says(preset):
 def test_a_node_whose_mac_is_too_wide_is_refused():
     wide = replace(_config("ecp5-25"), mac_width=64)
     with pytest.raises(ValueError, match="config must have a mac_width of 32, not 64"):
-        BoardNode(config=wide, identity=Identity(board=1, build=1, mac=1, ip=1), core_hz=1000)
+        BoardNode(config=wide, identity=Identity(board=1, build=1, mac=1, ip=1), clock_hz=1000)
