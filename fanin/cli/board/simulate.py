@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +74,6 @@ def _check_distinct(builds: list[BoardBuild]) -> None:
 
 
 def _link(args: argparse.Namespace) -> Any:
-    from dataclasses import replace
-
     from fanin.sim.boards.world import GIGABIT
 
     try:
@@ -84,8 +84,6 @@ def _link(args: argparse.Namespace) -> Any:
 
 def _configs(args: argparse.Namespace, builds: list[BoardBuild]) -> list[Any]:
     """A board's clock is --ppm faster, the next one's slower, each in a phase of its own."""
-    import random
-
     from fanin.hdl.boards.board import find_board
     from fanin.sim.boards.setup import board_config, project_model
 
