@@ -91,8 +91,13 @@ class Placed:
 
 
 def domain_of(net: str) -> str:
-    """The clock domain of a clock's net as nextpnr names it: Amaranth calls that of ``rx`` ``rx_clk``."""
-    name = net.split()[-1].removeprefix("$glbnet$").rsplit(".")[-1]
+    """The clock domain of a clock's net as nextpnr names it: one of the names that Amaranth gives it.
+
+    That of ``rx`` is ``….rx_clk``, or ``rx_reset.async_ff_clk`` behind the synchroniser of its reset.
+    """
+    *path, name = net.split()[-1].removeprefix("$glbnet$").split(".")
+    if name == "async_ff_clk" and path:
+        return path[-1].removesuffix("_reset")
     return "sync" if name == "clk" else name.removesuffix("_clk")
 
 
