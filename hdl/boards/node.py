@@ -92,7 +92,7 @@ class BoardNode(wiring.Component):
             connect_typed(m, node.mac_tx, merger.i[1])
             _receive(m, demultiplexer, node)
             slaves |= {NODE: node.axil, **_memories(m, node)}
-            m.d.comb += [registers.running.eq(node.running), registers.failed.eq(node.failed)]
+            m.d.comb += [registers.running.eq(node.status.running), registers.failed.eq(node.status.failed)]
         self._bus(m, responder, slaves)
         self._board(m, registers, demultiplexer, responder)
         return m

@@ -48,6 +48,13 @@ class NodeEvents(data.Struct):
     agg: 1
 
 
+class NodeState(data.Struct):
+    """What the register ``status`` says, too: a run is under way, or it has failed."""
+
+    running: 1
+    failed: 1
+
+
 def worker_class(config: GlmConfig) -> type[GlmWorker]:
     """The worker that a node's mode asks for; both have the same ports."""
     return DataParallelWorker if config.mode is Partitioning.DATA_PARALLEL else GlmWorker
@@ -97,8 +104,8 @@ class GlmNode(wiring.Component):
         The labels of a micro-batch, in one beat or several.
     ``mac_tx`` : Out, packet stream of ``mac_width`` bits
     ``mac_rx`` : In, packet stream of ``mac_width`` bits with ``error``
-    ``running``, ``failed`` : Out, 1
-        As its status says; for a board's LEDs.
+    ``status`` : Out, ``NodeState``
+        For a board's LEDs.
     ``events`` : Out, ``NodeEvents``
         For measurement; a board leaves them open.
 
@@ -128,8 +135,7 @@ class GlmNode(wiring.Component):
                 "labels": Out(labels),
                 "mac_tx": Out(packet_stream(config.mac_width)),
                 "mac_rx": In(packet_stream(config.mac_width, error=True)),
-                "running": Out(1),
-                "failed": Out(1),
+                "status": Out(NodeState),
                 "events": Out(NodeEvents),
             }
         )
@@ -310,8 +316,8 @@ class GlmNode(wiring.Component):
         m.d.comb += [
             registers.idle.eq(parts.transport.status.idle | parts.transport.status.failed),
             registers.failed.eq(control.failed),
-            self.running.eq(registers.busy),
-            self.failed.eq(control.failed),
+            self.status.running.eq(registers.busy),
+            self.status.failed.eq(control.failed),
             registers.cause.eq(control.cause),
         ]
 

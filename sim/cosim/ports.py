@@ -66,6 +66,8 @@ class Bus:
 class NodePorts:
     """A node: AXI4 ports, one AXI4-Lite port, ``mac_tx`` and ``mac_rx``, and outputs named ``event…``.
 
+    An output ``status`` is a board's, and left open here.
+
     It may have a host packet port besides: ``host_tx`` from the host and ``host_rx`` to it, without errors. One
     that needs no network has neither.
     """
@@ -108,7 +110,7 @@ class NodePorts:
     def _check(self, ports: dict[str, Port]) -> None:
         expected = {f"{bus.name}_{signal}" for bus in (*self.memories, self.host) for signal in bus.signals}
         expected |= {*_packet_names("mac"), *_packet_names("host"), "mac_tx_tuser", "mac_rx_tuser"}
-        expected |= {port.name for port in self.events}
+        expected |= {port.name for port in self.events} | {"status"}
         if others := sorted(set(ports) - expected):
             raise ValueError(f"the simulated top has nothing for the ports {', '.join(others)}")
         for name, value, limit in (
