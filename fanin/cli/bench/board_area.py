@@ -24,7 +24,7 @@ LIMIT = 15.0  # per cent
 CASES: Mapping[str, GlmConfig] = MappingProxyType(
     {
         **{name: replace(PRESETS[name], encap=Encap.UDP) for name in MEMORIES},
-        "2 lanes": replace(PRESETS["ecp5-25"], lanes=2),
+        "4 lanes": replace(PRESETS["ecp5-25"], lanes=4, depth=128, encap=Encap.UDP),
         "16 lanes": replace(PRESETS["ecp5-85"], lanes=16),
         "8 lanes, L2": PRESETS["ecp5-85"],
         "tiny": replace(PRESETS["tiny"], mac_width=32),
