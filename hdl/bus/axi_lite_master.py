@@ -21,6 +21,12 @@ def lite_access(address_width: int) -> data.StructLayout:
 LiteResult = data.StructLayout({"data": WORD_BITS, "error": 1})
 
 
+def check_timeout(timeout: int) -> None:
+    """Raise ValueError unless a slave can answer within so many cycles."""
+    if timeout < 2:
+        raise ValueError(f"timeout must be at least 2 cycles, not {timeout!r}")
+
+
 class AxiLiteMaster(wiring.Component):
     """Carry out accesses on AXI4-Lite, one after the other, each within a bounded time.
 
@@ -50,8 +56,7 @@ class AxiLiteMaster(wiring.Component):
     """
 
     def __init__(self, *, address_width: int = 32, timeout: int = 1024):
-        if timeout < 2:
-            raise ValueError(f"timeout must be at least 2 cycles, not {timeout!r}")
+        check_timeout(timeout)
         self.address_width = address_width
         self.timeout = timeout
         super().__init__(

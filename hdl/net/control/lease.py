@@ -24,6 +24,12 @@ class Verdict(enum.Enum, shape=3):  # type: ignore[call-arg]
     UNKNOWN = 4  #: the lease is not known, and this is not its first request
 
 
+def check_lease(lease_cycles: int) -> None:
+    """Raise ValueError unless a lease may last so many cycles."""
+    if not 2 <= lease_cycles <= 1 << 36:
+        raise ValueError(f"lease_cycles must be 2 to 2^36, not {lease_cycles!r}")
+
+
 class LeaseKeeper(wiring.Component):
     """Judge requests by lease and sequence number, and remember the last that was carried out.
 
@@ -61,8 +67,7 @@ class LeaseKeeper(wiring.Component):
     """
 
     def __init__(self, *, lease_cycles: int):
-        if not 2 <= lease_cycles <= 1 << 36:
-            raise ValueError(f"lease_cycles must be 2 to 2^36, not {lease_cycles!r}")
+        check_lease(lease_cycles)
         self.lease_cycles = lease_cycles
         super().__init__(
             {

@@ -10,7 +10,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.bus.axi4 import AXI4LiteSignature
-from fanin.hdl.bus.axi_lite_master import AxiLiteMaster
+from fanin.hdl.bus.axi_lite_master import AxiLiteMaster, check_timeout
 from fanin.hdl.net.control.executor import Executor
 from fanin.hdl.net.control.header_sum import HeaderSum
 from fanin.hdl.net.control.headers import (
@@ -21,7 +21,7 @@ from fanin.hdl.net.control.headers import (
     AboutWords,
     ResponderEvents,
 )
-from fanin.hdl.net.control.lease import LeaseKeeper, Verdict
+from fanin.hdl.net.control.lease import LeaseKeeper, Verdict, check_lease
 from fanin.hdl.net.control.reply_sender import Reply, ReplySender
 from fanin.hdl.net.control.request_reader import Form, RequestReader
 from fanin.hdl.net.control.request_store import RequestStore
@@ -72,8 +72,8 @@ class Responder(wiring.Component):
     def __init__(self, *, lease_cycles: int, bus_timeout: int = 1024):
         self.lease_cycles = lease_cycles
         self.bus_timeout = bus_timeout
-        self._keeper = LeaseKeeper(lease_cycles=lease_cycles)
-        self._master = AxiLiteMaster(address_width=WIDTH, timeout=bus_timeout)
+        check_lease(lease_cycles)
+        check_timeout(bus_timeout)
         frames = packet_stream(WIDTH)
         super().__init__(
             {
@@ -94,9 +94,9 @@ class Responder(wiring.Component):
         m = Module()
         m.submodules.store = store = RequestStore()
         m.submodules.reader = reader = RequestReader()
-        m.submodules.keeper = keeper = self._keeper
+        m.submodules.keeper = keeper = LeaseKeeper(lease_cycles=self.lease_cycles)
         m.submodules.executor = executor = Executor()
-        m.submodules.master = master = self._master
+        m.submodules.master = master = AxiLiteMaster(address_width=WIDTH, timeout=self.bus_timeout)
         m.submodules.sender = sender = ReplySender()
         connect_typed(m, flipped(self.i), store.i)
         connect_typed(m, sender.o, flipped(self.o))

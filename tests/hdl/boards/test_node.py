@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """A board's node: hello, registers and memories, asked for in frames."""
 
 from dataclasses import replace
