@@ -107,6 +107,8 @@ class RegisterFile(wiring.Component):
         reserved = {"axil", *dir(self)} & members.keys()
         if reserved:
             raise ValueError(f"registers must not have a field called {', '.join(sorted(reserved))}")
+        if counters_in_memory:
+            _counter_words(registers)
         axil = AXI4LiteSignature(address_width=registers.address_bits)
         super().__init__({"axil": In(axil), **members})
 
@@ -175,11 +177,7 @@ class RegisterFile(wiring.Component):
 
     def _counter_memory(self, m: Module, bus: _Slave) -> None:
         """All counters in a memory; they follow one another in the map."""
-        words = [each for each in self.registers.words() if each[1].access is Access.COUNTER]
-        numbers = [number for number, *_ in words]
-        lows = [each for each in words if each[3] == 0]
-        if len(words) != 2 * len(lows) or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-            raise ValueError("counters in memory must have 64 bits and follow one another")
+        numbers, lows = _counter_words(self.registers)
         m.submodules.counters = memory = CounterMemory(widths=tuple(register.step for _, register, *_ in lows))
         for n, (_, register, index, _) in enumerate(lows):
             m.d.comb += memory.steps[f"counter{n}"].eq(self._port(register.name, register, index))
@@ -191,6 +189,16 @@ class RegisterFile(wiring.Component):
         bus.readable[number] = Const(0)
         bus.writable.append(number)
         bus.windows[number] = self._port(register.name, register, index)
+
+
+def _counter_words(registers: RegisterMap) -> tuple[list[int], list[tuple[int, Register, int, int]]]:
+    """Numbers of the counters' words, and the low ones. Raises ValueError unless a memory can be them."""
+    words = [each for each in registers.words() if each[1].access is Access.COUNTER]
+    numbers = [number for number, *_ in words]
+    lows = [each for each in words if each[3] == 0]
+    if len(words) != 2 * len(lows) or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+        raise ValueError("counters in memory must have 64 bits and follow one another")
+    return numbers, lows
 
 
 class _Slave:
