@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Small designs through yosys and nextpnr, for the tests of what reads their netlists."""
 
 import subprocess

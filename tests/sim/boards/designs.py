@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """A small board: what comes in at its RGMII goes out again, through an asynchronous FIFO and two PLL clocks."""
 
 from amaranth import ClockDomain, ClockSignal, Const, Elaboratable, Instance, Module, Mux, Signal

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """A board without a node: RGMII, MAC, ARP, echo and control, and a memory on its bus."""
 
 from amaranth import ClockDomain, ClockSignal, Const, DomainRenamer, Elaboratable, Module, Signal

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Clock domain crossings: amaranth.lib's synchronisers pass; every other path between two clocks is a fault."""
 
 import re

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """A board's services as they are put together, and what stands around them: hosts' frames, and a bus."""
 
 import random

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The parts around the responder: whose a frame is, two senders on one MAC, leases, sums."""
 
 import random

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """A MAC between a line and a core, each clock of its own."""
 
 import random
