@@ -49,7 +49,7 @@ class BoardNode(wiring.Component):
 
     Latency
     -------
-    From ``mac_rx`` to the node 13 cycles of a frame, from the node to ``mac_tx`` 1 or 2.
+    Those of :class:`Demultiplexer` to the node, of :class:`FrameMerger` from it.
 
     Source
     ------

@@ -256,7 +256,11 @@ class Boards:
     def _end(self, client: BoardClient) -> dict[str, int]:
         """The counters once the transport waits for nothing."""
         end = time.monotonic() + EPOCH_TIMEOUT_S
-        while not self.driver.status_of(client.run(self.driver.status())).idle and time.monotonic() < end:
+        while not self.driver.status_of(client.run(self.driver.status())).idle:
+            if time.monotonic() > end:
+                raise ToolFailed(
+                    f"board {client.host}: packets are still in flight after {EPOCH_TIMEOUT_S:g} s"
+                )
             time.sleep(POLL_S)
         return self.driver.counters_of(client.run(self.driver.counters()))
 

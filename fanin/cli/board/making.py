@@ -23,6 +23,7 @@ from fanin.errors import CheckFailed, InputError
 from fanin.glm import PRESETS, GlmConfig
 from fanin.hdl.boards.board import Board, Flow, find_board
 from fanin.hdl.boards.build import BITSTREAM, NETLIST, Tools, extract, make_plan, run_step, steps
+from fanin.hdl.boards.clocks import MAX_OUTPUT_MHZ
 from fanin.hdl.boards.identity import Identity, build_number
 from fanin.hdl.boards.report import Placed, read_report
 from fanin.hdl.boards.top import BoardTop
@@ -32,7 +33,6 @@ from fanin.wire.aggregation import MAX_WORKERS
 from fanin.wire.ethernet import Encap
 
 STEP_TIMEOUT_S = 7200
-MAX_CORE_MHZ = 400  # of a PLL's output
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -70,8 +70,8 @@ def _design(args: argparse.Namespace) -> _Design:
     if config is not None and board.device in DEVICES:
         check_fits(config, board.device, MEMORIES[config.name])
     core_mhz = board.core_mhz if args.core_mhz is None else args.core_mhz
-    if not 0 < core_mhz <= MAX_CORE_MHZ:
-        raise InputError(f"core-mhz must be in (0, {MAX_CORE_MHZ}], not {core_mhz:g}")
+    if not 0 < core_mhz <= MAX_OUTPUT_MHZ:
+        raise InputError(f"core-mhz must be in (0, {MAX_OUTPUT_MHZ}], not {core_mhz:g}")
     if not 0 <= args.number < MAX_WORKERS:
         raise InputError(f"number must be in 0…{MAX_WORKERS - 1}, not {args.number}")
     check_directory(args.output, BOARD_BUILD)
