@@ -258,9 +258,7 @@ class Boards:
         end = time.monotonic() + EPOCH_TIMEOUT_S
         while not self.driver.status_of(client.run(self.driver.status())).idle:
             if time.monotonic() > end:
-                raise ToolFailed(
-                    f"board {client.host}: packets are still in flight after {EPOCH_TIMEOUT_S:g} s"
-                )
+                raise ToolFailed(f"board {client.host}: packets in flight after {EPOCH_TIMEOUT_S:g} s")
             time.sleep(POLL_S)
         return self.driver.counters_of(client.run(self.driver.counters()))
 
