@@ -12,6 +12,7 @@ from typing import Any
 
 from fanin.errors import InputError
 from fanin.hdl.boards.build import ROUTED, TIMING
+from fanin.hdl.boards.clocks import TX_MHZ
 
 #: What is counted, by nextpnr's name.
 RESOURCES = {
@@ -20,8 +21,8 @@ RESOURCES = {
     "DP16KD": "block RAMs",
     "MULT18X18D": "multipliers",
 }
-#: What RGMII asks for: nextpnr keeps to it, but its report has no constraint for a clock from a pin's buffer.
-LINE_MHZ = {"rx": 125.0, "tx": 125.0}
+#: What RGMII asks for, whether or not its constraint has reached nextpnr.
+LINE_MHZ = dict.fromkeys(("rx", "tx"), float(TX_MHZ))
 DEPTH = 3  # names of a Component's path that a table has
 _CELL = re.compile(r"_(?:TRELLIS|LUT4|PFUMX|L6MUX|CCU2C|DP16KD|MULT|DPR16|\$).*$|\$.*$")
 

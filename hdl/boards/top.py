@@ -23,6 +23,7 @@ from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 from fanin.glm import GlmConfig
 from fanin.hdl.boards.board import Board
 from fanin.hdl.boards.cells import cells_of
+from fanin.hdl.boards.clocks import TX_MHZ
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.boards.node import MAC_WIDTH, BoardNode
 from fanin.hdl.boards.registers import Leds
@@ -30,7 +31,7 @@ from fanin.hdl.net.ethernet.mac import EthernetMac
 from fanin.hdl.net.ethernet.rgmii import RgmiiReceiver, RgmiiTransmitter, Speed
 from fanin.hdl.stream.connect import connect_typed
 
-RX_HZ = 125e6
+RX_HZ = TX_MHZ * 1e6
 PHY_RESET_MS = 20  # more than any PHY here asks for
 
 _LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
