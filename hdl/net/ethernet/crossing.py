@@ -11,6 +11,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import AsyncFIFO
 from amaranth.lib.wiring import In, Out
 
+_FREE = 3  # words, for two that may have come since and one that comes
+
 
 class FrameCrossing(wiring.Component):
     """A queue between two clock domains that hands on no frame's end without its beginning.
@@ -32,7 +34,8 @@ class FrameCrossing(wiring.Component):
 
     Latency
     -------
-    From ``i`` to ``o``: 1 cycle of ``write``, then 1 to 2 of ``read``. One transfer a cycle in and out.
+    From ``i`` to ``o``: 1 cycle of ``write``, then 1 to 2 of ``read``. One transfer a cycle in and out; ``i``
+    stalls where ``capacity`` - 2 to ``capacity`` words are queued.
 
     Source
     ------
@@ -51,7 +54,11 @@ class FrameCrossing(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A bit with each word says that a frame begins there."""
+        """A bit with each word says that a frame begins there.
+
+        ``i.ready`` is a register, so that nobody waits for the queue's comparison of Gray codes. It goes by the
+        level two cycles ago.
+        """
         m = Module()
         i, o = self.i, self.o
         bits = Value.cast(i.p)
@@ -59,7 +66,9 @@ class FrameCrossing(wiring.Component):
             width=len(bits) + 1, depth=self.capacity, r_domain="read", w_domain="write"
         )
         begins = Signal(init=1)
-        m.d.comb += [queue.w_data.eq(Cat(bits, begins)), queue.w_en.eq(i.valid), i.ready.eq(queue.w_rdy)]
+        room = Signal()
+        m.d.write += room.eq(queue.w_level <= self.capacity - _FREE)
+        m.d.comb += [queue.w_data.eq(Cat(bits, begins)), queue.w_en.eq(i.valid & room), i.ready.eq(room)]
         with m.If(i.valid & i.ready):
             m.d.write += begins.eq(i.p.last)
 
