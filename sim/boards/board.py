@@ -16,6 +16,7 @@ from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import jinja2
 
@@ -166,7 +167,7 @@ class Boards:
         for port, value in config.pins.items():
             self.set_pin(number, port, value)
 
-    def __enter__(self) -> Boards:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -104,7 +104,7 @@ def run_allreduces(configs: Sequence[BoardConfig], shape: TrainShape, epochs: in
             _train(boards, shape, epochs)
         operations = epochs * shape.micro_batches_per_epoch
         ways = [
-            _moments(boards, worker, read_events(path, core_clock(config).period_ps), operations)
+            moments_of(boards, worker, read_events(path, core_clock(config).period_ps), operations)
             for worker, (path, config) in enumerate(zip(paths, configs, strict=True))
         ]
     return Moments(**{f.name: np.stack([way[f.name] for way in ways]) for f in fields(Moments)})
@@ -132,7 +132,7 @@ def _train(boards: LoggedBoards, shape: TrainShape, epochs: int) -> None:
         _until_ready(one)
     for one in held:
         one.start()
-    _run_on(world, boards, epochs * shape.micro_batches_per_epoch)
+    run_on(world, boards, epochs * shape.micro_batches_per_epoch)
     for one in held:
         _until_ready(one)
     found = join_model([one.model(shape) for one in held], shape)
@@ -172,7 +172,7 @@ def _node_job(job: Job, worker: int) -> NodeJob:
     )
 
 
-def _run_on(world: World, boards: LoggedBoards, operations: int) -> None:
+def run_on(world: World, boards: LoggedBoards, operations: int) -> None:
     """Run until all operations are over everywhere; nobody asks anything meanwhile. Raises CheckFailed."""
     done, idle = 0, 0
     while done < operations * len(boards.configs):
@@ -197,25 +197,28 @@ def _packet(frame: bytes) -> AggPacket | None:
     return decode_payload(frame[header_length(Encap.UDP) :])
 
 
-def _moments(boards: LoggedBoards, worker: int, events: dict[str, Times], operations: int) -> dict[str, Times]:
-    """A worker's moments, by name. Frames are those of the events, in order: none was lost or dropped."""
-    found = {"pa": events["pa"], "fa": events["fa"]}
-    sent = [(one.time, one.data) for one in boards.sent[worker]]
+def moments_of(
+    boards: LoggedBoards, worker: int, events: Mapping[str, Times], operations: int
+) -> dict[str, Times]:
+    """A worker's moments, by name. Raises CheckFailed where frames and events are not so many operations'."""
     handed = [(one.end, one.frame) for one in sorted(boards.handed[worker])]
-    for kind, frames, at_mac, whole in (
-        (Kind.AGG, sent, "sent", "agg"),
-        (Kind.RESULT, handed, "received", "result"),
-    ):
-        own = [
-            (n, packet)
-            for n, (_, frame) in enumerate(frames)
-            if (packet := _packet(frame)) and packet.kind == kind
-        ]
-        order = [n for n, _ in sorted(own, key=lambda pair: (pair[1].round, pair[1].slot))]
-        if len(events[at_mac]) != len(frames):
-            raise CheckFailed(f"board {worker}: {len(events[at_mac])} frames {at_mac}, not {len(frames)}")
-        found[at_mac] = events[at_mac][order]
-        found[whole] = np.array([frames[n][0] for n in order])
+    sent = [(one.time, one.data) for one in boards.sent[worker]]
+    found = {"pa": events["pa"], "fa": events["fa"]}
+    found["sent"], found["agg"] = _in_order(Kind.AGG, sent, events["sent"])
+    found["received"], found["result"] = _in_order(Kind.RESULT, handed, events["received"])
     if wrong := {name: len(times) for name, times in found.items() if len(times) != operations}:
         raise CheckFailed(f"board {worker}: not {operations} operations, but {wrong}")
     return found
+
+
+def _in_order(kind: Kind, frames: Sequence[tuple[int, bytes]], at_mac: Times) -> tuple[Times, Times]:
+    """Of the packets of a kind, operation by operation: when they were at the MAC, and when at RGMII.
+
+    Both saw the same frames in the same order: none was lost or dropped.
+    """
+    if len(at_mac) != len(frames):
+        raise CheckFailed(f"{len(at_mac)} frames at a MAC, but {len(frames)} at its RGMII")
+    packets = [_packet(frame) for _, frame in frames]
+    numbers = {(one.round, one.slot): n for n, one in enumerate(packets) if one and one.kind == kind}
+    order = [numbers[operation] for operation in sorted(numbers)]
+    return at_mac[order], np.array([frames[n][0] for n in order])

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
@@ -114,11 +114,11 @@ def test_two_simulated_boards_train_bit_for_bit(tmp_path, faults):
 
 def kill_while_it_trains(process, host):
     """End a simulated board as soon as its node is busy."""
-    client, end = BoardClient(host), time.monotonic() + BOUND_S
-    while not board_registers()["state"].unpack(client.hello().state)["running"]:
-        assert time.monotonic() < end, "it never trains"
-        time.sleep(0.05)
-    client.close()
+    end = time.monotonic() + BOUND_S
+    with closing(BoardClient(host)) as client:
+        while not board_registers()["state"].unpack(client.hello().state)["running"]:
+            assert time.monotonic() < end, "it never trains"
+            time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -138,5 +138,6 @@ def test_a_simulated_board_that_dies_in_mid_run_ends_it_and_the_other_is_free(tm
         killer.join()
         cause = f"board {hosts[1]}: no answer to {TRIES} requests in {TRIES * TIMEOUT:g} s"
         assert (status, capsys.readouterr().err.splitlines()[-1]) == (1, f"fanin: error: {cause}")
-        assert BoardClient(hosts[0]).hello().holder is None
+        with closing(BoardClient(hosts[0])) as other:
+            assert other.hello().holder is None
     assert not (tmp_path / "run").exists()
