@@ -68,8 +68,8 @@ class _Crew:
     def each(self, work: Callable[[int, HeldBoard], T]) -> list[T]:
         """What ``work`` yields for every worker and its board. Raises ToolFailed, which names the board.
 
-        Of several failures the first one's cause is told: a board that is lost lets the others' nodes wait in
-        vain, and they are told to stop.
+        Of several failures the one that may be the others' cause is told: a board that is lost, or whose
+        packets do not come, lets the others' nodes wait in vain.
         """
 
         def one(worker: int) -> T:
@@ -88,7 +88,8 @@ class _Crew:
         except BaseException:  # we are interrupted
             self._stop.set()
             raise
-        for error in sorted(failures, key=_is_consequence):
+        for error in sorted(failures, key=_consequence):
+            self._look_for_silence(error)
             raise error
         return [part.result() for part in parts]
 
@@ -101,6 +102,14 @@ class _Crew:
         board.wait("packets in flight", lambda status: status.idle, timeout=EPOCH_TIMEOUT_S, watch=self._watch)
         return board.counters()
 
+    def _look_for_silence(self, error: BaseException) -> None:
+        """Raise ToolFailed where a node has waited in vain, and no packet ever came from some board."""
+        silent = [n for n in range(len(self._boards)) if n not in self._server.heard]
+        if _consequence(error) and silent:
+            host, port = self._server.address
+            name = self._boards[silent[0]].client.host
+            raise ToolFailed(f"board {name}: none of its packets has come to UDP {host}:{port}") from error
+
     def _watch(self) -> None:
         if self._server.failure:
             raise ToolFailed(f"the switch on this host stopped: {self._server.failure}")
@@ -108,8 +117,8 @@ class _Crew:
             raise _Stopped
 
 
-def _is_consequence(error: BaseException) -> int:
-    """0 for what may be a failure's cause; more for what follows from another board's, as far as it does."""
+def _consequence(error: BaseException) -> int:
+    """0 for what may be a failure's cause; more for what follows from another board's, the more it does."""
     if isinstance(error, _Stopped):
         return 2
     return int(isinstance(error, NodeFailed) and error.cause is Failure.TIMEOUT)

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,6 +16,7 @@ from fanin.glm import PRESETS
 from fanin.hdl.boards.registers import VERSION
 from fanin.hdl.glm.node_registers import Failure, node_constants, node_registers
 from fanin.host.board import BoardClient
+from fanin.wire.aggregation import AggPacket, Kind, encode_payload
 from fanin.wire.control import CONTROL_PORT, VERSION_AT
 from fanin.wire.ethernet import Encap
 from tests.fanin.cli.test_train_boards import IDENTITY, board, build, written
@@ -23,6 +25,7 @@ from tests.fanin.host.fake_board import fake_board
 NODE = replace(PRESETS["ecp5-85"], encap=Encap.UDP)
 REGISTERS = node_registers(NODE)
 TRIES = 10
+PORT = 20_000 + os.getpid() % 10_000  # of this process: others may test beside it
 LONGEST_S = 10
 
 
@@ -96,7 +99,7 @@ class Cluster:
 def cluster(tmp_path, monkeypatch):
     monkeypatch.setattr("fanin.sim.glm.boards.TRIES", TRIES)
     monkeypatch.setattr("fanin.sim.glm.boards.EPOCH_TIMEOUT_S", 2 * LONGEST_S)
-    monkeypatch.setattr("fanin.sim.glm.boards.UDP_PORT", 20_000 + os.getpid() % 10_000)
+    monkeypatch.setattr("fanin.sim.glm.boards.UDP_PORT", PORT)
     with ExitStack() as stack:
         yield lambda node=(), **changes: Cluster(tmp_path, stack, changes, dict(node))
 
@@ -120,6 +123,26 @@ def test_it_is_the_silent_board_that_is_named_though_the_other_node_waits_in_vai
     boards.buses[1].started = lambda: silence(boards.boards[1])
     assert boards.train() == 1
     assert f"board {boards.hosts[1]}: no answer" in capsys.readouterr().err
+
+
+def test_a_board_whose_packets_never_come_is_named(cluster, capsys):
+    """The other one's do; both wait in vain, and say so."""
+    boards = cluster()
+
+    def wait_in_vain(bus, packet):
+        if packet:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+                own.bind((boards.hosts[0], PORT))
+                own.sendto(packet, ("127.0.0.1", PORT))
+        bus.failure = Failure.TIMEOUT
+
+    boards.buses[0].started = lambda: wait_in_vain(
+        boards.buses[0], encode_payload(AggPacket(Kind.AGG, 1, 0, 1, 1))
+    )
+    boards.buses[1].started = lambda: wait_in_vain(boards.buses[1], b"")
+    assert boards.train() == 1
+    cause = f"board {boards.hosts[1]}: none of its packets has come to UDP 127.0.0.1:{PORT}"
+    assert capsys.readouterr().err == f"fanin: error: {cause}\n"
 
 
 def test_a_node_that_fails_ends_the_run_for_all(cluster, capsys):
