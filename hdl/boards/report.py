@@ -21,8 +21,6 @@ RESOURCES = {
     "DP16KD": "block RAMs",
     "MULT18X18D": "multipliers",
 }
-#: What RGMII asks for, whether or not its constraint has reached nextpnr.
-LINE_MHZ = dict.fromkeys(("rx", "tx"), float(TX_MHZ))
 DEPTH = 3  # names of a Component's path that a table has
 _CELL = re.compile(r"_(?:TRELLIS|LUT4|PFUMX|L6MUX|CCU2C|DP16KD|MULT|DPR16|\$).*$|\$.*$")
 
@@ -107,17 +105,26 @@ def component_of(cell: str) -> str:
     return _CELL.sub("", cell.replace("\\", ""))
 
 
-def read_report(folder: Path) -> Placed:
-    """What nextpnr wrote into a build. Raises InputError where it has not."""
+def read_report(folder: Path, core_mhz: float) -> Placed:
+    """What nextpnr wrote into a build whose core's clock is ``core_mhz``. Raises InputError where it has not.
+
+    Clocks are held to what the board runs them with, not to nextpnr's constraints, which ours may not have
+    become; one that has no name of ours, to the fastest of ours.
+    """
     try:
         timing = json.loads((folder / TIMING).read_text())
         cells = json.loads((folder / ROUTED).read_text())["modules"]
+        return _placed(timing, cells, {"rx": float(TX_MHZ), "tx": float(TX_MHZ), "sync": core_mhz})
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}; fanin board build writes it") from None
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise InputError(f"{folder}: no report of nextpnr ({error})") from None
+
+
+def _placed(timing: dict[str, Any], cells: dict[str, Any], asked: Mapping[str, float]) -> Placed:
+    fastest = max(asked.values())
     clocks = tuple(
-        Clock(domain, LINE_MHZ.get(domain, figures["constraint"]), figures["achieved"])
+        Clock(domain, asked.get(domain, fastest), figures["achieved"])
         for name, figures in timing["fmax"].items()
         if (domain := domain_of(name))
     )

@@ -32,6 +32,8 @@ from fanin.hdl.net.ethernet.rgmii import RgmiiReceiver, RgmiiTransmitter, Speed
 from fanin.hdl.stream.connect import connect_typed
 
 RX_HZ = TX_MHZ * 1e6
+LINE_PPM = 200  # by which the line may be faster than our clocks: 100 of either oscillator (IEEE 802.3)
+LEAST_CORE_MHZ = TX_MHZ * 8 / MAC_WIDTH * (1 + LINE_PPM / 1e6)
 PHY_RESET_MS = 20  # more than any PHY here asks for
 
 EVENTS = "board_events"  #: the signal of BOARD_EVENTS, by which a simulation finds it
@@ -42,10 +44,24 @@ BOARD_EVENTS = data.StructLayout(dict.fromkeys(("pa", "fa", "received", "sent"),
 _LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
 
 
+def core_dividers(board: Board, platform: Any, core_mhz: float) -> Any:
+    """How the PLL of a board is set for a core of at most ``core_mhz``; its ``core_mhz`` is what comes out.
+
+    Raises ValueError where no PLL makes it, or the core would be slower than the line.
+    """
+    dividers = cells_of(board).choose_dividers(platform.default_clk_frequency / 1e6, core_mhz)
+    if dividers.core_mhz < LEAST_CORE_MHZ:
+        raise ValueError(
+            f"core_mhz must give the core at least {LEAST_CORE_MHZ:.2f} MHz, which 1 Gb/s needs: "
+            f"of {core_mhz:g} MHz at most the PLL makes {dividers.core_mhz:.2f}"
+        )
+    return dividers
+
+
 class BoardTop(Elaboratable):
     """A node on a board; without ``config`` the shell alone, which can be pinged and asked what it is.
 
-    ``core_mhz`` is the core's clock, at most. Raises ValueError where no PLL makes it.
+    ``core_mhz`` is the core's clock, at most: see :func:`core_dividers`, whose ValueError it raises.
     """
 
     def __init__(self, *, board: Board, config: GlmConfig | None, identity: Identity, core_mhz: float):
@@ -58,7 +74,7 @@ class BoardTop(Elaboratable):
         """Pins on the left, the node on the right, the MAC between the clocks."""
         m = Module()
         cells = cells_of(self.board)
-        dividers = cells.choose_dividers(platform.default_clk_frequency / 1e6, self.core_mhz)
+        dividers = core_dividers(self.board, platform, self.core_mhz)
         for domain in cells.clocks.DOMAINS:
             m.domains += ClockDomain(domain)
         m.submodules.oscillator = oscillator = io.Buffer("i", platform.request(platform.default_clk, dir="-"))

@@ -58,15 +58,26 @@ class CrossingReport:
         """Crossings that no synchroniser makes safe."""
         return tuple(crossing for crossing in self.crossings if crossing.fault)
 
+    def complaint(self, most: int) -> str:
+        """How many faults there are, and the first of them, a line each."""
+        count = len(self.faults)
+        lines = [f"{count} unsafe clock domain crossings:", *(f"  {fault}" for fault in self.faults[:most])]
+        return "\n".join(lines + [f"  and {count - most} more"] * (count > most))
+
+
+class UnsafeCrossings(CheckFailed):
+    """A netlist has faults: the first are in the message, all in ``report``."""
+
+    def __init__(self, path: Path, report: CrossingReport):
+        super().__init__(f"{path}: {report.complaint(_SHOWN)}")
+        self.report = report
+
 
 def check_crossings(path: Path) -> CrossingReport:
-    """Look at a netlist of yosys or nextpnr. Raises CheckFailed for its faults, InputError for its form."""
+    """Look at a netlist of yosys or nextpnr. Raises UnsafeCrossings, and InputError for its form."""
     report = find_crossings(read_netlist(path))
     if report.faults:
-        lines = [f"  {fault}" for fault in report.faults[:_SHOWN]]
-        if more := len(report.faults) - _SHOWN:
-            lines += [f"  and {more} more"] if more > 0 else []
-        raise CheckFailed("\n".join([f"{path}: {len(report.faults)} unsafe clock domain crossings:", *lines]))
+        raise UnsafeCrossings(path, report)
     return report
 
 

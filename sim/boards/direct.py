@@ -91,6 +91,11 @@ class DirectChannel:
         """The host's address."""
         return str(IPv4Address(self._host.ip))
 
+    @property
+    def remote_host(self) -> str:
+        """The board's address."""
+        return str(IPv4Address(self.own.ip))
+
     def exchange(self, payload: bytes, timeout: float) -> Iterator[bytes]:
         """Hand the board a request; what it sends to the host."""
         world, sent = self._world, self._boards.sent[self._board]

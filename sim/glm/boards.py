@@ -13,9 +13,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from fanin.errors import ToolFailed
+from fanin.boards import MEMORIES
+from fanin.errors import DoesNotFit, InputError, ToolFailed
 from fanin.fixed import LearningRate, Loss
-from fanin.glm import GlmConfig, TrainShape
+from fanin.glm import LABEL_BITS, MICRO_BATCH, GlmConfig, TrainShape
 from fanin.golden.glm.layout import join_model
 from fanin.hdl.boards.memory_map import NODE
 from fanin.hdl.boards.registers import VERSION
@@ -82,8 +83,8 @@ class _Crew:
                 self._stop.set()
                 raise
 
-        parts = [self._pool.submit(one, worker) for worker in range(len(self._boards))]
         try:
+            parts = [self._pool.submit(one, worker) for worker in range(len(self._boards))]
             failures = [error for part in parts if (error := part.exception())]
         except BaseException:  # we are interrupted
             self._stop.set()
@@ -124,6 +125,21 @@ def _consequence(error: BaseException) -> int:
     return int(isinstance(error, NodeFailed) and error.cause is Failure.TIMEOUT)
 
 
+def _check_network(clients: Sequence[BoardClient]) -> None:
+    """Raise InputError for two names of one board, and for boards on several of this host's networks."""
+    first = clients[0]
+    seen: dict[str, str] = {}
+    for client in clients:
+        if other := seen.get(client.remote_host):
+            raise InputError(f"{other} and {client.host} are one board, {client.remote_host}")
+        seen[client.remote_host] = client.host
+        if client.local_host != first.local_host:
+            raise InputError(
+                f"all boards must be on one network: this host speaks to {first.host} from "
+                f"{first.local_host}, to {client.host} from {client.local_host}"
+            )
+
+
 class Boards:
     """The nodes of a run on boards, as :class:`fanin.sim.glm.cosim.Cosim` is of simulated ones.
 
@@ -141,6 +157,21 @@ class Boards:
         """Which builds they are."""
         return ", ".join(f"{address.build:08x}" for address in self._addresses)
 
+    def check_fits(self, shape: TrainShape) -> None:
+        """Raise DoesNotFit for a data set that is larger than a board's memories."""
+        memory = MEMORIES[self.config.name]
+        port, labels = shape.words_per_micro_batch * self.config.port_bits // 8, MICRO_BATCH * LABEL_BITS // 8
+        for what, there, micro_batch in (
+            ("samples", memory.sample_bytes, port),
+            ("labels", memory.label_bytes, labels),
+        ):
+            taken = shape.micro_batches_per_epoch * micro_batch
+            if taken > there:
+                raise DoesNotFit(
+                    f"{shape.samples_per_worker:,} samples take {taken:,} bytes of the {there:,} that a memory "
+                    f"for {what} has on a board; at most {there // micro_batch * MICRO_BATCH:,} samples fit"
+                )
+
     def train(
         self,
         shape: TrainShape,
@@ -156,7 +187,8 @@ class Boards:
     ) -> TrainRun:
         """Run ``epochs`` epochs from model 0 on the boards; as Cosim.train, without a timeline.
 
-        Raises BoardError and ToolFailed, which name the board; the others are released.
+        Raises BoardError and ToolFailed, which name the board; the others are released. However the run ends,
+        the nodes send nothing any more. InputError: the boards are not on one network, or two are one.
         """
         network = network or NetworkConfig()
         program = self.program(network)
@@ -164,12 +196,14 @@ class Boards:
         run = TrainRun()
         with ExitStack() as stack, ThreadPoolExecutor(self.workers) as pool:
             held = [HeldBoard.meet(client, self.driver) for client in self._acquire(stack)]
+            for board in held:
+                stack.callback(board.leave)
             switch = make_switch(self.workers, kind=network.switch, config=program)
             switch.add_job(job)
             server = stack.enter_context(
                 HostSwitch(
                     switch,
-                    boards=[(board.client.host, UDP_PORT) for board in held],
+                    boards=[(board.client.remote_host, UDP_PORT) for board in held],
                     endpoints=[member.endpoint for member in job.members],
                     address=(held[0].client.local_host, UDP_PORT),
                     pcap=stack.enter_context(PcapWriter(pcap)) if pcap else None,
@@ -204,15 +238,16 @@ class Boards:
         return run
 
     def _acquire(self, stack: ExitStack) -> list[BoardClient]:
-        """Hold all boards until the stack ends."""
-        return [
-            stack.enter_context(
-                BoardClient(
-                    address.host, build=address.build, board=address.board, version=VERSION, tries=TRIES
-                )
+        """Hold all boards until the stack ends; none, where they cannot be one cluster."""
+        clients = []
+        for address in self._addresses:
+            client = BoardClient(
+                address.host, build=address.build, board=address.board, version=VERSION, tries=TRIES
             )
-            for address in self._addresses
-        ]
+            stack.callback(client.close)
+            clients.append(client)
+        _check_network(clients)
+        return [stack.enter_context(client) for client in clients]
 
     def _epoch(self, crew: _Crew, shape: TrainShape) -> list[tuple[int, Int32]]:
         """One epoch on all boards: the cycles of each since the first one began, and its weights."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,18 +47,27 @@ class HeldBoard:
 
     @classmethod
     def meet(cls, client: BoardClient, driver: NodeDriver) -> HeldBoard:
-        """Check that the node is the one expected, and ask the board who it and we are. Raises BoardError."""
+        """Check that the node is the one expected, and ask the board who it and we are. Raises BoardError.
+
+        From then on it sends nothing of an earlier run: a new one may have the same job.
+        """
         values = client.run(driver.identify())
         try:
             driver.check_identity(values)
         except ValueError as error:
             raise BoardError(f"board {client.host}: {error}") from None
+        client.run(driver.command("reset_transport"))
         names = ("own_mac", "own_ip", "holder_mac_low", "holder_mac_high", "holder")
         batch = Batch(board_registers(), base=BOARD)
         for name in names:
             batch.read(name)
         own_mac, own_ip, low, high, host_ip = (int(value) for value in client.run(batch))  # type: ignore[arg-type]
         return cls(client, driver, Endpoint(own_mac, own_ip), Endpoint(high << WORD_BITS | low, host_ip))
+
+    def leave(self) -> None:
+        """End its run, so that it sends nothing to a host that listens no more; a lost board is left alone."""
+        with contextlib.suppress(BoardError):
+            self.client.run(self.driver.command("reset_transport"))
 
     def load(self, shape: TrainShape, features: Bytes, labels: Int32, worker: int) -> None:
         """A worker's samples and labels into the board's memories, read back by their checksum."""

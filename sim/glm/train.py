@@ -59,11 +59,16 @@ class TrainOptions:
             raise InputError(f"epochs must be at least 1, not {self.epochs}")
         if not 0 <= self.seed <= MAX_SEED:
             raise InputError(f"seed must be in 0…{MAX_SEED}, not {self.seed}")
-        longest = MAX_TIMEOUT * 1000 / self.clock_mhz if self.clock_mhz > 0 else math.inf
-        if not 0 < self.network.timeout_ns <= longest:
-            raise InputError(f"timeout must be in (0, {longest:.6g}] ns, not {self.network.timeout_ns:g}")
+        check_timeout(self.network.timeout_ns, self.clock_mhz)
         if not 0 <= self.network.retries <= MAX_RETRIES:
             raise InputError(f"retries must be in 0…{MAX_RETRIES}, not {self.network.retries}")
+
+
+def check_timeout(timeout_ns: float, clock_mhz: float) -> None:
+    """Raise InputError for a timeout that a node with this clock cannot count."""
+    longest = MAX_TIMEOUT * 1000 / clock_mhz if clock_mhz > 0 else math.inf
+    if not 0 < timeout_ns <= longest:
+        raise InputError(f"timeout must be in (0, {longest:.6g}] ns, not {timeout_ns:g}")
 
 
 @dataclass(frozen=True)
@@ -195,6 +200,7 @@ class Trainer:
 
     def __init__(self, options: TrainOptions, *, boards: Boards | None = None, quiet: bool = False):
         self.options = options
+        self._boards = boards
         self.dataset = data.load(
             options.data,
             options.loss,
@@ -216,7 +222,7 @@ class Trainer:
     def _shape(self, samples: int, columns: int) -> TrainShape:
         options = self.options
         try:
-            return TrainShape(
+            shape = TrainShape(
                 node=options.node,
                 workers=options.workers,
                 samples=samples,
@@ -224,6 +230,9 @@ class Trainer:
                 batch=options.batch,
                 precision=options.precision,
             )
+            if self._boards:
+                self._boards.check_fits(shape)
+            return shape
         except DoesNotFit as error:
             raise InputError(f"{options.data}: {error}") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from fanin.cli.output import print_json, table
@@ -16,11 +17,16 @@ Facts = dict[str, Any]
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare both parts and their options."""
-    for name, work, what in (
-        ("ping", _ping, "which board, which build, who holds it"),
-        ("status", _status, "its registers: addresses, link, counters, faults"),
+    for name, work, what, how in (
+        ("ping", _ping, "which board, which build, who holds it", ""),
+        (
+            "status",
+            _status,
+            "its registers: addresses, link, counters, faults",
+            " It holds the board for that moment; where another host does, it tells what ping tells.",
+        ),
     ):
-        parser = parts.add_parser(name, help=what, description=f"Ask boards by UDP: {what}.")
+        parser = parts.add_parser(name, help=what, description=f"Ask boards by UDP: {what}.{how}")
         parser.add_argument(
             "hosts", nargs="+", metavar="HOST", help="a board's address; HOST:PORT for another port"
         )
@@ -30,18 +36,16 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Ask each; those that answer are shown, and it fails if one does not."""
-    from fanin.host.board import BoardClient, BoardError
+    from fanin.host.board import BoardClient
 
     answers: dict[str, Facts] = {}
     silent = []
-    for host in args.hosts:
-        client = BoardClient(*_address(host))
+    for host, address in [(host, _address(host)) for host in args.hosts]:
         try:
-            answers[host] = args.work(client)
-        except BoardError as error:
+            with closing(BoardClient(*address)) as client:
+                answers[host] = args.work(client)
+        except InputError as error:  # no such name, no answer, or another one than a board's
             silent.append(str(error))
-        finally:
-            client.close()
     if args.json:
         print_json({"boards": answers})
     else:
@@ -56,7 +60,7 @@ def _address(text: str) -> tuple[str, int]:
     from fanin.wire.control import CONTROL_PORT
 
     host, colon, port = text.partition(":")
-    if not host or (colon and not (port.isdigit() and 0 < int(port) < 1 << 16)):
+    if not host or (colon and not (port.isdecimal() and 0 < int(port) < 1 << 16)):
         raise InputError(f"{text!r} must be HOST or HOST:PORT")
     return host, int(port) if colon else CONTROL_PORT
 
@@ -93,10 +97,10 @@ def _status(client: BoardClient) -> Facts:
     for name in names:
         batch.read(name)
     try:
-        values = client.run(batch)
+        with client:
+            values = client.run(batch)
     except Held:
         return facts
-    client.release()
     return facts | dict(zip(names, values, strict=True))
 
 

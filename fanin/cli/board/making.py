@@ -7,6 +7,7 @@ import dataclasses
 import json
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,22 +18,23 @@ from fanin.board_area import check_fits
 from fanin.boards import DEVICES, MEMORIES
 from fanin.cli.board.builds import BITSTREAM_FILE, BOARD_BUILD, BOARD_FILE, PROJECT, REPORT_FILE
 from fanin.cli.board.report import text
-from fanin.cli.output import check_directory, output_directory
+from fanin.cli.output import check_directory, output_directory, write_file
 from fanin.cli.progress import StatusLine
-from fanin.errors import CheckFailed, InputError
+from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.glm import PRESETS, GlmConfig
 from fanin.hdl.boards.board import Board, Flow, find_board
-from fanin.hdl.boards.build import BITSTREAM, NETLIST, Tools, extract, make_plan, run_step, steps
+from fanin.hdl.boards.build import BITSTREAM, NETLIST, Step, Tools, extract, make_plan, run_step, steps
 from fanin.hdl.boards.clocks import MAX_OUTPUT_MHZ
 from fanin.hdl.boards.identity import Identity, build_number
 from fanin.hdl.boards.report import Placed, read_report
-from fanin.hdl.boards.top import BoardTop
+from fanin.hdl.boards.top import BoardTop, core_dividers
 from fanin.hdl.boards.vendor.project import CARDS, make_project
-from fanin.sim.boards.crossings import check_crossings
+from fanin.sim.boards.crossings import CrossingReport, UnsafeCrossings, check_crossings
 from fanin.wire.aggregation import MAX_WORKERS
 from fanin.wire.ethernet import Encap
 
 STEP_TIMEOUT_S = 7200
+FAILED = ".failed.log"  # behind the output's name: what the step said that failed
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -50,12 +52,16 @@ def execute(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Design:
-    """What is built: the board, its node or none, who it is, the core's clock; and all that as written."""
+    """What is built: the board, its node or none, who it is; the core's clock: at most, and as it is.
+
+    ``description`` is all that as written.
+    """
 
     board: Board
     config: GlmConfig | None
     identity: Identity
     core_mhz: float
+    clock_mhz: float
     description: dict[str, Any]
 
 
@@ -64,14 +70,14 @@ def _design(args: argparse.Namespace) -> _Design:
     board = find_board(args.board)
     own_top = board.name in CARDS  # whose node is not one of ours around a UDP port
     preset = args.preset or board.preset
-    if own_top and (args.preset or args.node != "glm"):
-        raise InputError(f"{board.name}: has the node {board.preset} and no other")
+    if own_top and (args.preset or args.node != "glm" or args.core_mhz is not None):
+        fixed = f"{board.preset} at {board.core_mhz:g} MHz"
+        raise InputError(f"{board.name}: has the node {fixed} and no other")
     config = None if own_top or args.node == "shell" else _config(preset)
     if config is not None and board.device in DEVICES:
         check_fits(config, board.device, MEMORIES[config.name])
     core_mhz = board.core_mhz if args.core_mhz is None else args.core_mhz
-    if not 0 < core_mhz <= MAX_OUTPUT_MHZ:
-        raise InputError(f"core-mhz must be in (0, {MAX_OUTPUT_MHZ}], not {core_mhz:g}")
+    clock = board.core_mhz if own_top else _clock(board, core_mhz)
     if not 0 <= args.number < MAX_WORKERS:
         raise InputError(f"number must be in 0…{MAX_WORKERS - 1}, not {args.number}")
     check_directory(args.output, BOARD_BUILD)
@@ -81,11 +87,22 @@ def _design(args: argparse.Namespace) -> _Design:
         "board": board.name,
         "node": args.node,
         "preset": preset if own_top or config else None,
-        "core_mhz": core_mhz,
+        "core_mhz": clock,
         "seed": args.seed,
         "identity": identity.as_json(),
     }
-    return _Design(board, config, identity, core_mhz, description)
+    return _Design(board, config, identity, core_mhz, clock, description)
+
+
+def _clock(board: Board, core_mhz: float) -> float:
+    """The clock in MHz that the PLL makes of what is asked. Raises InputError where it cannot be had."""
+    if not 0 < core_mhz <= MAX_OUTPUT_MHZ:
+        raise InputError(f"core-mhz must be in (0, {MAX_OUTPUT_MHZ}], not {core_mhz:g}")
+    try:
+        dividers = core_dividers(board, board.make_platform(), core_mhz)
+    except ValueError as error:
+        raise InputError(f"{board.name}: {error}") from None
+    return float(dividers.core_mhz)
 
 
 def _plan(design: _Design, seed: int) -> Any:
@@ -117,12 +134,11 @@ def _place(args: argparse.Namespace, design: _Design, tools: Tools) -> int:
         took = {}
         for step in steps(plan, tools):
             began = time.monotonic()
-            tick = partial(_show, status, f"{design.board.name}: {step.title}")
-            run_step(step, project, timeout=STEP_TIMEOUT_S, tick=tick)
+            _run_step(step, project, args.output, partial(_show, status, f"{design.board.name}: {step.title}"))
             if step.makes == NETLIST:
-                crossings = check_crossings(project / NETLIST)
+                crossings = _check_crossings(project / NETLIST, args.output)
             took[step.title] = round(time.monotonic() - began, 1)
-        placed = read_report(project)
+        placed = read_report(project, design.clock_mhz)
         missed = [clock for clock in placed.clocks if not clock.met]
         if not missed or args.allow_slow:
             shutil.copy(project / BITSTREAM, folder / BITSTREAM_FILE)
@@ -136,6 +152,35 @@ def _place(args: argparse.Namespace, design: _Design, tools: Tools) -> int:
     if missed and not args.allow_slow:
         raise CheckFailed(_missed(placed, missed, args.output))
     return 0
+
+
+def _run_step(step: Step, project: Path, output: Path, tick: Callable[[float], None]) -> None:
+    """Run a step. Raises ToolFailed, and its log is kept."""
+    try:
+        run_step(step, project, timeout=STEP_TIMEOUT_S, tick=tick)
+    except ToolFailed as error:
+        said = _keep(output, (project / step.log).read_bytes())
+        raise ToolFailed(f"{error}{said}") from None
+
+
+def _check_crossings(netlist: Path, output: Path) -> CrossingReport:
+    """Look at the netlist's clocks. Raises CheckFailed with the first fault; all of them are kept."""
+    try:
+        return check_crossings(netlist)
+    except UnsafeCrossings as error:
+        report = error.report
+        said = _keep(output, report.complaint(len(report.faults)).encode())
+        raise CheckFailed(f"{output}: {report.complaint(1)}{said}") from None
+
+
+def _keep(output: Path, said: bytes) -> str:
+    """Write down, beside the output, what explains a failed build; how an error tells of it."""
+    log = Path(f"{output}{FAILED}")
+    try:
+        write_file(log, said)
+    except InputError as error:  # the build's own failure is what counts
+        return f" ({error})"
+    return f" ({log} says more)"
 
 
 def _config(preset: str) -> GlmConfig:

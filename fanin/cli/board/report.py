@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from fanin.hdl.boards.report import read_report
 
     build = open_build(args.build)
-    placed = read_report(build.project)
+    placed = read_report(build.project, float(build.record.number("core_mhz")))
     if args.json:
         print_json({"board": build.record.value, **placed.as_json()})
     else:

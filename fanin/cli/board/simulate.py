@@ -14,6 +14,7 @@ from fanin.errors import InputError
 from fanin.sim.network import FAULTS
 
 FIRST = "127.0.0.2"
+MAX_PPM = 1000  # ten times what Ethernet allows
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -44,7 +45,11 @@ def run(args: argparse.Namespace) -> int:
     from fanin.sim.boards.world import World
 
     builds = [open_build(folder) for folder in args.builds]
+    for build in builds:
+        _check_can_run(build, source=args.source)
     _check_distinct(builds)
+    if not -MAX_PPM <= args.ppm <= MAX_PPM:
+        raise InputError(f"ppm must be in -{MAX_PPM}…{MAX_PPM}, not {args.ppm:g}")
     listening = addresses(args.listen, len(builds))
     link = _link(args)
     configs = _configs(args, builds)
@@ -59,6 +64,20 @@ def run(args: argparse.Namespace) -> int:
         finally:
             world.close()
     return 0
+
+
+def _check_can_run(build: BoardBuild, *, source: bool) -> None:
+    """Raise InputError for what no simulator can be made of."""
+    from fanin.hdl.boards.board import Flow, find_board
+    from fanin.hdl.boards.build import ROUTED
+
+    board = find_board(build.record.text("board"))
+    if board.flow is not Flow.OPEN:
+        raise InputError(
+            f"{build.folder}: {board.name} cannot be simulated: its clocks and pins are the vendor's"
+        )
+    if not source and not (build.project / ROUTED).exists():
+        raise InputError(f"{build.folder}: was not placed and has no netlist; --source simulates its RTL")
 
 
 def _check_distinct(builds: list[BoardBuild]) -> None:

@@ -13,6 +13,8 @@ from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap, Protocol
 
+BOARDS_TIMEOUT_NS = 2e6  # by default on boards: a host's switch takes longer than a real one
+
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
@@ -91,8 +93,13 @@ def _network_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--encap", choices=encaps, default=encaps[0], help="raw Ethernet, or UDP over IPv4")
     group.add_argument("--slots", type=int, metavar="N", help="aggregation slots; the preset's by default")
+    group.add_argument(
+        "--timeout-ns",
+        type=float,
+        metavar="T",
+        help=f"until a packet is resent: {NetworkConfig.timeout_ns:g}, on boards {BOARDS_TIMEOUT_NS:g}",
+    )
     for option, default, metavar, meaning in (
-        ("--timeout-ns", NetworkConfig.timeout_ns, "T", "until a packet is resent"),
         ("--retries", NetworkConfig.retries, "R", "of one packet; then the job stops"),
         *((f"--{fault}", getattr(LinkConfig, fault), "P", "probability per frame") for fault in FAULTS),
         ("--link-ns", LinkConfig.delay_ns, "N", "delay of a link"),

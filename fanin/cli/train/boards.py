@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from fanin.boards import MEMORIES
 from fanin.cli.board.builds import open_build
 from fanin.errors import InputError
 from fanin.records import Record
@@ -54,6 +55,8 @@ def _board(record: Record, beside: Path) -> tuple[BoardAddress, str]:
     preset = build.record.optional_text("preset")
     if preset is None:
         raise record.wrong(f"{build.folder} is a shell without a node")
+    if preset not in MEMORIES:
+        raise record.wrong(f"{build.folder} has the node {preset}, whose control is not by UDP")
     identity = build.record.record("identity")
     address = BoardAddress(
         host=host,

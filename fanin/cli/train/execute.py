@@ -25,6 +25,7 @@ from fanin.cli.output import (
     write_file,
 )
 from fanin.cli.progress import EpochBar
+from fanin.cli.train import BOARDS_TIMEOUT_NS
 from fanin.cli.train.boards import read_boards
 from fanin.errors import CheckFailed, InputError
 from fanin.fixed import LOSSES
@@ -37,13 +38,19 @@ from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm.boards import Boards
 from fanin.sim.glm.recipes import rate_of
-from fanin.sim.glm.train import Trainer, TrainOptions, TrainResult, observations, options_json
+from fanin.sim.glm.train import (
+    Trainer,
+    TrainOptions,
+    TrainResult,
+    check_timeout,
+    observations,
+    options_json,
+)
 from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap
 
 SHOWN_EPOCHS = 6
-BOARDS_TIMEOUT_NS = 2e6  # unless another is given: a host's switch takes longer than a real one
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -85,10 +92,12 @@ def _trainer(args: argparse.Namespace) -> Trainer:
         return Trainer(options_of(args))
     cluster = read_boards(args.on)
     args.workers, args.preset, args.engines = len(cluster.addresses), cluster.preset, None
-    args.encap, args.clock_mhz = Encap.UDP, min(address.core_mhz for address in cluster.addresses)
-    if args.timeout_ns == NetworkConfig.timeout_ns:
+    clocks = [address.core_mhz for address in cluster.addresses]
+    args.encap, args.clock_mhz = Encap.UDP, min(clocks)
+    if args.timeout_ns is None:
         args.timeout_ns = BOARDS_TIMEOUT_NS
     options = options_of(args)
+    check_timeout(options.network.timeout_ns, max(clocks))
     return Trainer(options, boards=Boards(options.node, cluster.addresses))
 
 
@@ -143,7 +152,7 @@ def _network(args: argparse.Namespace) -> NetworkConfig:
     return NetworkConfig(
         link=link,
         switch_ns=args.switch_ns,
-        timeout_ns=args.timeout_ns,
+        timeout_ns=NetworkConfig.timeout_ns if args.timeout_ns is None else args.timeout_ns,
         retries=args.retries,
         slots=args.slots,
         seed=args.seed,

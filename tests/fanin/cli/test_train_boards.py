@@ -8,16 +8,21 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from fanin.boards import MEMORIES
 from fanin.cli.board.builds import BOARD_FILE
 from fanin.cli.main import main
 from fanin.cli.train.boards import read_boards
-from fanin.errors import InputError
+from fanin.errors import DoesNotFit, InputError
+from fanin.glm import PRESETS, TrainShape
+from fanin.golden.glm.layout import pack_samples, split_ports
 from fanin.hdl.boards.registers import board_registers
 from fanin.host.board import TIMEOUT, BoardClient
-from fanin.sim.glm.boards import TRIES
+from fanin.sim.glm.boards import TRIES, Boards
 
 BOUND_S = 600
 IDENTITY = {"board": 1, "build": 5, "mac": 2, "ip": 3}
@@ -59,6 +64,7 @@ def test_boards_are_read_with_what_their_builds_say(tmp_path):
         (board("10.0.0.1", "a") + board("10.0.0.2", "c"), "one preset, not ecp5-25, ecp5-85"),
         (board("10.0.0.1", "none"), "none: holds no board.json of fanin board build"),
         (board("10.0.0.1", "shell"), "board[0]: .*shell is a shell without a node"),
+        (board("10.0.0.1", "vendor"), "board[0]: .*vendor has the node u280, whose control is not by UDP"),
         (board("10.0.0.1", "a", "port = 7\n"), 'board[0]: "port" is not known here'),
     ],
 )
@@ -66,6 +72,7 @@ def test_a_file_that_is_wrong_is_named_with_its_cause(tmp_path, text, cause):
     build(tmp_path / "a")
     build(tmp_path / "c", preset="ecp5-25")
     build(tmp_path / "shell", preset=None)
+    build(tmp_path / "vendor", preset="u280")
     with pytest.raises(InputError, match=cause.replace("[", r"\[")) as error:
         read_boards(written(tmp_path, text))
     assert str(error.value).startswith(str(tmp_path))
@@ -79,6 +86,57 @@ def test_boards_that_do_not_answer_end_the_run(tmp_path, capsys, monkeypatch):
     assert status == 2
     assert capsys.readouterr().err == "fanin: error: board 127.0.0.1: no answer to 2 requests in 0.1 s\n"
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ("--precision 8 --batch 8 digits", "digits: 1,347 samples take 22,984 bytes of the 16,384 "),
+        ("--timeout-ns 2e10 breast_cancer", "timeout must be in (0, 1.07374e+10] ns, not 2e+10"),
+    ],
+)
+def test_what_no_board_can_do_is_refused_before_one_is_asked(tmp_path, capsys, options, cause):
+    """The second board has the faster clock."""
+    build(tmp_path / "a", preset="ecp5-25", core_mhz=50)
+    build(tmp_path / "b", preset="ecp5-25", core_mhz=200)
+    path = written(tmp_path, board("127.0.0.1", "a") + board("127.0.0.2", "b"))
+    assert main(["train", *options.split(), "--on", str(path), "-o", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"fanin: error: {cause}")
+    assert error.count("\n") == 1
+
+
+def test_what_fits_is_what_is_packed():
+    node = PRESETS["ecp5-25"]
+    shape = TrainShape(node=node, workers=2, samples=960, columns=65, batch=8, precision=8)
+    features = np.zeros((shape.samples, shape.columns), np.uint8)
+    packed = split_ports(pack_samples(features, shape, 0))[0].size
+    there = MEMORIES[node.name].sample_bytes
+    assert packed <= there < packed * (shape.samples + 8) / shape.samples
+    boards = Boards(node, [])
+    boards.check_fits(shape)
+    with pytest.raises(DoesNotFit, match="961 samples take .* at most 960 samples fit"):
+        boards.check_fits(replace(shape, samples=961))
+    small = replace(shape, columns=2, precision=1, samples=2049)
+    with pytest.raises(DoesNotFit, match="for labels has on a board; at most 2,048 samples fit"):
+        boards.check_fits(small)
+
+
+@pytest.mark.parametrize(("given", "taken"), [("", 2e6), ("--timeout-ns 10000", 10_000), ("--timeout-ns 5", 5)])
+def test_a_timeout_that_is_given_is_taken(tmp_path, monkeypatch, given, taken):
+    """The simulation's default, too."""
+    build(tmp_path / "a")
+    path = written(tmp_path, board("127.0.0.1", "a"))
+    seen = []
+
+    def see(options, **_):
+        seen.append(options.network.timeout_ns)
+        raise InputError("enough")
+
+    monkeypatch.setattr("fanin.cli.train.execute.Trainer", see)
+    command = ["train", "breast_cancer", "--on", str(path), "-o", str(tmp_path / "run"), *given.split()]
+    assert main(command) == 2
+    assert seen == [taken]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from fanin.cli.main import main
 from fanin.glm import PRESETS
 from fanin.hdl.boards.registers import VERSION
 from fanin.hdl.glm.node_registers import Failure, node_constants, node_registers
-from fanin.host.board import BoardClient
+from fanin.host.board import BoardClient, UdpChannel
 from fanin.wire.aggregation import AggPacket, Kind, encode_payload
 from fanin.wire.control import CONTROL_PORT, VERSION_AT
 from fanin.wire.ethernet import Encap
@@ -38,6 +38,7 @@ class NodeBus(dict):
     def __init__(self, **changes):
         constants = node_constants(NODE) | changes
         self.busy, self.failure, self.started = 0, Failure.NONE, lambda: None
+        self.resets = []  # of its transport: whether a switch listened then
         for register in REGISTERS.registers:
             fields = {field.name: constants.get(field.name, 0) for field in register.parts}
             self[REGISTERS.offset(register.name)] = register.pack(fields) & 0xFFFFFFFF
@@ -58,9 +59,23 @@ class NodeBus(dict):
 
     def __setitem__(self, address, word):
         super().__setitem__(address, word)
-        if address == REGISTERS.offset("control") and REGISTERS["control"].unpack(word)["start"]:
+        if address != REGISTERS.offset("control"):
+            return
+        ordered = REGISTERS["control"].unpack(word)
+        if ordered["reset_transport"]:
+            self.resets.append(switch_listens())
+        if ordered["start"]:
             self.busy = 1
             self.started()
+
+
+def switch_listens():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        try:
+            one.bind(("127.0.0.1", PORT))
+        except OSError:
+            return True
+        return False
 
 
 def about(*, number=IDENTITY["board"], version=VERSION, build_number=IDENTITY["build"]):
@@ -86,7 +101,10 @@ class Cluster:
     def train(self):
         begin = time.monotonic()
         command = ["train", "breast_cancer", "--on", str(self.path), "-o", str(self.folder / "run")]
-        status = main([*command, "--switch", "reference"])
+        try:
+            status = main([*command, "--switch", "reference"])
+        except SystemExit as end:  # told to by SIGTERM
+            status = end.code
         assert time.monotonic() - begin < LONGEST_S
         assert not (self.folder / "run").exists()
         return status
@@ -106,6 +124,13 @@ def cluster(tmp_path, monkeypatch):
 
 def silence(one):
     one.silent = True
+
+
+def send_and_time_out(boards, number):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+        own.bind((boards.hosts[number], PORT))
+        own.sendto(encode_payload(AggPacket(Kind.AGG, 1, 0, 1, 1)), ("127.0.0.1", PORT))
+    boards.buses[number].failure = Failure.TIMEOUT
 
 
 def test_a_board_that_falls_silent_is_named_and_the_other_released(cluster, capsys):
@@ -128,18 +153,8 @@ def test_it_is_the_silent_board_that_is_named_though_the_other_node_waits_in_vai
 def test_a_board_whose_packets_never_come_is_named(cluster, capsys):
     """The other one's do; both wait in vain, and say so."""
     boards = cluster()
-
-    def wait_in_vain(bus, packet):
-        if packet:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
-                own.bind((boards.hosts[0], PORT))
-                own.sendto(packet, ("127.0.0.1", PORT))
-        bus.failure = Failure.TIMEOUT
-
-    boards.buses[0].started = lambda: wait_in_vain(
-        boards.buses[0], encode_payload(AggPacket(Kind.AGG, 1, 0, 1, 1))
-    )
-    boards.buses[1].started = lambda: wait_in_vain(boards.buses[1], b"")
+    boards.buses[0].started = lambda: send_and_time_out(boards, 0)
+    boards.buses[1].started = lambda: setattr(boards.buses[1], "failure", Failure.TIMEOUT)
     assert boards.train() == 1
     cause = f"board {boards.hosts[1]}: none of its packets has come to UDP 127.0.0.1:{PORT}"
     assert capsys.readouterr().err == f"fanin: error: {cause}\n"
@@ -153,11 +168,42 @@ def test_a_node_that_fails_ends_the_run_for_all(cluster, capsys):
     assert boards.held() == [False, False]
 
 
-def test_an_interrupted_run_lets_the_boards_go(cluster):
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_lets_the_boards_go(cluster, number, status):
+    """The switch opens when no node sends packets of an earlier run; when it has closed, they are told to stop."""
     boards = cluster()
-    boards.buses[1].started = lambda: os.kill(os.getpid(), signal.SIGINT)
-    assert boards.train() == 130
+    boards.buses[1].started = lambda: os.kill(os.getpid(), number)
+    assert boards.train() == status
     assert boards.held() == [False, False]
+    assert [bus.resets for bus in boards.buses] == [[False, True, False]] * 2
+
+
+def test_a_board_is_known_by_its_address_however_it_is_written(cluster, capsys):
+    """The first one's packets come, and are its own."""
+    boards = cluster()
+    named = str(int(IPv4Address(boards.hosts[0])))
+    boards.path = written(boards.folder, board(named, "a") + board(boards.hosts[1], "a"))
+    boards.buses[0].started = lambda: send_and_time_out(boards, 0)
+    boards.buses[1].started = lambda: setattr(boards.buses[1], "failure", Failure.TIMEOUT)
+    assert boards.train() == 1
+    assert f"board {boards.hosts[1]}: none of its packets has come" in capsys.readouterr().err
+
+
+def test_two_names_of_one_board_are_refused(cluster, capsys):
+    boards = cluster()
+    first, named = boards.hosts[0], str(int(IPv4Address(boards.hosts[0])))
+    boards.path = written(boards.folder, board(first, "a") + board(named, "a"))
+    assert boards.train() == 2
+    assert capsys.readouterr().err == f"fanin: error: {first} and {named} are one board, {first}\n"
+    assert boards.boards[0].model.lease == 0  # nobody has held it
+
+
+def test_boards_on_two_networks_of_this_host_are_refused(cluster, capsys, monkeypatch):
+    boards = cluster()
+    monkeypatch.setattr(UdpChannel, "local_host", property(lambda self: self.remote_host))
+    assert boards.train() == 2
+    assert "all boards must be on one network" in capsys.readouterr().err
+    assert [one.model.lease for one in boards.boards] == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,32 @@ def test_a_board_that_falls_silent_is_given_up():
         board.silent = False
 
 
+def test_one_who_holds_the_board_may_acquire_it_again():
+    with fake_board({4: 5}) as board, client(board) as host:
+        for _ in range(2):
+            before = board.model.lease
+            host.acquire()
+            assert board.model.lease != before
+            assert host.read32(4) == 5
+        board.model.lease, board.model._held = 0, False  # it was reset
+        host.acquire()
+        assert host.read32(4) == 5
+
+
+def test_an_interrupt_in_the_first_request_leaves_the_board_free(monkeypatch):
+    def interrupt(host, operations):
+        asked(host, operations)
+        raise KeyboardInterrupt
+
+    asked = BoardClient.operate
+    with fake_board({}) as board:
+        monkeypatch.setattr(BoardClient, "operate", interrupt)
+        with pytest.raises(KeyboardInterrupt), client(board):
+            pass
+        assert board.model.lease
+        assert board.model.holder(board.now) == 0
+
+
 def test_a_board_that_was_lost_is_released_once_and_not_waited_for():
     with fake_board(Bus()) as board, closing(client(board, tries=20)) as host:
         host.write32(4, 5)

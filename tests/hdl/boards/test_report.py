@@ -39,13 +39,13 @@ def part(kind, cell, to, delay):
     return {"type": kind, "delay": delay, "from": {"cell": cell}, "to": {"cell": to}}
 
 
-def written(folder, reached):
+def written(folder, reached, net="$glbnet$clocks.tx_clk"):
     a, b = "mac.x_TRELLIS_FF_Q", "mac.y_TRELLIS_FF_Q"
     path = [part("clk-to-q", a, a, 0.5), part("routing", a, "l", 2), part("logic", "l", "l", 0.25)]
     path.append(part("routing", "l", b, 1))
-    clock = "posedge $glbnet$clocks.tx_clk"
+    clock = f"posedge {net}"
     timing = {
-        "fmax": {"$glbnet$clocks.tx_clk": {"constraint": 12, "achieved": reached}},
+        "fmax": {net: {"constraint": 12, "achieved": reached}},
         "critical_paths": [
             {"from": clock, "to": clock, "path": path},
             {"from": clock, "to": "<async>", "path": path},
@@ -60,7 +60,7 @@ def written(folder, reached):
 @pytest.mark.parametrize(("reached", "met"), [(125.0, True), (124.9, False)])
 def test_a_line_clock_must_reach_what_rgmii_asks(tmp_path, reached, met):
     written(tmp_path, reached)
-    placed = read_report(tmp_path)
+    placed = read_report(tmp_path, 50.0)
     (clock,) = placed.clocks
     assert (clock.domain, clock.asked, clock.met) == ("tx", 125.0, met)
     assert (clock.slack_ns >= 0) == met
@@ -71,6 +71,25 @@ def test_a_line_clock_must_reach_what_rgmii_asks(tmp_path, reached, met):
     assert placed.components == {"mac": {"flip-flops": 2}}
 
 
+@pytest.mark.parametrize(("net", "asked"), [("$glbnet$clk", 50.5), ("$glbnet$pll.fast", 125.0)])
+def test_a_clock_is_held_to_the_boards_not_to_nextpnrs_constraint(tmp_path, net, asked):
+    """12 MHz is what nextpnr takes where no constraint has reached it."""
+    for reached in (asked - 0.1, asked):
+        written(tmp_path, reached, net)
+        (clock,) = read_report(tmp_path, 50.5).clocks
+        assert (clock.asked, clock.met) == (asked, reached == asked)
+
+
 def test_a_folder_without_a_report_is_bad_input(tmp_path):
     with pytest.raises(InputError, match=r"top\.timing\.json: No such file .*fanin board build writes it"):
-        read_report(tmp_path)
+        read_report(tmp_path, 50.0)
+
+
+@pytest.mark.parametrize(
+    "timing", ["", "{}", "[]", '{"fmax": {"clk": 3}}', '{"fmax": {}, "critical_paths": [{}]}']
+)
+def test_a_report_that_is_broken_is_bad_input(tmp_path, timing):
+    written(tmp_path, 125.0)
+    (tmp_path / TIMING).write_text(timing)
+    with pytest.raises(InputError, match="no report of nextpnr"):
+        read_report(tmp_path, 50.0)

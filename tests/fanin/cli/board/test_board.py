@@ -1,11 +1,19 @@
 """``fanin board``: what is listed, reported and asked, and what is refused."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
+from fanin.cli.board import making
 from fanin.cli.board.builds import BOARD_FILE
 from fanin.cli.main import main
+from fanin.errors import InputError
+from fanin.hdl.boards.build import NETLIST, Step, Tools
+from fanin.hdl.boards.clocks import choose_dividers
+from fanin.sim.boards.crossings import Crossing, CrossingReport, UnsafeCrossings
+from fanin.tools import yosys
 from tests.fanin.host.fake_board import fake_board
 
 
@@ -32,6 +40,15 @@ def test_the_list_has_every_board_with_its_preset(capsys):
         ("report OUT", "OUT: holds no board.json of fanin board build"),
         ("flash OUT", "OUT: holds no board.json of fanin board build"),
         ("ping 127.0.0.1:none", "'127.0.0.1:none' must be HOST or HOST:PORT"),
+        ("ping 127.0.0.1:²", "'127.0.0.1:²' must be HOST or HOST:PORT"),
+        ("build colorlight_5a75b --core-mhz nan -o OUT", "core-mhz must be in (0, 400], not nan"),
+        ("build colorlight_5a75b --core-mhz 3 -o OUT", "colorlight_5a75b: no PLL makes 125 MHz and at most 3"),
+        (
+            "build colorlight_5a75b --core-mhz 31.255 -o OUT",
+            "colorlight_5a75b: core_mhz must give the core at least 31.26 MHz, which 1 Gb/s needs: "
+            "of 31.255 MHz at most the PLL makes 31.25",
+        ),
+        ("build alveo_u280 --core-mhz 100 -o OUT", "alveo_u280: has the node u280 at 250 MHz and no other"),
     ],
 )
 def test_bad_input_takes_one_line_and_leaves_nothing(capsys, tmp_path, monkeypatch, arguments, cause):
@@ -65,7 +82,85 @@ def test_boards_that_answer_are_shown_and_one_that_does_not_is_named(capsys):
             8,
         )
         assert found["held_by"] is None
-        status, out, err = run(capsys, "ping", here, "127.0.0.1:9")
+        status, out, err = run(capsys, "ping", here, "127.0.0.1:9", "ü..x")
         assert status == 1
         assert "ecpix5" in out
         assert err.startswith("fanin: error: board 127.0.0.1: no answer to 20 requests")
+        assert err.endswith("; board ü..x: encoding of hostname failed\n")
+
+
+def test_status_lets_the_board_go_where_its_bus_fails(capsys):
+    with fake_board({}) as board:
+        status, _, err = run(capsys, "status", f"127.0.0.1:{board.port}")
+        assert status == 1
+        assert "its bus refuses address" in err
+        assert board.model.holder(board.now) == 0
+
+
+@pytest.fixture
+def no_plan(monkeypatch):
+    """``build`` elaborates nothing, and runs the steps that a test gives."""
+    monkeypatch.setattr(making, "_plan", lambda *_: None)
+    monkeypatch.setattr(making, "extract", lambda *_: None)
+    monkeypatch.setattr(making.Tools, "find", lambda: None)
+    return lambda *steps: monkeypatch.setattr(making, "steps", lambda *_: steps)
+
+
+def test_a_build_says_which_clock_the_pll_makes(capsys, tmp_path, no_plan):
+    out = tmp_path / "b0"
+    assert run(capsys, "build", "colorlight_5a75b", "--core-mhz", 33, "--no-place", "-o", out)[0] == 0
+    said = json.loads((out / BOARD_FILE).read_text())["core_mhz"]
+    assert said == choose_dividers(25, 33).core_mhz
+    assert said < 33
+
+
+def test_the_log_of_a_step_that_fails_is_kept(capsys, tmp_path, no_plan):
+    said = "import sys\nfor n in range(9): print('line', n)\nsys.exit(1)"
+    no_plan(Step("synthesis", [sys.executable, "-c", said], NETLIST))
+    out = tmp_path / "b0"
+    status, _, err = run(capsys, "build", "colorlight_5a75b", "-o", out)
+    last = " / ".join(f"line {n}" for n in range(4, 9))
+    assert (status, err) == (1, f"fanin: error: synthesis failed: {last} ({out}.failed.log says more)\n")
+    assert Path(f"{out}.failed.log").read_text().startswith("line 0\n")
+    assert not out.exists()
+
+
+def test_unsafe_crossings_are_kept_and_no_scratch_path_is_named(capsys, tmp_path, no_plan, monkeypatch):
+    faults = [Crossing((f"a{n}",), "rx", f"b{n}", "D", "sync", "", "no synchroniser") for n in range(12)]
+
+    def refuse(path):
+        raise UnsafeCrossings(path, CrossingReport(("rx", "sync"), tuple(faults)))
+
+    monkeypatch.setattr(making, "check_crossings", refuse)
+    no_plan(Step("synthesis", [sys.executable, "-c", f"open({NETLIST!r}, 'w')"], NETLIST))
+    out = tmp_path / "b0"
+    status, _, err = run(capsys, "build", "colorlight_5a75b", "-o", out)
+    assert status == 1
+    first = "12 unsafe clock domain crossings: a0 (rx) to b0 D (sync): no synchroniser and 11 more"
+    assert err == f"fanin: error: {out}: {first} ({out}.failed.log says more)\n"
+    assert all(str(fault) in Path(f"{out}.failed.log").read_text() for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("board", "options", "cause"),
+    [
+        ("ecpix5", "", "was not placed and has no netlist; --source simulates its RTL"),
+        ("alveo_u280", "--source", "alveo_u280 cannot be simulated"),
+        ("ecpix5", "--source --ppm nan", "ppm must be in -1000…1000, not nan"),
+        ("ecpix5", "--source --ppm -1000000", "ppm must be in -1000…1000, not -1e+06"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(capsys, tmp_path, board, options, cause):
+    said = {"board": board, "identity": {"ip": 1, "mac": 2}}
+    (tmp_path / BOARD_FILE).write_text(json.dumps(said))
+    status, _, err = run(capsys, "simulate", tmp_path, *options.split())
+    assert (status, err.count("\n")) == (2, 1)
+    assert cause in err
+
+
+def test_a_yosys_that_is_not_there_is_named_by_its_variable(monkeypatch):
+    monkeypatch.setenv("YOSYS", "/nope")
+    with pytest.raises(InputError, match="YOSYS=/nope: no such program"):
+        yosys()
+    with pytest.raises(InputError, match="YOSYS=/nope: no such program"):
+        Tools.find()
