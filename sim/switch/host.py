@@ -31,8 +31,8 @@ Address = tuple[str, int]
 class HostSwitch:
     """Runs ``switch`` behind a UDP socket while it is a context; worker n of the job is at ``boards[n]``.
 
-    A datagram from anywhere else is dropped and counted in ``strange``; ``heard`` has the workers whose came.
-    ``latencies_ns`` has, for each operation, the time from the first worker's AGG at the socket to the RESULT of
+    A datagram from elsewhere is dropped and counted in ``strange``; ``heard`` has the workers whose came.
+    ``latencies_ns`` has, for each operation, the time from the first AGG at the socket to the RESULT of
     all: this host's share of an AllReduce. ``pcap`` is written, not closed. Raises InputError where the address
     cannot be had.
     """
