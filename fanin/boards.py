@@ -54,6 +54,11 @@ class BoardMemory:
     sample_bytes: int  #: of each of the node's sample ports
     label_bytes: int
 
+    @property
+    def address_bits(self) -> int:
+        """Bits of an address in bytes."""
+        return (max(self.sample_bytes, self.label_bytes) - 1).bit_length()
+
     def block_rams(self, sample_ports: int) -> int:
         """Block RAMs of all of it."""
         return sum(

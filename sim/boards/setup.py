@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fanin.hdl.boards.board import Board
-from fanin.hdl.boards.build import NAME, ROUTED
+from fanin.hdl.boards.build import ROUTED, SOURCE
 from fanin.sim.boards.board import BoardConfig, Clock, PhyConfig
 from fanin.sim.boards.model import BoardModel, routed_model, source_model
 
@@ -14,7 +14,7 @@ _HALF_BIT_PS = 2000  # of RGMII at 1 Gb/s
 
 def project_model(project: Path, *, routed: bool) -> BoardModel:
     """The model of what ``fanin board build`` made: the routed netlist, or the source that it was made of."""
-    return routed_model(project / ROUTED) if routed else source_model(project / f"{NAME}.il")
+    return routed_model(project / ROUTED) if routed else source_model(project / SOURCE)
 
 
 def board_config(board: Board, model: BoardModel, *, ppm: float = 0.0, phase_ps: int = 0) -> BoardConfig:
