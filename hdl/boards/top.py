@@ -39,7 +39,7 @@ EVENTS = "board_events"  #: the signal of BOARD_EVENTS, by which a simulation fi
 #: Pulses of the core's clock for measurement; no pin has them, so that synthesis takes them away. ``pa`` and
 #: ``fa`` as NodeEvents'; ``received``: the MAC hands on a frame's first word; ``sent``: it takes its last one.
 BOARD_EVENTS = data.StructLayout(dict.fromkeys(("pa", "fa", "received", "sent"), 1))
-_LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
+LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
 
 
 class BoardTop(Elaboratable):
@@ -160,8 +160,8 @@ def _reset(m: Module, platform: Any) -> Any:
 
 def _leds(m: Module, platform: Any, leds: data.View[Any]) -> None:
     """As many as the board has, in order; a single one shows the link, and goes dark for a fault."""
-    for name in _LED_RESOURCES:
-        ports = list(_led_ports(platform, name))
+    for name in LED_RESOURCES:
+        ports = list(led_ports(platform, name))
         shown = Value.cast(leds) if len(ports) > 1 else leds.link & ~leds.fault
         for number, port in enumerate(ports):
             m.submodules[f"led_pin_{number}"] = buffer = io.Buffer("o", port)
@@ -170,7 +170,7 @@ def _leds(m: Module, platform: Any, leds: data.View[Any]) -> None:
             return
 
 
-def _led_ports(platform: Any, name: str) -> Iterator[Any]:
+def led_ports(platform: Any, name: str) -> Iterator[Any]:
     """The LEDs of that name, of coloured ones the green."""
     for number in range(len(Leds.members)):
         try:
