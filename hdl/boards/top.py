@@ -33,13 +33,13 @@ from fanin.hdl.stream.connect import connect_typed
 
 RX_HZ = TX_MHZ * 1e6
 PHY_RESET_MS = 20  # more than any PHY here asks for
+LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
 
 EVENTS = "board_events"  #: the signal of BOARD_EVENTS, by which a simulation finds it
 
 #: Pulses of the core's clock for measurement; no pin has them, so that synthesis takes them away. ``pa`` and
 #: ``fa`` as NodeEvents'; ``received``: the MAC hands on a frame's first word; ``sent``: it takes its last one.
 BOARD_EVENTS = data.StructLayout(dict.fromkeys(("pa", "fa", "received", "sent"), 1))
-LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
 
 
 class BoardTop(Elaboratable):
