@@ -57,7 +57,8 @@ class GlmConfig:
     label_width: int = LABEL_BITS * MICRO_BATCH  #: bits of the label port; a power of two, 32…256
     read_ahead: int = 512  #: words that a memory's reader asks for in advance; a power of two, 16…4096
     address_width: int = 64  #: bits of an address of samples and labels; 16…64
-    compact: bool = False  #: smaller: counters, slower than others, and FAs lie in block RAM
+    compact: bool = False  #: smaller and slower where speed is not needed: counters lie in a memory
+    block_ram_fas: bool = False  #: FAs that wait for their turn lie in block RAM, however few slots there are
     encap: Encap = Encap.L2
     protocol: Protocol = Protocol.P4SGD
     frac: int = DEFAULT_FRAC  #: fractional bits of weights, activations and gradients; 6…28
@@ -122,7 +123,9 @@ def _presets(*configs: GlmConfig) -> Mapping[str, GlmConfig]:
     return MappingProxyType({config.name: config for config in configs})
 
 
-def _board(name: str, *, lanes: int, depth: int, sample_fifo: int = 512) -> GlmConfig:
+def _board(
+    name: str, *, lanes: int, depth: int, sample_fifo: int = 512, block_ram_fas: bool = False
+) -> GlmConfig:
     """A node for an ECP5 at 1 Gb/s, samples in block RAM; what is no parameter here is as small as it can be
     without a pause: memory is near, and the network takes longer for a micro-batch than the loss unit.
     """
@@ -137,6 +140,7 @@ def _board(name: str, *, lanes: int, depth: int, sample_fifo: int = 512) -> GlmC
         read_ahead=16,
         address_width=max(MIN_ADDRESS_BITS, MEMORIES[name].address_bits),
         compact=True,
+        block_ram_fas=block_ram_fas,
     )
 
 
@@ -144,9 +148,9 @@ PRESETS = _presets(
     GlmConfig(name="tiny", lanes=8, depth=4, sample_fifo=64, slots=4, mac_width=64),
     GlmConfig(name="demo"),
     GlmConfig(name="u280", engines=8, depth=4096, sample_fifo=16896, slots=256),
-    _board("ecp5-25", lanes=2, depth=256),
+    _board("ecp5-25", lanes=2, depth=256, block_ram_fas=True),
     _board("ecp5-45", lanes=8, depth=128),
-    _board("ecp5-85", lanes=8, depth=256, sample_fifo=1024),
+    _board("ecp5-85", lanes=8, depth=256, sample_fifo=1024, block_ram_fas=True),
 )
 
 

@@ -45,7 +45,8 @@ class Board:
     phy: Phy = Phy()
     preset: str  #: of the node that fits
     core_mhz: float  #: of the core, at most
-    loader: tuple[str, ...] = ()  #: how openFPGALoader finds it
+    leds: int = 4  #: that show something
+    loader: tuple[str, ...] = ()  #: how openFPGALoader finds it; empty where it does not know the board
 
     def make_platform(self) -> Any:
         """The platform, anew. Raises InputError where amaranth-boards is missing."""
@@ -71,6 +72,7 @@ BOARDS = _boards(
         phy=Phy(rx_delay_ns=2.0),
         preset="ecp5-25",
         core_mhz=50,
+        leds=1,
         loader=("--board", "colorlight"),
     ),
     Board(
@@ -82,6 +84,7 @@ BOARDS = _boards(
         phy=Phy(rx_delay_ns=2.0),
         preset="ecp5-45",
         core_mhz=50,
+        leds=1,
         loader=("--board", "colorlight-i9"),
     ),
     Board(
@@ -114,6 +117,7 @@ BOARDS = _boards(
         phy=Phy(tx_delay_ns=2.0),
         preset="ecp5-85",
         core_mhz=100,
+        leds=0,
     ),
     Board(
         name="genesys2",

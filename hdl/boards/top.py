@@ -35,13 +35,13 @@ RX_HZ = TX_MHZ * 1e6
 LINE_PPM = 200  # by which the line may be faster than our clocks: 100 of either oscillator (IEEE 802.3)
 LEAST_CORE_MHZ = TX_MHZ * 8 / MAC_WIDTH * (1 + LINE_PPM / 1e6)
 PHY_RESET_MS = 20  # more than any PHY here asks for
+LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
 
 EVENTS = "board_events"  #: the signal of BOARD_EVENTS, by which a simulation finds it
 
 #: Pulses of the core's clock for measurement; no pin has them, so that synthesis takes them away. ``pa`` and
 #: ``fa`` as NodeEvents'; ``received``: the MAC hands on a frame's first word; ``sent``: it takes its last one.
 BOARD_EVENTS = data.StructLayout(dict.fromkeys(("pa", "fa", "received", "sent"), 1))
-_LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
 
 
 def core_dividers(board: Board, platform: Any, core_mhz: float) -> Any:
@@ -176,8 +176,8 @@ def _reset(m: Module, platform: Any) -> Any:
 
 def _leds(m: Module, platform: Any, leds: data.View[Any]) -> None:
     """As many as the board has, in order; a single one shows the link, and goes dark for a fault."""
-    for name in _LED_RESOURCES:
-        ports = list(_led_ports(platform, name))
+    for name in LED_RESOURCES:
+        ports = list(led_ports(platform, name))
         shown = Value.cast(leds) if len(ports) > 1 else leds.link & ~leds.fault
         for number, port in enumerate(ports):
             m.submodules[f"led_pin_{number}"] = buffer = io.Buffer("o", port)
@@ -186,7 +186,7 @@ def _leds(m: Module, platform: Any, leds: data.View[Any]) -> None:
             return
 
 
-def _led_ports(platform: Any, name: str) -> Iterator[Any]:
+def led_ports(platform: Any, name: str) -> Iterator[Any]:
     """The LEDs of that name, of coloured ones the green."""
     for number in range(len(Leds.members)):
         try:

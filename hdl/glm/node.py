@@ -180,7 +180,7 @@ class GlmNode(wiring.Component):
                 values=config.values,
                 slots=config.slots,
                 protocol=config.protocol,
-                block_ram=config.compact,
+                block_ram=config.block_ram_fas,
             ),
             window=ModelWindow(engines=config.engines, **size),
         )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fanin.glm import GlmConfig
 from fanin.hdl.boards.board import Board
-from fanin.hdl.boards.build import NAME, extract, make_plan
+from fanin.hdl.boards.build import SOURCE, extract, make_plan
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.boards.top import BOARD_EVENTS, EVENTS, BoardTop
 from fanin.sim.boards.model import BoardModel, source_model
@@ -26,7 +26,7 @@ def model_with_events(board: Board, config: GlmConfig) -> BoardModel:
     top = BoardTop(board=board, config=config, identity=identity, core_mhz=board.core_mhz)
     with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
         extract(make_plan(board, top, seed=1), Path(folder))
-        return source_model(Path(folder) / f"{NAME}.il", expose=[EVENTS])
+        return source_model(Path(folder) / SOURCE, expose=[EVENTS])
 
 
 def read_events(path: Path, period_ps: Fraction) -> Mapping[str, npt.NDArray[np.int64]]:
