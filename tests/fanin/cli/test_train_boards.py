@@ -115,7 +115,7 @@ def test_what_fits_is_what_is_packed():
     assert packed <= there < packed * (shape.samples + 8) / shape.samples
     boards = Boards(node, [])
     boards.check_fits(shape)
-    with pytest.raises(DoesNotFit, match="961 samples take .* at most 960 samples fit"):
+    with pytest.raises(DoesNotFit, match=r"961 samples take .* at most 960 samples fit"):
         boards.check_fits(replace(shape, samples=961))
     small = replace(shape, columns=2, precision=1, samples=2049)
     with pytest.raises(DoesNotFit, match="for labels has on a board; at most 2,048 samples fit"):

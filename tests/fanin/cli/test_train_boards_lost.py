@@ -170,7 +170,7 @@ def test_a_node_that_fails_ends_the_run_for_all(cluster, capsys):
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_lets_the_boards_go(cluster, number, status):
-    """The switch opens when no node sends packets of an earlier run; when it has closed, they are told to stop."""
+    """The switch opens when no node sends packets of an earlier run; when it closes, they are told to stop."""
     boards = cluster()
     boards.buses[1].started = lambda: os.kill(os.getpid(), number)
     assert boards.train() == status
