@@ -15,7 +15,7 @@ from fanin.hdl.boards.memory_map import ADDRESS_BITS, BOARD, LABELS, NODE, sampl
 from fanin.hdl.boards.registers import BoardRegisters, Leds
 from fanin.hdl.bus.axi_lite_decoder import AxiLiteDecoder
 from fanin.hdl.bus.block_memory import BlockMemory
-from fanin.hdl.glm.node import GlmNode
+from fanin.hdl.glm.node import GlmNode, NodeEvents
 from fanin.hdl.net.control.demultiplexer import Demultiplexer
 from fanin.hdl.net.control.frame_merger import FrameMerger
 from fanin.hdl.net.control.responder import Responder
@@ -40,6 +40,8 @@ class BoardNode(wiring.Component):
     ``mac_events`` : In, MacEvents
     ``link`` : In, LinkStatus
     ``leds`` : Out, Leds
+    ``events`` : Out, NodeEvents
+        The node's, for measurement.
 
     Parameters
     ----------
@@ -69,6 +71,7 @@ class BoardNode(wiring.Component):
                 "mac_events": In(MacEvents),
                 "link": In(LinkStatus),
                 "leds": Out(Leds),
+                "events": Out(NodeEvents),
             }
         )
 
@@ -92,7 +95,11 @@ class BoardNode(wiring.Component):
             connect_typed(m, node.mac_tx, merger.i[1])
             _receive(m, demultiplexer, node)
             slaves |= {NODE: node.axil, **_memories(m, node)}
-            m.d.comb += [registers.running.eq(node.status.running), registers.failed.eq(node.status.failed)]
+            m.d.comb += [
+                registers.running.eq(node.status.running),
+                registers.failed.eq(node.status.failed),
+                self.events.eq(node.events),
+            ]
         self._bus(m, responder, slaves)
         self._board(m, registers, demultiplexer, responder)
         return m

@@ -33,8 +33,13 @@ from fanin.hdl.stream.connect import connect_typed
 
 RX_HZ = TX_MHZ * 1e6
 PHY_RESET_MS = 20  # more than any PHY here asks for
-
 LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
+
+EVENTS = "board_events"  #: the signal of BOARD_EVENTS, by which a simulation finds it
+
+#: Pulses of the core's clock for measurement; no pin has them, so that synthesis takes them away. ``pa`` and
+#: ``fa`` as NodeEvents'; ``received``: the MAC hands on a frame's first word; ``sent``: it takes its last one.
+BOARD_EVENTS = data.StructLayout(dict.fromkeys(("pa", "fa", "received", "sent"), 1))
 
 
 class BoardTop(Elaboratable):
@@ -69,7 +74,8 @@ class BoardTop(Elaboratable):
         )
         platform.add_clock_constraint(port.rx_clk.io, RX_HZ)
         self._receive_clock(m, pins)
-        self._mac(m, pins, node)
+        mac = self._mac(m, pins, node)
+        _events(m, mac, node)
         self._phy_reset(m, port, dividers.core_mhz)
         _leds(m, platform, node.leds)
         return m
@@ -80,7 +86,7 @@ class BoardTop(Elaboratable):
         m.d.comb += ClockSignal("rx").eq(pins.rx_clock)
         m.submodules.rx_reset = ResetSynchronizer(ResetSignal("sync"), domain="rx")
 
-    def _mac(self, m: Module, pins: Any, node: BoardNode) -> None:
+    def _mac(self, m: Module, pins: Any, node: BoardNode) -> EthernetMac:
         """Each half of RGMII in its domain; what the PHY says crosses to the others."""
         m.submodules.mac = mac = EthernetMac(width=MAC_WIDTH)
         receiver, transmitter = RgmiiReceiver(), RgmiiTransmitter()
@@ -110,6 +116,7 @@ class BoardTop(Elaboratable):
                 pins.tx[half][4].eq(getattr(transmitter, f"ctl{half}")),
                 pins.tx_clock[half].eq(getattr(transmitter, f"clock{half}")),
             ]
+        return mac
 
     def _phy_reset(self, m: Module, port: Any, core_mhz: float) -> None:
         """The PHY starts with its straps' settings; its management port stays idle."""
@@ -121,6 +128,20 @@ class BoardTop(Elaboratable):
         with m.If(wait != 0):
             m.d.sync += wait.eq(wait - 1)
         m.d.comb += [reset.o.eq(wait != 0), mdc.o.eq(0)]
+
+
+def _events(m: Module, mac: EthernetMac, node: BoardNode) -> None:
+    """Frames at the MAC, activations in the node."""
+    events = Signal(BOARD_EVENTS, name=EVENTS)
+    inside = Signal()  # of a frame that the MAC hands on
+    with m.If(mac.rx.valid & mac.rx.ready):
+        m.d.sync += inside.eq(~mac.rx.p.last)
+    m.d.comb += [
+        events.pa.eq(node.events.pa),
+        events.fa.eq(node.events.fa),
+        events.received.eq(mac.rx.valid & mac.rx.ready & ~inside),
+        events.sent.eq(mac.tx.valid & mac.tx.ready & mac.tx.p.last),
+    ]
 
 
 def _request(platform: Any, name: str, number: int) -> Any:

@@ -33,6 +33,7 @@ blackbox TRELLIS_IO
 hierarchy -top {top}
 proc
 flatten
+{expose}
 opt_clean
 write_json flat.json
 """
@@ -56,12 +57,16 @@ def routed_model(path: Path) -> BoardModel:
     return _model(netlist, pins, routed_verilog(netlist))
 
 
-def source_model(path: Path, top: str = "top") -> BoardModel:
-    """The RTLIL that yosys read (``top.il``). Raises InputError likewise, ToolFailed where yosys fails."""
+def source_model(path: Path, top: str = "top", *, expose: Sequence[str] = ()) -> BoardModel:
+    """The RTLIL that yosys read (``top.il``). Raises InputError likewise, ToolFailed where yosys fails.
+
+    ``expose`` names signals of the top that become outputs.
+    """
     with tempfile.TemporaryDirectory(prefix="fanin-") as name:
         folder = Path(name)
         shutil.copyfile(path, folder / "source.il")
-        _run_yosys(_FLATTEN.format(top=top), folder)
+        exposed = "\n".join(f"expose w:{name}" for name in expose)
+        _run_yosys(_FLATTEN.format(top=top, expose=exposed), folder)
         module = json.loads((folder / "flat.json").read_text())["modules"][top]
         netlist = netlist_of(top, module)
         pins = open_pins(netlist)
