@@ -24,6 +24,7 @@ _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
 MAX_DELAY_NS = 1e9
 MIN_GBPS = 1e-3
 SWITCH_NS = 400.0  # from a frame's last bit at the switch to its answer's first one, unless given
+BOARDS_TIMEOUT_NS = 2e6  # NetworkConfig.timeout_ns for boards: a host's switch takes longer than a real one
 FAULTS = ("drop", "duplicate", "reorder", "corrupt")  # of LinkConfig
 
 

@@ -9,11 +9,9 @@ from fanin.cli.cache import add_no_cache
 from fanin.clock import CLOCK_MHZ
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
 from fanin.glm import PRESETS, Partitioning
-from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
+from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, LinkConfig, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap, Protocol
-
-BOARDS_TIMEOUT_NS = 2e6  # by default on boards: a host's switch takes longer than a real one
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -25,7 +25,6 @@ from fanin.cli.output import (
     write_file,
 )
 from fanin.cli.progress import EpochBar
-from fanin.cli.train import BOARDS_TIMEOUT_NS
 from fanin.cli.train.boards import read_boards
 from fanin.errors import CheckFailed, InputError
 from fanin.fixed import LOSSES
@@ -46,7 +45,7 @@ from fanin.sim.glm.train import (
     observations,
     options_json,
 )
-from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
+from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, LinkConfig, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap
 
