@@ -77,7 +77,7 @@ def test_a_state_of_the_whole_model_is_refused(parted, tmp_path, capsys, monkeyp
 @pytest.fixture(scope="module")
 def trained(parted, tmp_path_factory):
     """A run in RTL: two epochs of five batches of eight frames."""
-    assert main(["cluster", "build", str(parted.plan), "-o", str(parted.build), "--verilog"]) == 0
+    assert main(["cluster", "build", str(parted.plan), "-o", str(parted.build)]) == 0
     folder = tmp_path_factory.mktemp("trained") / "run"
     assert run(parted, folder, *OPTIONS) == 0
     return folder
