@@ -23,6 +23,7 @@ from fanin.planner.model.graph import Model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
 from fanin.records import open_record
 
+EXECUTED = 32  #: frames of a batch that is predicted in full
 STORE_SHARE = 0.98  #: of DRAM's rate that a store makes use of (docs/systems/cluster.md, "Store")
 
 
@@ -69,9 +70,10 @@ class PlannedNetwork:
     def prediction(self, batch: int) -> Prediction:
         """When frames come and go in its build, by the timed flow model; seconds for a large network.
 
-        In two batches of so many frames, or of more than are under way: what is larger tells nothing new.
+        In two batches of so many frames. Of a large batch only more than rings hold are executed, which exposes
+        as much; but its drain lacks how far images run ahead of it (docs/systems/cluster.md, "Timed").
         """
-        frames = min(batch, frames_that_tell(self.sizes))
+        frames = batch if batch <= EXECUTED else min(batch, frames_that_tell(self.sizes))
         if frames not in self._predictions:
             period = float(self.clock / self.throughput)
             self._predictions[frames] = predict_long(self.network, self.sizes, frames, self.pace, period)

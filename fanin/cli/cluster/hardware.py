@@ -123,9 +123,13 @@ def _failure(value: int) -> str | None:
 
 
 def _period(streams: Sequence[StreamCounters], frames: int) -> float | None:
-    """Cycles from one finished backward frame of a batch to the next: where gradients come to last."""
-    last = max((one for one in streams if one.stream.way is Way.BACKWARD), key=lambda one: one.last)
-    return (last.last - last.first) / (frames - 1) if frames > 1 else None
+    """Cycles from one finished backward frame of a batch to the next, of the stream where they come slowest.
+
+    A link takes some cycles more or less for the one or the other frame: so of a single stream, frames may seem
+    to come faster than any layer gives them.
+    """
+    spans = (one.last - one.first for one in streams if one.stream.way is Way.BACKWARD)
+    return max(spans) / (frames - 1) if frames > 1 else None
 
 
 def _drain_and_update(network: Network, streams: Sequence[StreamCounters]) -> int:

@@ -128,6 +128,8 @@ def test_the_rate_is_that_of_frames_that_have_gone_back():
     ]
     assert hardware._period(streams, 4) == 10
     assert hardware._period(streams, 1) is None
+    streams += [counters(3, Way.BACKWARD, 39, 70)]  # its first frame came over a link in a cycle less
+    assert hardware._period(streams, 4) == 31 / 3
 
 
 def test_the_timeline_has_spans_of_all_layers(tiny):
