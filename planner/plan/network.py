@@ -71,7 +71,7 @@ class PlannedNetwork:
         """When frames come and go in its build, by the timed flow model; seconds for a large network.
 
         In two batches of so many frames. Of a large batch only more than rings hold are executed, which exposes
-        as much; but its drain lacks how far images run ahead of it (docs/systems/cluster.md, "Timed").
+        as much; but its drain lacks how far images run ahead of it (docs/systems/cluster.md, "The command").
         """
         frames = batch if batch <= EXECUTED else min(batch, frames_that_tell(self.sizes))
         if frames not in self._predictions:
