@@ -130,6 +130,12 @@ def send_and_time_out(boards, number):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         own.bind((boards.hosts[number], PORT))
         own.sendto(encode_payload(AggPacket(Kind.AGG, 1, 0, 1, 1)), ("127.0.0.1", PORT))
+    time_out(boards, number)
+
+
+def time_out(boards, number):
+    """As a node does: long behind what it has sent."""
+    time.sleep(0.5)
     boards.buses[number].failure = Failure.TIMEOUT
 
 
@@ -154,7 +160,7 @@ def test_a_board_whose_packets_never_come_is_named(cluster, capsys):
     """The other one's do; both wait in vain, and say so."""
     boards = cluster()
     boards.buses[0].started = lambda: send_and_time_out(boards, 0)
-    boards.buses[1].started = lambda: setattr(boards.buses[1], "failure", Failure.TIMEOUT)
+    boards.buses[1].started = lambda: time_out(boards, 1)
     assert boards.train() == 1
     cause = f"board {boards.hosts[1]}: none of its packets has come to UDP 127.0.0.1:{PORT}"
     assert capsys.readouterr().err == f"fanin: error: {cause}\n"
@@ -188,7 +194,7 @@ def test_a_board_is_known_by_its_address_however_it_is_written(cluster, capsys):
     named = str(int(IPv4Address(boards.hosts[0])))
     boards.path = written(boards.folder, board(named, "a") + board(boards.hosts[1], "a"))
     boards.buses[0].started = lambda: send_and_time_out(boards, 0)
-    boards.buses[1].started = lambda: setattr(boards.buses[1], "failure", Failure.TIMEOUT)
+    boards.buses[1].started = lambda: time_out(boards, 1)
     assert boards.train() == 1
     assert f"board {boards.hosts[1]}: none of its packets has come" in capsys.readouterr().err
 
