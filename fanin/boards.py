@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from fanin.errors import DoesNotFit
+from fanin.glm import LABEL_BITS, MICRO_BATCH, GlmConfig, TrainShape
+from fanin.sdram import Sdram
+
 BLOCK_RAM_BITS = 16 * 1024  # that a memory of 8, 16 or 32 bits uses of 18 Kbit
 KIB = 1024
 
@@ -49,19 +53,22 @@ AROUND = Resources(luts=3_500, flip_flops=3_500, block_rams=10, multipliers=0)
 
 @dataclass(frozen=True, kw_only=True)
 class BoardMemory:
-    """The block RAM in which a node on a board has its samples and labels; sizes in bytes."""
+    """The block RAM, or SDRAM, in which a node on a board has its samples and labels; sizes in bytes."""
 
     sample_bytes: int  #: of each of the node's sample ports
     label_bytes: int
+    sdram: Sdram | None = None
 
     def block_rams(self, sample_ports: int) -> int:
         """Block RAMs of all of it."""
+        if self.sdram:
+            return 0
         return sum(
             -(-8 * size // BLOCK_RAM_BITS) for size in [self.sample_bytes] * sample_ports + [self.label_bytes]
         )
 
 
-#: The memory that goes with a preset of :mod:`fanin.glm`.
+#: The block RAM that goes with a preset of :mod:`fanin.glm`.
 MEMORIES: Mapping[str, BoardMemory] = MappingProxyType(
     {
         "ecp5-25": BoardMemory(sample_bytes=16 * KIB, label_bytes=8 * KIB),
@@ -69,3 +76,29 @@ MEMORIES: Mapping[str, BoardMemory] = MappingProxyType(
         "ecp5-85": BoardMemory(sample_bytes=128 * KIB, label_bytes=32 * KIB),
     }
 )
+
+
+def memory_of(config: GlmConfig, sdram: Sdram | None) -> BoardMemory:
+    """The memory of a node: a board's SDRAM, or else the block RAM of its preset."""
+    if sdram is None:
+        return MEMORIES[config.name]
+    samples, labels = sdram.split(config.sample_ports)
+    return BoardMemory(sample_bytes=samples, label_bytes=labels, sdram=sdram)
+
+
+def check_set_fits(shape: TrainShape, memory: BoardMemory) -> None:
+    """Raise DoesNotFit where a worker's samples or labels are larger than its node's memory for them."""
+    micro_batches = shape.micro_batches_per_epoch
+    a_micro_batch = {
+        "samples": (shape.words_per_micro_batch * shape.node.port_bits // 8, memory.sample_bytes),
+        "labels": (MICRO_BATCH * LABEL_BITS // 8, memory.label_bytes),
+    }
+    fitting = min(there // each for each, there in a_micro_batch.values())
+    if micro_batches <= fitting:
+        return
+    name, (each, there) = max(a_micro_batch.items(), key=lambda item: item[1][0] / item[1][1])
+    hint = "" if memory.sdram else ", or more with fanin board build --memory sdram"
+    raise DoesNotFit(
+        f"the {name} of {shape.samples_per_worker:,} samples take {micro_batches * each:,} bytes of a memory of "
+        f"{there:,}: at most {fitting * MICRO_BATCH:,} samples fit{hint}"
+    )

@@ -17,7 +17,7 @@ from amaranth import (
     Value,
 )
 from amaranth.build import ResourceError
-from amaranth.lib import data, io
+from amaranth.lib import data, io, wiring
 from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 
 from fanin.glm import GlmConfig
@@ -27,9 +27,12 @@ from fanin.hdl.boards.clocks import TX_MHZ
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.boards.node import MAC_WIDTH, BoardNode
 from fanin.hdl.boards.registers import Leds
+from fanin.hdl.boards.sdram.core import FILE, core_verilog
+from fanin.hdl.boards.sdram.pins import SdramPins
 from fanin.hdl.net.ethernet.mac import EthernetMac
 from fanin.hdl.net.ethernet.rgmii import RgmiiReceiver, RgmiiTransmitter, Speed
 from fanin.hdl.stream.connect import connect_typed
+from fanin.sdram import Sdram
 
 RX_HZ = TX_MHZ * 1e6
 PHY_RESET_MS = 20  # more than any PHY here asks for
@@ -40,14 +43,24 @@ _LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that
 class BoardTop(Elaboratable):
     """A node on a board; without ``config`` the shell alone, which can be pinged and asked what it is.
 
-    ``core_mhz`` is the core's clock, at most. Raises ValueError where no PLL makes it.
+    ``core_mhz`` is the core's clock, at most. Raises ValueError where no PLL makes it. ``sdram``: the board's, where
+    the node's memories are to lie in it.
     """
 
-    def __init__(self, *, board: Board, config: GlmConfig | None, identity: Identity, core_mhz: float):
+    def __init__(
+        self,
+        *,
+        board: Board,
+        config: GlmConfig | None,
+        identity: Identity,
+        core_mhz: float,
+        sdram: Sdram | None = None,
+    ):
         self.board = board
         self.config = config
         self.identity = identity
         self.core_mhz = core_mhz
+        self.sdram = sdram
 
     def elaborate(self, platform: Any) -> Module:
         """Pins on the left, the node on the right, the MAC between the clocks."""
@@ -65,8 +78,13 @@ class BoardTop(Elaboratable):
             port=port, rx_delay_ns=self.board.phy.rx_delay_ns, tx_delay_ns=self.board.phy.tx_delay_ns
         )
         m.submodules.node = node = BoardNode(
-            config=self.config, identity=self.identity, clock_hz=round(dividers.core_mhz * 1e6)
+            config=self.config,
+            identity=self.identity,
+            clock_hz=round(dividers.core_mhz * 1e6),
+            sdram=self.sdram,
         )
+        if node.sdram:
+            _sdram(m, platform, node)
         platform.add_clock_constraint(port.rx_clk.io, RX_HZ)
         self._receive_clock(m, pins)
         self._mac(m, pins, node)
@@ -121,6 +139,16 @@ class BoardTop(Elaboratable):
         with m.If(wait != 0):
             m.d.sync += wait.eq(wait - 1)
         m.d.comb += [reset.o.eq(wait != 0), mdc.o.eq(0)]
+
+
+def _sdram(m: Module, platform: Any, node: BoardNode) -> None:
+    """The SDRAM's pins, and litedram's part of the node as a file of the project."""
+    sdram = node.sdram
+    assert sdram is not None and node.config is not None
+    m.submodules.sdram_pins = pins = SdramPins(port=_request(platform, "sdram", 0), sdram=sdram)
+    wiring.connect(m, node.chip, pins.chip)
+    timing = sdram.timing(node.clock_hz)
+    platform.add_file(FILE, core_verilog(sdram, timing, ports=node.config.sample_ports + 1))
 
 
 def _request(platform: Any, name: str, number: int) -> Any:

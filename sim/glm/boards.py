@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import ToolFailed
+from fanin.boards import BoardMemory, check_set_fits
+from fanin.errors import DoesNotFit, ToolFailed
 from fanin.fixed import LearningRate, Loss
 from fanin.glm import GlmConfig, TrainShape
 from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split_ports
@@ -44,12 +45,13 @@ TRIES = 200  # of a request, 50 ms each: a simulated board takes its time
 
 @dataclass(frozen=True, kw_only=True)
 class BoardAddress:
-    """Where a board's control answers, which board and build it must be, and its core's clock."""
+    """Where a board's control answers, which board and build it must be, its core's clock, its node's memory."""
 
     host: str
     board: int
     build: int
     core_mhz: float
+    memory: BoardMemory
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,14 @@ class Boards:
     def digest(self) -> str:
         """Which builds they are."""
         return ", ".join(f"{address.build:08x}" for address in self._addresses)
+
+    def check(self, shape: TrainShape) -> None:
+        """Raise DoesNotFit for a data set that is larger than a board's memory."""
+        for address in self._addresses:
+            try:
+                check_set_fits(shape, address.memory)
+            except DoesNotFit as error:
+                raise DoesNotFit(f"board {address.host}: {error}") from None
 
     def train(
         self,

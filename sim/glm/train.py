@@ -206,6 +206,8 @@ class Trainer:
             check=self._shape,
         )
         self.shape = self._shape(*self.dataset.features.shape)
+        if boards:
+            boards.check(self.shape)
         self.labels = fixed.labels(self.dataset.labels, options.loss, options.node.frac)
         self.rate = fixed.learning_rate(options.lr / options.batch)
         check_switch(options.network.switch)

@@ -6,8 +6,11 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from fanin.cli.board.builds import open_build
+from fanin.boards import MEMORIES, memory_of
+from fanin.cli.board.builds import SDRAM, open_build
 from fanin.errors import InputError
+from fanin.glm import PRESETS
+from fanin.hdl.boards.board import find_board
 from fanin.records import Record
 from fanin.sim.glm.boards import BoardAddress
 
@@ -54,11 +57,15 @@ def _board(record: Record, beside: Path) -> tuple[BoardAddress, str]:
     preset = build.record.optional_text("preset")
     if preset is None:
         raise record.wrong(f"{build.folder} is a shell without a node")
+    if preset not in MEMORIES:
+        raise record.wrong(f"{build.folder} has the node {preset}, which is not trained over UDP")
+    sdram = find_board(build.record.text("board")).sdram if build.memory == SDRAM else None
     identity = build.record.record("identity")
     address = BoardAddress(
         host=host,
         board=identity.integer("board"),
         build=identity.integer("build"),
         core_mhz=float(build.record.number("core_mhz")),
+        memory=memory_of(PRESETS[preset], sdram),
     )
     return address, preset

@@ -2,14 +2,14 @@
 
 litedram is written in migen, and made into Verilog where a board is built: for the chips' times in cycles and
 for as many ports as the node has. Its PHY for SDR SDRAM is a register at each pad; here Amaranth puts these in
-(:mod:`fanin.hdl.boards.sdram.pins`), in the same cycles. Of litedram's DFI, by which a CPU would start the chips
-through registers, nothing is left: the core is in reset until :class:`~fanin.hdl.boards.sdram.start.SdramStart`
-has started them.
+(:mod:`fanin.hdl.boards.sdram.pins`), in the same cycles. The registers through which a CPU would start the chips
+are left out: the core is in reset until :class:`~fanin.hdl.boards.sdram.start.SdramStart` has started them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 from fanin.errors import InputError
@@ -20,20 +20,25 @@ FILE = f"{MODULE}.v"
 EXTRA = "fanin[sdram]"
 
 
+def check_installed() -> None:
+    """Raise InputError where litedram is missing."""
+    if not find_spec("litedram"):
+        raise InputError(f"litedram is missing: pip install '{EXTRA}'")
+
+
 def core_verilog(sdram: Sdram, timing: SdramTiming, *, ports: int) -> str:
     """The Verilog of the module ``sdram_core`` with ports 0 to ``ports`` - 1.
 
     Raises InputError where litedram is missing.
     """
-    try:
-        from litedram.core.controller import ControllerSettings, LiteDRAMController
-        from litedram.core.crossbar import LiteDRAMCrossbar
-        from migen import Module
-        from migen.fhdl.verilog import convert
-    except ModuleNotFoundError as error:
-        raise InputError(f"{error.name} is missing: pip install '{EXTRA}'") from None
+    check_installed()
+    from litedram.core.controller import ControllerSettings, LiteDRAMController
+    from litedram.core.crossbar import LiteDRAMCrossbar
+    from migen import Module
+    from migen.fhdl.verilog import convert
+
     core: Any = Module()
-    # A row is closed by a command: with auto-precharge, some chips would close it before it was open long enough.
+    # With auto-precharge, some chips would close a row before it was open long enough.
     settings = ControllerSettings(with_auto_precharge=False)
     phy, geometry, times = _settings(sdram, timing)
     controller = LiteDRAMController(phy, geometry, times, None, settings)

@@ -19,10 +19,10 @@ from fanin.sdram import Sdram, SdramTiming
 
 
 class SdramMemory(wiring.Component):
-    """Memories that share SDRAM, one behind the other, each as a ``BlockMemory`` is: a host loads it, a master reads.
+    """Memories that share SDRAM, one behind the other; each is to host and reader what a ``BlockMemory`` is.
 
-    The chips are started behind a reset, which takes 200 µs; accesses wait for it. litedram's core, the Verilog of
-    :func:`~fanin.hdl.boards.sdram.core.core_verilog`, stands between the ports and the chips.
+    The chips are started behind a reset, which takes 200 µs; accesses wait for it. litedram's core stands between
+    the ports and the chips: the Verilog of :func:`~fanin.hdl.boards.sdram.core.core_verilog`.
 
     Members
     -------
@@ -70,7 +70,7 @@ class SdramMemory(wiring.Component):
         super().__init__(members)
 
     def elaborate(self, platform: Any) -> Module:
-        """Until the chips are started, the core is in reset and silent, and no port sees it; then it alone speaks."""
+        """Until the chips are started, the core is in reset and silent; then it alone speaks."""
         m = Module()
         m.submodules.start = start = SdramStart(timing=self.timing)
         chip = self.chip
@@ -108,7 +108,7 @@ class SdramMemory(wiring.Component):
                 base=base,
                 size=size,
                 word_address_width=(self.sdram.words - 1).bit_length(),
-                data_width=width,
+                beat_width=width,
                 address_width=self.address_width,
                 host_address_width=axil.signature.address_width,
             )

@@ -15,8 +15,7 @@ class SdramPins(Elaboratable):
     """The SDRAM of a board at its pads, in the domain ``sync``.
 
     ``chip`` is what the chips get, a cycle later, and what they gave, a cycle ago. Their clock rises in the middle
-    of a cycle, so that commands and data are there half a cycle before it and stay for as long; a word that they
-    give is taken a cycle and a half behind the edge that gives it at latency 2, less what both ways take.
+    of a cycle: commands and data are there half a cycle before it, and a word is taken half a cycle behind it.
     """
 
     def __init__(self, *, port: Any, sdram: Sdram):
@@ -24,7 +23,7 @@ class SdramPins(Elaboratable):
         self.chip = chip_pins(sdram).flip().create()
 
     def elaborate(self, platform: Any) -> Module:
-        """Signals that a board ties (clock enable, select, masks) have no pad, or stay as they are tied elsewhere."""
+        """Clock enable, select and masks are tied on the boards, and have no pad."""
         m = Module()
         port, chip = self._port, self.chip
         m.submodules.clock = clock = io.DDRBuffer("o", port.clk)

@@ -21,9 +21,8 @@ class SdramPort(wiring.Component):
     """A :class:`~fanin.hdl.bus.block_memory.BlockMemory` that is a part of SDRAM: ``size`` bytes from ``base`` on.
 
     Host and reader see the same bytes at the same addresses, little endian. Bursts are INCR and of whole beats;
-    they are answered in the order in which they are asked for. A beat is a word of SDRAM or, where it is narrower,
-    a part of one, which is read for each. The host goes before the beats; what it has written is read by whatever
-    asks behind the response.
+    they are answered in the order in which they are asked for. A beat is a word of SDRAM or a part of one, which is
+    read for each. The host goes before the beats; what it has written is read by whatever asks behind the response.
 
     What lies behind the end is answered with SLVERR, beat by beat, and so is a write of the host that is not a
     whole word at a multiple of 4; nothing is written then.
@@ -32,7 +31,7 @@ class SdramPort(wiring.Component):
     -------
     ``axil`` : In, AXI4-Lite, 32 bits
         ``awready`` and ``wready`` wait for both requests.
-    ``axi`` : In, AXI4 read, ``data_width`` bits
+    ``axi`` : In, AXI4 read, ``beat_width`` bits
     ``port`` : Out, :func:`~fanin.hdl.boards.sdram.signature.native_port`
 
     Parameters
@@ -40,7 +39,7 @@ class SdramPort(wiring.Component):
     ``base`` : int, bytes, a multiple of 4
     ``size`` : int, bytes; a multiple of 4
     ``word_address_width`` : int, bits of ``port``'s addresses
-    ``data_width`` : int, bits of a beat; 8, 16 or 32
+    ``beat_width`` : int, bits of a beat; 8, 16 or 32
     ``address_width`` : int, bits of ``axi``'s addresses
     ``host_address_width`` : int, bits of ``axil``'s addresses
         Both must reach all of ``size``.
@@ -49,9 +48,9 @@ class SdramPort(wiring.Component):
 
     Latency
     -------
-    ``axi``: the first command is on ``port`` 2 cycles after a burst is taken, then one a cycle, across bursts; a beat
-    comes 2 cycles after its word. ``axil``: a command 2 cycles after the request, the response of a read 3 cycles
-    after its word, of a write 1 cycle after its data are taken.
+    ``axi``: the first command is on ``port`` 3 cycles after a burst is taken, then one a cycle, across bursts; a
+    beat comes 1 cycle after its word. ``axil``: a command comes 2 cycles after the request, the response 2 cycles
+    after the word, or after the data are taken.
 
     Source
     ------
@@ -64,14 +63,14 @@ class SdramPort(wiring.Component):
         base: int,
         size: int,
         word_address_width: int,
-        data_width: int = 32,
+        beat_width: int = 32,
         address_width: int = 32,
         host_address_width: int = 24,
         id_width: int = 1,
         depth: int = 16,
     ):
-        if data_width not in (8, 16, 32):
-            raise ValueError(f"data_width must be 8, 16 or 32, not {data_width!r}")
+        if beat_width not in (8, 16, 32):
+            raise ValueError(f"beat_width must be 8, 16 or 32, not {beat_width!r}")
         if base % WORD_BYTES or size % WORD_BYTES or size < 2 * WORD_BYTES:
             raise ValueError(f"base and size must be multiples of {WORD_BYTES}, not {base!r} and {size!r}")
         if base + size > WORD_BYTES << word_address_width:
@@ -82,12 +81,12 @@ class SdramPort(wiring.Component):
         self.base = base
         self.size = size
         self.word_address_width = word_address_width
-        self.data_width = data_width
+        self.beat_width = beat_width
         self.address_width = address_width
         self.host_address_width = host_address_width
         self.id_width = id_width
         self.depth = depth
-        axi = AXI4ReadSignature(data_width=data_width, address_width=address_width, id_width=id_width)
+        axi = AXI4ReadSignature(data_width=beat_width, address_width=address_width, id_width=id_width)
         super().__init__(
             {
                 "axil": In(AXI4LiteSignature(address_width=host_address_width)),
@@ -128,8 +127,8 @@ class SdramPort(wiring.Component):
         with m.If(reads):
             m.d.comb += note.beyond.eq(self._beyond(self.axil.araddr, 1))
         with m.Else():
-            m.d.comb += note.beyond.eq(self._beyond(index, self.data_width // 8))
-        word = Mux(writes | reads, host_address[2:], index[exact_log2(WORD_BITS // self.data_width) :])
+            m.d.comb += note.beyond.eq(self._beyond(index, self.beat_width // 8))
+        word = Mux(writes | reads, host_address[2:], index[exact_log2(WORD_BITS // self.beat_width) :])
         m.d.comb += command.address.eq(word + self.base // WORD_BYTES)
         self._respond(m, words.o, notes.o.payload)
         return m
@@ -137,7 +136,7 @@ class SdramPort(wiring.Component):
     @property
     def _note(self) -> data.StructLayout:
         """Of a word: whether the host has asked, else the beat's part of it, and what goes with the beat."""
-        parts = exact_log2(WORD_BITS // self.data_width)
+        parts = exact_log2(WORD_BITS // self.beat_width)
         return data.StructLayout({"host": 1, "beyond": 1, "last": 1, "part": parts, "id": self.id_width})
 
     def _beyond(self, address: Value, unit: int) -> Value:
@@ -208,7 +207,7 @@ class SdramPort(wiring.Component):
         ]
         with m.If(axi.arvalid & axi.arready):
             m.d.sync += [held.eq(1), held_left.eq(axi.arlen), held_id.eq(axi.arid)]
-            m.d.sync += held_index.eq(axi.araddr[exact_log2(self.data_width // 8) :])
+            m.d.sync += held_index.eq(axi.araddr[exact_log2(self.beat_width // 8) :])
         with m.Elif(load):
             m.d.sync += held.eq(0)
         current = Signal(self.id_width)
@@ -225,7 +224,7 @@ class SdramPort(wiring.Component):
         m.d.comb += [
             axi.rvalid.eq(words.valid & ~note.host),
             words.ready.eq(note.host | axi.rready),
-            axi.rdata.eq(words.payload.word_select(note.part, self.data_width)),
+            axi.rdata.eq(words.payload.word_select(note.part, self.beat_width)),
             axi.rresp.eq(Mux(note.beyond, Resp.SLVERR, Resp.OKAY)),
             axi.rlast.eq(note.last),
             axi.rid.eq(note.id),

@@ -61,9 +61,7 @@ def rate(got, words):
 async def a_megabit_at_nearly_a_word_a_cycle(dut):
     hosts = await start(dut)
     content = [random.randbytes(WORD * count) for count in (WORDS, WORDS, LABELS)]
-    await Combine(
-        *(cocotb.start_soon(host.write(0, data)) for host, data in zip(hosts, content, strict=True))
-    )
+    await Combine(*(cocotb.start_soon(host.write(0, data)) for host, data in zip(hosts, content, strict=True)))
     low, high, labels = ([data[at : at + WORD] for at in range(0, len(data), WORD)] for data in content)
     pairs = [int.from_bytes(a + b, "little") for a, b in zip(low, high, strict=True)]
     got = await read(dut, "command", "samples", WORDS)

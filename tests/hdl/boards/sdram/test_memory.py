@@ -13,7 +13,9 @@ from tests.support import new_seed
 pytestmark = [
     pytest.mark.slow,  # a minute of yosys and Verilator
     pytest.mark.verilator,
-    pytest.mark.skipif(not importlib.util.find_spec("litedram"), reason="no litedram: pip install 'fanin[sdram]'"),
+    pytest.mark.skipif(
+        not importlib.util.find_spec("litedram"), reason="no litedram: pip install 'fanin[sdram]'"
+    ),
 ]
 SAMPLES, LABELS = SDRAM_8M.split(2)
 MEMORIES = ((SAMPLES, 32), (SAMPLES, 8), (LABELS, 32))
