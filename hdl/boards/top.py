@@ -43,8 +43,8 @@ _LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that
 class BoardTop(Elaboratable):
     """A node on a board; without ``config`` the shell alone, which can be pinged and asked what it is.
 
-    ``core_mhz`` is the core's clock, at most. Raises ValueError where no PLL makes it. ``sdram``: the board's, where
-    the node's memories are to lie in it.
+    ``core_mhz`` is the core's clock, at most. Raises ValueError where no PLL makes it. ``sdram``: the board's,
+    where the node's memories are to lie in it.
     """
 
     def __init__(
@@ -144,7 +144,8 @@ class BoardTop(Elaboratable):
 def _sdram(m: Module, platform: Any, node: BoardNode) -> None:
     """The SDRAM's pins, and litedram's part of the node as a file of the project."""
     sdram = node.sdram
-    assert sdram is not None and node.config is not None
+    assert sdram is not None
+    assert node.config is not None
     m.submodules.sdram_pins = pins = SdramPins(port=_request(platform, "sdram", 0), sdram=sdram)
     wiring.connect(m, node.chip, pins.chip)
     timing = sdram.timing(node.clock_hz)

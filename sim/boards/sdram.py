@@ -27,7 +27,7 @@ _PREFIX = "sdram_0_"  # of the pins, as Amaranth names those of a board's SDRAM
 
 
 def with_chips(model: BoardModel, sdram: Sdram, timing: SdramTiming) -> BoardModel:
-    """A board with chips at the pins of its SDRAM, which are no ports any more. ``timing``: at the board's clock.
+    """A board with chips at the pins of its SDRAM, which are no ports then. ``timing``: at its core's clock.
 
     The process of the simulation ends, and says why, where the board breaks a rule of theirs.
     """

@@ -23,7 +23,7 @@ def project_model(project: Path, *, routed: bool) -> BoardModel:
 
 
 def with_sdram(model: BoardModel, board: Board, core_mhz: float) -> BoardModel:
-    """The model of a build that uses the board's SDRAM, with its chips; the core's clock is ``core_mhz`` at most."""
+    """The model of a build in the board's SDRAM, with the chips; the core's clock is ``core_mhz`` at most."""
     assert board.sdram is not None
     crystal_mhz = board.make_platform().default_clk_frequency / 1e6
     dividers = cells_of(board).choose_dividers(crystal_mhz, core_mhz)

@@ -45,7 +45,7 @@ TRIES = 200  # of a request, 50 ms each: a simulated board takes its time
 
 @dataclass(frozen=True, kw_only=True)
 class BoardAddress:
-    """Where a board's control answers, which board and build it must be, its core's clock, its node's memory."""
+    """Where a board's control answers, which board and build it must be, its core's clock, its memory."""
 
     host: str
     board: int

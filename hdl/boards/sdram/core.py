@@ -2,8 +2,8 @@
 
 litedram is written in migen, and made into Verilog where a board is built: for the chips' times in cycles and
 for as many ports as the node has. Its PHY for SDR SDRAM is a register at each pad; here Amaranth puts these in
-(:mod:`fanin.hdl.boards.sdram.pins`), in the same cycles. The registers through which a CPU would start the chips
-are left out: the core is in reset until :class:`~fanin.hdl.boards.sdram.start.SdramStart` has started them.
+(:mod:`fanin.hdl.boards.sdram.pins`), in the same cycles. The registers through which a CPU would start the
+chips are left out: the core is in reset until :class:`~fanin.hdl.boards.sdram.start.SdramStart` has done that.
 """
 
 from __future__ import annotations

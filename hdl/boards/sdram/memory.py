@@ -21,8 +21,8 @@ from fanin.sdram import Sdram, SdramTiming
 class SdramMemory(wiring.Component):
     """Memories that share SDRAM, one behind the other; each is to host and reader what a ``BlockMemory`` is.
 
-    The chips are started behind a reset, which takes 200 µs; accesses wait for it. litedram's core stands between
-    the ports and the chips: the Verilog of :func:`~fanin.hdl.boards.sdram.core.core_verilog`.
+    The chips are started behind a reset, which takes 200 µs; accesses wait for it. Between the ports and the
+    chips stands litedram's core: the Verilog of :func:`~fanin.hdl.boards.sdram.core.core_verilog`.
 
     Members
     -------

@@ -14,8 +14,8 @@ from fanin.sdram import Sdram
 class SdramPins(Elaboratable):
     """The SDRAM of a board at its pads, in the domain ``sync``.
 
-    ``chip`` is what the chips get, a cycle later, and what they gave, a cycle ago. Their clock rises in the middle
-    of a cycle: commands and data are there half a cycle before it, and a word is taken half a cycle behind it.
+    ``chip`` is what the chips get, a cycle later, and what they gave, a cycle ago. Their clock rises in the
+    middle of a cycle: commands and data are there half a cycle before, and a word is taken half a cycle behind.
     """
 
     def __init__(self, *, port: Any, sdram: Sdram):

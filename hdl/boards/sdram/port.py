@@ -18,11 +18,12 @@ from fanin.sdram import WORD_BYTES
 
 
 class SdramPort(wiring.Component):
-    """A :class:`~fanin.hdl.bus.block_memory.BlockMemory` that is a part of SDRAM: ``size`` bytes from ``base`` on.
+    """A part of SDRAM, ``size`` bytes from ``base`` on, that is to host and reader what ``BlockMemory`` is.
 
     Host and reader see the same bytes at the same addresses, little endian. Bursts are INCR and of whole beats;
-    they are answered in the order in which they are asked for. A beat is a word of SDRAM or a part of one, which is
-    read for each. The host goes before the beats; what it has written is read by whatever asks behind the response.
+    they are answered in the order in which they are asked for. A beat is a word of SDRAM, or a part of one that
+    is read for each. The host goes before the beats; what it has written is read by whatever asks behind the
+    response.
 
     What lies behind the end is answered with SLVERR, beat by beat, and so is a write of the host that is not a
     whole word at a multiple of 4; nothing is written then.
@@ -48,9 +49,9 @@ class SdramPort(wiring.Component):
 
     Latency
     -------
-    ``axi``: the first command is on ``port`` 3 cycles after a burst is taken, then one a cycle, across bursts; a
-    beat comes 1 cycle after its word. ``axil``: a command comes 2 cycles after the request, the response 2 cycles
-    after the word, or after the data are taken.
+    ``axi``: the first command is on ``port`` 3 cycles after a burst is taken, then one a cycle, across bursts;
+    a beat comes 1 cycle after its word. ``axil``: a command comes 2 cycles after the request, the response 2
+    cycles after the word, or after the data are taken.
 
     Source
     ------
@@ -98,8 +99,7 @@ class SdramPort(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A read leaves a note of what its word will be; the words meet their notes in front of who asked.
 
-        ``room``: words that may still be asked for, as many as the queues hold. A command is taken where there is
-        room, or for a write.
+        ``room``: words that may still be asked for, as many as the queues hold. A write needs none.
         """
         m = Module()
         m.submodules.notes = notes = StreamFIFO(shape=self._note, depth=self.depth)
@@ -189,7 +189,7 @@ class SdramPort(wiring.Component):
         return wanted
 
     def _beats(self, m: Module, may: Value, beat: Signal, note: Any) -> Signal:
-        """Step through bursts, a beat where one ``may`` be asked for; the beat's number, from the first byte on.
+        """Step through bursts, a beat where one ``may`` be asked for; the number of the beat in memory.
 
         A burst waits in ``held`` until the one before it has asked for its last beat.
         """

@@ -1,4 +1,4 @@
-"""cocotb tests, run inside the simulator by test_memory.py: a set of more than a megabit through a node's readers."""
+"""cocotb tests, run inside the simulator by test_memory.py: more than a megabit through a node's readers."""
 
 import logging
 import random
