@@ -99,6 +99,6 @@ def check_set_fits(shape: TrainShape, memory: BoardMemory) -> None:
     name, (each, there) = max(a_micro_batch.items(), key=lambda item: item[1][0] / item[1][1])
     hint = "" if memory.sdram else ", or more with fanin board build --memory sdram"
     raise DoesNotFit(
-        f"the {name} of {shape.samples_per_worker:,} samples take {micro_batches * each:,} bytes, their memory "
-        f"has {there:,}: at most {fitting * MICRO_BATCH:,} samples fit{hint}"
+        f"the {name} of {shape.samples_per_worker:,} samples take {micro_batches * each:,} bytes, their "
+        f"memory has {there:,}: at most {fitting * MICRO_BATCH:,} samples fit{hint}"
     )

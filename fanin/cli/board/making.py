@@ -100,7 +100,7 @@ def _design(args: argparse.Namespace) -> _Design:
 def _sdram(board: Board, config: GlmConfig | None, core_mhz: float) -> Sdram:
     """The board's SDRAM for a node. Raises InputError where it has none, or it does not work at that clock."""
     if board.sdram is None:
-        raise InputError(f"{board.name}: has no SDRAM that works without a CPU (DDR has to be calibrated)")
+        raise InputError(f"{board.name}: has no SDR SDRAM; DDR would need a CPU that calibrates it")
     if config is None:
         raise InputError("a shell has no samples: --memory is for a node")
     board.sdram.timing(core_mhz * 1e6)

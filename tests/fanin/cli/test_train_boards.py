@@ -1,18 +1,21 @@
 """``fanin train --on``: what the file must say; and two simulated boards train, bit for bit."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from fanin.cli.board.builds import BOARD_FILE
 from fanin.cli.main import main
 from fanin.cli.train.boards import read_boards
 from fanin.errors import InputError
+from tests.support import new_seed
 
 IDENTITY = {"board": 1, "build": 5, "mac": 2, "ip": 3}
 
@@ -65,6 +68,29 @@ def test_a_file_that_is_wrong_is_named_with_its_cause(tmp_path, text, cause):
     assert str(error.value).startswith(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("memory", "cause"),
+    [
+        (
+            None,
+            "the labels of 4,104 samples take 16,416 bytes, their memory has 16,384: at most 4,096 samples fit",
+        ),
+        ("sdram", "no answer to 2 requests in 0.1 s"),
+    ],
+)
+def test_a_set_is_held_to_the_memory_of_its_build(tmp_path, capsys, monkeypatch, memory, cause):
+    """Before any board is asked."""
+    monkeypatch.setattr("fanin.sim.glm.boards.TRIES", 2)
+    build(tmp_path / "a", board="colorlight_i9", preset="ecp5-45", **({"memory": memory} if memory else {}))
+    large = tmp_path / "large.svm"
+    large.write_text("1 1:0.5\n-1 2:0.25\n" * 2052)
+    path = written(tmp_path, board("127.0.0.1", "a"))
+    words = ["train", str(large), "--test", "0", "--on", str(path), "-o", str(tmp_path / "run")]
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith(f"fanin: error: board 127.0.0.1: {cause}")
+    assert not (tmp_path / "run").exists()
+
+
 def test_boards_that_do_not_answer_end_the_run(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("fanin.sim.glm.boards.TRIES", 2)
     build(tmp_path / "a")
@@ -89,18 +115,41 @@ def simulated(*arguments):
         process.stdout.close()
 
 
-@pytest.mark.slow  # a simulator of two boards is built, some minutes
-@pytest.mark.parametrize("faults", ["", "--drop 0.02 --duplicate 0.02 --reorder 0.02"])
-def test_two_simulated_boards_train_bit_for_bit(tmp_path, faults):
-    """RTL of whole boards, from RGMII on; clocks 100 ppm apart; the switch is this process, by UDP."""
+def trained(tmp_path, name, data, faults=""):
+    """The ``run.json`` of two epochs on two simulated boards: their RTL from RGMII on, clocks 100 ppm apart."""
     for number in range(2):
-        command = f"board build colorlight_5a75b --no-place --number {number} -o {tmp_path / str(number)}"
+        command = f"board build {name} --no-place --number {number} -o {tmp_path / str(number)}"
         assert main(command.split()) == 0
     path = written(tmp_path, board("127.0.64.2", "0") + board("127.0.64.3", "1"))
     with simulated(tmp_path / "0", tmp_path / "1", "--source", "--listen", "127.0.64.2", *faults.split()):
-        command = f"train breast_cancer --on {path} --epochs 2 -o {tmp_path / 'run'} --json"
+        command = f"train {data} --on {path} --epochs 2 -o {tmp_path / 'run'} --json"
         assert main(command.split()) == 0
-    found = json.loads((tmp_path / "run" / "run.json").read_text())
+    return json.loads((tmp_path / "run" / "run.json").read_text())
+
+
+@pytest.mark.slow  # a simulator of two boards is built, some minutes
+@pytest.mark.parametrize("faults", ["", "--drop 0.02 --duplicate 0.02 --reorder 0.02"])
+def test_two_simulated_boards_train_bit_for_bit(tmp_path, faults):
+    """The switch is this process, by UDP."""
+    found = trained(tmp_path, "colorlight_5a75b", "breast_cancer", faults)
     assert found["bit_exact"]
     assert len(found["epochs"]) == 2
     assert (found["retransmissions"] > 0) == bool(faults)
+
+
+@pytest.mark.slow  # likewise
+@pytest.mark.skipif(not importlib.util.find_spec("litedram"), reason="no litedram: pip install 'fanin[sdram]'")
+def test_two_simulated_boards_train_out_of_sdram(tmp_path):
+    """More than a megabit a board, which block RAM does not hold; the chips stop where a rule is broken."""
+    seed = new_seed()
+    rng = np.random.default_rng(seed)
+    samples = rng.random((3600, 160)).round(2)
+    weights = rng.normal(size=160)
+    large = tmp_path / "large.svm"
+    with large.open("w") as file:
+        for sample, above in zip(samples, (samples - 0.5) @ weights > 0, strict=True):
+            features = " ".join(f"{n}:{value}" for n, value in enumerate(sample, 1))
+            file.write(f"{2 * above - 1} {features}\n")
+    found = trained(tmp_path, "colorlight_i9 --memory sdram", f"{large} --test 0 --lr 2")
+    assert found["bit_exact"]
+    assert found["epochs"][-1]["accuracy"] > 0.7
