@@ -148,6 +148,12 @@ it), once in the plan.
   then the least   traffic, whatever is first in order.
 """
 
+_LEDS = {
+    0: "No LED of this board shows anything.",
+    1: "The LED is lit while there is a link and no fault.",
+    4: "The first LED is the link, the second a frame, the third a run, the fourth a fault.",
+}
+
 BOARDS_REACHED = """# What boards reached
 
 Generated from `bitstreams/*/report.json` by `docs/generate.py`; `make bitstreams BOARD=…` writes these. Placed
@@ -164,12 +170,11 @@ Generated from `hdl/boards/board.py` by `docs/generate.py`.
 
 ```
 make bitstreams BOARD={name}
-fanin board flash build/boards/{name}
-fanin board ping 10.0.0.1
+{flash}fanin board ping 10.0.0.1
 ```
 
-The node's addresses are those of worker 0; `fanin board build {name} --number N` makes worker N's. The first
-LED is the link, the second a frame, the third a run, the fourth a fault. `report.json` is of the last build:
+The node's addresses are those of worker 0; `fanin board build {name} --number N` makes worker N's. {leds}
+`report.json` is of the last build:
 [what boards reached](../../docs/reference/boards-reached.md). Not yet run on a board.
 """
 
@@ -355,7 +360,7 @@ def boards_reached_page() -> str:
 
 def _bitstream_page(board: Board) -> Callable[[], str]:
     """bitstreams/BOARD/README.md."""
-
+    flash = f"fanin board flash build/boards/{board.name}\n" if board.loader else ""
     facts = [
         ["", ""],
         ["device", f"{board.device}"],
@@ -365,7 +370,9 @@ def _bitstream_page(board: Board) -> Callable[[], str]:
         ["received data delayed in the FPGA", f"{board.phy.rx_delay_ns:g} ns"],
         ["transmit clock delayed in the FPGA", f"{board.phy.tx_delay_ns:g} ns"],
     ]
-    return lambda: BITSTREAM.format(name=board.name, title=board.title, facts=_markdown(facts))
+    return lambda: BITSTREAM.format(
+        name=board.name, title=board.title, facts=_markdown(facts), flash=flash, leds=_LEDS[board.leds]
+    )
 
 
 def _markdown(rows: list[list[str]]) -> str:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from fanin.boards import AROUND, DEVICES, MEMORIES, BoardMemory, Resources, memory_of
+from fanin.board_memory import memory_of, node_of
+from fanin.boards import AROUND, DEVICES, MEMORIES, BoardMemory, Resources
 from fanin.errors import DoesNotFit
+from fanin.fixed import VALUE_BITS
 from fanin.glm import PRESETS, GlmConfig
 from fanin.wire.aggregation import Encap
 
@@ -43,8 +45,9 @@ _REDUCER, _REDUCER_ENGINE = _Logic(1400, 800), _Logic(800, 470)
 _LOSS_SAMPLE, _LOSS_SEQUENCE = _Logic(525, 405), _Logic(204, 230)
 _WORKER = _Logic(600, 250)
 _TRANSPORT, _TRANSPORT_UDP, _SLOTS_16 = _Logic(2800, 3450), _Logic(900, 900), _Logic(270, 60)
+_BLOCK_RAM_FAS = _Logic(-1110, -300)
 _READER, _ADDRESS_BIT, _QUEUE_BIT = _Logic(400, 230), _Logic(5.2, 5.5), _Logic(2, 2)
-_REGISTERS, _COUNTERS_OF_THEIR_OWN, _COUNTERS_IN_MEMORY = _Logic(950, 800), _Logic(3900, 1650), _Logic(560, 310)
+_REGISTERS, _COUNTERS_OF_THEIR_OWN, _COUNTERS_IN_MEMORY = _Logic(950, 800), _Logic(3900, 1650), _Logic(270, 310)
 _WORD_BIT = _Logic(1.1, 2)  # of the registers behind the readers
 _BLOCK_MEMORY = _Logic(160, 100)
 _SDRAM, _SDRAM_PORT = _Logic(930, 310), _Logic(505, 245)  # as yosys counts, with 3 and 5 ports
@@ -58,7 +61,8 @@ def node_area(config: GlmConfig) -> Resources:
     logic = _REST + _WORKER + _ENGINE * engines + _LANE * (engines * config.lanes)
     logic += _REDUCER + _REDUCER_ENGINE * engines
     logic += _LOSS_SAMPLE * config.loss_lanes + _LOSS_SEQUENCE * (config.loss_lanes < config.banks)
-    logic += _TRANSPORT + _TRANSPORT_UDP * (config.encap is Encap.UDP) + _SLOTS_16 * ceil(config.slots / 16)
+    logic += _TRANSPORT + _BLOCK_RAM_FAS * config.block_ram_fas
+    logic += _TRANSPORT_UDP * (config.encap is Encap.UDP) + _SLOTS_16 * ceil(config.slots / 16)
     logic += (_READER + _ADDRESS_BIT * config.address_width) * len(readers)
     logic += _QUEUE_BIT * sum(readers) + _WORD_BIT * (engines * config.word_bits + config.label_width)
     logic += _REGISTERS + (_COUNTERS_IN_MEMORY if config.compact else _COUNTERS_OF_THEIR_OWN)
@@ -74,14 +78,15 @@ def node_area(config: GlmConfig) -> Resources:
 
 
 def _block_rams(config: GlmConfig, readers: list[int]) -> int:
-    """Replay FIFOs, models, tables of σ (two samples share one), readers' queues, counters."""
+    """Replay FIFOs, models, tables of σ (two samples share one), readers' queues, counters and FAs."""
     replay = _rams(config.word_bits, config.sample_fifo)
     models = 2 * config.lanes * _rams(32, config.depth) if config.depth > _DEEPEST_DISTRIBUTED else 0
     tables = 3 * ceil(config.loss_lanes / 2)
     queues = (
         sum(_rams(width, config.read_ahead) for width in readers) if config.read_ahead > _DEEPEST_QUEUE else 0
     )
-    return config.engines * (replay + models) + tables + queues + 2 * config.compact
+    fas = _rams(VALUE_BITS * config.values, config.slots) if config.block_ram_fas else 0
+    return config.engines * (replay + models) + tables + queues + 2 * config.compact + fas
 
 
 def _rams(width: int, depth: int) -> int:
@@ -111,12 +116,13 @@ def check_fits(config: GlmConfig, device: str, memory: BoardMemory) -> None:
     what = _too_much(config, device, memory)
     if what is None:
         return
-    fitting = [
-        name
-        for name in MEMORIES
-        if _too_much(replace(PRESETS[name], encap=config.encap), device, memory_of(PRESETS[name], memory.sdram))
-        is None
-    ]
+
+    def fits(name: str) -> bool:
+        node = replace(PRESETS[name], encap=config.encap)
+        its = memory_of(node, memory.sdram)
+        return _too_much(node_of(node, its), device, its) is None
+
+    fitting = filter(fits, MEMORIES)
     best = max(fitting, key=lambda name: (PRESETS[name].lanes, MEMORIES[name].sample_bytes), default=None)
     hint = f"--preset {best} fits" if best else "no preset fits"
     raise DoesNotFit(f"{config.name}: {what}; {hint}")

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from fanin.errors import DoesNotFit
-from fanin.glm import LABEL_BITS, MICRO_BATCH, GlmConfig, TrainShape
 from fanin.sdram import Sdram
 
 BLOCK_RAM_BITS = 16 * 1024  # that a memory of 8, 16 or 32 bits uses of 18 Kbit
@@ -59,6 +57,11 @@ class BoardMemory:
     label_bytes: int
     sdram: Sdram | None = None
 
+    @property
+    def address_bits(self) -> int:
+        """Bits of an address in bytes."""
+        return (max(self.sample_bytes, self.label_bytes) - 1).bit_length()
+
     def block_rams(self, sample_ports: int) -> int:
         """Block RAMs of all of it."""
         if self.sdram:
@@ -76,29 +79,3 @@ MEMORIES: Mapping[str, BoardMemory] = MappingProxyType(
         "ecp5-85": BoardMemory(sample_bytes=128 * KIB, label_bytes=32 * KIB),
     }
 )
-
-
-def memory_of(config: GlmConfig, sdram: Sdram | None) -> BoardMemory:
-    """The memory of a node: a board's SDRAM, or else the block RAM of its preset."""
-    if sdram is None:
-        return MEMORIES[config.name]
-    samples, labels = sdram.split(config.sample_ports)
-    return BoardMemory(sample_bytes=samples, label_bytes=labels, sdram=sdram)
-
-
-def check_set_fits(shape: TrainShape, memory: BoardMemory) -> None:
-    """Raise DoesNotFit where a worker's samples or labels are larger than its node's memory for them."""
-    micro_batches = shape.micro_batches_per_epoch
-    a_micro_batch = {
-        "samples": (shape.words_per_micro_batch * shape.node.port_bits // 8, memory.sample_bytes),
-        "labels": (MICRO_BATCH * LABEL_BITS // 8, memory.label_bytes),
-    }
-    fitting = min(there // each for each, there in a_micro_batch.values())
-    if micro_batches <= fitting:
-        return
-    name, (each, there) = max(a_micro_batch.items(), key=lambda item: item[1][0] / item[1][1])
-    hint = "" if memory.sdram else ", or more with fanin board build --memory sdram"
-    raise DoesNotFit(
-        f"the {name} of {shape.samples_per_worker:,} samples take {micro_batches * each:,} bytes, their "
-        f"memory has {there:,}: at most {fitting * MICRO_BATCH:,} samples fit{hint}"
-    )

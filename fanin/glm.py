@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
+from fanin.boards import MEMORIES
 from fanin.errors import DoesNotFit, InputError
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION, MIN_FRAC
 from fanin.job import MAX_NODE_SLOTS
@@ -14,6 +15,7 @@ from fanin.wire.aggregation import MAX_WORKERS, Encap, Protocol
 
 MICRO_BATCH = 8  # samples that go through an engine side by side, one per bank
 LABEL_BITS = 32
+MIN_ADDRESS_BITS = 16
 MAX_ENGINES = 8
 MAX_LANES = 64
 MAX_DEPTH = 4096  # chunks; the widths of an engine's sums rest on it
@@ -56,6 +58,7 @@ class GlmConfig:
     read_ahead: int = 512  #: words that a memory's reader asks for in advance; a power of two, 16…4096
     address_width: int = 64  #: bits of an address of samples and labels; 16…64
     compact: bool = False  #: smaller and slower where speed is not needed: counters lie in a memory
+    block_ram_fas: bool = False  #: FAs that wait for their turn lie in block RAM, however few slots there are
     encap: Encap = Encap.L2
     protocol: Protocol = Protocol.P4SGD
     frac: int = DEFAULT_FRAC  #: fractional bits of weights, activations and gradients; 6…28
@@ -70,7 +73,7 @@ class GlmConfig:
         _check("mac_width", self.mac_width, 8, 512, power_of_two=True)
         _check("label_width", self.label_width, LABEL_BITS, LABEL_BITS * self.banks, power_of_two=True)
         _check("read_ahead", self.read_ahead, 16, 4096, power_of_two=True)
-        _check("address_width", self.address_width, 16, 64)
+        _check("address_width", self.address_width, MIN_ADDRESS_BITS, 64)
         _check("frac", self.frac, MIN_FRAC, MAX_FRAC)
         object.__setattr__(self, "encap", Encap(self.encap))
         object.__setattr__(self, "protocol", Protocol(self.protocol))
@@ -120,7 +123,9 @@ def _presets(*configs: GlmConfig) -> Mapping[str, GlmConfig]:
     return MappingProxyType({config.name: config for config in configs})
 
 
-def _board(name: str, *, lanes: int, depth: int, sample_fifo: int = 512) -> GlmConfig:
+def _board(
+    name: str, *, lanes: int, depth: int, sample_fifo: int = 512, block_ram_fas: bool = False
+) -> GlmConfig:
     """A node for an ECP5 at 1 Gb/s, samples in block RAM; what is no parameter here is as small as it can be
     without a pause: memory is near, and the network takes longer for a micro-batch than the loss unit.
     """
@@ -133,8 +138,9 @@ def _board(name: str, *, lanes: int, depth: int, sample_fifo: int = 512) -> GlmC
         mac_width=32,
         label_width=LABEL_BITS,
         read_ahead=16,
-        address_width=32,
+        address_width=max(MIN_ADDRESS_BITS, MEMORIES[name].address_bits),
         compact=True,
+        block_ram_fas=block_ram_fas,
     )
 
 
@@ -142,9 +148,9 @@ PRESETS = _presets(
     GlmConfig(name="tiny", lanes=8, depth=4, sample_fifo=64, slots=4, mac_width=64),
     GlmConfig(name="demo"),
     GlmConfig(name="u280", engines=8, depth=4096, sample_fifo=16896, slots=256),
-    _board("ecp5-25", lanes=2, depth=256),
+    _board("ecp5-25", lanes=2, depth=256, block_ram_fas=True),
     _board("ecp5-45", lanes=8, depth=128),
-    _board("ecp5-85", lanes=8, depth=256, sample_fifo=1024),
+    _board("ecp5-85", lanes=8, depth=256, sample_fifo=1024, block_ram_fas=True),
 )
 
 

@@ -16,6 +16,7 @@ from fanin.hdl.aggregation.slots import (
     use_layout,
     walk_uses,
 )
+from fanin.hdl.memory import BLOCK_RAM, NEVER_READ_AS_WRITTEN
 from fanin.wire.aggregation import DEFAULT_VALUES
 
 
@@ -41,6 +42,8 @@ class ReorderStore(wiring.Component):
     ``slots`` : int, a power of two, 2 to 32768
     ``values`` : int, 1 to 256
     ``first_round`` : int, 1 to 2^32 − 1
+    ``block_ram`` : bool
+        FAs lie in block RAM, however few slots there are.
 
     Latency
     -------
@@ -51,12 +54,20 @@ class ReorderStore(wiring.Component):
     docs/systems/aggregation.md, "Worker".
     """
 
-    def __init__(self, *, slots: int, values: int = DEFAULT_VALUES, first_round: int = 1):
+    def __init__(
+        self,
+        *,
+        slots: int,
+        values: int = DEFAULT_VALUES,
+        first_round: int = 1,
+        block_ram: bool = False,
+    ):
         check_slots(slots)
         check_first_round(first_round)
         self.slots = slots
         self.values = values
         self.first_round = first_round
+        self.block_ram = block_ram
         write = {"en": 1, "values": values_layout(values)}
         super().__init__(
             {
@@ -133,7 +144,12 @@ class ReorderStore(wiring.Component):
         """A slot's FA, a cycle after ``index``: the one written now, if ``direct``; the one that was written
         while memory was read, if ``passing``; else memory's.
         """
-        m.submodules.store = store = Memory(shape=values_layout(self.values), depth=self.slots, init=[])
+        m.submodules.store = store = Memory(
+            shape=values_layout(self.values),
+            depth=self.slots,
+            init=[],
+            attrs=NEVER_READ_AS_WRITTEN | (BLOCK_RAM if self.block_ram else {}),
+        )
         port, read = store.write_port(), store.read_port()
         just_written = Signal(values_layout(self.values), reset_less=True)
         m.d.comb += [

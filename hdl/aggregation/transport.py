@@ -79,6 +79,8 @@ class AggTransport(wiring.Component):
     ``protocol`` : Protocol
     ``first_round`` : int, 1 to 2^32 − 1
         Round of operation 0; 1 but in tests.
+    ``block_ram`` : bool
+        FAs that wait for their turn lie in block RAM, however few slots there are.
 
     Latency
     -------
@@ -102,6 +104,7 @@ class AggTransport(wiring.Component):
         slots: int = 64,
         protocol: Protocol = Protocol.P4SGD,
         first_round: int = 1,
+        block_ram: bool = False,
     ):
         check_framing(mac_width=mac_width, values=values)
         check_slots(slots)
@@ -112,6 +115,7 @@ class AggTransport(wiring.Component):
         self.slots = slots
         self.protocol = protocol
         self.first_round = first_round
+        self.block_ram = block_ram
         super().__init__(
             {
                 "pa": In(stream.Signature(values_layout(values))),
@@ -137,7 +141,7 @@ class AggTransport(wiring.Component):
         counted: dict[str, Any] = {"slots": self.slots, "first_round": self.first_round}
         window = OperationWindow(**counted, protocol=self.protocol)
         states = SlotStates(**counted, protocol=self.protocol)
-        reorder = ReorderStore(**counted, values=self.values)
+        reorder = ReorderStore(**counted, values=self.values, block_ram=self.block_ram)
         scanner = RetryScanner(slots=self.slots, values=self.values)
         for name, part in {
             "receiver": receiver,

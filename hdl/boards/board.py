@@ -47,7 +47,8 @@ class Board:
     preset: str  #: of the node that fits
     core_mhz: float  #: of the core, at most
     sdram: Sdram | None = None  #: that the core can do without a CPU, so no DDR
-    loader: tuple[str, ...] = ()  #: how openFPGALoader finds it
+    leds: int = 4  #: that show something
+    loader: tuple[str, ...] = ()  #: how openFPGALoader finds it; empty where it does not know the board
 
     def make_platform(self) -> Any:
         """The platform, anew. Raises InputError where amaranth-boards is missing."""
@@ -74,6 +75,7 @@ BOARDS = _boards(
         preset="ecp5-25",
         core_mhz=50,
         sdram=SDRAM_4M,
+        leds=1,
         loader=("--board", "colorlight"),
     ),
     Board(
@@ -86,6 +88,7 @@ BOARDS = _boards(
         preset="ecp5-45",
         core_mhz=50,
         sdram=SDRAM_8M,
+        leds=1,
         loader=("--board", "colorlight-i9"),
     ),
     Board(
@@ -118,6 +121,7 @@ BOARDS = _boards(
         phy=Phy(tx_delay_ns=2.0),
         preset="ecp5-85",
         core_mhz=100,
+        leds=0,
     ),
     Board(
         name="genesys2",

@@ -18,9 +18,11 @@ from typing import Any
 
 from fanin.errors import InputError, ToolFailed
 from fanin.hdl.boards.board import Board
+from fanin.hdl.memory import allow_collisions
 from fanin.tools import program, yosys
 
 NAME = "top"
+SOURCE = f"{NAME}.il"  # Amaranth's
 TIMING, NETLIST, ROUTED, BITSTREAM = f"{NAME}.timing.json", f"{NAME}.json", f"{NAME}.routed.json", f"{NAME}.bit"
 _LAST_LINES = 5
 _INSTALL = "pip install 'fanin[boards]'"
@@ -67,7 +69,9 @@ def make_plan(board: Board, top: Any, *, seed: int) -> Any:
     platform = board.make_platform()
     options = f"--seed {seed} --report {TIMING} --write {ROUTED} --timing-allow-fail"
     # The names of nets are what a report finds its Components by.
-    return platform.prepare(top, NAME, nextpnr_opts=options, ecppack_opts="--compress", emit_src=False)
+    plan = platform.prepare(top, NAME, nextpnr_opts=options, ecppack_opts="--compress", emit_src=False)
+    plan.files[SOURCE] = allow_collisions(plan.files[SOURCE])
+    return plan
 
 
 @dataclass(frozen=True)

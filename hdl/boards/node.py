@@ -8,7 +8,8 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.boards import BoardMemory, memory_of
+from fanin.board_memory import memory_of
+from fanin.boards import BoardMemory
 from fanin.glm import GlmConfig
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.boards.memory_map import ADDRESS_BITS, BOARD, LABELS, NODE, sample_memory

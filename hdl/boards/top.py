@@ -37,7 +37,7 @@ from fanin.sdram import Sdram
 RX_HZ = TX_MHZ * 1e6
 PHY_RESET_MS = 20  # more than any PHY here asks for
 
-_LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
+LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
 
 
 class BoardTop(Elaboratable):
@@ -168,8 +168,8 @@ def _reset(m: Module, platform: Any) -> Any:
 
 def _leds(m: Module, platform: Any, leds: data.View[Any]) -> None:
     """As many as the board has, in order; a single one shows the link, and goes dark for a fault."""
-    for name in _LED_RESOURCES:
-        ports = list(_led_ports(platform, name))
+    for name in LED_RESOURCES:
+        ports = list(led_ports(platform, name))
         shown = Value.cast(leds) if len(ports) > 1 else leds.link & ~leds.fault
         for number, port in enumerate(ports):
             m.submodules[f"led_pin_{number}"] = buffer = io.Buffer("o", port)
@@ -178,7 +178,7 @@ def _leds(m: Module, platform: Any, leds: data.View[Any]) -> None:
             return
 
 
-def _led_ports(platform: Any, name: str) -> Iterator[Any]:
+def led_ports(platform: Any, name: str) -> Iterator[Any]:
     """The LEDs of that name, of coloured ones the green."""
     for number in range(len(Leds.members)):
         try:

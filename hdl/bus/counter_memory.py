@@ -12,7 +12,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
+from fanin.hdl.memory import BLOCK_RAM, NEVER_READ_AS_WRITTEN
 
 WORD_BITS = 32
 LATENCY = 3  # cycles from a counter's turn until its sum is in memory
@@ -90,7 +90,7 @@ class CounterMemory(wiring.Component):
             m.d.sync += [position.eq(0), clearing.eq(1)]
 
         m.submodules.storage = storage = Memory(
-            shape=WORD_BITS, depth=2 * count, init=[], attrs=NEVER_READ_AS_WRITTEN
+            shape=WORD_BITS, depth=2 * count, init=[], attrs=NEVER_READ_AS_WRITTEN | BLOCK_RAM
         )
         write, turn, host = storage.write_port(), storage.read_port(), storage.read_port()
         m.d.comb += [turn.addr.eq(position), host.addr.eq(self.address), self.word.eq(host.data)]

@@ -20,7 +20,7 @@ class LossSequence(wiring.Component):
     Members
     -------
     ``fa`` : In, stream of ``banks`` × signed(32)
-        Full activations; taken with the micro-batch's last labels.
+        Full activations; taken in the cycle after the micro-batch's last labels. ``ready`` is a register.
     ``labels`` : In, stream of ``at_once`` × signed(32)
         Labels of the same samples, the first ones first.
     ``loss`` : In, ``fixed.Loss``
@@ -41,7 +41,7 @@ class LossSequence(wiring.Component):
     Latency
     -------
     ``latency`` = 7 + ``banks / at_once`` cycles from ``fa`` to ``scale``; a micro-batch every
-    ``banks / at_once`` cycles.
+    ``banks / at_once`` + 1 cycles.
 
     Source
     ------
@@ -82,10 +82,10 @@ class LossSequence(wiring.Component):
             unit.loss.eq(self.loss),
             unit.mantissa.eq(self.mantissa),
             unit.shift.eq(self.shift),
-            unit.fa.valid.eq(self.fa.valid),
+            unit.fa.valid.eq(self.fa.valid & ~self.fa.ready),
             unit.fa.payload.as_value().eq(self.fa.payload.as_value().word_select(entering, bits)),
-            self.fa.ready.eq(unit.fa.ready & last_enters),
         ]
+        m.d.sync += self.fa.ready.eq(unit.fa.valid & unit.fa.ready & last_enters)
         with m.If(unit.fa.valid & unit.fa.ready):
             m.d.sync += entering.eq(Mux(last_enters, 0, entering + 1))
 

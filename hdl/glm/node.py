@@ -180,6 +180,7 @@ class GlmNode(wiring.Component):
                 values=config.values,
                 slots=config.slots,
                 protocol=config.protocol,
+                block_ram=config.block_ram_fas,
             ),
             window=ModelWindow(engines=config.engines, **size),
         )
@@ -187,6 +188,9 @@ class GlmNode(wiring.Component):
     def _full_activations(self, m: Module, parts: _Parts) -> None:
         """From transport to worker without a cycle between, but with a register in ``ready``."""
         source = parts.transport.fa
+        if parts.worker.registers_fa_ready:
+            connect_typed(m, source, parts.worker.fa)
+            return
         skid = SkidBuffer(shape=source.payload.shape())
         m.submodules.full_activations = ResetInserter(parts.registers.reset_transport)(skid)
         connect_typed(m, source, skid.i)

@@ -8,6 +8,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
+
 # Up to here the words lie in distributed RAM (64 words a LUT), above it in block RAM.
 DISTRIBUTED_DEPTH = 64
 
@@ -102,7 +104,9 @@ class StreamFIFO(wiring.Component):
     def _memory(
         self, m: Module, incoming: Any, more: Signal, load: Signal, direct: Signal, store: Signal
     ) -> None:
-        m.submodules.storage = storage = Memory(shape=self.shape, depth=self.depth, init=[])
+        m.submodules.storage = storage = Memory(
+            shape=self.shape, depth=self.depth, init=[], attrs=NEVER_READ_AS_WRITTEN
+        )
         distributed = self.depth <= DISTRIBUTED_DEPTH
         write = storage.write_port()
         read = storage.read_port(domain="comb" if distributed else "sync")

@@ -9,6 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
 from fanin.hdl.stream.packet import packet_stream
 
 _MARGIN_BITS = 2
@@ -88,7 +89,9 @@ class FrameStore(wiring.Component):
         place, end, fetch = (Signal(range(2 * self.capacity), name=name) for name in ("place", "end", "fetch"))
         # The lowest bit of ``keep`` is always one. Without it a beat of 512 bits fits eight block RAMs of 72.
         shape = data.StructLayout({"data": self.width, "keep": self.width // 8 - 1, "last": 1})
-        m.submodules.storage = storage = Memory(shape=shape, depth=self.capacity, init=[])
+        m.submodules.storage = storage = Memory(
+            shape=shape, depth=self.capacity, init=[], attrs=NEVER_READ_AS_WRITTEN
+        )
         write = storage.write_port()
         read = storage.read_port()
         self._take(m, write, place, end, fetch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fanin.hdl.boards.board import Board
-from fanin.hdl.boards.build import NAME, ROUTED
+from fanin.hdl.boards.build import ROUTED, SOURCE
 from fanin.hdl.boards.cells import cells_of
 from fanin.hdl.boards.sdram.core import FILE
 from fanin.sim.boards.board import BoardConfig, Clock, PhyConfig
@@ -19,7 +19,7 @@ def project_model(project: Path, *, routed: bool) -> BoardModel:
     """The model of what ``fanin board build`` made: the routed netlist, or the source that it was made of."""
     if routed:
         return routed_model(project / ROUTED)
-    return source_model(project / f"{NAME}.il", more=[file for file in (project / FILE,) if file.exists()])
+    return source_model(project / SOURCE, more=[file for file in (project / FILE,) if file.exists()])
 
 
 def with_sdram(model: BoardModel, board: Board, core_mhz: float) -> BoardModel:

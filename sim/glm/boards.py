@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fanin.boards import BoardMemory, check_set_fits
+from fanin.board_memory import check_set_fits
+from fanin.boards import BoardMemory
 from fanin.errors import DoesNotFit, ToolFailed
 from fanin.fixed import LearningRate, Loss
 from fanin.glm import GlmConfig, TrainShape

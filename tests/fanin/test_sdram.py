@@ -5,7 +5,8 @@ from itertools import accumulate
 import pytest
 
 from fanin.board_area import check_fits, memory_area
-from fanin.boards import MEMORIES, check_set_fits, memory_of
+from fanin.board_memory import check_set_fits, memory_of, node_of
+from fanin.boards import MEMORIES
 from fanin.errors import DoesNotFit, InputError
 from fanin.glm import PRESETS, TrainShape
 from fanin.sdram import SDRAM_4M, SDRAM_8M
@@ -77,4 +78,7 @@ def test_a_node_whose_block_ram_would_be_too_much_fits_beside_sdram():
     larger = PRESETS["ecp5-85"]
     with pytest.raises(DoesNotFit, match="block RAMs"):
         check_fits(larger, "ecp5-45", MEMORIES["ecp5-85"])
-    check_fits(larger, "ecp5-45", memory_of(larger, SDRAM_8M))
+    memory = memory_of(larger, SDRAM_8M)
+    node = node_of(larger, memory)
+    assert node.address_width == 22
+    check_fits(node, "ecp5-45", memory)

@@ -14,7 +14,8 @@ from typing import Any
 
 from fanin import __version__
 from fanin.board_area import check_fits
-from fanin.boards import DEVICES, MEMORIES, memory_of
+from fanin.board_memory import memory_of, node_of
+from fanin.boards import DEVICES, MEMORIES
 from fanin.cli.board.builds import BITSTREAM_FILE, BOARD_BUILD, BOARD_FILE, PROJECT, REPORT_FILE, SDRAM
 from fanin.cli.board.report import text
 from fanin.cli.output import check_directory, output_directory
@@ -72,8 +73,11 @@ def _design(args: argparse.Namespace) -> _Design:
     config = None if own_top or args.node == "shell" else _config(preset)
     core_mhz = board.core_mhz if args.core_mhz is None else args.core_mhz
     sdram = _sdram(board, config, core_mhz) if args.memory == SDRAM else None
-    if config is not None and board.device in DEVICES:
-        check_fits(config, board.device, memory_of(config, sdram))
+    if config is not None:
+        memory = memory_of(config, sdram)
+        config = node_of(config, memory)
+        if board.device in DEVICES:
+            check_fits(config, board.device, memory)
     if sdram:
         check_installed()
     if not 0 < core_mhz <= MAX_OUTPUT_MHZ:

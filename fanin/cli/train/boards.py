@@ -6,7 +6,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from fanin.boards import MEMORIES, memory_of
+from fanin.board_memory import memory_of
+from fanin.boards import MEMORIES
 from fanin.cli.board.builds import SDRAM, open_build
 from fanin.errors import InputError
 from fanin.glm import PRESETS

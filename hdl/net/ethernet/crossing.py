@@ -8,10 +8,9 @@ from typing import Any
 from amaranth import Cat, Module, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import AsyncFIFO
 from amaranth.lib.wiring import In, Out
 
-_FREE = 3  # words, for two that may have come since and one that comes
+from fanin.hdl.net.ethernet.async_queue import AsyncQueue
 
 
 class FrameCrossing(wiring.Component):
@@ -54,21 +53,17 @@ class FrameCrossing(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A bit with each word says that a frame begins there.
-
-        ``i.ready`` is a register, so that nobody waits for the queue's comparison of Gray codes. It goes by the
-        level two cycles ago.
-        """
+        """A bit with each word says that a frame begins there."""
         m = Module()
         i, o = self.i, self.o
         bits = Value.cast(i.p)
-        m.submodules.queue = queue = AsyncFIFO(
-            width=len(bits) + 1, depth=self.capacity, r_domain="read", w_domain="write"
-        )
+        m.submodules.queue = queue = AsyncQueue(width=len(bits) + 1, depth=self.capacity)
         begins = Signal(init=1)
-        room = Signal()
-        m.d.write += room.eq(queue.w_level <= self.capacity - _FREE)
-        m.d.comb += [queue.w_data.eq(Cat(bits, begins)), queue.w_en.eq(i.valid & room), i.ready.eq(room)]
+        m.d.comb += [
+            queue.w_data.eq(Cat(bits, begins)),
+            queue.w_en.eq(i.valid & i.ready),
+            i.ready.eq(queue.room),
+        ]
         with m.If(i.valid & i.ready):
             m.d.write += begins.eq(i.p.last)
 

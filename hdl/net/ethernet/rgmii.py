@@ -28,6 +28,7 @@ class Speed(enum.Enum, shape=2):  # type: ignore[call-arg]
 
 #: What the PHY says between frames.
 LinkStatus = data.StructLayout({"up": 1, "speed": Speed, "full_duplex": 1})
+_UNSAID = {"speed": Speed.MBPS_1000, "full_duplex": 1}
 
 
 class RgmiiReceiver(wiring.Component):
@@ -43,7 +44,8 @@ class RgmiiReceiver(wiring.Component):
     ``enable`` : Out, 1
         A byte is on ``gmii``.
     ``status`` : Out, LinkStatus
-        The same for 16 cycles between frames.
+        The same for 16 cycles between frames. Speed and duplex are those of the last link; 1 Gb/s before the
+        first, since a PHY may say nothing.
 
     Parameters
     ----------
@@ -60,7 +62,9 @@ class RgmiiReceiver(wiring.Component):
 
     def __init__(self) -> None:
         halves = {"data0": In(4), "data1": In(4), "ctl0": In(1), "ctl1": In(1)}
-        super().__init__({**halves, "gmii": Out(Gmii), "enable": Out(1), "status": Out(LinkStatus)})
+        super().__init__(
+            {**halves, "gmii": Out(Gmii), "enable": Out(1), "status": Out(LinkStatus, init=_UNSAID)}
+        )
 
     def elaborate(self, platform: Any) -> Module:
         """Both speeds' bytes, and a choice."""
@@ -102,16 +106,18 @@ class RgmiiReceiver(wiring.Component):
 
     def _listen(self, m: Module) -> None:
         """The status is on the data while there is neither carrier nor error."""
-        said = Signal(4)
+        said = Signal(LinkStatus)
         count = Signal(range(STABLE))
         with m.If(~self.ctl0 & ~self.ctl1):
             m.d.sync += said.eq(self.data0)
-            with m.If(said != self.data0):
+            with m.If(said.as_value() != self.data0):
                 m.d.sync += count.eq(0)
             with m.Elif(count != STABLE - 1):
                 m.d.sync += count.eq(count + 1)
             with m.Else():
-                m.d.sync += self.status.eq(said)
+                m.d.sync += self.status.up.eq(said.up)
+                with m.If(said.up):
+                    m.d.sync += self.status.eq(said)
 
 
 class RgmiiTransmitter(wiring.Component):

@@ -3,6 +3,7 @@
 import pytest
 
 from fanin.errors import InputError
+from fanin.hdl.boards import top
 from fanin.hdl.boards.board import BOARDS, Flow, find_board
 from fanin.hdl.boards.identity import Identity, build_number
 from fanin.hdl.boards.rgmii_pins import DELAY_STEPS, delay_steps
@@ -19,6 +20,12 @@ def test_an_open_board_has_a_clock_and_an_rgmii_port(name):
     assert pins["rx_data"] == pins["tx_data"] == 4
     assert {"rx_clk", "tx_clk", "rst", "mdc", "mdio"} <= set(pins)
     assert platform.default_clk_frequency in (25e6, 30e6, 100e6)
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_a_board_has_the_leds_that_its_page_says(name):
+    platform = BOARDS[name].make_platform()
+    assert BOARDS[name].leds == max(len(list(top.led_ports(platform, kind))) for kind in top.LED_RESOURCES)
 
 
 def test_numbers_of_boards_differ():

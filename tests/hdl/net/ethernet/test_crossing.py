@@ -17,14 +17,18 @@ from tests.support import new_seed
 WIDTH = 16
 
 
-def cross(sent, *, write, read, stall, seed, idle=100):
-    """The beats that come out, each with its time, and the time of each that went in; picoseconds."""
+def cross(sent, *, write, read, stall, seed, idle=100, resets=None):
+    """The beats that come out, each with its time, and the time of each that went in; picoseconds.
+
+    ``resets``: a domain that is reset now and then.
+    """
     rng = random.Random(seed)
     dut = FrameCrossing(shape=packet_layout(WIDTH), capacity=16)
     offered, out, into = list(beats(sent, WIDTH, errors=None)), [], []
     phases = {"write": rng.randrange(write), "read": rng.randrange(read)}
     top = Module()
-    top.domains += [ClockDomain("sync"), ClockDomain("write"), ClockDomain("read")]
+    domains = {name: ClockDomain(name) for name in ("sync", "write", "read")}
+    top.domains += list(domains.values())
     top.submodules.dut = Monitored(dut)
 
     async def put(ctx):
@@ -41,7 +45,8 @@ def cross(sent, *, write, read, stall, seed, idle=100):
                 cycle += 1
             into.append(phases["write"] + (cycle - 2) * write)
             ctx.set(dut.i.valid, 0)
-        await ctx.tick("read").repeat(idle)
+        for _ in range(idle):
+            await ctx.tick("read")
 
     async def take(ctx):
         cycle = 0
@@ -52,7 +57,16 @@ def cross(sent, *, write, read, stall, seed, idle=100):
                 out.append((phases["read"] + (cycle - 1) * read, p))
             cycle += 1
 
+    async def reset(ctx):
+        while True:
+            for level, cycles in (0, rng.randrange(50, 200)), (1, 8):
+                ctx.set(domains[resets].rst, level)
+                for _ in range(cycles):
+                    await ctx.tick(resets)
+
     sim = Simulator(top)
+    if resets:
+        sim.add_testbench(reset, background=True)
     for domain, period in ("sync", 4000), ("write", write), ("read", read):
         sim.add_clock(period * 1e-12, phase=phases.get(domain, 0) * 1e-12, domain=domain)
     sim.add_testbench(put)
@@ -67,6 +81,19 @@ def test_frames_cross_unchanged(write, read):
     sent = [rng.randbytes(rng.randrange(1, 30)) for _ in range(60)]
     out, _ = cross(sent, write=write, read=read, stall=0.3, seed=seed)
     assert frames(p for _, p in out) == sent
+
+
+@pytest.mark.parametrize(("write", "read"), [(8000, 10_000), (20_000, 8000)])
+def test_a_reader_that_is_reset_goes_on_with_a_frame_s_beginning(write, read):
+    """What is read while it is in reset is lost; what comes whole is as it was sent, once and in order."""
+    rng = random.Random(seed := new_seed())
+    sent = [number.to_bytes(2, "big") + rng.randbytes(rng.randrange(1, 30)) for number in range(200)]
+    out, _ = cross(sent, write=write, read=read, stall=0.3, seed=seed, resets="read")
+    whole = [n for n, (_, p) in enumerate(out) if p.last]
+    found = [frame for frame in frames(p for _, p in out[: whole[-1] + 1]) if frame in sent]
+    numbers = [int.from_bytes(frame[:2], "big") for frame in found]
+    assert numbers == sorted(set(numbers))
+    assert 20 < len(found) < len(sent)
 
 
 @pytest.mark.parametrize(("write", "read"), [(8000, 8000), (8000, 10_000), (8000, 29_000)])

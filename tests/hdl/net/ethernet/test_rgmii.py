@@ -178,5 +178,16 @@ def test_a_status_is_believed_when_it_has_stayed_between_frames():
     assert status[-1] == up_100
 
 
-def test_a_link_that_is_down_is_seen():
-    assert receive([(0b0100, 0, 0b0100, 0)] * 20)[1][-1] == (0, Speed.MBPS_1000, 0)
+def test_a_phy_that_says_nothing_of_its_link_is_taken_for_a_fast_one():
+    sent = some_carriers(random.Random(new_seed()))
+    symbols, status = receive(
+        [(0, c0, 0, c1) if not c0 else (d0, c0, d1, c1) for d0, c0, d1, c1 in periods_of(sent, UP_1000)]
+    )
+    assert [symbol for symbol in symbols if symbol.valid] == [symbol for symbol in sent if symbol.valid]
+    assert set(status) == {(0, Speed.MBPS_1000, 1)}
+
+
+def test_a_link_that_goes_down_leaves_its_speed():
+    _, status = receive([(UP_100, 0, UP_100, 0)] * 40 + [(0, 0, 0, 0)] * 40)
+    assert status[39] == (1, Speed.MBPS_100, 1)
+    assert status[-1] == (0, Speed.MBPS_100, 1)

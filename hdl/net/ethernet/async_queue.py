@@ -1,0 +1,138 @@
+"""A queue between two clock domains, quick enough on its writer's side for a PHY's clock on a small device."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from amaranth import Cat, Module, ResetSignal, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.cdc import AsyncFFSynchronizer, FFSynchronizer
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+_FREE = 3  # words, for two that may have come since ``room`` was judged and one that comes
+
+
+class AsyncQueue(wiring.Component):
+    """Amaranth's ``AsyncFIFO``, but its writer knows from a register that there is room.
+
+    There the comparison of Gray codes, the next place and its Gray code follow one another within a cycle: five
+    LUTs in series, too many at 125 MHz on an ECP5 of speed grade 6. The names of parts are those of
+    ``AsyncFIFO``, so that a check of a netlist knows both.
+
+    Members
+    -------
+    ``w_data`` : In, ``width``, in the domain ``write``
+    ``w_en`` : In, 1, in the domain ``write``
+        Only where ``room`` is high.
+    ``room`` : Out, 1, in the domain ``write``
+        Low where ``depth`` - 2 to ``depth`` words are in the queue; registered.
+    ``r_data`` : Out, ``width``, in the domain ``read``
+    ``r_rdy`` : Out, 1, in the domain ``read``
+        ``r_data`` is the oldest word.
+    ``r_en`` : In, 1, in the domain ``read``
+        Take it.
+    ``r_rst`` : Out, 1, in the domain ``read``
+        A reset of ``write`` has emptied the queue.
+
+    Parameters
+    ----------
+    ``width`` : int, bits
+    ``depth`` : int, words, a power of two from 4
+
+    Latency
+    -------
+    1 cycle of ``write`` and 1 to 2 of ``read``; a word a cycle in and out from a ``depth`` of 16 on.
+
+    Source
+    ------
+    C. E. Cummings, "Simulation and Synthesis Techniques for Asynchronous FIFO Design", SNUG 2002, style 2;
+    resets as Amaranth has them.
+    """
+
+    domains = MappingProxyType(
+        dict.fromkeys(("w_data", "w_en", "room"), "write")
+        | dict.fromkeys(("r_data", "r_rdy", "r_en", "r_rst"), "read")
+    )
+
+    def __init__(self, *, width: int, depth: int):
+        if depth < 4 or depth & (depth - 1):
+            raise ValueError(f"depth must be a power of two from 4, not {depth!r}")
+        self.width = width
+        self.depth = depth
+        super().__init__(
+            {
+                "w_data": In(width),
+                "w_en": In(1),
+                "room": Out(1),
+                "r_data": Out(width),
+                "r_rdy": Out(1),
+                "r_en": In(1),
+                "r_rst": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Each side counts for itself; the other side's count comes as a Gray code, a little late.
+
+        A count has one bit more than a place, so that full and empty differ. The reader's counts are not reset
+        with its domain, as the writer's would not be; the writer's reset sets them to the writer's.
+        """
+        m = Module()
+        m.submodules.storage = storage = Memory(shape=self.width, depth=self.depth, init=[])
+        written = Signal(self.depth.bit_length(), name="produce_w_gry")
+        seen_by_reader = Signal.like(written, name="produce_r_gry")
+        read = Signal.like(written, name="consume_r_gry", reset_less=True)
+        seen_by_writer = Signal.like(written, name="consume_w_gry")
+        m.submodules.produce_cdc = FFSynchronizer(written, seen_by_reader, o_domain="read")
+        m.submodules.consume_cdc = FFSynchronizer(read, seen_by_writer, o_domain="write")
+        self._write(m, storage.write_port(domain="write"), written, seen_by_writer)
+        self._read(m, storage.read_port(domain="read"), read, seen_by_reader)
+        return m
+
+    def _write(self, m: Module, port: Any, written: Signal, read: Signal) -> None:
+        """``room`` goes by what was in the queue two cycles ago."""
+        count, following, taken, level = (
+            Signal.like(written, name=f"w_{name}") for name in ("count", "following", "taken", "level")
+        )
+        m.d.comb += [
+            following.eq(count + self.w_en),
+            port.addr.eq(count[:-1]),
+            port.data.eq(self.w_data),
+            port.en.eq(self.w_en),
+        ]
+        m.d.write += [
+            count.eq(following),
+            written.eq(_gray(following)),
+            taken.eq(_binary(read)),
+            level.eq(count - taken),
+            self.room.eq(level <= self.depth - _FREE),
+        ]
+
+    def _read(self, m: Module, port: Any, read: Signal, written: Signal) -> None:
+        """The memory's port shows the word at the next place."""
+        count = Signal.like(read, name="r_count", reset_less=True)
+        following = Signal.like(read, name="r_following")
+        emptied = Signal()
+        m.submodules.rst_cdc = AsyncFFSynchronizer(
+            ResetSignal("write", allow_reset_less=True), emptied, o_domain="read"
+        )
+        m.d.comb += [
+            self.r_rdy.eq((read != written) & ~emptied),
+            following.eq(count + (self.r_rdy & self.r_en)),
+            port.addr.eq(following[:-1]),
+            self.r_data.eq(port.data),
+        ]
+        m.d.read += [count.eq(following), read.eq(_gray(following)), self.r_rst.eq(emptied)]
+        with m.If(emptied):
+            m.d.read += [count.eq(_binary(written)), read.eq(written)]
+
+
+def _gray(count: Value) -> Value:
+    return count ^ count[1:]
+
+
+def _binary(gray: Value) -> Value:
+    """Bit n is the parity of the code's bits from n on."""
+    return Cat(gray[n:].xor() for n in range(len(gray)))
