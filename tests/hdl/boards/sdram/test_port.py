@@ -4,7 +4,7 @@
 import random
 
 import pytest
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 
@@ -19,7 +19,10 @@ LATENCY = 5  # cycles from a command to its word
 
 
 class PortOnMemory(wiring.Component):
-    """A port at ``base`` with words behind it; ``stalls``: commands wait, in three of eight cycles."""
+    """A port at ``base`` with words behind it; a word before it is read as its complement.
+
+    ``stalls``: commands wait, in more than half of all cycles.
+    """
 
     def __init__(self, *, size, base=64, data_width=32, stalls=False):
         self.size, self.data_width, self.stalls = size, data_width, stalls
@@ -50,7 +53,8 @@ class PortOnMemory(wiring.Component):
             m.d.sync += writing.eq(writing - 1)
         with m.If(command.valid & command.ready & command.p.write):
             m.d.sync += [writing.eq(1 + random_bits[5:7]), write.addr.eq(command.p.address)]
-        given, word = command.valid & command.ready & ~command.p.write, read.data
+        before = command.p.address < self.inner.base // 4
+        given, word = command.valid & command.ready & ~command.p.write, Mux(before, ~read.data, read.data)
         for _ in range(LATENCY):
             later, later_word = Signal(), Signal(32)
             m.d.sync += [later.eq(given), later_word.eq(word)]
