@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Tops for Verilator: a SdramMemory with chips behind pads, read by AXI masters or by AxiReaders."""
 
 from dataclasses import replace
@@ -10,29 +11,32 @@ from fanin.hdl.boards.sdram.core import core_verilog
 from fanin.hdl.boards.sdram.memory import SdramMemory
 from fanin.hdl.bus.axi_reader import AxiReader, command_layout
 from fanin.hdl.stream.connect import connect_typed
-from fanin.sdram import SDRAM_8M
 from fanin.sim.boards.sdram import MODULE, chip_parameters, chips_verilog
 
-TIMING = replace(SDRAM_8M.timing(50e6), start=100)
 COMMAND = command_layout(32)
 READ_AHEAD, BURST = 16, 4  # of a board's node
 
 
-def verilog(ports):
+def timing(sdram):
+    """The board's, with a short start."""
+    return replace(sdram.timing(50e6), start=100)
+
+
+def verilog(sdram, ports):
     """What the tops instantiate."""
-    return core_verilog(SDRAM_8M, TIMING, ports=ports) + chips_verilog()
+    return core_verilog(sdram, timing(sdram), ports=ports) + chips_verilog()
 
 
-def memory_with_chips(m, memories):
+def memory_with_chips(m, memory):
     """A memory as a submodule, and what stands at its pins: a register each way, then the chips."""
-    m.submodules.memory = memory = SdramMemory(sdram=SDRAM_8M, timing=TIMING, memories=memories)
+    m.submodules.memory = memory
     chip, given = memory.chip, Signal(32)
     pads = {name: Signal.like(getattr(chip, name), name=f"pad_{name}") for name in chip.signature.members}
     m.d.sync += [pad.eq(getattr(chip, name)) for name, pad in pads.items() if name != "dq_i"]
     m.d.sync += chip.dq_i.eq(given)
     m.submodules.chips = Instance(
         MODULE,
-        **{f"p_{name}": value for name, value in chip_parameters(SDRAM_8M, TIMING).items()},
+        **{f"p_{name}": value for name, value in chip_parameters(memory.sdram, memory.timing).items()},
         i_clk=~ClockSignal(),
         **{f"i_{name}_n": ~pads[name] for name in ("ras", "cas", "we")},
         i_ba=pads["ba"],
@@ -41,20 +45,21 @@ def memory_with_chips(m, memories):
         i_driven=pads["dq_oe"],
         o_dq_o=given,
     )
-    return memory
 
 
 class PortsWithChips(wiring.Component):
     """All ports of the memory."""
 
-    def __init__(self, memories):
-        self.memories = memories
-        ports = SdramMemory(sdram=SDRAM_8M, timing=TIMING, memories=memories).signature.members
+    def __init__(self, sdram, memories):
+        self.sdram, self.memories = sdram, memories
+        self.memory = SdramMemory(sdram=sdram, timing=timing(sdram), memories=memories)
+        ports = self.memory.signature.members
         super().__init__({name: member for name, member in ports.items() if name != "chip"})
 
     def elaborate(self, platform):
         m = Module()
-        memory = memory_with_chips(m, self.memories)
+        memory = self.memory
+        memory_with_chips(m, memory)
         for name in self.signature.members:
             connect(m, flipped(getattr(self, name)), getattr(memory, name))
         return m
@@ -63,9 +68,10 @@ class PortsWithChips(wiring.Component):
 class ReadersWithChips(wiring.Component):
     """Readers as a node has them: two ports in step on ``samples``, and ``labels``; the host's ports."""
 
-    def __init__(self, memories):
-        self.memories = memories
-        ports = SdramMemory(sdram=SDRAM_8M, timing=TIMING, memories=memories).signature.members
+    def __init__(self, sdram, memories):
+        self.sdram, self.memories = sdram, memories
+        self.memory = SdramMemory(sdram=sdram, timing=timing(sdram), memories=memories)
+        ports = self.memory.signature.members
         super().__init__(
             {name: member for name, member in ports.items() if name.startswith("axil")}
             | {
@@ -78,7 +84,8 @@ class ReadersWithChips(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        memory = memory_with_chips(m, self.memories)
+        memory = self.memory
+        memory_with_chips(m, memory)
         readers = []
         for number in range(3):
             connect(m, flipped(getattr(self, f"axil{number}")), getattr(memory, f"axil{number}"))

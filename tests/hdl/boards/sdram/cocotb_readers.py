@@ -80,5 +80,4 @@ async def a_megabit_at_nearly_a_word_a_cycle(dut):
     assert [word for _, word in got] == pairs * REPEATS
     assert [word for _, word in got_labels] == [int.from_bytes(word, "little") for word in labels] * REPEATS
     assert looked.data == content[0][WORD * 5000 : WORD * 5040]
-    print("RATES", rate(got, 2), rate(got_labels, 1), got[0][0])
     assert rate(got, 2) + rate(got_labels, 1) > 0.9
