@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
+from fanin.board_memory import memory_of, node_of
 from fanin.boards import AROUND, DEVICES, MEMORIES, BoardMemory, Resources
 from fanin.errors import DoesNotFit
 from fanin.fixed import VALUE_BITS
@@ -48,6 +49,8 @@ _BLOCK_RAM_FAS = _Logic(-390, -260)  # less than where they are distributed
 _READER, _ADDRESS_BIT, _QUEUE_BIT = _Logic(400, 230), _Logic(5.2, 5.5), _Logic(2, 2)
 _REGISTERS, _COUNTERS_OF_THEIR_OWN, _COUNTERS_IN_MEMORY = _Logic(950, 800), _Logic(3900, 1650), _Logic(270, 310)
 _WORD_BIT = _Logic(1.1, 2)  # of the registers behind the readers
+_BLOCK_MEMORY = _Logic(160, 100)
+_SDRAM, _SDRAM_PORT = _Logic(930, 310), _Logic(505, 245)  # as yosys counts, with 3 and 5 ports
 _REST = _Logic(-60, 650)
 
 
@@ -93,9 +96,9 @@ def _rams(width: int, depth: int) -> int:
 
 
 def memory_area(config: GlmConfig, memory: BoardMemory) -> Resources:
-    """The memories of samples and labels, a :class:`~fanin.hdl.bus.block_memory.BlockMemory` for each port."""
+    """The memories of samples and labels: for each port a ``BlockMemory``, or a part of a ``SdramMemory``."""
     ports = config.sample_ports + 1
-    logic = _Logic(160, 100) * ports
+    logic = _SDRAM + _SDRAM_PORT * ports if memory.sdram else _BLOCK_MEMORY * ports
     return Resources(
         luts=round(logic.luts),
         flip_flops=round(logic.flip_flops),
@@ -113,11 +116,13 @@ def check_fits(config: GlmConfig, device: str, memory: BoardMemory) -> None:
     what = _too_much(config, device, memory)
     if what is None:
         return
-    fitting = [
-        name
-        for name, its in MEMORIES.items()
-        if _too_much(replace(PRESETS[name], encap=config.encap), device, its) is None
-    ]
+
+    def fits(name: str) -> bool:
+        node = replace(PRESETS[name], encap=config.encap)
+        its = memory_of(node, memory.sdram)
+        return _too_much(node_of(node, its), device, its) is None
+
+    fitting = filter(fits, MEMORIES)
     best = max(fitting, key=lambda name: (PRESETS[name].lanes, MEMORIES[name].sample_bytes), default=None)
     hint = f"--preset {best} fits" if best else "no preset fits"
     raise DoesNotFit(f"{config.name}: {what}; {hint}")

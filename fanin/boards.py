@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from fanin.sdram import Sdram
+
 BLOCK_RAM_BITS = 16 * 1024  # that a memory of 8, 16 or 32 bits uses of 18 Kbit
 KIB = 1024
 
@@ -49,10 +51,11 @@ AROUND = Resources(luts=3_500, flip_flops=3_500, block_rams=10, multipliers=0)
 
 @dataclass(frozen=True, kw_only=True)
 class BoardMemory:
-    """The block RAM in which a node on a board has its samples and labels; sizes in bytes."""
+    """The block RAM, or SDRAM, in which a node on a board has its samples and labels; sizes in bytes."""
 
     sample_bytes: int  #: of each of the node's sample ports
     label_bytes: int
+    sdram: Sdram | None = None
 
     @property
     def address_bits(self) -> int:
@@ -61,12 +64,14 @@ class BoardMemory:
 
     def block_rams(self, sample_ports: int) -> int:
         """Block RAMs of all of it."""
+        if self.sdram:
+            return 0
         return sum(
             -(-8 * size // BLOCK_RAM_BITS) for size in [self.sample_bytes] * sample_ports + [self.label_bytes]
         )
 
 
-#: The memory that goes with a preset of :mod:`fanin.glm`.
+#: The block RAM that goes with a preset of :mod:`fanin.glm`.
 MEMORIES: Mapping[str, BoardMemory] = MappingProxyType(
     {
         "ecp5-25": BoardMemory(sample_bytes=16 * KIB, label_bytes=8 * KIB),

@@ -16,9 +16,12 @@ _ROOT = Path(__file__).parent.parent
 _VISIBLE = '`verilator_config\npublic_flat_rw -module "top" -var "*"\n'
 
 
-def run_cocotb(component: wiring.Component, module: str, directory: Path, *, seed: int) -> None:
-    """Run the cocotb tests in ``module`` on a component; AssertionError unless all pass and there is one."""
-    built = build({"top.vlt": _VISIBLE, "top.v": kept_verilog(component, name="top")}, quiet=True)
+def run_cocotb(component: wiring.Component, module: str, directory: Path, *, seed: int, more: str = "") -> None:
+    """Run the cocotb tests in ``module`` on a component; AssertionError unless all pass and there is one.
+
+    ``more``: Verilog of the modules of others that it instantiates.
+    """
+    built = build({"top.vlt": _VISIBLE, "top.v": kept_verilog(component, name="top") + more}, quiet=True)
     (directory / "top").symlink_to(built / EXECUTABLE)
     log = directory / "log"
     with contextlib.suppress(SystemExit):  # how the runner reports a test that failed

@@ -25,7 +25,6 @@ from fanin.wire.control import (
     ABOUT_WORDS,
     CONTROL_PORT,
     FIRST_SEQUENCE,
-    MAX_CHECKSUM,
     MAX_DUMP,
     MAX_LOAD,
     MAX_OPERATIONS,
@@ -45,6 +44,7 @@ from fanin.wire.fields import unpack_fields
 TIMEOUT = 0.05  # seconds until a request is sent again
 TRIES = 20
 _NUMBERS = 1 << 32  # of leases and of sequences
+CHECKED = 4096  # words in a checksum: what a simulated board reads before the host gives it up
 POLL_INTERVAL = 0.002  # seconds
 _LARGEST = 65536  # bytes: no datagram is larger
 
@@ -272,8 +272,8 @@ class BoardClient:
         for n, some in enumerate(_parts(words, MAX_LOAD)):
             at = address + n * MAX_LOAD * WORD_BYTES
             self._request(Kind.LOAD, len(some), (at, *map(int, some)))
-        for n, some in enumerate(_parts(words, MAX_CHECKSUM)):
-            at = address + n * MAX_CHECKSUM * WORD_BYTES
+        for n, some in enumerate(_parts(words, CHECKED)):
+            at = address + n * CHECKED * WORD_BYTES
             if self._checksum(at, len(some)) != zlib.crc32(memory_bytes(some)):
                 end = at + len(some) * WORD_BYTES
                 raise BoardError(f"board {self.host}: {at:#x} to {end:#x} does not hold what was loaded")

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fanin.errors import InputError
+from fanin.sdram import SDRAM_4M, SDRAM_8M, Sdram
 
 
 class Flow(StrEnum):
@@ -45,6 +46,7 @@ class Board:
     phy: Phy = Phy()
     preset: str  #: of the node that fits
     core_mhz: float  #: of the core, at most
+    sdram: Sdram | None = None  #: that the core can do without a CPU, so no DDR
     leds: int = 4  #: that show something
     loader: tuple[str, ...] = ()  #: how openFPGALoader finds it; empty where it does not know the board
 
@@ -72,6 +74,7 @@ BOARDS = _boards(
         phy=Phy(rx_delay_ns=2.0),
         preset="ecp5-25",
         core_mhz=50,
+        sdram=SDRAM_4M,
         leds=1,
         loader=("--board", "colorlight"),
     ),
@@ -84,6 +87,7 @@ BOARDS = _boards(
         phy=Phy(rx_delay_ns=2.0),
         preset="ecp5-45",
         core_mhz=50,
+        sdram=SDRAM_8M,
         leds=1,
         loader=("--board", "colorlight-i9"),
     ),

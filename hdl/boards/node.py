@@ -8,11 +8,14 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.boards import MEMORIES
+from fanin.board_memory import memory_of
+from fanin.boards import BoardMemory
 from fanin.glm import GlmConfig
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.boards.memory_map import ADDRESS_BITS, BOARD, LABELS, NODE, sample_memory
 from fanin.hdl.boards.registers import BoardRegisters, Leds
+from fanin.hdl.boards.sdram.memory import SdramMemory
+from fanin.hdl.boards.sdram.signature import chip_pins
 from fanin.hdl.bus.axi_lite_decoder import AxiLiteDecoder
 from fanin.hdl.bus.block_memory import BlockMemory
 from fanin.hdl.glm.node import GlmNode, NodeEvents
@@ -23,9 +26,11 @@ from fanin.hdl.net.ethernet.mac import MacEvents
 from fanin.hdl.net.ethernet.rgmii import LinkStatus
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
+from fanin.sdram import Sdram
 
 MAC_WIDTH = 32
 LEASE_S = 60
+BUS_TIMEOUT = 1024  # cycles, and those in which SDRAM is started
 
 
 class BoardNode(wiring.Component):
@@ -42,12 +47,14 @@ class BoardNode(wiring.Component):
     ``leds`` : Out, Leds
     ``events`` : Out, NodeEvents
         The node's, for measurement.
+    With ``sdram`` there is one more, ``chip``: Out, its pins (``chip_pins``).
 
     Parameters
     ----------
     ``config`` : GlmConfig or None; of 32 bits to the MAC, in UDP, with memory in ``fanin.boards``
     ``identity`` : Identity
     ``clock_hz`` : int, the clock
+    ``sdram`` : Sdram or None, where the node's memories are; None: in block RAM
 
     Latency
     -------
@@ -58,14 +65,18 @@ class BoardNode(wiring.Component):
     docs/boards.md.
     """
 
-    def __init__(self, *, config: GlmConfig | None, identity: Identity, clock_hz: int):
+    def __init__(
+        self, *, config: GlmConfig | None, identity: Identity, clock_hz: int, sdram: Sdram | None = None
+    ):
         if config is not None and config.mac_width != MAC_WIDTH:
             raise ValueError(f"config must have a mac_width of {MAC_WIDTH}, not {config.mac_width}")
         self.config = config
         self.identity = identity
         self.clock_hz = clock_hz
+        self.sdram = None if config is None else sdram
         super().__init__(
-            {
+            ({"chip": Out(chip_pins(self.sdram))} if self.sdram else {})
+            | {
                 "mac_rx": In(packet_stream(MAC_WIDTH)),
                 "mac_tx": Out(packet_stream(MAC_WIDTH)),
                 "mac_events": In(MacEvents),
@@ -75,12 +86,19 @@ class BoardNode(wiring.Component):
             }
         )
 
+    @property
+    def _start_cycles(self) -> int:
+        """Cycles behind a reset in which the memories do not answer, or some more."""
+        return 2 * self.sdram.timing(self.clock_hz).start if self.sdram else 0
+
     def elaborate(self, platform: Any) -> Module:
         """Frames from left to right, the bus from top to bottom."""
         m = Module()
         m.submodules.demultiplexer = demultiplexer = Demultiplexer()
         m.submodules.merger = merger = FrameMerger(width=MAC_WIDTH)
-        m.submodules.responder = responder = Responder(lease_cycles=LEASE_S * self.clock_hz)
+        m.submodules.responder = responder = Responder(
+            lease_cycles=LEASE_S * self.clock_hz, bus_timeout=BUS_TIMEOUT + self._start_cycles
+        )
         m.submodules.registers = registers = BoardRegisters(identity=self.identity, clock_hz=self.clock_hz)
         connect_typed(m, flipped(self.mac_rx), demultiplexer.i)
         connect_typed(m, demultiplexer.board, responder.i)
@@ -94,7 +112,7 @@ class BoardNode(wiring.Component):
             m.submodules.node = node
             connect_typed(m, node.mac_tx, merger.i[1])
             _receive(m, demultiplexer, node)
-            slaves |= {NODE: node.axil, **_memories(m, node)}
+            slaves |= {NODE: node.axil, **self._memories(m, self.config, node)}
             m.d.comb += [
                 registers.running.eq(node.status.running),
                 registers.failed.eq(node.status.failed),
@@ -103,6 +121,22 @@ class BoardNode(wiring.Component):
         self._bus(m, responder, slaves)
         self._board(m, registers, demultiplexer, responder)
         return m
+
+    def _memories(self, m: Module, config: GlmConfig, node: GlmNode) -> dict[int, Any]:
+        """The node's samples and labels; the bus' port of each memory, by its address."""
+        ports = _ports(node, memory_of(config, self.sdram))
+        if self.sdram is None:
+            return _block_memories(m, config, ports)
+        m.submodules.memory = memory = SdramMemory(
+            sdram=self.sdram,
+            timing=self.sdram.timing(self.clock_hz),
+            memories=[(size, axi.signature.data_width) for axi, size in ports.values()],
+            address_width=config.address_width,
+        )
+        wiring.connect(m, memory.chip, flipped(self.chip))
+        for number, (axi, _) in enumerate(ports.values()):
+            connect_typed(m, axi, getattr(memory, f"axi{number}"))
+        return {base: getattr(memory, f"axil{number}") for number, base in enumerate(ports)}
 
     def _bus(self, m: Module, responder: Responder, slaves: dict[int, Any]) -> None:
         """Each slave at its place of the memory map."""
@@ -138,17 +172,21 @@ def _receive(m: Module, demultiplexer: Demultiplexer, node: GlmNode) -> None:
     ]
 
 
-def _memories(m: Module, node: GlmNode) -> dict[int, Any]:
-    """The node's samples and labels in block RAM; the bus' port of each memory, by its address."""
-    memory = MEMORIES[node.config.name]
-    ports = {f"samples_{n}": (axi, memory.sample_bytes, sample_memory(n)) for n, axi in enumerate(node.samples)}
-    ports["label"] = (node.labels, memory.label_bytes, LABELS)
+def _ports(node: GlmNode, memory: BoardMemory) -> dict[int, tuple[Any, int]]:
+    """The node's read ports with the bytes of their memories, by the memory's address on the bus."""
+    samples = {sample_memory(n): (axi, memory.sample_bytes) for n, axi in enumerate(node.samples)}
+    return {**samples, LABELS: (node.labels, memory.label_bytes)}
+
+
+def _block_memories(m: Module, config: GlmConfig, ports: dict[int, tuple[Any, int]]) -> dict[int, Any]:
+    """Block RAM for each port; the bus' port of each memory, by its address."""
     slaves = {}
-    for name, (axi, size, base) in ports.items():
+    for number, (base, (axi, size)) in enumerate(ports.items()):
+        name = "label" if base == LABELS else f"samples_{number}"
         m.submodules[f"{name}_memory"] = block = BlockMemory(
             size=size,
             data_width=axi.signature.data_width,
-            address_width=node.config.address_width,
+            address_width=config.address_width,
             host_address_width=(size - 1).bit_length(),
         )
         connect_typed(m, axi, block.axi)

@@ -17,7 +17,7 @@ from amaranth import (
     Value,
 )
 from amaranth.build import ResourceError
-from amaranth.lib import data, io
+from amaranth.lib import data, io, wiring
 from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 
 from fanin.glm import GlmConfig
@@ -27,9 +27,12 @@ from fanin.hdl.boards.clocks import TX_MHZ
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.boards.node import MAC_WIDTH, BoardNode
 from fanin.hdl.boards.registers import Leds
+from fanin.hdl.boards.sdram.core import FILE, core_verilog
+from fanin.hdl.boards.sdram.pins import SdramPins
 from fanin.hdl.net.ethernet.mac import EthernetMac
 from fanin.hdl.net.ethernet.rgmii import RgmiiReceiver, RgmiiTransmitter, Speed
 from fanin.hdl.stream.connect import connect_typed
+from fanin.sdram import Sdram
 
 RX_HZ = TX_MHZ * 1e6
 LINE_PPM = 200  # by which the line may be faster than our clocks: 100 of either oscillator (IEEE 802.3)
@@ -62,13 +65,23 @@ class BoardTop(Elaboratable):
     """A node on a board; without ``config`` the shell alone, which can be pinged and asked what it is.
 
     ``core_mhz`` is the core's clock, at most: see :func:`core_dividers`, whose ValueError it raises.
+    ``sdram``: the board's, where the node's memories are to lie in it.
     """
 
-    def __init__(self, *, board: Board, config: GlmConfig | None, identity: Identity, core_mhz: float):
+    def __init__(
+        self,
+        *,
+        board: Board,
+        config: GlmConfig | None,
+        identity: Identity,
+        core_mhz: float,
+        sdram: Sdram | None = None,
+    ):
         self.board = board
         self.config = config
         self.identity = identity
         self.core_mhz = core_mhz
+        self.sdram = sdram
 
     def elaborate(self, platform: Any) -> Module:
         """Pins on the left, the node on the right, the MAC between the clocks."""
@@ -86,8 +99,13 @@ class BoardTop(Elaboratable):
             port=port, rx_delay_ns=self.board.phy.rx_delay_ns, tx_delay_ns=self.board.phy.tx_delay_ns
         )
         m.submodules.node = node = BoardNode(
-            config=self.config, identity=self.identity, clock_hz=round(dividers.core_mhz * 1e6)
+            config=self.config,
+            identity=self.identity,
+            clock_hz=round(dividers.core_mhz * 1e6),
+            sdram=self.sdram,
         )
+        if node.sdram:
+            _sdram(m, platform, node)
         platform.add_clock_constraint(port.rx_clk.io, RX_HZ)
         self._receive_clock(m, pins)
         mac = self._mac(m, pins, node)
@@ -158,6 +176,17 @@ def _events(m: Module, mac: EthernetMac, node: BoardNode) -> None:
         events.received.eq(mac.rx.valid & mac.rx.ready & ~inside),
         events.sent.eq(mac.tx.valid & mac.tx.ready & mac.tx.p.last),
     ]
+
+
+def _sdram(m: Module, platform: Any, node: BoardNode) -> None:
+    """The SDRAM's pins, and litedram's part of the node as a file of the project."""
+    sdram = node.sdram
+    assert sdram is not None
+    assert node.config is not None
+    m.submodules.sdram_pins = pins = SdramPins(port=_request(platform, "sdram", 0), sdram=sdram)
+    wiring.connect(m, node.chip, pins.chip)
+    timing = sdram.timing(node.clock_hz)
+    platform.add_file(FILE, core_verilog(sdram, timing, ports=node.config.sample_ports + 1))
 
 
 def _request(platform: Any, name: str, number: int) -> Any:

@@ -9,7 +9,7 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ _OWN_CELLS = ("IDDRX1F", "ODDRX1F")  # of Lattice's cells, those that cells.v ha
 # Pads become TRELLIS_IO and Lattice's flip-flops TRELLIS_FF; yosys' own model says what that does.
 _FLATTEN = """
 read_rtlil source.il
+{more}
 techmap -map +/lattice/cells_io.vh
 techmap -map +/lattice/cells_ff.vh
 read_verilog -lib +/lattice/cells_bb_ecp5.v
@@ -41,13 +42,17 @@ write_json flat.json
 
 @dataclass(frozen=True)
 class BoardModel:
-    """A top for the harness: Verilog with the module ``top``, its ports, and what was at its pins."""
+    """A top for the harness: Verilog with the module ``top``, its ports, and what was at its pins.
+
+    ``widths``: bits of each port.
+    """
 
     top: str
     verilog: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     pins: Pins
+    widths: Mapping[str, int]
 
 
 def routed_model(path: Path) -> BoardModel:
@@ -57,16 +62,22 @@ def routed_model(path: Path) -> BoardModel:
     return _model(netlist, pins, routed_verilog(netlist))
 
 
-def source_model(path: Path, top: str = "top", *, expose: Sequence[str] = ()) -> BoardModel:
-    """The RTLIL that yosys read (``top.il``). Raises InputError likewise, ToolFailed where yosys fails.
+def source_model(
+    path: Path, top: str = "top", *, expose: Sequence[str] = (), more: Sequence[Path] = ()
+) -> BoardModel:
+    """The RTLIL that yosys read (``top.il``), and ``more`` files in Verilog.
 
-    ``expose`` names signals of the top that become outputs.
+    Raises InputError likewise, ToolFailed where yosys fails. ``expose`` names signals of the top that become
+    outputs.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-") as name:
         folder = Path(name)
         shutil.copyfile(path, folder / "source.il")
         exposed = "\n".join(f"expose w:{name}" for name in expose)
-        _run_yosys(_FLATTEN.format(top=top, expose=exposed), folder)
+        reads = "\n".join(f"read_verilog {file.name}" for file in more)
+        for file in more:
+            shutil.copyfile(file, folder / file.name)
+        _run_yosys(_FLATTEN.format(top=top, expose=exposed, more=reads), folder)
         module = json.loads((folder / "flat.json").read_text())["modules"][top]
         netlist = netlist_of(top, module)
         pins = open_pins(netlist)
@@ -108,7 +119,8 @@ def _model(netlist: Netlist, pins: Pins, verilog: str) -> BoardModel:
             raise InputError(f"{name}: a port may have {_MOST_BITS} bits, not {len(port.bits)}")
         names[port.direction].append(name)
     inputs, outputs = (tuple(sorted(names[direction])) for direction in ("input", "output"))
-    return BoardModel(plain(netlist.module), verilog, inputs, outputs, pins)
+    widths = {name: len(port.bits) for name, port in netlist.ports.items()}
+    return BoardModel(plain(netlist.module), verilog, inputs, outputs, pins, widths)
 
 
 def _run_yosys(script: str, folder: Path) -> None:

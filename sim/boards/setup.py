@@ -6,15 +6,28 @@ from pathlib import Path
 
 from fanin.hdl.boards.board import Board
 from fanin.hdl.boards.build import ROUTED, SOURCE
+from fanin.hdl.boards.cells import cells_of
+from fanin.hdl.boards.sdram.core import FILE
 from fanin.sim.boards.board import BoardConfig, Clock, PhyConfig
 from fanin.sim.boards.model import BoardModel, routed_model, source_model
+from fanin.sim.boards.sdram import with_chips
 
 _HALF_BIT_PS = 2000  # of RGMII at 1 Gb/s
 
 
 def project_model(project: Path, *, routed: bool) -> BoardModel:
     """The model of what ``fanin board build`` made: the routed netlist, or the source that it was made of."""
-    return routed_model(project / ROUTED) if routed else source_model(project / SOURCE)
+    if routed:
+        return routed_model(project / ROUTED)
+    return source_model(project / SOURCE, more=[file for file in (project / FILE,) if file.exists()])
+
+
+def with_sdram(model: BoardModel, board: Board, core_mhz: float) -> BoardModel:
+    """The model of a build in the board's SDRAM, with the chips; the core's clock is ``core_mhz`` at most."""
+    assert board.sdram is not None
+    crystal_mhz = board.make_platform().default_clk_frequency / 1e6
+    dividers = cells_of(board).choose_dividers(crystal_mhz, core_mhz)
+    return with_chips(model, board.sdram, board.sdram.timing(dividers.core_mhz * 1e6))
 
 
 def board_config(board: Board, model: BoardModel, *, ppm: float = 0.0, phase_ps: int = 0) -> BoardConfig:

@@ -13,10 +13,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from fanin.boards import MEMORIES
+from fanin.board_memory import check_set_fits
+from fanin.boards import BoardMemory
 from fanin.errors import DoesNotFit, InputError, ToolFailed
 from fanin.fixed import LearningRate, Loss
-from fanin.glm import LABEL_BITS, MICRO_BATCH, GlmConfig, TrainShape
+from fanin.glm import GlmConfig, TrainShape
 from fanin.golden.glm.layout import join_model
 from fanin.hdl.boards.memory_map import NODE
 from fanin.hdl.boards.registers import VERSION
@@ -42,12 +43,13 @@ TRIES = 200  # of a request, 50 ms each: a simulated board takes its time
 
 @dataclass(frozen=True, kw_only=True)
 class BoardAddress:
-    """Where a board's control answers, which board and build it must be, and its core's clock."""
+    """Where a board's control answers, which board and build it must be, its core's clock, its memory."""
 
     host: str
     board: int
     build: int
     core_mhz: float
+    memory: BoardMemory
 
 
 class _Stopped(Exception):
@@ -158,19 +160,12 @@ class Boards:
         return ", ".join(f"{address.build:08x}" for address in self._addresses)
 
     def check_fits(self, shape: TrainShape) -> None:
-        """Raise DoesNotFit for a data set that is larger than a board's memories."""
-        memory = MEMORIES[self.config.name]
-        port, labels = shape.words_per_micro_batch * self.config.port_bits // 8, MICRO_BATCH * LABEL_BITS // 8
-        for what, there, micro_batch in (
-            ("samples", memory.sample_bytes, port),
-            ("labels", memory.label_bytes, labels),
-        ):
-            taken = shape.micro_batches_per_epoch * micro_batch
-            if taken > there:
-                raise DoesNotFit(
-                    f"{shape.samples_per_worker:,} samples take {taken:,} bytes of the {there:,} that a memory "
-                    f"for {what} has on a board; at most {there // micro_batch * MICRO_BATCH:,} samples fit"
-                )
+        """Raise DoesNotFit for a data set that is larger than a board's memory."""
+        for address in self._addresses:
+            try:
+                check_set_fits(shape, address.memory)
+            except DoesNotFit as error:
+                raise DoesNotFit(f"board {address.host}: {error}") from None
 
     def train(
         self,

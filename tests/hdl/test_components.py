@@ -27,6 +27,7 @@ from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.schedule import Raster, Schedule
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
+from fanin.sdram import SDRAM_8M
 from fanin.wire.ethernet import Encap
 from fanin.wire.ring import RING_LINK
 from tests.support import slow
@@ -40,6 +41,7 @@ SECTIONS = ("Members", "Parameters", "Latency", "Source")
 SMALL = {
     "address_width": 16,
     "banks": 2,
+    "base": 64,
     "beats": 4,
     "burst": 8,
     "capacity": 64,
@@ -77,6 +79,7 @@ SMALL = {
     "max_bytes": 34,
     "max_frame": 128,
     "max_mini_batch": 16,
+    "memories": ((64, 32), (128, 8)),
     "network": PART.network,
     "o": 5,
     "operand": signed(8),
@@ -103,6 +106,7 @@ SMALL = {
     "results": 1,
     "returning": 3,
     "scales_pass": True,
+    "sdram": SDRAM_8M,
     "shape": 8,
     "skews": PART.skews,
     "size": 64,
@@ -111,6 +115,7 @@ SMALL = {
     "tag": 3,
     "tail": 2,
     "target": 5,
+    "timing": SDRAM_8M.timing(50e6),
     "trees": (((0, 0), (1, 1)),),
     "trains": True,
     "transfers": 3,
@@ -119,6 +124,7 @@ SMALL = {
     "waiting": 3,
     "width": 256,
     "widths": (1, 3, 4),
+    "word_address_width": 8,
     "word_bytes": 8,
     "words": 10,
     "writes": 0,
@@ -130,6 +136,7 @@ SMALL_OF_TYPE = {
     "Conv": window.Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "GlmConfig | None": None,
     "RingConfig": RING_PRESETS["tiny"],
+    "Sdram | None": None,
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from fanin.cli.board.builds import MEMORY
+
 NODES = ("glm", "shell")
 
 
@@ -19,6 +21,12 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("board", metavar="BOARD", help="a board of fanin board list")
     parser.add_argument("--node", choices=NODES, default=NODES[0], help="glm, or the shell alone")
     parser.add_argument("--preset", metavar="P", help="sizes of the node; the board's by default")
+    parser.add_argument(
+        "--memory",
+        choices=MEMORY,
+        default=MEMORY[0],
+        help="where samples and labels lie: in block RAM, or in the board's SDRAM (pip install 'fanin[sdram]')",
+    )
     parser.add_argument(
         "--core-mhz", type=float, metavar="F", help="clock of the core, at most; the board's by default"
     )

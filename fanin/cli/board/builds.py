@@ -9,6 +9,7 @@ from fanin.cli.output import Kind, open_kind
 from fanin.records import Record
 
 BOARD_FILE, REPORT_FILE, BITSTREAM_FILE, PROJECT = "board.json", "report.json", "top.bit", "project"
+BLOCK, SDRAM = MEMORY = ("block", "sdram")  # where a build's samples and labels lie
 BOARD_BUILD = Kind("build", BOARD_FILE, "board", (REPORT_FILE, BITSTREAM_FILE, PROJECT))
 
 
@@ -23,6 +24,11 @@ class BoardBuild:
     def project(self) -> Path:
         """What the tools were given and what they made."""
         return self.folder / PROJECT
+
+    @property
+    def memory(self) -> str:
+        """Of ``MEMORY``; a build that does not say has block RAM."""
+        return self.record.text("memory") if "memory" in self.record.value else BLOCK
 
 
 def open_build(folder: Path) -> BoardBuild:

@@ -15,8 +15,9 @@ from typing import Any
 
 from fanin import __version__
 from fanin.board_area import check_fits
+from fanin.board_memory import memory_of, node_of
 from fanin.boards import DEVICES, MEMORIES
-from fanin.cli.board.builds import BITSTREAM_FILE, BOARD_BUILD, BOARD_FILE, PROJECT, REPORT_FILE
+from fanin.cli.board.builds import BITSTREAM_FILE, BOARD_BUILD, BOARD_FILE, PROJECT, REPORT_FILE, SDRAM
 from fanin.cli.board.report import text
 from fanin.cli.output import check_directory, output_directory, write_file
 from fanin.cli.progress import StatusLine
@@ -27,8 +28,10 @@ from fanin.hdl.boards.build import BITSTREAM, NETLIST, Step, Tools, extract, mak
 from fanin.hdl.boards.clocks import MAX_OUTPUT_MHZ
 from fanin.hdl.boards.identity import Identity, build_number
 from fanin.hdl.boards.report import Placed, read_report
+from fanin.hdl.boards.sdram.core import check_installed
 from fanin.hdl.boards.top import BoardTop, core_dividers
 from fanin.hdl.boards.vendor.project import CARDS, make_project
+from fanin.sdram import Sdram
 from fanin.sim.boards.crossings import CrossingReport, UnsafeCrossings, check_crossings
 from fanin.wire.aggregation import MAX_WORKERS
 from fanin.wire.ethernet import Encap
@@ -59,6 +62,7 @@ class _Design:
 
     board: Board
     config: GlmConfig | None
+    sdram: Sdram | None
     identity: Identity
     core_mhz: float
     clock_mhz: float
@@ -74,24 +78,33 @@ def _design(args: argparse.Namespace) -> _Design:
         fixed = f"{board.preset} at {board.core_mhz:g} MHz"
         raise InputError(f"{board.name}: has the node {fixed} and no other")
     config = None if own_top or args.node == "shell" else _config(preset)
-    if config is not None and board.device in DEVICES:
-        check_fits(config, board.device, MEMORIES[config.name])
     core_mhz = board.core_mhz if args.core_mhz is None else args.core_mhz
     clock = board.core_mhz if own_top else _clock(board, core_mhz)
+    sdram = _sdram(board, config, core_mhz) if args.memory == SDRAM else None
+    if config is not None:
+        memory = memory_of(config, sdram)
+        config = node_of(config, memory)
+        if board.device in DEVICES:
+            check_fits(config, board.device, memory)
+    if sdram:
+        check_installed()
     if not 0 <= args.number < MAX_WORKERS:
         raise InputError(f"number must be in 0…{MAX_WORKERS - 1}, not {args.number}")
     check_directory(args.output, BOARD_BUILD)
-    identity = Identity.of(board, number=args.number, build=build_number(board, config, args.seed, core_mhz))
+    identity = Identity.of(
+        board, number=args.number, build=build_number(board, config, args.seed, core_mhz, args.memory)
+    )
     description = {
         "fanin": __version__,
         "board": board.name,
         "node": args.node,
         "preset": preset if own_top or config else None,
+        "memory": args.memory,
         "core_mhz": clock,
         "seed": args.seed,
         "identity": identity.as_json(),
     }
-    return _Design(board, config, identity, core_mhz, clock, description)
+    return _Design(board, config, sdram, identity, core_mhz, clock, description)
 
 
 def _clock(board: Board, core_mhz: float) -> float:
@@ -105,12 +118,28 @@ def _clock(board: Board, core_mhz: float) -> float:
     return float(dividers.core_mhz)
 
 
+def _sdram(board: Board, config: GlmConfig | None, core_mhz: float) -> Sdram:
+    """The board's SDRAM for a node. Raises InputError where it has none, or it does not work at that clock."""
+    if board.sdram is None:
+        raise InputError(f"{board.name}: has no SDR SDRAM; DDR would need a CPU that calibrates it")
+    if config is None:
+        raise InputError("a shell has no samples: --memory is for a node")
+    board.sdram.timing(core_mhz * 1e6)
+    return board.sdram
+
+
 def _plan(design: _Design, seed: int) -> Any:
     """Amaranth's plan of a design."""
     board = design.board
     top = None
     if board.name not in CARDS:
-        top = BoardTop(board=board, config=design.config, identity=design.identity, core_mhz=design.core_mhz)
+        top = BoardTop(
+            board=board,
+            config=design.config,
+            identity=design.identity,
+            core_mhz=design.core_mhz,
+            sdram=design.sdram,
+        )
     return make_plan(board, top, seed=seed) if board.flow is Flow.OPEN else make_project(board, top=top)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.board.builds import BoardBuild, open_build
+from fanin.cli.board.builds import SDRAM, BoardBuild, open_build
 from fanin.errors import InputError
 from fanin.sim.network import FAULTS
 
@@ -104,18 +104,18 @@ def _link(args: argparse.Namespace) -> Any:
 def _configs(args: argparse.Namespace, builds: list[BoardBuild]) -> list[Any]:
     """A board's clock is --ppm faster, the next one's slower, each in a phase of its own."""
     from fanin.hdl.boards.board import find_board
-    from fanin.sim.boards.setup import board_config, project_model
+    from fanin.sim.boards.setup import board_config, project_model, with_sdram
 
     rng = random.Random(args.seed)
-    return [
-        board_config(
-            find_board(build.record.text("board")),
-            project_model(build.project, routed=not args.source),
-            ppm=args.ppm * (-1) ** number,
-            phase_ps=rng.randrange(8000),
-        )
-        for number, build in enumerate(builds)
-    ]
+    configs = []
+    for number, build in enumerate(builds):
+        board = find_board(build.record.text("board"))
+        model = project_model(build.project, routed=not args.source)
+        if build.memory == SDRAM:
+            model = with_sdram(model, board, float(build.record.number("core_mhz")))
+        ppm = args.ppm * (-1) ** number
+        configs.append(board_config(board, model, ppm=ppm, phase_ps=rng.randrange(8000)))
+    return configs
 
 
 def _hosts(args: argparse.Namespace, builds: list[BoardBuild], listening: list[str]) -> list[Any]:

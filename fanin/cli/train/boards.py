@@ -6,9 +6,12 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from fanin.board_memory import memory_of
 from fanin.boards import MEMORIES
-from fanin.cli.board.builds import open_build
+from fanin.cli.board.builds import SDRAM, open_build
 from fanin.errors import InputError
+from fanin.glm import PRESETS
+from fanin.hdl.boards.board import find_board
 from fanin.records import Record
 from fanin.sim.glm.boards import BoardAddress
 
@@ -57,11 +60,13 @@ def _board(record: Record, beside: Path) -> tuple[BoardAddress, str]:
         raise record.wrong(f"{build.folder} is a shell without a node")
     if preset not in MEMORIES:
         raise record.wrong(f"{build.folder} has the node {preset}, whose control is not by UDP")
+    sdram = find_board(build.record.text("board")).sdram if build.memory == SDRAM else None
     identity = build.record.record("identity")
     address = BoardAddress(
         host=host,
         board=identity.integer("board"),
         build=identity.integer("build"),
         core_mhz=float(build.record.number("core_mhz")),
+        memory=memory_of(PRESETS[preset], sdram),
     )
     return address, preset

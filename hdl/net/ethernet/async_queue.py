@@ -27,7 +27,7 @@ class AsyncQueue(wiring.Component):
     ``w_en`` : In, 1, in the domain ``write``
         Only where ``room`` is high.
     ``room`` : Out, 1, in the domain ``write``
-        Low where ``depth`` - 2 to ``depth`` words are in the queue; registered.
+        Low where ``capacity`` - 2 to ``capacity`` words are in the queue; registered.
     ``r_data`` : Out, ``width``, in the domain ``read``
     ``r_rdy`` : Out, 1, in the domain ``read``
         ``r_data`` is the oldest word.
@@ -39,11 +39,11 @@ class AsyncQueue(wiring.Component):
     Parameters
     ----------
     ``width`` : int, bits
-    ``depth`` : int, words, a power of two from 4
+    ``capacity`` : int, words, a power of two from 4
 
     Latency
     -------
-    1 cycle of ``write`` and 1 to 2 of ``read``; a word a cycle in and out from a ``depth`` of 16 on.
+    1 cycle of ``write`` and 1 to 2 of ``read``; a word a cycle in and out from a ``capacity`` of 16 on.
 
     Source
     ------
@@ -56,11 +56,11 @@ class AsyncQueue(wiring.Component):
         | dict.fromkeys(("r_data", "r_rdy", "r_en", "r_rst"), "read")
     )
 
-    def __init__(self, *, width: int, depth: int):
-        if depth < 4 or depth & (depth - 1):
-            raise ValueError(f"depth must be a power of two from 4, not {depth!r}")
+    def __init__(self, *, width: int, capacity: int):
+        if capacity < 4 or capacity & (capacity - 1):
+            raise ValueError(f"capacity must be a power of two from 4, not {capacity!r}")
         self.width = width
-        self.depth = depth
+        self.capacity = capacity
         super().__init__(
             {
                 "w_data": In(width),
@@ -80,8 +80,8 @@ class AsyncQueue(wiring.Component):
         with its domain, as the writer's would not be; the writer's reset sets them to the writer's.
         """
         m = Module()
-        m.submodules.storage = storage = Memory(shape=self.width, depth=self.depth, init=[])
-        written = Signal(self.depth.bit_length(), name="produce_w_gry")
+        m.submodules.storage = storage = Memory(shape=self.width, depth=self.capacity, init=[])
+        written = Signal(self.capacity.bit_length(), name="produce_w_gry")
         seen_by_reader = Signal.like(written, name="produce_r_gry")
         read = Signal.like(written, name="consume_r_gry", reset_less=True)
         seen_by_writer = Signal.like(written, name="consume_w_gry")
@@ -107,7 +107,7 @@ class AsyncQueue(wiring.Component):
             written.eq(_gray(following)),
             taken.eq(_binary(read)),
             level.eq(count - taken),
-            self.room.eq(level <= self.depth - _FREE),
+            self.room.eq(level <= self.capacity - _FREE),
         ]
 
     def _read(self, m: Module, port: Any, read: Signal, written: Signal) -> None:

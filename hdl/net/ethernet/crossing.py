@@ -57,7 +57,7 @@ class FrameCrossing(wiring.Component):
         m = Module()
         i, o = self.i, self.o
         bits = Value.cast(i.p)
-        m.submodules.queue = queue = AsyncQueue(width=len(bits) + 1, depth=self.capacity)
+        m.submodules.queue = queue = AsyncQueue(width=len(bits) + 1, capacity=self.capacity)
         begins = Signal(init=1)
         m.d.comb += [
             queue.w_data.eq(Cat(bits, begins)),

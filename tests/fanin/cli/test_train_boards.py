@@ -1,5 +1,6 @@
 """``fanin train --on``: what the file must say; and two simulated boards train, bit for bit."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -22,7 +23,8 @@ from fanin.glm import PRESETS, TrainShape
 from fanin.golden.glm.layout import pack_samples, split_ports
 from fanin.hdl.boards.registers import board_registers
 from fanin.host.board import TIMEOUT, BoardClient
-from fanin.sim.glm.boards import TRIES, Boards
+from fanin.sim.glm.boards import TRIES, BoardAddress, Boards
+from tests.support import new_seed
 
 BOUND_S = 600
 IDENTITY = {"board": 1, "build": 5, "mac": 2, "ip": 3}
@@ -78,6 +80,29 @@ def test_a_file_that_is_wrong_is_named_with_its_cause(tmp_path, text, cause):
     assert str(error.value).startswith(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("memory", "cause"),
+    [
+        (
+            None,
+            "the labels of 4,104 samples take 16,416 bytes, their memory has 16,384: at most 4,096 samples fit",
+        ),
+        ("sdram", "no answer to 2 requests in 0.1 s"),
+    ],
+)
+def test_a_set_is_held_to_the_memory_of_its_build(tmp_path, capsys, monkeypatch, memory, cause):
+    """Before any board is asked."""
+    monkeypatch.setattr("fanin.sim.glm.boards.TRIES", 2)
+    build(tmp_path / "a", board="colorlight_i9", preset="ecp5-45", **({"memory": memory} if memory else {}))
+    large = tmp_path / "large.svm"
+    large.write_text("1 1:0.5\n-1 2:0.25\n" * 2052)
+    path = written(tmp_path, board("127.0.0.1", "a"))
+    words = ["train", str(large), "--test", "0", "--on", str(path), "-o", str(tmp_path / "run")]
+    assert main(words) == 2
+    assert f"board 127.0.0.1: {cause}" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_boards_that_do_not_answer_end_the_run(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("fanin.sim.glm.boards.TRIES", 2)
     build(tmp_path / "a")
@@ -91,7 +116,7 @@ def test_boards_that_do_not_answer_end_the_run(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "cause"),
     [
-        ("--precision 8 --batch 8 digits", "digits: 1,347 samples take 22,984 bytes of the 16,384 "),
+        ("--precision 8 --batch 8 digits", "digits: board 127.0.0.1: the samples of 1,347 samples take 22,984 bytes, "),
         ("--timeout-ns 2e10 breast_cancer", "timeout must be in (0, 1.07374e+10] ns, not 2e+10"),
     ],
 )
@@ -113,12 +138,13 @@ def test_what_fits_is_what_is_packed():
     packed = split_ports(pack_samples(features, shape, 0))[0].size
     there = MEMORIES[node.name].sample_bytes
     assert packed <= there < packed * (shape.samples + 8) / shape.samples
-    boards = Boards(node, [])
+    address = BoardAddress(host="b0", board=1, build=5, core_mhz=50, memory=MEMORIES[node.name])
+    boards = Boards(node, [address])
     boards.check_fits(shape)
-    with pytest.raises(DoesNotFit, match=r"961 samples take .* at most 960 samples fit"):
+    with pytest.raises(DoesNotFit, match=r"board b0: the samples of 961 samples .* at most 960 samples fit"):
         boards.check_fits(replace(shape, samples=961))
     small = replace(shape, columns=2, precision=1, samples=2049)
-    with pytest.raises(DoesNotFit, match="for labels has on a board; at most 2,048 samples fit"):
+    with pytest.raises(DoesNotFit, match=r"board b0: the labels of .* at most 2,048 samples fit"):
         boards.check_fits(small)
 
 
@@ -153,18 +179,23 @@ def simulated(*arguments):
         process.stdout.close()
 
 
-@pytest.mark.slow  # a simulator of two boards is built, some minutes
-@pytest.mark.parametrize("faults", ["", "--drop 0.02 --duplicate 0.02 --reorder 0.02"])
-def test_two_simulated_boards_train_bit_for_bit(tmp_path, faults):
-    """RTL of whole boards, from RGMII on; clocks 100 ppm apart; the switch is this process, by UDP."""
+def trained(tmp_path, name, data, faults=""):
+    """The ``run.json`` of two epochs on two simulated boards: their RTL from RGMII on, clocks 100 ppm apart."""
     for number in range(2):
-        command = f"board build colorlight_5a75b --no-place --number {number} -o {tmp_path / str(number)}"
+        command = f"board build {name} --no-place --number {number} -o {tmp_path / str(number)}"
         assert main(command.split()) == 0
     path = written(tmp_path, board("127.0.64.2", "0") + board("127.0.64.3", "1"))
     with simulated(tmp_path / "0", tmp_path / "1", "--source", "--listen", "127.0.64.2", *faults.split()):
-        command = f"train breast_cancer --on {path} --epochs 2 -o {tmp_path / 'run'} --json"
+        command = f"train {data} --on {path} --epochs 2 -o {tmp_path / 'run'} --json"
         assert main(command.split()) == 0
-    found = json.loads((tmp_path / "run" / "run.json").read_text())
+    return json.loads((tmp_path / "run" / "run.json").read_text())
+
+
+@pytest.mark.slow  # a simulator of two boards is built, some minutes
+@pytest.mark.parametrize("faults", ["", "--drop 0.02 --duplicate 0.02 --reorder 0.02"])
+def test_two_simulated_boards_train_bit_for_bit(tmp_path, faults):
+    """The switch is this process, by UDP."""
+    found = trained(tmp_path, "colorlight_5a75b", "breast_cancer", faults)
     assert found["bit_exact"]
     assert len(found["epochs"]) == 2
     assert (found["retransmissions"] > 0) == bool(faults)
@@ -199,3 +230,21 @@ def test_a_simulated_board_that_dies_in_mid_run_ends_it_and_the_other_is_free(tm
         with closing(BoardClient(hosts[0])) as other:
             assert other.hello().holder is None
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow  # likewise
+@pytest.mark.skipif(not importlib.util.find_spec("litedram"), reason="no litedram: pip install 'fanin[sdram]'")
+def test_two_simulated_boards_train_out_of_sdram(tmp_path):
+    """More than a megabit a board, which block RAM does not hold; the chips stop where a rule is broken."""
+    seed = new_seed()
+    rng = np.random.default_rng(seed)
+    samples = rng.random((3600, 160)).round(2)
+    weights = rng.normal(size=160)
+    large = tmp_path / "large.svm"
+    with large.open("w") as file:
+        for sample, above in zip(samples, (samples - 0.5) @ weights > 0, strict=True):
+            features = " ".join(f"{n}:{value}" for n, value in enumerate(sample, 1))
+            file.write(f"{2 * above - 1} {features}\n")
+    found = trained(tmp_path, "colorlight_i9 --memory sdram", f"{large} --test 0 --lr 2")
+    assert found["bit_exact"]
+    assert found["epochs"][-1]["accuracy"] > 0.7

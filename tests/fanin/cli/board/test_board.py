@@ -37,6 +37,19 @@ def test_the_list_has_every_board_with_its_preset(capsys):
     [
         ("build ecpix -o OUT", "no board 'ecpix'; there are colorlight_5a75b, "),
         ("build ecpix5 --preset huge -o OUT", "no preset 'huge' for boards; there are ecp5-25, "),
+        (
+            "build versa_ecp5 --memory sdram -o OUT",
+            "versa_ecp5: has no SDR SDRAM; DDR would need a CPU that calibrates it",
+        ),
+        (
+            "build colorlight_i9 --memory sdram --node shell -o OUT",
+            "a shell has no samples: --memory is for a node",
+        ),
+        (
+            "build colorlight_i9 --memory sdram --core-mhz 101 -o OUT",
+            "core-mhz must be in 10…100 for an SDRAM, not 101",
+        ),
+        ("build colorlight_5a75b --memory sdram --preset ecp5-45 -o OUT", "ecp5-45: about "),
         ("report OUT", "OUT: holds no board.json of fanin board build"),
         ("flash OUT", "OUT: holds no board.json of fanin board build"),
         ("ping 127.0.0.1:none", "'127.0.0.1:none' must be HOST or HOST:PORT"),
@@ -57,6 +70,13 @@ def test_bad_input_takes_one_line_and_leaves_nothing(capsys, tmp_path, monkeypat
     assert (status, out) == (2, "")
     assert err.startswith(f"fanin: error: {cause}")
     assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_litedram_no_sdram(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("fanin.hdl.boards.sdram.core.find_spec", lambda name: None)
+    status, _, err = run(capsys, "build", "colorlight_i9", "--memory", "sdram", "-o", tmp_path / "out")
+    assert (status, err) == (2, "fanin: error: litedram is missing: pip install 'fanin[sdram]'\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,125 @@
+"""litedram's SDRAM controller and crossbar as Verilog, with a port for each memory of a node.
+
+litedram is written in migen, and made into Verilog where a board is built: for the chips' times in cycles and
+for as many ports as the node has. Its PHY for SDR SDRAM is a register at each pad; here Amaranth puts these in
+(:mod:`fanin.hdl.boards.sdram.pins`), in the same cycles. The registers through which a CPU would start the
+chips are left out: the core is in reset until :class:`~fanin.hdl.boards.sdram.start.SdramStart` has done that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from fanin.errors import InputError
+from fanin.sdram import CAS_LATENCY, WORD_BYTES, Sdram, SdramTiming
+
+MODULE = "sdram_core"
+FILE = f"{MODULE}.v"
+EXTRA = "fanin[sdram]"
+
+
+def check_installed() -> None:
+    """Raise InputError where litedram is missing."""
+    if not find_spec("litedram"):
+        raise InputError(f"litedram is missing: pip install '{EXTRA}'")
+
+
+def core_verilog(sdram: Sdram, timing: SdramTiming, *, ports: int) -> str:
+    """The Verilog of the module ``sdram_core`` with ports 0 to ``ports`` - 1.
+
+    Raises InputError where litedram is missing.
+    """
+    check_installed()
+    from litedram.core.controller import ControllerSettings, LiteDRAMController
+    from litedram.core.crossbar import LiteDRAMCrossbar
+    from migen import Module
+    from migen.fhdl.verilog import convert
+
+    core: Any = Module()
+    # With auto-precharge, some chips would close a row before it was open long enough.
+    settings = ControllerSettings(with_auto_precharge=False)
+    phy, geometry, times = _settings(sdram, timing)
+    controller = LiteDRAMController(phy, geometry, times, None, settings)
+    crossbar = LiteDRAMCrossbar(controller.interface)
+    core.submodules += [controller, crossbar]
+    pins = [*_chips(core, controller.dfi.phases[0])]
+    for number in range(ports):
+        pins += _port(core, crossbar.get_port(), number)
+    return str(convert(core, ios=set(pins), name=MODULE))
+
+
+def _settings(sdram: Sdram, timing: SdramTiming) -> tuple[Any, Any, Any]:
+    """PHY, geometry and times in litedram's words."""
+    from litedram.common import GeomSettings, PhySettings, TimingSettings
+
+    phy = PhySettings(
+        phytype="GENSDRPHY",
+        memtype="SDR",
+        databits=8 * WORD_BYTES,
+        dfi_databits=8 * WORD_BYTES,
+        nphases=1,
+        rdphase=0,
+        wrphase=0,
+        cl=CAS_LATENCY,
+        read_latency=CAS_LATENCY + 1,
+        write_latency=0,
+    )
+    bits = [(size - 1).bit_length() for size in (sdram.banks, sdram.rows, sdram.columns)]
+    times = TimingSettings(
+        tRP=timing.precharge,
+        tRCD=timing.activate_to_access,
+        tWR=timing.write_to_precharge,
+        tWTR=timing.write_to_precharge,
+        tREFI=timing.refresh,
+        tRFC=timing.refresh_cycle,
+        tFAW=None,
+        tCCD=1,
+        tRRD=timing.activate_to_other,
+        tRC=timing.activate_to_activate,
+        tRAS=timing.activate_to_precharge,
+        tZQCS=None,
+    )
+    return phy, GeomSettings(*bits), times
+
+
+def _chips(core: Any, dfi: Any) -> Iterator[Any]:
+    """The chips' side, under names of our own: migen numbers those of its own."""
+    outputs = {
+        "ras_n": dfi.ras_n,
+        "cas_n": dfi.cas_n,
+        "we_n": dfi.we_n,
+        "ba": dfi.bank,
+        "a": dfi.address,
+        "dq_o": dfi.wrdata,
+        "dq_oe": dfi.wrdata_en,
+    }
+    yield from _named(core, "", outputs, {"dq_i": dfi.rddata})
+
+
+def _port(core: Any, port: Any, number: int) -> Iterator[Any]:
+    """A port of the crossbar; whole words are written."""
+    outputs = {
+        "ready": port.cmd.ready,
+        "taken": port.wdata.ready,
+        "word": port.rdata.data,
+        "given": port.rdata.valid,
+    }
+    inputs = {
+        "valid": port.cmd.valid,
+        "write": port.cmd.we,
+        "address": port.cmd.addr,
+        "data": port.wdata.data,
+    }
+    core.comb += port.wdata.we.eq((1 << WORD_BYTES) - 1)
+    yield from _named(core, f"p{number}_", outputs, inputs)
+
+
+def _named(core: Any, prefix: str, outputs: dict[str, Any], inputs: dict[str, Any]) -> Iterator[Any]:
+    from migen import Signal
+
+    for name, inner in (outputs | inputs).items():
+        pin = Signal(len(inner), name_override=f"{prefix}{name}")
+        core.comb += pin.eq(inner) if name in outputs else inner.eq(pin)
+        yield pin

@@ -1,0 +1,231 @@
+"""A part of SDRAM between a host, which loads it word by word, and a reader of bursts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out, flipped
+from amaranth.utils import exact_log2
+
+from fanin.hdl.boards.sdram.signature import WORD_BITS, native_port
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature, Resp
+from fanin.hdl.stream.buffer import RegisterSlice
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.sdram import WORD_BYTES
+
+
+class SdramPort(wiring.Component):
+    """A part of SDRAM, ``size`` bytes from ``base`` on, that is to host and reader what ``BlockMemory`` is.
+
+    Host and reader see the same bytes at the same addresses, little endian. Bursts are INCR and of whole beats;
+    they are answered in the order in which they are asked for. A beat is a word of SDRAM, or a part of one that
+    is read for each. The host goes before the beats; what it has written is read by whatever asks behind the
+    response.
+
+    What lies behind the end is answered with SLVERR, beat by beat, and so is a write of the host that is not a
+    whole word at a multiple of 4; nothing is written then.
+
+    Members
+    -------
+    ``axil`` : In, AXI4-Lite, 32 bits
+        ``awready`` and ``wready`` wait for both requests.
+    ``axi`` : In, AXI4 read, ``beat_width`` bits
+    ``port`` : Out, :func:`~fanin.hdl.boards.sdram.signature.native_port`
+
+    Parameters
+    ----------
+    ``base`` : int, bytes, a multiple of 4
+    ``size`` : int, bytes; a multiple of 4
+    ``word_address_width`` : int, bits of ``port``'s addresses
+    ``beat_width`` : int, bits of a beat; 8, 16 or 32
+    ``address_width`` : int, bits of ``axi``'s addresses
+    ``host_address_width`` : int, bits of ``axil``'s addresses
+        Both must reach all of ``size``.
+    ``id_width`` : int, bits; 0…32
+    ``depth`` : int, beats and words of the host that may be under way
+
+    Latency
+    -------
+    ``axi``: the first command is on ``port`` 3 cycles after a burst is taken, then one a cycle, across bursts;
+    a beat comes 1 cycle after its word. ``axil``: a command comes 2 cycles after the request, the response 2
+    cycles after the word, or after the data are taken.
+
+    Source
+    ------
+    docs/boards.md, "SDRAM"; Arm IHI 0022.
+    """
+
+    def __init__(
+        self,
+        *,
+        base: int,
+        size: int,
+        word_address_width: int,
+        beat_width: int = 32,
+        address_width: int = 32,
+        host_address_width: int = 24,
+        id_width: int = 1,
+        depth: int = 16,
+    ):
+        if beat_width not in (8, 16, 32):
+            raise ValueError(f"beat_width must be 8, 16 or 32, not {beat_width!r}")
+        if base % WORD_BYTES or size % WORD_BYTES or size < 2 * WORD_BYTES:
+            raise ValueError(f"base and size must be multiples of {WORD_BYTES}, not {base!r} and {size!r}")
+        if base + size > WORD_BYTES << word_address_width:
+            raise ValueError(f"size must be at most {(WORD_BYTES << word_address_width) - base}, not {size!r}")
+        for name, width in {"address_width": address_width, "host_address_width": host_address_width}.items():
+            if not (size - 1).bit_length() <= width <= 64:
+                raise ValueError(f"{name} must be from {(size - 1).bit_length()} to 64, not {width!r}")
+        self.base = base
+        self.size = size
+        self.word_address_width = word_address_width
+        self.beat_width = beat_width
+        self.address_width = address_width
+        self.host_address_width = host_address_width
+        self.id_width = id_width
+        self.depth = depth
+        axi = AXI4ReadSignature(data_width=beat_width, address_width=address_width, id_width=id_width)
+        super().__init__(
+            {
+                "axil": In(AXI4LiteSignature(address_width=host_address_width)),
+                "axi": In(axi),
+                "port": Out(native_port(word_address_width)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A read leaves a note of what its word will be; the words meet their notes in front of who asked.
+
+        ``room``: words that may still be asked for, as many as the queues hold. A write needs none.
+        """
+        m = Module()
+        m.submodules.notes = notes = StreamFIFO(shape=self._note, depth=self.depth)
+        m.submodules.words = words = StreamFIFO(shape=WORD_BITS, depth=self.depth)
+        m.submodules.commands = commands = RegisterSlice(shape=self.port.command.payload.shape())
+        connect_typed(m, commands.o, flipped(self.port.command))
+        room = Signal(range(self.depth + 1), init=self.depth)
+        writes, reads, beat, answered = (Signal(name=name) for name in ("writes", "reads", "beat", "answered"))
+        may_read = commands.i.ready & (room != 0)
+        command, note = commands.i.payload, notes.i.payload
+        m.d.comb += [
+            commands.i.valid.eq(writes | reads | beat),
+            command.write.eq(writes),
+            notes.i.valid.eq(reads | beat),
+            note.host.eq(reads),
+            words.i.valid.eq(self.port.word.valid),
+            words.i.payload.eq(self.port.word.payload),
+            answered.eq(words.o.valid & words.o.ready),
+            notes.o.ready.eq(answered),
+        ]
+        m.d.sync += room.eq(room - notes.i.valid + answered)
+        wanted = self._host(m, commands.i.ready, may_read, writes, reads, words.o, notes.o.payload)
+        index = self._beats(m, may_read & ~wanted, beat, note)
+        host_address = Mux(writes, self.axil.awaddr, self.axil.araddr)
+        with m.If(reads):
+            m.d.comb += note.beyond.eq(self._beyond(self.axil.araddr, 1))
+        with m.Else():
+            m.d.comb += note.beyond.eq(self._beyond(index, self.beat_width // 8))
+        word = Mux(writes | reads, host_address[2:], index[exact_log2(WORD_BITS // self.beat_width) :])
+        m.d.comb += command.address.eq(word + self.base // WORD_BYTES)
+        self._respond(m, words.o, notes.o.payload)
+        return m
+
+    @property
+    def _note(self) -> data.StructLayout:
+        """Of a word: whether the host has asked, else the beat's part of it, and what goes with the beat."""
+        parts = exact_log2(WORD_BITS // self.beat_width)
+        return data.StructLayout({"host": 1, "beyond": 1, "last": 1, "part": parts, "id": self.id_width})
+
+    def _beyond(self, address: Value, unit: int) -> Value:
+        """Whether an address in ``unit`` bytes lies behind the end."""
+        return address >= self.size // unit
+
+    def _host(
+        self, m: Module, ready: Value, may_read: Value, writes: Signal, reads: Signal, words: Any, note: Any
+    ) -> Signal:
+        """The host's accesses, one at a time; whether one waits for its command."""
+        axil = self.axil
+        wanted = Signal()
+        good = ~self._beyond(axil.awaddr, 1) & ~axil.awaddr[:2].any() & axil.wstrb.all()
+        m.d.comb += [self.port.data.eq(axil.wdata), axil.wready.eq(axil.awready)]
+        with m.If(axil.bready):
+            m.d.sync += axil.bvalid.eq(0)
+        with m.If(axil.rready):
+            m.d.sync += axil.rvalid.eq(0)
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(axil.awvalid & axil.wvalid & ~axil.bvalid):
+                    m.d.sync += axil.bresp.eq(Mux(good, Resp.OKAY, Resp.SLVERR))
+                    with m.If(good):
+                        m.next = "WRITE"
+                    with m.Else():
+                        m.next = "WRITTEN"
+                with m.Elif(axil.arvalid & ~axil.rvalid):
+                    m.next = "READ"
+            with m.State("WRITE"):
+                m.d.comb += [wanted.eq(1), writes.eq(ready)]
+                with m.If(writes):
+                    m.next = "DATA"
+            with m.State("DATA"), m.If(self.port.taken):
+                m.next = "WRITTEN"
+            with m.State("WRITTEN"):
+                m.d.comb += axil.awready.eq(1)
+                m.d.sync += axil.bvalid.eq(1)
+                m.next = "IDLE"
+            with m.State("READ"):
+                m.d.comb += [wanted.eq(1), reads.eq(may_read), axil.arready.eq(reads)]
+                with m.If(reads):
+                    m.next = "WORD"
+            with m.State("WORD"), m.If(words.valid & note.host):
+                m.d.sync += [
+                    axil.rvalid.eq(1),
+                    axil.rdata.eq(words.payload),
+                    axil.rresp.eq(Mux(note.beyond, Resp.SLVERR, Resp.OKAY)),
+                ]
+                m.next = "IDLE"
+        return wanted
+
+    def _beats(self, m: Module, may: Value, beat: Signal, note: Any) -> Signal:
+        """Step through bursts, a beat where one ``may`` be asked for; the number of the beat in memory.
+
+        A burst waits in ``held`` until the one before it has asked for its last beat.
+        """
+        axi = self.axi
+        index, held_index = (Signal(self.address_width, name=name) for name in ("index", "held_index"))
+        left, held_left = Signal(8), Signal(8)
+        held_id = Signal(self.id_width)
+        active, held, load = Signal(), Signal(), Signal()
+        m.d.comb += [
+            axi.arready.eq(~held),
+            beat.eq(active & may),
+            load.eq(held & (~active | beat & note.last)),
+            note.last.eq(left == 0),
+            note.part.eq(index),
+        ]
+        with m.If(axi.arvalid & axi.arready):
+            m.d.sync += [held.eq(1), held_left.eq(axi.arlen), held_id.eq(axi.arid)]
+            m.d.sync += held_index.eq(axi.araddr[exact_log2(self.beat_width // 8) :])
+        with m.Elif(load):
+            m.d.sync += held.eq(0)
+        current = Signal(self.id_width)
+        m.d.comb += note.id.eq(current)
+        with m.If(load):
+            m.d.sync += [active.eq(1), index.eq(held_index), left.eq(held_left), current.eq(held_id)]
+        with m.Elif(beat):
+            m.d.sync += [active.eq(left != 0), index.eq(index + 1), left.eq(left - 1)]
+        return index
+
+    def _respond(self, m: Module, words: Any, note: Any) -> None:
+        """A word to who has asked; the host takes its own at once."""
+        axi = self.axi
+        m.d.comb += [
+            axi.rvalid.eq(words.valid & ~note.host),
+            words.ready.eq(note.host | axi.rready),
+            axi.rdata.eq(words.payload.word_select(note.part, self.beat_width)),
+            axi.rresp.eq(Mux(note.beyond, Resp.SLVERR, Resp.OKAY)),
+            axi.rlast.eq(note.last),
+            axi.rid.eq(note.id),
+        ]

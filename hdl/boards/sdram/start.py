@@ -1,0 +1,78 @@
+"""What SDRAM chips want before they are used, without a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
+
+from fanin.sdram import CAS_LATENCY, START_REFRESHES, SdramTiming
+
+ALL_BANKS = 1 << 10  # A10 of a precharge
+MODE = CAS_LATENCY << 4  # bursts of one word, in order
+
+
+class _Step(NamedTuple):
+    """A command, the address with it, and the cycles until the next one."""
+
+    ras: int
+    cas: int
+    we: int
+    a: int
+    cycles: int
+
+
+def _steps(timing: SdramTiming) -> Iterator[_Step]:
+    yield _Step(ras=1, cas=0, we=1, a=ALL_BANKS, cycles=timing.precharge)
+    for _ in range(START_REFRESHES):
+        yield _Step(ras=1, cas=1, we=0, a=0, cycles=timing.refresh_cycle)
+    yield _Step(ras=1, cas=1, we=1, a=MODE, cycles=timing.mode)
+
+
+class SdramStart(wiring.Component):
+    """Start SDR SDRAM: a pause, all banks closed, refreshes, the mode register; once, behind a reset.
+
+    Members
+    -------
+    ``ras``, ``cas``, ``we``, ``a`` : Out
+        A command a cycle; all 0: none. Banks are 0.
+    ``done`` : Out(1)
+        The chips take any command from this cycle on.
+
+    Parameters
+    ----------
+    ``timing`` : SdramTiming
+
+    Latency
+    -------
+    ``timing.start`` cycles until the first command, then the chips' own times.
+
+    Source
+    ------
+    JEDEC 21-C, "Power-up and initialization" of SDR SDRAM; data sheet of the M12L64322A.
+    """
+
+    def __init__(self, *, timing: SdramTiming):
+        self.timing = timing
+        super().__init__({"ras": Out(1), "cas": Out(1), "we": Out(1), "a": Out(11), "done": Out(1)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """``left``: cycles until the next step."""
+        m = Module()
+        steps = list(_steps(self.timing))
+        left = Signal(range(self.timing.start + 1), init=self.timing.start)
+        step = Signal(range(len(steps) + 1))
+        m.d.comb += self.done.eq((step == len(steps)) & (left == 0))
+        with m.If(left != 0):
+            m.d.sync += left.eq(left - 1)
+        with m.Else(), m.Switch(step):
+            for number, each in enumerate(steps):
+                with m.Case(number):
+                    m.d.comb += [
+                        getattr(self, name).eq(getattr(each, name)) for name in ("ras", "cas", "we", "a")
+                    ]
+                    m.d.sync += [step.eq(number + 1), left.eq(each.cycles - 1)]
+        return m

@@ -1,0 +1,62 @@
+"""A model of SDRAM chips for the simulator, and boards with these at their pins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from importlib.resources import files
+
+from fanin.sdram import Sdram, SdramTiming
+from fanin.sim.boards.model import BoardModel
+
+MODULE = "fanin_sdram"
+
+
+def chips_verilog() -> str:
+    """The Verilog of the module ``fanin_sdram``."""
+    return (files("fanin.sim.boards") / "sdram.v").read_text()
+
+
+def chip_parameters(sdram: Sdram, timing: SdramTiming) -> dict[str, int]:
+    """Its parameters: what the chips hold, and their times in cycles."""
+    sizes = {"banks": sdram.banks, "rows": sdram.rows, "columns": sdram.columns}
+    return {name.upper(): value for name, value in (sizes | asdict(timing)).items()}
+
+
+_PREFIX = "sdram_0_"  # of the pins, as Amaranth names those of a board's SDRAM
+
+
+def with_chips(model: BoardModel, sdram: Sdram, timing: SdramTiming) -> BoardModel:
+    """A board with chips at the pins of its SDRAM, which are no ports then. ``timing``: at its core's clock.
+
+    The process of the simulation ends, and says why, where the board breaks a rule of theirs.
+    """
+    inputs, outputs = (
+        tuple(name for name in names if not name.startswith(_PREFIX)) for names in (model.inputs, model.outputs)
+    )
+    top = f"{model.top}_with_sdram"
+    verilog = "\n".join(_wrapper(model, top, inputs, outputs, chip_parameters(sdram, timing)))
+    return replace(
+        model, top=top, verilog=model.verilog + chips_verilog() + verilog, inputs=inputs, outputs=outputs
+    )
+
+
+def _wrapper(
+    model: BoardModel, top: str, inputs: Sequence[str], outputs: Sequence[str], parameters: dict[str, int]
+) -> Iterator[str]:
+    def declared(kind: str, name: str) -> str:
+        return f"{kind} [{model.widths[name] - 1}:0] {name}"
+
+    ports = [declared("input", name) for name in inputs] + [declared("output", name) for name in outputs]
+    yield f"module {top}({', '.join(ports)});"
+    everything = (*model.inputs, *model.outputs)
+    for name in sorted({*everything}.difference(inputs, outputs)):
+        yield f"{declared('wire', name)};"
+    yield f"{model.top} board({', '.join(f'.{name}({name})' for name in everything)});"
+    pins = {name: name for name in ("clk", "ba", "a")} | {f"{name}_n": name for name in ("ras", "cas", "we")}
+    pins |= {"dq_i": "dq_o", "dq_o": "dq_i"}
+    connections = [f".{pin}({_PREFIX}{name})" for pin, name in pins.items()]
+    connections.append(f".driven({_PREFIX}dq_t == 0)")
+    settings = ", ".join(f".{name}({value})" for name, value in parameters.items())
+    yield f"{MODULE} #({settings}) chips({', '.join(connections)});"
+    yield "endmodule"
