@@ -71,6 +71,7 @@ bench: $(VENV)/.boards ## speed and area, each figure beside its limit (hours)
 	$(BIN)/fanin bench glm
 	$(BIN)/fanin bench area
 	$(BIN)/fanin bench allreduce -o runs
+	$(BIN)/fanin bench boards
 	$(BIN)/fanin bench switch
 	$(BIN)/fanin bench plan
 	$(BIN)/fanin bench codec

@@ -45,13 +45,13 @@ _REDUCER, _REDUCER_ENGINE = _Logic(1400, 800), _Logic(800, 470)
 _LOSS_SAMPLE, _LOSS_SEQUENCE = _Logic(525, 405), _Logic(204, 230)
 _WORKER = _Logic(600, 250)
 _TRANSPORT, _TRANSPORT_UDP, _SLOTS_16 = _Logic(2800, 3450), _Logic(900, 900), _Logic(270, 60)
-_BLOCK_RAM_FAS = _Logic(-1110, -300)
+_BLOCK_RAM_FAS = _Logic(-390, -260)  # less than where they are distributed
 _READER, _ADDRESS_BIT, _QUEUE_BIT = _Logic(400, 230), _Logic(5.2, 5.5), _Logic(2, 2)
 _REGISTERS, _COUNTERS_OF_THEIR_OWN, _COUNTERS_IN_MEMORY = _Logic(950, 800), _Logic(3900, 1650), _Logic(270, 310)
 _WORD_BIT = _Logic(1.1, 2)  # of the registers behind the readers
 _BLOCK_MEMORY = _Logic(160, 100)
 _SDRAM, _SDRAM_PORT = _Logic(930, 310), _Logic(505, 245)  # as yosys counts, with 3 and 5 ports
-_REST = _Logic(640, 700)
+_REST = _Logic(-60, 650)
 
 
 def node_area(config: GlmConfig) -> Resources:

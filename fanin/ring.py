@@ -14,7 +14,7 @@ from fanin.wire.ring import RING
 
 MIN_NODES = 2
 MAX_NODES = (1 << field_bits(RING, "nodes")) - 1
-LANES = (8, 16)
+LANES = (2, 4, 8, 16)
 MAX_FRAME_WORDS = 128
 MAX_MEMORY_WORDS = 1 << 14
 
@@ -58,7 +58,7 @@ class RingConfig:
 
     def __post_init__(self) -> None:
         if self.lanes not in LANES:
-            raise ValueError(f"lanes must be 8 or 16, not {self.lanes!r}")
+            raise ValueError(f"lanes must be one of {', '.join(map(str, LANES))}, not {self.lanes!r}")
         if self.frame_words not in range(1, MAX_FRAME_WORDS + 1):
             raise ValueError(f"frame_words must be 1 to {MAX_FRAME_WORDS}, not {self.frame_words!r}")
         if self.slice_frames not in range(1, MAX_FRAMES):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from fanin.errors import InputError
 from fanin.hdl.bus.register_map import RegisterMap
@@ -82,11 +82,61 @@ class About:
     state: int
 
 
+class Channel(Protocol):
+    """How datagrams get to a board and back."""
+
+    @property
+    def local_host(self) -> str:
+        """The address of this host that the board is spoken to from."""
+
+    def exchange(self, payload: bytes, timeout: float) -> Iterator[bytes]:
+        """Send one; then what comes from the board, until ``timeout`` seconds have gone."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class UdpChannel:
+    """A UDP socket. Raises InputError for a host that is not known."""
+
+    def __init__(self, host: str, port: int):
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._socket.connect((host, port))
+        except OSError as error:
+            self._socket.close()
+            raise InputError(f"board {host}: {error.strerror or error}") from error
+
+    @property
+    def local_host(self) -> str:
+        """The address of this host that the board is spoken to from."""
+        local: str = self._socket.getsockname()[0]
+        return local
+
+    def exchange(self, payload: bytes, timeout: float) -> Iterator[bytes]:
+        """Send one, and yield what comes; where nobody listens, nothing does."""
+        end = time.monotonic() + timeout
+        try:
+            self._socket.send(payload)
+            while (left := end - time.monotonic()) > 0:
+                self._socket.settimeout(left)
+                yield self._socket.recv(_LARGEST)
+        except TimeoutError:
+            return
+        except OSError:  # nobody listens there (yet), or the network is down: as good as no answer
+            time.sleep(max(0.0, end - time.monotonic()))
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+
 class BoardClient:
     """A board at ``host``, held from the first request or :meth:`acquire` to :meth:`release`; or as a context.
 
     ``timeout``: seconds until a request is sent again; ``tries``: how often one is sent. ``board``, ``build``
-    and ``version``, where they are given, must be what the board says of itself when it is acquired.
+    and ``version``, where they are given, must be what the board says of itself when it is acquired. It is
+    spoken to by ``channel``, by UDP unless one is given; errors name it by ``host`` always.
 
     All methods raise BoardLost when the board does not answer or knows the lease no more, and Held when it is
     another host's.
@@ -102,6 +152,7 @@ class BoardClient:
         board: int | None = None,
         build: int | None = None,
         version: int | None = None,
+        channel: Channel | None = None,
     ):
         if tries < 1 or timeout <= 0:
             raise ValueError(f"tries and timeout must be above 0, not {tries!r} and {timeout!r}")
@@ -114,12 +165,8 @@ class BoardClient:
         self._lease = 0
         self._sequence = 0
         self._hellos = 0
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            self._socket.connect((host, port))
-        except OSError as error:
-            self._socket.close()
-            raise InputError(f"board {host}: {error.strerror or error}") from error
+        self._lost = False  # it has left a request without an answer
+        self._channel = channel or UdpChannel(host, port)
 
     def __enter__(self) -> Self:
         try:
@@ -144,12 +191,11 @@ class BoardClient:
     @property
     def local_host(self) -> str:
         """The address of this host that the board is spoken to from."""
-        local: str = self._socket.getsockname()[0]
-        return local
+        return self._channel.local_host
 
     def close(self) -> None:
-        """Close the socket; the board stays held until it has heard nothing for a minute."""
-        self._socket.close()
+        """Close the channel; the board stays held until it has heard nothing for a minute."""
+        self._channel.close()
 
     def hello(self) -> About:
         """What the board is and who holds it; anybody may ask."""
@@ -172,8 +218,10 @@ class BoardClient:
         return about
 
     def release(self) -> None:
-        """Let go of the board, if it is ours."""
+        """Let go of the board, if it is ours; one that was lost is asked once, and not waited for again."""
         if self._lease:
+            if self._lost:
+                self.tries = 1
             self._request(Kind.RELEASE)
             self._lease = 0
 
@@ -241,23 +289,16 @@ class BoardClient:
             if reply is not None:
                 self._check(reply)
                 return reply
+        self._lost = True
         seconds = self.tries * self.timeout
         raise BoardLost(f"board {self.host}: no answer to {self.tries} requests in {seconds:g} s")
 
     def _send(self, payload: bytes, request: ControlFrame) -> ControlFrame | None:
         """Send once and wait; None if its reply does not come in time. What else comes is of earlier ones."""
-        end = time.monotonic() + self.timeout
-        try:
-            self._socket.send(payload)
-            while (left := end - time.monotonic()) > 0:
-                self._socket.settimeout(left)
-                reply = decode_control(self._socket.recv(_LARGEST))
-                if reply is not None and _answers(reply, request):
-                    return reply
-        except TimeoutError:
-            return None
-        except OSError:  # nobody listens there (yet), or the network is down: as good as no answer
-            time.sleep(max(0.0, end - time.monotonic()))
+        for data in self._channel.exchange(payload, self.timeout):
+            reply = decode_control(data)
+            if reply is not None and _answers(reply, request):
+                return reply
         return None
 
     def _check(self, reply: ControlFrame) -> None:

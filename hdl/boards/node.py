@@ -18,7 +18,7 @@ from fanin.hdl.boards.sdram.memory import SdramMemory
 from fanin.hdl.boards.sdram.signature import chip_pins
 from fanin.hdl.bus.axi_lite_decoder import AxiLiteDecoder
 from fanin.hdl.bus.block_memory import BlockMemory
-from fanin.hdl.glm.node import GlmNode
+from fanin.hdl.glm.node import GlmNode, NodeEvents
 from fanin.hdl.net.control.demultiplexer import Demultiplexer
 from fanin.hdl.net.control.frame_merger import FrameMerger
 from fanin.hdl.net.control.responder import Responder
@@ -45,6 +45,8 @@ class BoardNode(wiring.Component):
     ``mac_events`` : In, MacEvents
     ``link`` : In, LinkStatus
     ``leds`` : Out, Leds
+    ``events`` : Out, NodeEvents
+        The node's, for measurement.
     With ``sdram`` there is one more, ``chip``: Out, its pins (``chip_pins``).
 
     Parameters
@@ -80,6 +82,7 @@ class BoardNode(wiring.Component):
                 "mac_events": In(MacEvents),
                 "link": In(LinkStatus),
                 "leds": Out(Leds),
+                "events": Out(NodeEvents),
             }
         )
 
@@ -110,7 +113,11 @@ class BoardNode(wiring.Component):
             connect_typed(m, node.mac_tx, merger.i[1])
             _receive(m, demultiplexer, node)
             slaves |= {NODE: node.axil, **self._memories(m, self.config, node)}
-            m.d.comb += [registers.running.eq(node.status.running), registers.failed.eq(node.status.failed)]
+            m.d.comb += [
+                registers.running.eq(node.status.running),
+                registers.failed.eq(node.status.failed),
+                self.events.eq(node.events),
+            ]
         self._bus(m, responder, slaves)
         self._board(m, registers, demultiplexer, responder)
         return m

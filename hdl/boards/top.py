@@ -36,8 +36,13 @@ from fanin.sdram import Sdram
 
 RX_HZ = TX_MHZ * 1e6
 PHY_RESET_MS = 20  # more than any PHY here asks for
-
 LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
+
+EVENTS = "board_events"  #: the signal of BOARD_EVENTS, by which a simulation finds it
+
+#: Pulses of the core's clock for measurement; no pin has them, so that synthesis takes them away. ``pa`` and
+#: ``fa`` as NodeEvents'; ``received``: the MAC hands on a frame's first word; ``sent``: it takes its last one.
+BOARD_EVENTS = data.StructLayout(dict.fromkeys(("pa", "fa", "received", "sent"), 1))
 
 
 class BoardTop(Elaboratable):
@@ -87,7 +92,8 @@ class BoardTop(Elaboratable):
             _sdram(m, platform, node)
         platform.add_clock_constraint(port.rx_clk.io, RX_HZ)
         self._receive_clock(m, pins)
-        self._mac(m, pins, node)
+        mac = self._mac(m, pins, node)
+        _events(m, mac, node)
         self._phy_reset(m, port, dividers.core_mhz)
         _leds(m, platform, node.leds)
         return m
@@ -98,7 +104,7 @@ class BoardTop(Elaboratable):
         m.d.comb += ClockSignal("rx").eq(pins.rx_clock)
         m.submodules.rx_reset = ResetSynchronizer(ResetSignal("sync"), domain="rx")
 
-    def _mac(self, m: Module, pins: Any, node: BoardNode) -> None:
+    def _mac(self, m: Module, pins: Any, node: BoardNode) -> EthernetMac:
         """Each half of RGMII in its domain; what the PHY says crosses to the others."""
         m.submodules.mac = mac = EthernetMac(width=MAC_WIDTH)
         receiver, transmitter = RgmiiReceiver(), RgmiiTransmitter()
@@ -128,6 +134,7 @@ class BoardTop(Elaboratable):
                 pins.tx[half][4].eq(getattr(transmitter, f"ctl{half}")),
                 pins.tx_clock[half].eq(getattr(transmitter, f"clock{half}")),
             ]
+        return mac
 
     def _phy_reset(self, m: Module, port: Any, core_mhz: float) -> None:
         """The PHY starts with its straps' settings; its management port stays idle."""
@@ -150,6 +157,20 @@ def _sdram(m: Module, platform: Any, node: BoardNode) -> None:
     wiring.connect(m, node.chip, pins.chip)
     timing = sdram.timing(node.clock_hz)
     platform.add_file(FILE, core_verilog(sdram, timing, ports=node.config.sample_ports + 1))
+
+
+def _events(m: Module, mac: EthernetMac, node: BoardNode) -> None:
+    """Frames at the MAC, activations in the node."""
+    events = Signal(BOARD_EVENTS, name=EVENTS)
+    inside = Signal()  # of a frame that the MAC hands on
+    with m.If(mac.rx.valid & mac.rx.ready):
+        m.d.sync += inside.eq(~mac.rx.p.last)
+    m.d.comb += [
+        events.pa.eq(node.events.pa),
+        events.fa.eq(node.events.fa),
+        events.received.eq(mac.rx.valid & mac.rx.ready & ~inside),
+        events.sent.eq(mac.tx.valid & mac.tx.ready & mac.tx.p.last),
+    ]
 
 
 def _request(platform: Any, name: str, number: int) -> Any:

@@ -16,6 +16,7 @@ from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import jinja2
 
@@ -166,7 +167,7 @@ class Boards:
         for port, value in config.pins.items():
             self.set_pin(number, port, value)
 
-    def __enter__(self) -> Boards:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -219,9 +220,14 @@ class Boards:
         start, error = self._at(time) * _FS, -1 if error_at is None else error_at
         self._order(f"send {board} {phy} {start} {gap} {error} {len(data)}", data)
 
-    def trace(self, board: int, path: Path) -> None:
-        """Write each change of the outputs from now on: time in fs and the outputs in order, 8 bytes each."""
-        self._order(f"trace {board} {path}")
+    def trace(self, board: int, path: Path, ports: Sequence[str] | None = None) -> None:
+        """Write each change of ``ports``, all outputs unless given, from now on.
+
+        A change is the time in fs and the ports in order, 8 bytes each; all are 0 before.
+        """
+        names = self.configs[board].model.outputs if ports is None else ports
+        numbers = " ".join(str(self._port(board, name)) for name in names)
+        self._order(f"trace {board} {path} {numbers}")
 
     def run(self, until: int) -> list[Transmission]:
         """Let all boards run up to, not including, a time; what they have sent by then, in order of time."""

@@ -8,7 +8,7 @@
 //   pin BOARD PORT VALUE TIME                      from then on
 //   link BOARD PHY SPEED UP
 //   send BOARD PHY START GAP ERROR BYTES           and the bytes
-//   trace BOARD FILE                               of every change of the outputs: time and ports, 8 bytes each
+//   trace BOARD FILE PORT...                       of every change of these: time and ports, 8 bytes each
 //   read BOARD PORT                                answers with the value
 //   run UNTIL                                      answers with "frame BOARD PHY END GAP ERROR BYTES", the bytes behind
 //                                                  it, for each frame from the boards, and "done BUSY"
@@ -52,7 +52,8 @@ struct Board {
   std::vector<Phy> phys;
   std::priority_queue<Change, std::vector<Change>, std::greater<Change>> changes;
   FILE *trace = nullptr;
-  std::vector<uint64_t> outputs;
+  std::vector<int> traced;  // ports
+  std::vector<uint64_t> values;  // of these
   bool stale = true;  // inputs have changed since the last evaluation
 
   Time next() const {
@@ -109,14 +110,14 @@ struct Board {
 
   void record(Time now) {
     bool changed = false;
-    for (int index = 0; index < model->outputs(); ++index) {
-      const uint64_t value = model->get(model->first_output() + index);
-      changed |= value != outputs[index];
-      outputs[index] = value;
+    for (size_t index = 0; index < traced.size(); ++index) {
+      const uint64_t value = model->get(traced[index]);
+      changed |= value != values[index];
+      values[index] = value;
     }
     if (!changed) return;
     fwrite(&now, sizeof now, 1, trace);
-    fwrite(outputs.data(), sizeof outputs[0], outputs.size(), trace);
+    fwrite(values.data(), sizeof values[0], values.size(), trace);
   }
 
   bool busy() const {
@@ -144,6 +145,7 @@ class Order {
     return !words_.empty();
   }
   const std::string &word() { return at_ < words_.size() ? words_[at_++] : (fail("an order is too short"), words_[0]); }
+  bool more() const { return at_ < words_.size(); }
   int64_t number() { return strtoll(word().c_str(), nullptr, 10); }
   Board &board() { return boards.at(number()); }
 
@@ -206,7 +208,6 @@ void carry_out(Order &order) {
     boards.emplace_back();
     boards.back().model = make_model(order.number());
     boards.back().model->eval();  // a first edge is one only after this
-    boards.back().outputs.resize(boards.back().model->outputs());
   } else if (name == "clock") {
     const int port = order.number();
     boards.back().clocks.push_back({port, edges(order)});
@@ -226,6 +227,9 @@ void carry_out(Order &order) {
     Board &board = order.board();
     board.trace = fopen(order.word().c_str(), "wb");
     if (!board.trace) fail("a trace cannot be written");
+    board.traced.clear();
+    while (order.more()) board.traced.push_back(order.number());
+    board.values.resize(board.traced.size());
   } else if (name == "read") {
     Board &board = order.board();
     board.refresh();

@@ -7,8 +7,6 @@ struct Model {
   virtual ~Model() = default;
   virtual void set(int port, uint64_t value) = 0;
   virtual uint64_t get(int port) const = 0;
-  virtual int outputs() const = 0;                     // they come last: ports first_output() + 0 …
-  virtual int first_output() const = 0;
   virtual void eval() = 0;
 };
 

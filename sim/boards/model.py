@@ -34,6 +34,7 @@ blackbox TRELLIS_IO
 hierarchy -top {top}
 proc
 flatten
+{expose}
 opt_clean
 write_json flat.json
 """
@@ -61,18 +62,22 @@ def routed_model(path: Path) -> BoardModel:
     return _model(netlist, pins, routed_verilog(netlist))
 
 
-def source_model(path: Path, top: str = "top", *, more: Sequence[Path] = ()) -> BoardModel:
+def source_model(
+    path: Path, top: str = "top", *, more: Sequence[Path] = (), expose: Sequence[str] = ()
+) -> BoardModel:
     """The RTLIL that yosys read (``top.il``), and ``more`` files in Verilog.
 
-    Raises InputError likewise, ToolFailed where yosys fails.
+    ``expose`` names signals of the top that become outputs. Raises InputError likewise, ToolFailed where yosys
+    fails.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-") as name:
         folder = Path(name)
         shutil.copyfile(path, folder / "source.il")
-        reads = [f"read_verilog {file.name}" for file in more]
+        reads = "\n".join(f"read_verilog {file.name}" for file in more)
         for file in more:
             shutil.copyfile(file, folder / file.name)
-        _run_yosys(_FLATTEN.format(top=top, more="\n".join(reads)), folder)
+        exposed = "\n".join(f"expose w:{name}" for name in expose)
+        _run_yosys(_FLATTEN.format(top=top, more=reads, expose=exposed), folder)
         module = json.loads((folder / "flat.json").read_text())["modules"][top]
         netlist = netlist_of(top, module)
         pins = open_pins(netlist)

@@ -57,3 +57,9 @@ def board_config(board: Board, model: BoardModel, *, ppm: float = 0.0, phase_ps:
     reset = f"{platform.default_rst}_"
     released = {name: 1 for name in model.inputs if name.startswith(reset)}
     return BoardConfig(model, {oscillator: clock}, [phy], pins=released)
+
+
+def core_clock(config: BoardConfig) -> Clock:
+    """The clock of a board's core: the output of the PLL that :mod:`fanin.hdl.boards.clocks` gives it."""
+    (port,) = (clock.port for clock in config.model.pins.clocks if clock.port.endswith("_clkos2"))
+    return config.all_clocks()[port]

@@ -4,43 +4,40 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from fanin.board_memory import check_set_fits
 from fanin.boards import BoardMemory
 from fanin.errors import DoesNotFit, ToolFailed
 from fanin.fixed import LearningRate, Loss
 from fanin.glm import GlmConfig, TrainShape
-from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split_ports
-from fanin.hdl.boards.memory_map import BOARD, LABELS, NODE, sample_memory
-from fanin.hdl.boards.registers import board_registers
-from fanin.hdl.bus.register_map import WORD_BITS
+from fanin.golden.glm.layout import join_model
+from fanin.hdl.boards.memory_map import NODE
+from fanin.hdl.boards.registers import VERSION
+from fanin.hdl.glm.node_registers import Failure
 from fanin.host.board import BoardClient, BoardError
-from fanin.host.driver import Batch
-from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
+from fanin.host.glm import NodeDriver, NodeJob
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import default_deployment
 from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.glm.cosim import JOB_ID, Bytes, Int32, TrainRun
+from fanin.sim.glm.held_board import HeldBoard, NodeFailed
 from fanin.sim.network import NetworkConfig
 from fanin.sim.pcap import PcapWriter
 from fanin.sim.switch.host import HostSwitch
 from fanin.sim.switch.make import make_switch
 from fanin.wire.aggregation import Encap
-from fanin.wire.ethernet import UDP_PORT, Endpoint
+from fanin.wire.ethernet import UDP_PORT
 
 T = TypeVar("T")
 EPOCH_TIMEOUT_S = 3600.0  # of a simulated board, too
-POLL_S = 0.02
 TRIES = 200  # of a request, 50 ms each: a simulated board takes its time
 
 
@@ -55,17 +52,79 @@ class BoardAddress:
     memory: BoardMemory
 
 
-@dataclass(frozen=True)
-class _Board:
-    """A board that is held: its client, and who it and its host are on its network."""
-
-    client: BoardClient
-    own: Endpoint
-    host: Endpoint
-
-
 class _Stopped(Exception):
     """Another board has failed."""
+
+
+class _Crew:
+    """Held boards that work all at a time, each in a thread; where one fails, none goes on.
+
+    A board that is waited for no longer than ``EPOCH_TIMEOUT_S`` is asked for its status meanwhile.
+    """
+
+    def __init__(self, boards: Sequence[HeldBoard], server: HostSwitch, pool: ThreadPoolExecutor):
+        self._boards = boards
+        self._server = server
+        self._pool = pool
+        self._stop = threading.Event()
+
+    def each(self, work: Callable[[int, HeldBoard], T]) -> list[T]:
+        """What ``work`` yields for every worker and its board. Raises ToolFailed, which names the board.
+
+        Of several failures the one that may be the others' cause is told: a board that is lost, or whose
+        packets do not come, lets the others' nodes wait in vain.
+        """
+
+        def one(worker: int) -> T:
+            try:
+                return work(worker, self._boards[worker])
+            except BoardError as error:
+                self._stop.set()
+                raise ToolFailed(str(error)) from error
+            except BaseException:
+                self._stop.set()
+                raise
+
+        parts = [self._pool.submit(one, worker) for worker in range(len(self._boards))]
+        try:
+            failures = [error for part in parts if (error := part.exception())]
+        except BaseException:  # we are interrupted
+            self._stop.set()
+            raise
+        for error in sorted(failures, key=_consequence):
+            self._look_for_silence(error)
+            raise error
+        return [part.result() for part in parts]
+
+    def until_ready(self, board: HeldBoard) -> None:
+        """Wait until its node has nothing to do."""
+        board.wait("still busy", lambda status: not status.busy, timeout=EPOCH_TIMEOUT_S, watch=self._watch)
+
+    def end(self, worker: int, board: HeldBoard) -> dict[str, int]:
+        """The counters once the transport waits for nothing."""
+        board.wait("packets in flight", lambda status: status.idle, timeout=EPOCH_TIMEOUT_S, watch=self._watch)
+        return board.counters()
+
+    def _look_for_silence(self, error: BaseException) -> None:
+        """Raise ToolFailed where a node has waited in vain, and no packet ever came from some board."""
+        silent = [n for n in range(len(self._boards)) if n not in self._server.heard]
+        if _consequence(error) and silent:
+            host, port = self._server.address
+            name = self._boards[silent[0]].client.host
+            raise ToolFailed(f"board {name}: none of its packets has come to UDP {host}:{port}") from error
+
+    def _watch(self) -> None:
+        if self._server.failure:
+            raise ToolFailed(f"the switch on this host stopped: {self._server.failure}")
+        if self._stop.is_set():
+            raise _Stopped
+
+
+def _consequence(error: BaseException) -> int:
+    """0 for what may be a failure's cause; more for what follows from another board's, the more it does."""
+    if isinstance(error, _Stopped):
+        return 2
+    return int(isinstance(error, NodeFailed) and error.cause is Failure.TIMEOUT)
 
 
 class Boards:
@@ -79,7 +138,6 @@ class Boards:
         self.workers = len(addresses)
         self.driver = NodeDriver(config, base=NODE)
         self._addresses = addresses
-        self._stop = threading.Event()  # a board has failed: no other needs to go on
 
     @property
     def digest(self) -> str:
@@ -114,43 +172,39 @@ class Boards:
         network = network or NetworkConfig()
         program = self.program(network)
         (job,) = default_deployment(program).jobs
+        run = TrainRun()
         with ExitStack() as stack, ThreadPoolExecutor(self.workers) as pool:
-            clients = [
-                stack.enter_context(
-                    BoardClient(address.host, build=address.build, board=address.board, tries=TRIES)
-                )
-                for address in self._addresses
-            ]
-            held = [self._meet(client) for client in clients]
+            held = [HeldBoard.meet(client, self.driver) for client in self._acquire(stack)]
             switch = make_switch(self.workers, kind=network.switch, config=program)
             switch.add_job(job)
             server = stack.enter_context(
                 HostSwitch(
                     switch,
-                    boards=[(client.host, UDP_PORT) for client in clients],
+                    boards=[(board.client.host, UDP_PORT) for board in held],
                     endpoints=[member.endpoint for member in job.members],
-                    address=(clients[0].local_host, UDP_PORT),
+                    address=(held[0].client.local_host, UDP_PORT),
                     pcap=stack.enter_context(PcapWriter(pcap)) if pcap else None,
                 )
             )
+            crew = _Crew(held, server, pool)
 
-            def prepare(worker: int) -> None:
-                self._load(held[worker].client, shape, features, labels, worker)
-                self._configure(held[worker], shape, loss, rate, job.slots, worker, network)
+            def prepare(worker: int, board: HeldBoard) -> None:
+                board.load(shape, features, labels, worker)
+                node_job = self._job(board, job.slots, worker, network)
+                board.configure(shape, loss=loss, rate=rate, epochs=1, job=node_job)
+                crew.until_ready(board)
 
-            self._each(pool, prepare)
-            run = TrainRun()
+            crew.each(prepare)
             before = [0] * self.workers
-            for epoch in range(epochs):
-                parts = self._each(pool, lambda worker: self._epoch(held[worker].client, shape, server))
-                after = [counters["cycles"] for counters, _ in parts]
-                run.cycles.append(max(b - a for a, b in zip(before, after, strict=True)))
-                before = after
+            for number in range(1, epochs + 1):
+                parts = self._epoch(crew, shape)
+                run.cycles.append(max(cycles - b for (cycles, _), b in zip(parts, before, strict=True)))
                 run.models.append(join_model([weights for _, weights in parts], shape))
+                before = [cycles for cycles, _ in parts]
                 if progress:
                     done = len(server.latencies_ns) * self.workers
-                    progress(Progress(cycle=sum(run.cycles), phases=epoch + 1, operations=done))
-            run.counters = self._each(pool, lambda worker: self._end(held[worker].client))
+                    progress(Progress(cycle=sum(run.cycles), phases=number, operations=done))
+            run.counters = crew.each(crew.end)
         run.allreduce_ns = np.array(server.latencies_ns, dtype=np.float64)
         run.raw = RunResult(
             cycles=sum(run.cycles),
@@ -159,6 +213,27 @@ class Boards:
             jobs={job.id: switch.job_counters(job.id).as_dict()},
         )
         return run
+
+    def _acquire(self, stack: ExitStack) -> list[BoardClient]:
+        """Hold all boards until the stack ends."""
+        return [
+            stack.enter_context(
+                BoardClient(
+                    address.host, build=address.build, board=address.board, version=VERSION, tries=TRIES
+                )
+            )
+            for address in self._addresses
+        ]
+
+    def _epoch(self, crew: _Crew, shape: TrainShape) -> list[tuple[int, Int32]]:
+        """One epoch on all boards: the cycles of each since the first one began, and its weights."""
+
+        def epoch(worker: int, board: HeldBoard) -> tuple[int, Int32]:
+            board.start()
+            crew.until_ready(board)
+            return board.counters()["cycles"], board.model(shape)
+
+        return crew.each(epoch)
 
     def partial(self, result: RunResult) -> TrainRun:
         """What came out of a run that failed: nothing but ``result``."""
@@ -175,55 +250,9 @@ class Boards:
             encap=Encap.UDP,
         )
 
-    def _meet(self, client: BoardClient) -> _Board:
-        """Check that the node is the one expected, and ask the board who it and we are."""
-        values = client.run(self.driver.identify())
-        try:
-            self.driver.check_identity(values)
-        except ValueError as error:
-            raise BoardError(f"board {client.host}: {error}") from None
-        names = ("own_mac", "own_ip", "holder_mac_low", "holder_mac_high", "holder")
-        batch = Batch(board_registers(), base=BOARD)
-        for name in names:
-            batch.read(name)
-        own_mac, own_ip, low, high, host_ip = (int(value) for value in client.run(batch))  # type: ignore[arg-type]
-        return _Board(client, Endpoint(own_mac, own_ip), Endpoint(high << WORD_BITS | low, host_ip))
-
-    def _each(self, pool: ThreadPoolExecutor, work: Callable[[int], T]) -> list[T]:
-        """What every worker's board yields, all at a time. Raises the failure of the first that has one."""
-
-        def one(worker: int) -> T:
-            try:
-                return work(worker)
-            except BaseException:
-                self._stop.set()
-                raise
-
-        parts = [pool.submit(one, worker) for worker in range(self.workers)]
-        failures = [error for part in parts if (error := part.exception())]
-        for error in sorted(failures, key=lambda error: isinstance(error, _Stopped)):
-            raise error  # of the board that failed, not of one that was told to stop
-        return [part.result() for part in parts]
-
-    def _load(
-        self, client: BoardClient, shape: TrainShape, features: Bytes, labels: Int32, worker: int
-    ) -> None:
-        """Samples and labels into the board's memories, read back by their checksum."""
-        for port, part in enumerate(split_ports(pack_samples(features, shape, worker))):
-            client.load(sample_memory(port), _words(part))
-        client.load(LABELS, _words(pack_labels(labels, shape, worker)))
-
-    def _configure(
-        self,
-        board: _Board,
-        shape: TrainShape,
-        loss: Loss,
-        rate: LearningRate,
-        slots: int,
-        worker: int,
-        network: NetworkConfig,
-    ) -> None:
-        job = NodeJob(
+    def _job(self, board: HeldBoard, slots: int, worker: int, network: NetworkConfig) -> NodeJob:
+        """The run's only job, as a worker's node has to know it."""
+        return NodeJob(
             id=JOB_ID,
             base=0,
             slots=slots,
@@ -233,50 +262,3 @@ class Boards:
             timeout=math.ceil(network.timeout_ns * self._addresses[worker].core_mhz / 1000),
             retries=network.retries,
         )
-        memories = NodeMemories(samples=[0] * self.config.sample_ports, labels=0)
-        driver, client = self.driver, board.client
-        client.run(driver.configure(shape, loss=loss, rate=rate, epochs=1, job=job, memories=memories))
-        client.run(driver.command("clear_model", "clear_counters"))
-        self._idle(client)
-
-    def _epoch(
-        self, client: BoardClient, shape: TrainShape, server: HostSwitch
-    ) -> tuple[dict[str, int], Int32]:
-        driver = self.driver
-        client.run(driver.command("start"))
-        self._idle(client, server)
-        counters = driver.counters_of(client.run(driver.counters()))
-        return counters, driver.model_of(client.run(driver.read_model(shape.chunks)))
-
-    def _idle(self, client: BoardClient, server: HostSwitch | None = None) -> None:
-        """Wait until the node is not busy. Raises ToolFailed where its run has failed, or the switch has."""
-        end = time.monotonic() + EPOCH_TIMEOUT_S
-        while time.monotonic() < end:
-            status = self.driver.status_of(client.run(self.driver.status()))
-            if status.failed:
-                raise ToolFailed(f"board {client.host} stopped: {status.cause.name}")
-            if server and server.failure:
-                raise ToolFailed(f"the switch on this host stopped: {server.failure}")
-            if self._stop.is_set():
-                raise _Stopped
-            if not status.busy:
-                return
-            time.sleep(POLL_S)
-        raise ToolFailed(f"board {client.host}: still busy after {EPOCH_TIMEOUT_S:g} s")
-
-    def _end(self, client: BoardClient) -> dict[str, int]:
-        """The counters once the transport waits for nothing."""
-        end = time.monotonic() + EPOCH_TIMEOUT_S
-        while not self.driver.status_of(client.run(self.driver.status())).idle:
-            if time.monotonic() > end:
-                raise ToolFailed(f"board {client.host}: packets in flight after {EPOCH_TIMEOUT_S:g} s")
-            time.sleep(POLL_S)
-        return self.driver.counters_of(client.run(self.driver.counters()))
-
-
-def _words(part: npt.NDArray[Any]) -> list[int]:
-    """Bytes of a memory as the bus' words; the last one is filled up."""
-    data = np.ascontiguousarray(part).view(np.uint8).ravel()
-    padded = np.pad(data, (0, -len(data) % 4))
-    words: list[int] = padded.view("<u4").tolist()
-    return words

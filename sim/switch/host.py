@@ -31,9 +31,10 @@ Address = tuple[str, int]
 class HostSwitch:
     """Runs ``switch`` behind a UDP socket while it is a context; worker n of the job is at ``boards[n]``.
 
-    A datagram from anywhere else is dropped and counted in ``strange``. ``latencies_ns`` has, for each
-    operation, the time from the first worker's AGG at the socket to the RESULT of all: this host's share of
-    an AllReduce. ``pcap`` is written, not closed. Raises InputError where the address cannot be had.
+    A datagram from elsewhere is dropped and counted in ``strange``; ``heard`` has the workers whose came.
+    ``latencies_ns`` has, for each operation, the time from the first AGG at the socket to the RESULT of
+    all: this host's share of an AllReduce. ``pcap`` is written, not closed. Raises InputError where the address
+    cannot be had.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class HostSwitch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="switch", daemon=True)
         self.latencies_ns: list[int] = []
+        self.heard: set[int] = set()
         self.strange = 0
         self.frames = 0
         self.failure: Exception | None = None  #: what ended the thread before its time
@@ -103,6 +105,7 @@ class HostSwitch:
             return
         now = time.perf_counter_ns()
         self.frames += 1
+        self.heard.add(port)
         kind, operation = _operation(payload)
         if kind == Kind.AGG:
             self._first.setdefault(operation, now)

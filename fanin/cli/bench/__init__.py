@@ -19,7 +19,10 @@ CLUSTER_PARTS = ("arrays", "plans", "networks")
 CLUSTER_NETWORKS = ("digits_cnn", "listing1", "mobilenet_v2_32")
 AREAS = ("glm", "ring")
 #: All but glm and cluster, which time what is made anew, and what builds nothing.
-USE_CACHE = "allreduce", "ring", "ring-training", "rdma", "ps", "codec", "area", "inceptionn", "cluster-loss"
+USE_CACHE = (
+    *("allreduce", "boards", "ring", "ring-training", "rdma", "ps", "codec", "area", "inceptionn"),
+    "cluster-loss",
+)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,6 +45,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_output(glm)
     allreduce = _benchmark(names, "allreduce", "AllReduce latency of both protocols, with and without loss")
     _add_output(allreduce)
+    boards = _benchmark(
+        names, "boards", "AllReduce between four simulated boards at 1 Gb/s; the node's share of it"
+    )
+    boards.add_argument(
+        "--board", default="ecpix5", metavar="B", help="of fanin board list; its limit: at 100 MHz"
+    )
+    boards.add_argument("--epochs", type=int, default=32, metavar="N", help="of eight AllReduces each")
     _benchmark(names, "switch", "the embedded switch: start and packets a second")
     _benchmark(names, "plan", "the planner: time, throughput and gap of the paper's two models")
     ring = _benchmark(names, "ring", "the ring NIC: the papers' models beside their figures; the RTL's cycles")

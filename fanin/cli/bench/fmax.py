@@ -30,7 +30,9 @@ from fanin.hdl.rdma.requester import Requester
 from fanin.hdl.rdma.responder import Responder
 from fanin.hdl.rdma.store import PayloadStore
 from fanin.hdl.rdma.transmitter import Transmitter
+from fanin.hdl.ring.engine import RingEngine
 from fanin.rdma import RdmaConfig
+from fanin.ring import RingConfig
 
 
 def _entry(name: str, preset: str = "demo", **settings: str) -> Callable[[], wiring.Component]:
@@ -38,6 +40,10 @@ def _entry(name: str, preset: str = "demo", **settings: str) -> Callable[[], wir
     return partial(CATALOG[name].build, PRESETS[preset], settings)
 
 
+#: For 1 Gb/s: frames of 1,024 bytes.
+_SMALL_RING = RingConfig(
+    lanes=2, frame_words=128, slice_frames=2, buffer_frames=4, replay_frames=4, address_width=32
+)
 _RDMA = RdmaConfig()
 _PATH = {"width": _RDMA.width, "address_width": _RDMA.address_width}
 
@@ -57,6 +63,7 @@ PARTS: dict[str, Callable[[], wiring.Component]] = {
     "INCEPTIONN's NIC, 256 bits": _entry("inceptionn-nic"),
     "BFP compressor, 512 bits": _entry("bfp-compressor"),
     "BFP decompressor, 512 bits": _entry("bfp-decompressor"),
+    "ring engine, 64 bits": partial(RingEngine, config=_SMALL_RING),
     "ring node, 256 bits": _entry("ring-node", "tiny"),
     "ring node, 256 bits, BFP": _entry("ring-node", "tiny", codec="bfp", block="8"),
     "RDMA node, small": _entry("rdma-nic", "tiny"),

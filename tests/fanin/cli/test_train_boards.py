@@ -1,12 +1,14 @@
 """``fanin train --on``: what the file must say; and two simulated boards train, bit for bit."""
 
-import contextlib
 import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+from contextlib import ExitStack, closing, contextmanager
 
 import numpy as np
 import pytest
@@ -15,8 +17,12 @@ from fanin.cli.board.builds import BOARD_FILE
 from fanin.cli.main import main
 from fanin.cli.train.boards import read_boards
 from fanin.errors import InputError
+from fanin.hdl.boards.registers import board_registers
+from fanin.host.board import TIMEOUT, BoardClient
+from fanin.sim.glm.boards import TRIES
 from tests.support import new_seed
 
+BOUND_S = 600
 IDENTITY = {"board": 1, "build": 5, "mac": 2, "ip": 3}
 
 
@@ -101,14 +107,14 @@ def test_boards_that_do_not_answer_end_the_run(tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
-@contextlib.contextmanager
+@contextmanager
 def simulated(*arguments):
     """``fanin board simulate`` in a process of its own, from when its boards are there."""
     command = [sys.executable, "-m", "fanin", "board", "simulate", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     try:
         assert process.stdout.readline(), "it has ended"
-        yield
+        yield process
     finally:
         os.killpg(process.pid, signal.SIGINT)
         process.wait(timeout=60)
@@ -153,3 +159,34 @@ def test_two_simulated_boards_train_out_of_sdram(tmp_path):
     found = trained(tmp_path, "colorlight_i9 --memory sdram", f"{large} --test 0 --lr 2")
     assert found["bit_exact"]
     assert found["epochs"][-1]["accuracy"] > 0.7
+
+
+def kill_while_it_trains(process, host):
+    """End a simulated board as soon as its node is busy."""
+    end = time.monotonic() + BOUND_S
+    with closing(BoardClient(host)) as client:
+        while not board_registers()["state"].unpack(client.hello().state)["running"]:
+            assert time.monotonic() < end, "it never trains"
+            time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow  # a simulator of a board is built, some minutes
+def test_a_simulated_board_that_dies_in_mid_run_ends_it_and_the_other_is_free(tmp_path, capsys):
+    """Two worlds of one board each, builds of one number: the host knows workers by where they answer."""
+    assert main(f"board build colorlight_5a75b --no-place -o {tmp_path / '0'}".split()) == 0
+    hosts = ["127.0.65.2", "127.0.65.3"]
+    path = written(tmp_path, "".join(board(host, "0") for host in hosts))
+    with ExitStack() as stack:
+        _, second = [
+            stack.enter_context(simulated(tmp_path / "0", "--source", "--listen", host)) for host in hosts
+        ]
+        killer = threading.Thread(target=kill_while_it_trains, args=(second, hosts[1]))
+        killer.start()
+        status = main(f"train breast_cancer --on {path} --epochs 200 -o {tmp_path / 'run'}".split())
+        killer.join()
+        cause = f"board {hosts[1]}: no answer to {TRIES} requests in {TRIES * TIMEOUT:g} s"
+        assert (status, capsys.readouterr().err.splitlines()[-1]) == (1, f"fanin: error: {cause}")
+        with closing(BoardClient(hosts[0])) as other:
+            assert other.hello().holder is None
+    assert not (tmp_path / "run").exists()

@@ -14,14 +14,24 @@ from fanin.wire.ethernet import Endpoint
 
 
 class FakeBoard:
-    """Answers on 127.0.0.1. ``now`` is the board's own clock: it moves only when a test moves it."""
+    """Answers at ``address``. ``now`` is the board's own clock: it moves only when a test moves it."""
 
-    def __init__(self, bus, *, loss=0.0, twice=0.0, late=0.0, seed=0, about=(0x0001_0005, 7, 8, 9)):
+    def __init__(
+        self,
+        bus,
+        *,
+        loss=0.0,
+        twice=0.0,
+        late=0.0,
+        seed=0,
+        about=(0x0001_0005, 7, 8, 9),
+        address=("127.0.0.1", 0),
+    ):
         self.model = BoardModel(bus, own=Endpoint(2, 3, CONTROL_PORT), about=lambda: about)
         self.now = 0.0
         self.silent = False
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
+        self.socket.bind(address)
         self.port = self.socket.getsockname()[1]
         self._odds = loss, twice, late
         self._rng = random.Random(seed)

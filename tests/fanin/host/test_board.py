@@ -156,6 +156,17 @@ def test_a_board_that_falls_silent_is_given_up():
         board.silent = False
 
 
+def test_a_board_that_was_lost_is_released_once_and_not_waited_for():
+    with fake_board(Bus()) as board, closing(client(board, tries=20)) as host:
+        host.write32(4, 5)
+        board.silent = True
+        with pytest.raises(BoardLost):
+            host.write32(4, 6)
+        with pytest.raises(BoardLost, match="no answer to 1 requests"):
+            host.release()
+        assert board.model.holder(0) == 0
+
+
 def test_where_nobody_listens_is_no_board():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))

@@ -113,6 +113,13 @@ def test_every_engine_ends_with_the_golden_sum_and_touches_nothing_else(nodes, c
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lanes", [2, 4])
+def test_an_engine_of_few_lanes_does_the_same(lanes):
+    log = run(SMALL | {"lanes": lanes}, 3, [13 * lanes + 1, 1, 9])
+    assert len(log["accepted"]) == len(log["finished"]) == 3
+
+
+@pytest.mark.slow
 def test_a_beat_is_sent_in_every_cycle_across_steps_segments_and_descriptors():
     words = WIDE["frame_words"] * WIDE["slice_frames"]
     log = run(WIDE, 2, [2 * 2 * words * 8, 2 * words * 8], stall=0.0)

@@ -4,10 +4,12 @@ import random
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from fanin.errors import ToolFailed
 from fanin.sim.boards.board import BoardConfig, Boards, Clock, on_the_wire
+from fanin.sim.boards.direct import LoggedBoards
 from fanin.sim.boards.model import routed_model, source_model
 from tests.sim.boards.build import place
 from tests.sim.boards.compare import assert_equal, traces
@@ -20,9 +22,15 @@ LOCKED = 1_500_000
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("loop")
-    return [routed_model(place(RgmiiLoop(), folder)), source_model(folder / "top.il")]
+    place(RgmiiLoop(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(folder):
+    return [routed_model(folder / "routed.json"), source_model(folder / "top.il")]
 
 
 def random_frames(draw, count, most=200):
@@ -100,6 +108,29 @@ def test_input_delays_are_those_of_the_netlist(tmp_path):
     routed = place(RgmiiLoop(delay=80), tmp_path)
     for model in (routed_model(routed), source_model(tmp_path / "top.il")):
         assert model.pins.delays == {"rgmii_0_rx_ctl": 2000, "rgmii_0_rx_data": 2000}
+
+
+def test_a_frame_s_time_and_the_ports_that_a_trace_is_asked_for(models, tmp_path):
+    """The first and the last byte at the pins are when the log says, in cycles of the PHY's clock."""
+    phy = replace(PHY, ppm=90, phase_ps=1234)
+    with LoggedBoards([BoardConfig(models[1], CRYSTAL, [phy])], optimise="-Og") as boards:
+        boards.trace(0, tmp_path / "trace", ["rgmii_0_rx_ctl", "rgmii_0_tx_ctl"])
+        boards.run(LOCKED)
+        for size in (60, 100, 1000):
+            boards.send(0, bytes(size), time=boards.time + 100_003)
+            boards.run(boards.time + 30_000_000)
+        assert [len(one.data) for one in boards.sent[0]] == [60, 100, 1000]
+    trace = np.fromfile(tmp_path / "trace", dtype=np.uint64).reshape(-1, 3)
+    came = np.diff(trace[:, 1].astype(int), prepend=0) != 0
+    edges = (trace[came, 0] / 1000).reshape(-1, 2)
+    told = np.array([(one.start, one.end) for one in boards.handed[0]])
+    late = edges - told  # a change is seen at the next edge of some clock
+    assert ((late >= 0) & (late < 4000)).all(), late
+
+
+def test_a_signal_of_the_source_becomes_an_output(folder, models):
+    outputs = source_model(folder / "top.il", expose=["locked"]).outputs
+    assert set(outputs) - set(models[1].outputs) == {"locked"}
 
 
 def test_misuse(models):

@@ -1,0 +1,224 @@
+"""AllReduces between simulated boards, moment by moment: from a node's PA over wires and switch to its FA."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin import fixed
+from fanin.errors import CheckFailed
+from fanin.fixed import Loss
+from fanin.glm import TrainShape
+from fanin.golden.glm.layout import join_model
+from fanin.golden.glm.train import train
+from fanin.hdl.boards.board import Board
+from fanin.hdl.boards.memory_map import BOARD, NODE
+from fanin.hdl.boards.registers import board_registers
+from fanin.hdl.boards.top import EVENTS
+from fanin.host.board import BoardClient
+from fanin.host.driver import Batch
+from fanin.host.glm import NodeDriver, NodeJob
+from fanin.job import SWITCH, Job, worker_endpoint
+from fanin.p4.aggregation import ProgramConfig
+from fanin.p4.deployment import default_deployment
+from fanin.sim.boards.board import BoardConfig
+from fanin.sim.boards.direct import DirectChannel, Handed, LoggedBoards
+from fanin.sim.boards.events import read_events
+from fanin.sim.boards.model import BoardModel
+from fanin.sim.boards.setup import board_config, core_clock
+from fanin.sim.boards.world import GIGABIT, World
+from fanin.sim.glm.cosim import JOB_ID
+from fanin.sim.glm.held_board import HeldBoard
+from fanin.sim.switch.base import Delivery, Switch, SwitchKind
+from fanin.sim.switch.make import make_switch
+from fanin.wire.aggregation import AggPacket, Encap, Kind, decode_payload, header_length
+from fanin.wire.control import CONTROL_PORT
+from fanin.wire.ethernet import ETHERNET, Endpoint
+from fanin.wire.fields import unpack_fields
+
+Times = npt.NDArray[np.int64]
+
+LINK = GIGABIT
+PPM = 50.0  # a board's clocks are faster by this, the next one's slower
+PHASE_PS = 1717  # from a PHY's clock to the next board's
+RATE = 2.0**-10
+_HOST = Endpoint(0x02_00_00_00_02_00, 0x0A_00_00_FD, 40_000)
+_STARTED_PS = 25_000_000  # PLL and reset
+_SLICE_PS = 50_000_000
+_PATIENCE = 20  # slices without a RESULT
+_REPLY_S = 0.002  # of simulated time
+_READY_S = 60.0
+_TIMEOUT_CYCLES = 1_000_000  # no packet is lost
+
+
+class _Aggregation:
+    """A switch without all but aggregation: replies to us, which it knows no port for, would be flooded."""
+
+    def __init__(self, switch: Switch):
+        self._switch = switch
+
+    def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
+        """What the switch makes of a frame for itself."""
+        return self._switch.inject(port, frame, time) if _packet(frame) else []
+
+
+@dataclass(frozen=True)
+class Moments:
+    """When it happened, in ps, [worker, operation]."""
+
+    pa: Times  #: the transport takes the PA
+    sent: Times  #: the MAC takes the last word of the AGG
+    agg: Times  #: the AGG's last byte has left
+    result: Times  #: the RESULT's last byte has come
+    received: Times  #: the MAC hands on the RESULT's first word
+    fa: Times  #: the transport hands the FA on
+
+    def behind(self, operations: int) -> Moments:
+        """Without the first ones."""
+        return Moments(**{f.name: getattr(self, f.name)[:, operations:] for f in fields(self)})
+
+
+def cluster(board: Board, model: BoardModel, workers: int) -> list[BoardConfig]:
+    """So many boards of a model with events, each with clocks of its own."""
+    return [
+        board_config(board, model, ppm=PPM * (-1) ** worker, phase_ps=PHASE_PS * worker)
+        for worker in range(workers)
+    ]
+
+
+def run_allreduces(configs: Sequence[BoardConfig], shape: TrainShape, epochs: int) -> Moments:
+    """Train on boards in one world whose switch runs the emitted program and takes no time: each AllReduce.
+
+    Raises CheckFailed where the model is not the golden model's, or a board does not go on.
+    """
+    with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
+        paths = [Path(folder) / str(worker) for worker in range(shape.workers)]
+        with LoggedBoards(configs) as boards:
+            for worker, path in enumerate(paths):
+                boards.trace(worker, path, [EVENTS])
+            _train(boards, shape, epochs)
+        operations = epochs * shape.micro_batches_per_epoch
+        ways = [
+            moments_of(boards, worker, read_events(path, core_clock(config).period_ps), operations)
+            for worker, (path, config) in enumerate(zip(paths, configs, strict=True))
+        ]
+    return Moments(**{f.name: np.stack([way[f.name] for way in ways]) for f in fields(Moments)})
+
+
+def _train(boards: LoggedBoards, shape: TrainShape, epochs: int) -> None:
+    """The run itself, and its comparison with the golden model."""
+    node = shape.node
+    program = ProgramConfig(
+        protocol=node.protocol, workers=shape.workers, slots=node.slots, values=node.values, encap=Encap.UDP
+    )
+    (job,) = default_deployment(program).jobs
+    switch = make_switch(shape.workers, kind=SwitchKind.EMBEDDED, config=program)
+    switch.add_job(job)
+    world = World(boards, link=LINK, switch=_Aggregation(switch))
+    world.run(_STARTED_PS)
+    held = [_hold(world, boards, worker, NodeDriver(node, base=NODE)) for worker in range(shape.workers)]
+    rng = np.random.default_rng(shape.columns)
+    features = rng.integers(0, 1 << shape.precision, (shape.samples, shape.columns), dtype=np.uint8)
+    labels = fixed.labels(rng.integers(0, 2, shape.samples), Loss.LOGISTIC, node.frac)
+    rate = fixed.learning_rate(RATE)
+    for worker, one in enumerate(held):
+        one.load(shape, features, labels, worker)
+        one.configure(shape, loss=Loss.LOGISTIC, rate=rate, epochs=epochs, job=_node_job(job, worker))
+        _until_ready(one)
+    for one in held:
+        one.start()
+    run_on(world, boards, epochs * shape.micro_batches_per_epoch)
+    for one in held:
+        _until_ready(one)
+    found = join_model([one.model(shape) for one in held], shape)
+    *_, golden = train(features, labels, shape, loss=Loss.LOGISTIC, rate=rate, epochs=epochs)
+    if not np.array_equal(found, golden.model):
+        raise CheckFailed("the boards' model differs from the golden model")
+
+
+def _until_ready(board: HeldBoard) -> None:
+    board.wait("still busy", lambda status: not status.busy, timeout=_READY_S, watch=lambda: None)
+
+
+def _hold(world: World, boards: LoggedBoards, worker: int, driver: NodeDriver) -> HeldBoard:
+    """A board, by now with the addresses of its worker: all are builds of one number."""
+    channel = DirectChannel(world, boards, worker, own=_control(0), host=_HOST)
+    client = BoardClient(f"number {worker}", channel=channel, timeout=_REPLY_S, tries=1)
+    own = _control(worker)
+    client.run(Batch(board_registers(), base=BOARD).write("own_mac", own.mac).write("own_ip", own.ip))
+    channel.own = own
+    return HeldBoard.meet(client, driver)
+
+
+def _control(worker: int) -> Endpoint:
+    endpoint = worker_endpoint(worker)
+    return Endpoint(endpoint.mac, endpoint.ip, CONTROL_PORT)
+
+
+def _node_job(job: Job, worker: int) -> NodeJob:
+    return NodeJob(
+        id=JOB_ID,
+        base=job.base,
+        slots=job.slots,
+        member=job.members[worker].bitmap,
+        own=job.members[worker].endpoint,
+        switch=SWITCH,
+        timeout=_TIMEOUT_CYCLES,
+    )
+
+
+def run_on(world: World, boards: LoggedBoards, operations: int) -> None:
+    """Run until all operations are over everywhere; nobody asks anything meanwhile. Raises CheckFailed."""
+    done, idle = 0, 0
+    while done < operations * len(boards.configs):
+        world.run(world.time + _SLICE_PS)
+        before, done = done, sum(_count(handed, Kind.CONFIRM) for handed in boards.handed)
+        idle = idle + 1 if done == before else 0
+        if idle == _PATIENCE:
+            raise CheckFailed(
+                f"the boards stopped after {done} of {operations * len(boards.configs)} AllReduces"
+            )
+
+
+def _count(handed: Iterable[Handed], kind: Kind) -> int:
+    return sum(packet.kind == kind for one in handed if (packet := _packet(one.frame)))
+
+
+def _packet(frame: bytes) -> AggPacket | None:
+    """The aggregation packet in a frame from or to the switch."""
+    ethernet = unpack_fields(ETHERNET, frame)
+    if SWITCH.mac not in (ethernet["source"], ethernet["destination"]):
+        return None
+    return decode_payload(frame[header_length(Encap.UDP) :])
+
+
+def moments_of(
+    boards: LoggedBoards, worker: int, events: Mapping[str, Times], operations: int
+) -> dict[str, Times]:
+    """A worker's moments, by name. Raises CheckFailed where frames and events are not so many operations'."""
+    handed = [(one.end, one.frame) for one in sorted(boards.handed[worker])]
+    sent = [(one.time, one.data) for one in boards.sent[worker]]
+    found = {"pa": events["pa"], "fa": events["fa"]}
+    found["sent"], found["agg"] = _in_order(Kind.AGG, sent, events["sent"])
+    found["received"], found["result"] = _in_order(Kind.RESULT, handed, events["received"])
+    if wrong := {name: len(times) for name, times in found.items() if len(times) != operations}:
+        raise CheckFailed(f"board {worker}: not {operations} operations, but {wrong}")
+    return found
+
+
+def _in_order(kind: Kind, frames: Sequence[tuple[int, bytes]], at_mac: Times) -> tuple[Times, Times]:
+    """Of the packets of a kind, operation by operation: when they were at the MAC, and when at RGMII.
+
+    Both saw the same frames in the same order: none was lost or dropped.
+    """
+    if len(at_mac) != len(frames):
+        raise CheckFailed(f"{len(at_mac)} frames at a MAC, but {len(frames)} at its RGMII")
+    packets = [_packet(frame) for _, frame in frames]
+    numbers = {(one.round, one.slot): n for n, one in enumerate(packets) if one and one.kind == kind}
+    order = [numbers[operation] for operation in sorted(numbers)]
+    return at_mac[order], np.array([frames[n][0] for n in order])

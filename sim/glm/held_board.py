@@ -1,0 +1,115 @@
+"""One board of a run: its node's memories and registers, its epochs and what they yield, by its control."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.errors import ToolFailed
+from fanin.fixed import LearningRate, Loss
+from fanin.glm import TrainShape
+from fanin.golden.glm.layout import pack_labels, pack_samples, split_ports
+from fanin.hdl.boards.memory_map import BOARD, LABELS, sample_memory
+from fanin.hdl.boards.registers import board_registers
+from fanin.hdl.bus.register_map import WORD_BITS
+from fanin.hdl.glm.node_registers import Failure
+from fanin.host.board import BoardClient, BoardError
+from fanin.host.driver import Batch
+from fanin.host.glm import NodeDriver, NodeJob, NodeMemories, NodeStatus
+from fanin.sim.glm.cosim import Bytes, Int32
+from fanin.wire.ethernet import Endpoint
+
+POLL_S = 0.02
+
+
+class NodeFailed(ToolFailed):
+    """A board's node has stopped its run; ``cause`` is its own."""
+
+    def __init__(self, host: str, cause: Failure):
+        super().__init__(f"board {host} stopped: {cause.name}")
+        self.cause = cause
+
+
+@dataclass(frozen=True)
+class HeldBoard:
+    """A board that is held: its client, its node's driver, and who it and its host are on its network."""
+
+    client: BoardClient
+    driver: NodeDriver
+    own: Endpoint
+    host: Endpoint
+
+    @classmethod
+    def meet(cls, client: BoardClient, driver: NodeDriver) -> HeldBoard:
+        """Check that the node is the one expected, and ask the board who it and we are. Raises BoardError."""
+        values = client.run(driver.identify())
+        try:
+            driver.check_identity(values)
+        except ValueError as error:
+            raise BoardError(f"board {client.host}: {error}") from None
+        names = ("own_mac", "own_ip", "holder_mac_low", "holder_mac_high", "holder")
+        batch = Batch(board_registers(), base=BOARD)
+        for name in names:
+            batch.read(name)
+        own_mac, own_ip, low, high, host_ip = (int(value) for value in client.run(batch))  # type: ignore[arg-type]
+        return cls(client, driver, Endpoint(own_mac, own_ip), Endpoint(high << WORD_BITS | low, host_ip))
+
+    def load(self, shape: TrainShape, features: Bytes, labels: Int32, worker: int) -> None:
+        """A worker's samples and labels into the board's memories, read back by their checksum."""
+        for port, part in enumerate(split_ports(pack_samples(features, shape, worker))):
+            self.client.load(sample_memory(port), _words(part))
+        self.client.load(LABELS, _words(pack_labels(labels, shape, worker)))
+
+    def configure(
+        self, shape: TrainShape, *, loss: Loss, rate: LearningRate, epochs: int, job: NodeJob
+    ) -> None:
+        """Everything that a run of ``epochs`` from model 0 needs; it is ordered, not waited for."""
+        memories = NodeMemories(samples=[0] * self.driver.config.sample_ports, labels=0)
+        self.client.run(
+            self.driver.configure(shape, loss=loss, rate=rate, epochs=epochs, job=job, memories=memories)
+        )
+        self.client.run(self.driver.command("clear_model", "clear_counters"))
+
+    def start(self) -> None:
+        """Start the epochs that are configured."""
+        self.client.run(self.driver.command("start"))
+
+    def wait(
+        self, what: str, over: Callable[[NodeStatus], bool], *, timeout: float, watch: Callable[[], None]
+    ) -> None:
+        """Ask for the node's status until it is ``over``; ``watch`` is called meanwhile, and may raise.
+
+        Raises NodeFailed where the run has failed, ToolFailed with ``what`` after ``timeout`` seconds.
+        """
+        end = time.monotonic() + timeout
+        while True:
+            status = self.driver.status_of(self.client.run(self.driver.status()))
+            if status.failed:
+                raise NodeFailed(self.client.host, status.cause)
+            watch()
+            if over(status):
+                return
+            if time.monotonic() > end:
+                raise ToolFailed(f"board {self.client.host}: {what} after {timeout:g} s")
+            time.sleep(POLL_S)
+
+    def counters(self) -> dict[str, int]:
+        """The node's counters."""
+        return self.driver.counters_of(self.client.run(self.driver.counters()))
+
+    def model(self, shape: TrainShape) -> Int32:
+        """The weights, [engine, chunk, lane]."""
+        return self.driver.model_of(self.client.run(self.driver.read_model(shape.chunks)))
+
+
+def _words(part: npt.NDArray[Any]) -> list[int]:
+    """Bytes of a memory as the bus' words; the last one is filled up."""
+    data = np.ascontiguousarray(part).view(np.uint8).ravel()
+    padded = np.pad(data, (0, -len(data) % 4))
+    words: list[int] = padded.view("<u4").tolist()
+    return words
