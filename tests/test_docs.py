@@ -173,7 +173,7 @@ def test_every_package_is_in_the_wheel():
 
 def test_everything_that_is_imported_is_a_declared_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    optional = (project["optional-dependencies"][extra] for extra in ("torch", "compressors"))
+    optional = (project["optional-dependencies"][extra] for extra in ("torch", "compressors", "sdram"))
     lines = [*project["dependencies"], *chain(*optional)]  # a module of an extra says so where that is missing
     declared = {re.match(r"[\w-]+", line)[0].lower().replace("-", "_") for line in lines}
     distributions = packages_distributions()
