@@ -75,7 +75,7 @@ class BoardMemory:
 MEMORIES: Mapping[str, BoardMemory] = MappingProxyType(
     {
         "ecp5-25": BoardMemory(sample_bytes=16 * KIB, label_bytes=8 * KIB),
-        "ecp5-45": BoardMemory(sample_bytes=64 * KIB, label_bytes=16 * KIB),
-        "ecp5-85": BoardMemory(sample_bytes=128 * KIB, label_bytes=32 * KIB),
+        "ecp5-45": BoardMemory(sample_bytes=48 * KIB, label_bytes=16 * KIB),
+        "ecp5-85": BoardMemory(sample_bytes=64 * KIB, label_bytes=32 * KIB),
     }
 )

@@ -52,12 +52,12 @@ def test_sample_memories_begin_in_different_banks_and_all_of_it_is_used(sdram, p
 
 
 def test_a_set_larger_than_block_ram_fits_into_sdram():
-    """40 words of 4 bytes a port and micro-batch: 409 of them in 64 KiB."""
-    check_set_fits(shape(409 * 8), MEMORIES["ecp5-45"])
+    """40 words of 4 bytes a port and micro-batch: 307 of them in 48 KiB."""
+    check_set_fits(shape(307 * 8), MEMORIES["ecp5-45"])
     with pytest.raises(DoesNotFit) as error:
-        check_set_fits(shape(409 * 8 + 1), MEMORIES["ecp5-45"])
+        check_set_fits(shape(307 * 8 + 1), MEMORIES["ecp5-45"])
     assert str(error.value) == (
-        "the samples of 3,273 samples take 65,600 bytes, their memory has 65,536: at most 3,272 samples fit, "
+        "the samples of 2,457 samples take 49,280 bytes, their memory has 49,152: at most 2,456 samples fit, "
         "or more with fanin board build --memory sdram"
     )
     sdram = memory_of(NODE, SDRAM_8M)
