@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from fanin.cli.codec.options import PARAMETERS
+from fanin.ring import PRESETS
 from fanin.sim.network import FAULTS
 from fanin.sim.ring.profile import WorkerProfile
 
 SYSTEMS = (SMART_NIC, INCEPTIONN) = ("smart-nic", "inceptionn")
 EXCHANGES = (RING, AGGREGATOR) = ("ring", "aggregator")
+
+SIZES = {8: PRESETS["prototype"], 16: PRESETS["u280"]}  #: of a smart NIC, by its lanes
 
 #: By option; None where it depends on the others, or is for nothing.
 DEFAULTS: dict[str, Any] = {

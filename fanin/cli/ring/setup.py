@@ -19,6 +19,7 @@ from fanin.cli.ring.defaults import (
     OF_MODEL,
     OF_REDUCING_NIC,
     OF_SMART_NIC,
+    SIZES,
     SMART_NIC,
 )
 from fanin.cli.ring.inceptionn import InceptionnRtl
@@ -30,7 +31,7 @@ from fanin.codec import Codec, CodecConfig, Inceptionn
 from fanin.errors import InputError
 from fanin.golden.mlp import Mlp
 from fanin.inceptionn import Topology
-from fanin.ring import MAX_NODES, MIN_NODES, PRESETS
+from fanin.ring import MAX_NODES, MIN_NODES
 from fanin.ring_groups import Groups
 from fanin.scheme import Scheme
 from fanin.seed import MAX_SEED
@@ -44,7 +45,6 @@ from fanin.sim.ring.schedule import MAX_OUTSTANDING, Overlap, Schedule
 from fanin.sim.ring.training import RingTraining
 
 HIDDEN = 128  # units, unless layers are given
-_SIZES = {8: PRESETS["prototype"], 16: PRESETS["u280"]}  # of a node, by its lanes
 _COPIES = 5  # of a node's values: weights, velocities, gradient, what is compared, the NIC's memory
 _VALUE_BYTES = 4
 _RANGES: Ranges = {
@@ -196,7 +196,7 @@ def _smart_nic(
         raise InputError(
             "--exchange aggregator: smart NICs are in a ring; --groups of them may have aggregators"
         )
-    config = replace(_SIZES[values["lanes"]], codec=codec)
+    config = replace(SIZES[values["lanes"]], codec=codec)
     groups = _groups(values) if values["groups"] else None
     schedule = Schedule(Overlap(values["overlap"]), values["outstanding"])
     job = RingTraining(training=training, config=config, schedule=schedule, profile=profile, groups=groups)

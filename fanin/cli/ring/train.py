@@ -7,8 +7,7 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 from fanin.cli.codec.options import add_codec
-from fanin.cli.ring.defaults import DEFAULTS, EXCHANGES, GBPS, RING, SMART_NIC, SYSTEMS
-from fanin.ring import LANES
+from fanin.cli.ring.defaults import DEFAULTS, EXCHANGES, GBPS, RING, SIZES, SMART_NIC, SYSTEMS
 from fanin.sim.network import FAULTS
 
 # Known here before anything heavy is loaded; a test compares them with what the schedule has.
@@ -88,7 +87,7 @@ def _ring_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--groups", metavar="GxM", help="4x4: four groups of four nodes")
     _choose(group, "above", "how groups add up", EXCHANGES, "as --exchange")
     lanes = f"values that a smart NIC adds in a cycle (default: {DEFAULTS['lanes']})"
-    group.add_argument("--lanes", type=int, choices=LANES, help=lanes)
+    group.add_argument("--lanes", type=int, choices=SIZES, help=lanes)
     add_codec(group, none=True)
     _choose(group, "all-reduce", "who adds up: smart NICs, or their hosts' own cores", REDUCERS, "nic")
     _choose(group, "on", "what smart NICs run on", PLACES, "rtl; model for --all-reduce host")

@@ -204,6 +204,7 @@ def test_the_board_refuses_what_there_is_not(run):
     ]
 
 
+@pytest.mark.slow  # half a minute of C++
 def test_a_nic_that_compresses_carries_frames_between_hosts(tmp_path):
     lengths = [1400, 0, 64, 1000]
     frames = [frame_of(gradients(length, length)) for length in lengths]

@@ -51,11 +51,16 @@ class AvalonMemory:
                 self._read(cycle, *rest[:2])
             if not waits and write:
                 self._write(*rest)
-            self.held = (read, write, *rest) if waits and (read or write) else None
+            self.held = self._command(read, write, rest) if waits and (read or write) else None
+
+    def _command(self, read, write, rest):
+        """What may not change while it waits; a read has no data."""
+        return (read, write, *(rest if write else rest[:2]))
 
     def _check(self, read, write, rest):
         assert not (read and write)
-        assert self.held in (None, (read, write, *rest)), "a command changed while it waited"
+        command = self._command(read, write, rest)
+        assert self.held in (None, command), "a command changed while it waited"
         if self.left:
             assert not read, "a read inside a write burst"
 
