@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fanin.boards import MEMORIES, BoardMemory
 from fanin.errors import DoesNotFit
-from fanin.glm import LABEL_BITS, MICRO_BATCH, MIN_ADDRESS_BITS, GlmConfig, TrainShape
+from fanin.glm import LABEL_BITS, MICRO_BATCH, GlmConfig, TrainShape, address_width
 from fanin.sdram import Sdram
 
 
@@ -20,7 +20,7 @@ def memory_of(config: GlmConfig, sdram: Sdram | None) -> BoardMemory:
 
 def node_of(config: GlmConfig, memory: BoardMemory) -> GlmConfig:
     """The node with addresses that reach all of its memory."""
-    return replace(config, address_width=max(MIN_ADDRESS_BITS, memory.address_bits))
+    return replace(config, address_width=address_width(memory))
 
 
 def check_set_fits(shape: TrainShape, memory: BoardMemory) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from fanin.boards import MEMORIES
+from fanin.boards import MEMORIES, BoardMemory
 from fanin.errors import DoesNotFit, InputError
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION, MIN_FRAC
 from fanin.job import MAX_NODE_SLOTS
@@ -123,6 +123,11 @@ def _presets(*configs: GlmConfig) -> Mapping[str, GlmConfig]:
     return MappingProxyType({config.name: config for config in configs})
 
 
+def address_width(memory: BoardMemory) -> int:
+    """Bits of a node's addresses that reach all of a memory."""
+    return max(MIN_ADDRESS_BITS, memory.address_bits)
+
+
 def _board(
     name: str, *, lanes: int, depth: int, sample_fifo: int = 512, block_ram_fas: bool = False
 ) -> GlmConfig:
@@ -138,7 +143,7 @@ def _board(
         mac_width=32,
         label_width=LABEL_BITS,
         read_ahead=16,
-        address_width=max(MIN_ADDRESS_BITS, MEMORIES[name].address_bits),
+        address_width=address_width(MEMORIES[name]),
         compact=True,
         block_ram_fas=block_ram_fas,
     )

@@ -21,9 +21,9 @@ _COLLISIONS = re.compile(r"(COLLISION_X_MASK) (\d+)'0+")
 
 
 def allow_collisions(rtlil: str) -> str:
-    """Amaranth's RTLIL, in which the ports of memories ``NEVER_READ_AS_WRITTEN`` say so themselves.
+    """Amaranth's RTLIL, with that attribute as a parameter of each clocked read port of such a memory.
 
-    yosys heeds the attribute only where it makes a read port out of Verilog; Amaranth's are made already.
+    yosys heeds the attribute only where it infers a read port from Verilog. Amaranth's RTLIL has read ports.
     """
     return "".join(_in_module(part) for part in _MODULE.split(rtlil))
 

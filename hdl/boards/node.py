@@ -17,6 +17,7 @@ from fanin.hdl.boards.registers import BoardRegisters, Leds
 from fanin.hdl.boards.sdram.memory import SdramMemory
 from fanin.hdl.boards.sdram.signature import chip_pins
 from fanin.hdl.bus.axi_lite_decoder import AxiLiteDecoder
+from fanin.hdl.bus.axi_lite_master import TIMEOUT
 from fanin.hdl.bus.block_memory import BlockMemory
 from fanin.hdl.glm.node import GlmNode, NodeEvents
 from fanin.hdl.net.control.demultiplexer import Demultiplexer
@@ -30,7 +31,6 @@ from fanin.sdram import Sdram
 
 MAC_WIDTH = 32
 LEASE_S = 60
-BUS_TIMEOUT = 1024  # cycles, and those in which SDRAM is started
 
 
 class BoardNode(wiring.Component):
@@ -97,7 +97,7 @@ class BoardNode(wiring.Component):
         m.submodules.demultiplexer = demultiplexer = Demultiplexer()
         m.submodules.merger = merger = FrameMerger(width=MAC_WIDTH)
         m.submodules.responder = responder = Responder(
-            lease_cycles=LEASE_S * self.clock_hz, bus_timeout=BUS_TIMEOUT + self._start_cycles
+            lease_cycles=LEASE_S * self.clock_hz, bus_timeout=TIMEOUT + self._start_cycles
         )
         m.submodules.registers = registers = BoardRegisters(identity=self.identity, clock_hz=self.clock_hz)
         connect_typed(m, flipped(self.mac_rx), demultiplexer.i)

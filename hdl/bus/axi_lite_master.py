@@ -21,6 +21,9 @@ def lite_access(address_width: int) -> data.StructLayout:
 LiteResult = data.StructLayout({"data": WORD_BITS, "error": 1})
 
 
+TIMEOUT = 1024  # cycles, by default
+
+
 def check_timeout(timeout: int) -> None:
     """Raise ValueError unless a slave can answer within so many cycles."""
     if timeout < 2:
@@ -55,7 +58,7 @@ class AxiLiteMaster(wiring.Component):
     Arm IHI 0022; docs/boards.md, "Control".
     """
 
-    def __init__(self, *, address_width: int = 32, timeout: int = 1024):
+    def __init__(self, *, address_width: int = 32, timeout: int = TIMEOUT):
         check_timeout(timeout)
         self.address_width = address_width
         self.timeout = timeout

@@ -103,9 +103,8 @@ class GlmWorker(wiring.Component):
     ``pa_latency`` cycles from the last word of a micro-batch to ``pa``, 16 at 4 to 8 engines of 64 lanes; from
     ``fa`` to the first gradient 12 + ``banks / loss_lanes`` at 8 banks, 13 by default. One word a cycle; a
     micro-batch every cycle, or every ``banks / loss_lanes`` + 1 where ``loss_lanes`` are fewer than ``banks``,
-    and no more often than one has words. A mini-batch of M
-    micro-batches costs M·C·s + T + ``pipeline`` + s cycles, where T is the time from ``pa`` to ``fa``, and
-    ``pipeline`` 29 at 4 to 8 engines by default.
+    and no more often than one has words. A mini-batch of M micro-batches costs M·C·s + T + ``pipeline`` + s
+    cycles, where T is the time from ``pa`` to ``fa``, and ``pipeline`` 29 at 4 to 8 engines by default.
 
     Source
     ------

@@ -8,13 +8,10 @@ from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
 from fanin.sim.boards.board import GIGABIT_PS, Boards, Transmission
-from fanin.sim.boards.world import World
+from fanin.sim.boards.world import World, wire_bytes
 from fanin.wire.ethernet import (
     ETHERNET,
-    FCS_BYTES,
     IPV4,
-    MIN_FRAME_BYTES,
-    PREAMBLE_BYTES,
     UDP,
     Endpoint,
     encode_udp,
@@ -26,13 +23,9 @@ _STEP_PS = 2_000_000  # after which a reply is looked for
 _PS = 10**12  # in a second
 
 
-def _wire_bytes(frame: bytes) -> int:
-    return PREAMBLE_BYTES + max(len(frame), MIN_FRAME_BYTES) + FCS_BYTES
-
-
 def wire_time(frame: bytes) -> int:
     """Picoseconds of a frame at 1 Gb/s, from its preamble to its FCS."""
-    return int(GIGABIT_PS) * _wire_bytes(frame)
+    return int(GIGABIT_PS) * wire_bytes(len(frame))
 
 
 class Handed(NamedTuple):
@@ -64,7 +57,7 @@ class LoggedBoards(Boards):
         cycle = math.ceil((begin - clock.phase_ps) / clock.period_ps)
         start, end = (
             clock.phase_ps + math.floor(number * clock.period_ps)
-            for number in (cycle, cycle + _wire_bytes(frame))
+            for number in (cycle, cycle + wire_bytes(len(frame)))
         )
         self.handed[board].append(Handed(start, end, frame))
 

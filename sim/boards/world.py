@@ -153,4 +153,9 @@ class World:
         self.network.send(port, sent.data, sent.time - self._duration(len(sent.data)))
 
     def _duration(self, size: int) -> int:
-        return self._link.duration(PREAMBLE_BYTES + max(size, MIN_FRAME_BYTES) + FCS_BYTES)
+        return self._link.duration(wire_bytes(size))
+
+
+def wire_bytes(size: int) -> int:
+    """Bytes on the wire of a frame of ``size``, which has no FCS yet: preamble, padding and FCS are added."""
+    return PREAMBLE_BYTES + max(size, MIN_FRAME_BYTES) + FCS_BYTES

@@ -10,7 +10,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.bus.axi4 import AXI4LiteSignature
-from fanin.hdl.bus.axi_lite_master import AxiLiteMaster, check_timeout
+from fanin.hdl.bus.axi_lite_master import TIMEOUT, AxiLiteMaster, check_timeout
 from fanin.hdl.net.control.executor import Executor
 from fanin.hdl.net.control.header_sum import HeaderSum
 from fanin.hdl.net.control.headers import (
@@ -69,7 +69,7 @@ class Responder(wiring.Component):
     docs/boards.md, "Control".
     """
 
-    def __init__(self, *, lease_cycles: int, bus_timeout: int = 1024):
+    def __init__(self, *, lease_cycles: int, bus_timeout: int = TIMEOUT):
         self.lease_cycles = lease_cycles
         self.bus_timeout = bus_timeout
         check_lease(lease_cycles)

@@ -17,9 +17,9 @@ _FREE = 3  # words, for two that may have come since ``room`` was judged and one
 class AsyncQueue(wiring.Component):
     """Amaranth's ``AsyncFIFO``, but its writer knows from a register that there is room.
 
-    There the comparison of Gray codes, the next place and its Gray code follow one another within a cycle: five
-    LUTs in series, too many at 125 MHz on an ECP5 of speed grade 6. The names of parts are those of
-    ``AsyncFIFO``, so that a check of a netlist knows both.
+    In an ``AsyncFIFO`` the comparison of Gray codes, the next place and its Gray code follow one another within
+    a cycle: five LUTs in series, too many at 125 MHz on an ECP5 of speed grade 6. The parts are named as those
+    of ``AsyncFIFO``, so that a check of a netlist knows both.
 
     Members
     -------
@@ -57,8 +57,7 @@ class AsyncQueue(wiring.Component):
     )
 
     def __init__(self, *, width: int, capacity: int):
-        if capacity < 4 or capacity & (capacity - 1):
-            raise ValueError(f"capacity must be a power of two from 4, not {capacity!r}")
+        check_capacity(capacity)
         self.width = width
         self.capacity = capacity
         super().__init__(
@@ -76,8 +75,8 @@ class AsyncQueue(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Each side counts for itself; the other side's count comes as a Gray code, a little late.
 
-        A count has one bit more than a place, so that full and empty differ. The reader's counts are not reset
-        with its domain, as the writer's would not be; the writer's reset sets them to the writer's.
+        A count has one bit more than a place, so that full and empty differ. A reset of the reader leaves its
+        counts, since the writer's stay, too. A reset of the writer sets the reader's counts to the writer's.
         """
         m = Module()
         m.submodules.storage = storage = Memory(shape=self.width, depth=self.capacity, init=[])
@@ -127,6 +126,12 @@ class AsyncQueue(wiring.Component):
         m.d.read += [count.eq(following), read.eq(_gray(following)), self.r_rst.eq(emptied)]
         with m.If(emptied):
             m.d.read += [count.eq(_binary(written)), read.eq(written)]
+
+
+def check_capacity(capacity: int) -> None:
+    """Raise ValueError unless a queue can have so many words."""
+    if capacity < 4 or capacity & (capacity - 1):
+        raise ValueError(f"capacity must be a power of two from 4, not {capacity!r}")
 
 
 def _gray(count: Value) -> Value:

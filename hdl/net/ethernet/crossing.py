@@ -10,7 +10,7 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.net.ethernet.async_queue import AsyncQueue
+from fanin.hdl.net.ethernet.async_queue import AsyncQueue, check_capacity
 
 
 class FrameCrossing(wiring.Component):
@@ -44,8 +44,7 @@ class FrameCrossing(wiring.Component):
     domains = MappingProxyType({"i": "write", "o": "read", "emptied": "read"})
 
     def __init__(self, *, shape: data.StructLayout, capacity: int):
-        if capacity < 4 or capacity & (capacity - 1):
-            raise ValueError(f"capacity must be a power of two from 4, not {capacity!r}")
+        check_capacity(capacity)
         self.shape = shape
         self.capacity = capacity
         super().__init__(
