@@ -101,7 +101,7 @@ def test_so_does_one_in_published_mode(odds, run):
 
 
 def test_an_end_whose_peer_is_silent_gives_up_as_its_model_does():
-    steps = follow(new_seed(), frames=2, odds=1.0, retries=3, ends=False)
+    steps = follow(new_seed(), frames=2, odds=1.0, timeout=60, retries=3, ends=False)
     assert [step.sender.failed for step in steps] == [True] * 2
 
 
