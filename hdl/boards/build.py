@@ -22,9 +22,10 @@ from fanin.tools import own_yosys, program, yosys
 
 NAME = "top"
 SOURCE = f"{NAME}.il"  # Amaranth's
-TIMING, NETLIST, ROUTED, BITSTREAM = f"{NAME}.timing.json", f"{NAME}.json", f"{NAME}.routed.json", f"{NAME}.bit"
-# Electrostatic: it spreads cells so that nets can be routed. On the 85F the default, `heap`, packs them so densely
-# that the router does not end.
+TIMING, NETLIST, ROUTED = f"{NAME}.timing.json", f"{NAME}.json", f"{NAME}.routed.json"
+CONFIG, BITSTREAM = f"{NAME}.config", f"{NAME}.bit"  # ecppack's: text in, bitstream out
+# Electrostatic: it spreads cells so that nets can be routed. On the 85F the default, `heap`, packs them so
+# densely that the router does not end.
 _PLACER = "static"
 _LAST_LINES = 5
 _INSTALL = "pip install 'fanin[boards]'"
@@ -112,6 +113,11 @@ def steps(plan: Any, tools: Tools) -> Iterator[Step]:
             tool = found[1].lower()
             title, makes = titles[tool]
             yield Step(title, [getattr(tools, tool), *words[1:]], makes)
+
+
+def packing(ecppack: str) -> Step:
+    """Only the last step, for a configuration that was changed by hand."""
+    return Step("packing", [ecppack, "--compress", "--input", CONFIG, "--bit", BITSTREAM], BITSTREAM)
 
 
 def run_step(step: Step, folder: Path, *, timeout: float, tick: Callable[[float], None] | None = None) -> None:

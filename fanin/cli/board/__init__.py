@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.board import build, flash, hosts, listing, report, simulate
+from fanin.cli.board import build, flash, hosts, listing, renumber, report, simulate
 
-PARTS = (listing, build, report, simulate, flash, hosts)
+PARTS = (listing, build, renumber, report, simulate, flash, hosts)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 def _check_can_run(build: BoardBuild, *, source: bool) -> None:
     """Raise InputError for what no simulator can be made of."""
     from fanin.hdl.boards.board import Flow, find_board
-    from fanin.hdl.boards.build import ROUTED
+    from fanin.hdl.boards.build import ROUTED, SOURCE
 
     board = find_board(build.record.text("board"))
     if board.flow is not Flow.OPEN:
@@ -78,6 +78,8 @@ def _check_can_run(build: BoardBuild, *, source: bool) -> None:
         )
     if not source and not (build.project / ROUTED).exists():
         raise InputError(f"{build.folder}: was not placed and has no netlist; --source simulates its RTL")
+    if source and not (build.project / SOURCE).exists():
+        raise InputError(f"{build.folder}: was renumbered and has no RTL; without --source its netlist runs")
 
 
 def _check_distinct(builds: list[BoardBuild]) -> None:

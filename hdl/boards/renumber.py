@@ -1,0 +1,94 @@
+"""Another board's addresses in a finished build, without place and route.
+
+A board starts with the addresses that the flip-flops of ``own_mac`` and ``own_ip`` start with. The value with
+which one starts is its REGSET: a parameter in the routed netlist, a line in the text that ecppack packs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from fanin.errors import InputError
+from fanin.hdl.boards.build import CONFIG, NETLIST, ROUTED
+from fanin.hdl.boards.identity import Identity
+from fanin.hdl.net.control.headers import IP_BITS, MAC_BITS
+
+_STARTS = ("RESET", "SET")
+_WIDTHS = {"mac": MAC_BITS, "ip": IP_BITS}
+_BEL = re.compile(r"X(\d+)/Y(\d+)/(SLICE[A-D])\.FF([01])")
+
+
+def renumber(project: Path, old: Identity, new: Identity, to: Path) -> None:
+    """Write the routed netlist and the configuration of ``project`` to ``to``, with ``new``'s addresses.
+
+    Raises InputError for a project that has not ``old``'s, or not all files of a routed board.
+    """
+    try:
+        synthesised, routed = (json.loads((project / name).read_text()) for name in (NETLIST, ROUTED))
+        config = (project / CONFIG).read_text()
+        cells = routed["modules"]["top"]["cells"]
+        starts = _starts(synthesised["modules"]["top"], cells, old, new)
+        for name, start in starts.items():
+            cells[name]["parameters"]["REGSET"] = _STARTS[start]
+        config = _configure(config, {cells[name]["attributes"]["NEXTPNR_BEL"]: s for name, s in starts.items()})
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{project}: no routed board with the addresses of its build ({error})") from error
+    (to / ROUTED).write_text(json.dumps(routed))
+    (to / CONFIG).write_text(config)
+
+
+def _starts(
+    synthesised: dict[str, Any], routed: dict[str, Any], old: Identity, new: Identity
+) -> dict[str, bool]:
+    """How each flip-flop of the addresses has to start, by its cell's name.
+
+    nextpnr keeps the names of cells, and splits nets.
+    """
+    flops = {
+        cell["connections"]["Q"][0]: name
+        for name, cell in synthesised["cells"].items()
+        if cell["type"] == "TRELLIS_FF"
+    }
+    starts = {}
+    for field, width in _WIDTHS.items():
+        named = re.compile(rf"(.*\.)?own_{field}(\$\d+)?")
+        registers = [
+            [flops[bit] for bit in net["bits"]]
+            for name, net in synthesised["netnames"].items()
+            if named.fullmatch(name) and len(net["bits"]) == width and flops.keys() >= set(net["bits"])
+        ]
+        register = _starting_with(getattr(old, field), registers, routed)
+        if register is None:
+            raise ValueError(f"no register own_{field} starts with {getattr(old, field):#x}")
+        starts |= {name: bool(getattr(new, field) >> bit & 1) for bit, name in enumerate(register)}
+    return starts
+
+
+def _starting_with(value: int, registers: list[list[str]], routed: dict[str, Any]) -> list[str] | None:
+    """The register that starts with a value: those to which the node copies its addresses start with 0."""
+    for register in registers:
+        starts = [_STARTS.index(routed[name]["parameters"]["REGSET"]) for name in register]
+        if sum(start << bit for bit, start in enumerate(starts)) == value:
+            return register
+    return None
+
+
+def _configure(config: str, starts: dict[str, bool]) -> str:
+    """The text for ecppack, in which the flip-flops at these places start so."""
+    tiles = config.split("\n.tile ")
+    index = {tile.partition("\n")[0]: n for n, tile in enumerate(tiles)}
+    for bel, start in starts.items():
+        found = _BEL.fullmatch(bel)
+        if found is None:
+            raise ValueError(f"{bel}: not the place of a flip-flop")
+        x, y, piece, which = found.groups()
+        tile = index[f"R{y}C{x}:PLC2"]
+        line = f"enum: {piece}.REG{which}.REGSET "
+        was = [line + s for s in _STARTS if f"\n{line}{s}\n" in tiles[tile] + "\n"]
+        if len(was) != 1:
+            raise ValueError(f"{bel}: has no REGSET in {CONFIG}")
+        tiles[tile] = re.sub(rf"(?m)^{re.escape(was[0])}$", line + _STARTS[start], tiles[tile])
+    return "\n.tile ".join(tiles)
