@@ -34,7 +34,8 @@ def check_set_fits(shape: TrainShape, memory: BoardMemory) -> None:
     if micro_batches <= fitting:
         return
     name, (each, there) = max(a_micro_batch.items(), key=lambda item: item[1][0] / item[1][1])
-    hint = "" if memory.sdram else ", or more with fanin board build --memory sdram"
+    more = ", or more with fanin board build --memory sdram on a board that has SDR SDRAM"
+    hint = "" if memory.sdram else more
     raise DoesNotFit(
         f"the {name} of {shape.samples_per_worker:,} samples take {micro_batches * each:,} bytes, their "
         f"memory has {there:,}: at most {fitting * MICRO_BATCH:,} samples fit{hint}"

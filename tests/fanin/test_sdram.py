@@ -58,7 +58,7 @@ def test_a_set_larger_than_block_ram_fits_into_sdram():
         check_set_fits(shape(307 * 8 + 1), MEMORIES["ecp5-45"])
     assert str(error.value) == (
         "the samples of 2,457 samples take 49,280 bytes, their memory has 49,152: at most 2,456 samples fit, "
-        "or more with fanin board build --memory sdram"
+        "or more with fanin board build --memory sdram on a board that has SDR SDRAM"
     )
     sdram = memory_of(NODE, SDRAM_8M)
     check_set_fits(shape(22_924 * 8), sdram)

@@ -155,7 +155,7 @@ def test_any_trace_has_the_model_s_replies_and_accesses(stall, groups):
     assert {"requests", "repeats"} <= expected.model.counters.keys()
 
 
-@pytest.mark.parametrize("longest", [("load", "dump"), *slow(("access",), ("echo",))])
+@pytest.mark.parametrize("longest", [("load", "dump"), *slow((("access",),), (("echo",),))])
 def test_the_longest_requests_and_replies_fit(longest):
     rng = random.Random(1)
     words = [rng.getrandbits(32) for _ in range(MAX_DUMP)]
