@@ -20,6 +20,13 @@ class Flow(StrEnum):
     VENDOR = "vendor"  #: a project for the vendor's tool
 
 
+class Placer(StrEnum):
+    """nextpnr's placers, by the names that it gives them."""
+
+    HEAP = "heap"  #: packs densely: what routes a device that is nearly full
+    STATIC = "static"  #: spreads cells: shorter nets; what routes a larger device, where heap packs too densely
+
+
 @dataclass(frozen=True, kw_only=True)
 class Phy:
     """A board's RGMII port: which, and what the FPGA delays, in nanoseconds.
@@ -46,6 +53,7 @@ class Board:
     phy: Phy = Phy()
     preset: str  #: of the node that fits
     core_mhz: float  #: of the core, at most
+    placer: Placer = Placer.STATIC
     sdram: Sdram | None = None  #: that the core can do without a CPU, so no DDR
     leds: int = 4  #: that show something
     loader: tuple[str, ...] = ()  #: how openFPGALoader finds it; empty where it does not know the board
@@ -74,6 +82,7 @@ BOARDS = _boards(
         phy=Phy(rx_delay_ns=2.0),
         preset="ecp5-25",
         core_mhz=50,
+        placer=Placer.HEAP,
         sdram=SDRAM_4M,
         leds=1,
         loader=("--board", "colorlight"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.errors import InputError, ToolFailed
-from fanin.hdl.boards.board import Board
+from fanin.hdl.boards.board import Board, Placer
 from fanin.hdl.memory import allow_collisions
 from fanin.tools import own_yosys, program, yosys
 
@@ -24,9 +24,6 @@ NAME = "top"
 SOURCE = f"{NAME}.il"  # Amaranth's
 TIMING, NETLIST, ROUTED = f"{NAME}.timing.json", f"{NAME}.json", f"{NAME}.routed.json"
 CONFIG, BITSTREAM = f"{NAME}.config", f"{NAME}.bit"  # ecppack's: text in, bitstream out
-# Electrostatic: it spreads cells so that nets can be routed. On the 85F the default, `heap`, packs them so
-# densely that the router does not end.
-_PLACER = "static"
 _LAST_LINES = 5
 _INSTALL = "pip install 'fanin[boards]'"
 
@@ -60,9 +57,9 @@ class Tools:
 
 
 def _native_nextpnr() -> str | None:
-    """The nextpnr on PATH, if it has the placer (0.7 and later)."""
+    """The nextpnr on PATH, if it has all placers (0.7 and later)."""
     native = shutil.which("nextpnr-ecp5")
-    return native if native and _PLACER in _said(native, "--help") else None
+    return native if native and Placer.STATIC in _said(native, "--help") else None
 
 
 def _version(path: str, option: str) -> str:
@@ -78,7 +75,7 @@ def _said(path: str, option: str) -> str:
 def make_plan(board: Board, top: Any, *, seed: int) -> Any:
     """Amaranth's ``BuildPlan`` of a top on a board, for place and route that starts from ``seed``."""
     platform = board.make_platform()
-    options = f"--placer {_PLACER} --seed {seed} --report {TIMING} --write {ROUTED} --timing-allow-fail"
+    options = f"--placer {board.placer} --seed {seed} --report {TIMING} --write {ROUTED} --timing-allow-fail"
     # The names of nets are what a report finds its Components by.
     plan = platform.prepare(top, NAME, nextpnr_opts=options, ecppack_opts="--compress", emit_src=False)
     plan.files[SOURCE] = allow_collisions(plan.files[SOURCE])
