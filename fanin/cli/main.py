@@ -15,7 +15,21 @@ from typing import Any, NoReturn
 
 from fanin import __version__
 from fanin.cache import fresh_cache
-from fanin.cli import bench, board, cluster, codec, doctor, link, p4, param_server, plan, ring, train, verilog
+from fanin.cli import (
+    bench,
+    board,
+    cluster,
+    codec,
+    doctor,
+    link,
+    p4,
+    param_server,
+    plan,
+    predict,
+    ring,
+    train,
+    verilog,
+)
 from fanin.errors import CheckFailed, InputError, ToolFailed
 
 EXIT_CHECK_FAILED = 1
@@ -53,7 +67,21 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fanin {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (train, param_server, ring, link, verilog, p4, codec, plan, cluster, board, bench, doctor):
+    for command in (
+        train,
+        predict,
+        param_server,
+        ring,
+        link,
+        verilog,
+        p4,
+        codec,
+        plan,
+        cluster,
+        board,
+        bench,
+        doctor,
+    ):
         command.add_parser(commands)
     return parser
 

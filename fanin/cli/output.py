@@ -18,7 +18,8 @@ from typing import Any, BinaryIO
 from fanin.errors import InputError
 from fanin.records import Record, open_record
 
-RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frames.pcap", "model.npy"
+RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frames.pcap", "model.npz"
+WEIGHTS_FILE = "model.npy"  # of a parameter server: float32
 JOB_FILE, PROGRAM_FILE, STATE_FILE = "job.json", "aggregation.p4", "state.npz"
 DISSECTOR_FILE = "link.lua"  # of links' frames, for Wireshark
 _SCRATCH = ".fanin-"  # prefix of what is not whole yet
@@ -38,7 +39,7 @@ class Kind:
 
 
 RUN = Kind("run", RUN_FILE, "options", (REPORT_FILE, PCAP_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE))
-PARAM_SERVER_RUN = Kind("run", "metrics.json", "gradients_pushed", (REPORT_FILE, MODEL_FILE))
+PARAM_SERVER_RUN = Kind("run", "metrics.json", "gradients_pushed", (REPORT_FILE, WEIGHTS_FILE))
 RING_RUN = Kind("run", RUN_FILE, "all_reduces", (REPORT_FILE, STATE_FILE))
 CLUSTER_BUILD = Kind("build", "build.json", "network", ("plan", "memory", "verilog"))
 CLUSTER_RUN = Kind(

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import math
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 from fanin.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, Loss
+from fanin.golden.glm.model import Label
 from fanin.golden.glm.quantise import ColumnRanges, Features, Float64, Quantised, column_blocks, quantise
+from fanin.sim.glm.compressed import kind_of
+from fanin.sim.glm.libsvm import read_libsvm
+from fanin.sim.glm.tables import CsvTable, Labels, read_npz
+
+CSV = (".csv", ".tsv")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Samples as they are read, in their order. ``columns`` and ``target`` have names in a CSV file alone."""
+
+    features: Features
+    labels: Labels | None
+    columns: tuple[str, ...] = ()
+    target: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,21 +43,26 @@ class RawData:
     name: str
     features: Features
     labels: Float64
-    classes: tuple[float, float] | None
+    classes: tuple[Label, Label] | None
+    columns: tuple[str, ...] = ()
+    target: str = ""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Quantised training samples in training order, and held-out ones; labels as in ``RawData``."""
+    """Quantised training samples in training order, and held-out ones; labels and names as in ``RawData``."""
 
     name: str
     features: Quantised
     labels: Float64
     test_features: Quantised
     test_labels: Float64
+    ranges: ColumnRanges
     precision: int
     bias: bool
-    classes: tuple[float, float] | None
+    classes: tuple[Label, Label] | None
+    columns: tuple[str, ...] = ()
+    target: str = ""
 
 
 def _digits() -> tuple[Float64, Float64]:
@@ -70,6 +85,7 @@ def load(
     source: str,
     loss: Loss,
     *,
+    target: str | None = None,
     precision: int = DEFAULT_PRECISION,
     bias: bool = True,
     shuffle: bool = True,
@@ -78,24 +94,65 @@ def load(
     check: Callable[[int, int], object] | None = None,
 ) -> Dataset:
     """``read``, then ``prepare``."""
-    raw = read(source, loss)
+    raw = read(source, loss, target)
     return prepare(raw, precision=precision, bias=bias, shuffle=shuffle, test=test, seed=seed, check=check)
 
 
-def read(source: str, loss: Loss) -> RawData:
-    """A bundled set by name, or a LIBSVM file; InputError, one line, where it cannot be trained on."""
-    features, labels = BUNDLED[source]() if source in BUNDLED else _read_libsvm(Path(source))
-    if not features.shape[0]:
+def read(source: str, loss: Loss, target: str | None = None) -> RawData:
+    """What :func:`read_source` finds, for a loss; InputError, one line, where it cannot be trained on."""
+    found = read_source(source, target)
+    if not found.features.shape[0]:
         raise InputError(f"{source}: no samples")
-    found = np.unique(labels)
+    labels = found.labels
+    if labels is None:
+        raise InputError(f"{source}: has no labels")
+    distinct: list[Label] = np.unique(labels).tolist()
+    some = ", ".join(f"{label:.6g}" if isinstance(label, float) else label for label in distinct[:4])
+    some += ", …" if len(distinct) > 4 else ""
     if loss.classifies:
-        if len(found) != 2:
-            some = ", ".join(f"{label:g}" for label in found[:4]) + (", …" if len(found) > 4 else "")
-            count = "one class" if len(found) == 1 else f"{len(found)} classes"
+        if len(distinct) != 2:
+            count = "one class" if len(distinct) == 1 else f"{len(distinct)} classes"
             raise InputError(f"{source}: {count} (labels {some}): the {loss.name.lower()} loss needs two")
-        labels = (labels == found[1]).astype(np.float64)
-    classes = (float(found[0]), float(found[1])) if len(found) == 2 else None
-    return RawData(source, features, labels, classes)
+        labels = labels == distinct[1]
+    elif labels.dtype.kind == "U":
+        raise InputError(f"{source}: labels are words ({some}): the {loss.name.lower()} loss needs numbers")
+    classes = (distinct[0], distinct[1]) if len(distinct) == 2 else None
+    return RawData(
+        source, found.features, labels.astype(np.float64), classes, columns=found.columns, target=found.target
+    )
+
+
+def read_source(source: str, target: str | None = None, *, columns: tuple[str, ...] = ()) -> Source:
+    """A bundled set by name, or a file: CSV, .npz, and LIBSVM if it is called otherwise. Raises InputError.
+
+    ``target``: the column of a CSV file that has the labels, by default its last one. With ``columns`` the
+    features are these, and the target may be absent.
+    """
+    path, kind = Path(source), kind_of(Path(source))
+    if target is not None and kind not in CSV and not columns:
+        raise InputError(f"{source}: --target is for CSV files, whose columns have names")
+    if source in BUNDLED:
+        return Source(*BUNDLED[source]())
+    try:
+        if kind in CSV:
+            return _from_csv(CsvTable.read(path), target, columns)
+        return Source(*(read_npz(path) if kind == ".npz" else read_libsvm(path)))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file; bundled sets are {', '.join(BUNDLED)}") from error
+
+
+def _from_csv(table: CsvTable, target: str | None, columns: tuple[str, ...]) -> Source:
+    if not table.names:
+        raise InputError(f"{table.path}: no samples")
+    if target is None:
+        target = table.names[-1]
+    if not columns:
+        table.column(target)
+        columns = tuple(name for name in table.names if name != target)
+    if not columns:
+        raise InputError(f"{table.path}: no columns but {target!r}")
+    labels = table.labels(target) if target in table.names else None
+    return Source(table.features(columns), labels, columns, target)
 
 
 def prepare(
@@ -137,9 +194,12 @@ def prepare(
         labels=raw.labels[train],
         test_features=test_features,
         test_labels=raw.labels[held_out],
+        ranges=ranges,
         precision=precision,
         bias=bias,
         classes=raw.classes,
+        columns=raw.columns,
+        target=raw.target,
     )
 
 
@@ -165,66 +225,6 @@ def split(
     if shuffle:
         train = train[np.random.default_rng(seed).permutation(len(train))]
     return train, held_out
-
-
-def _read_libsvm(path: Path) -> tuple[sparse.csr_matrix, Float64]:
-    try:
-        features, labels = datasets.load_svmlight_file(str(path))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file; bundled sets are {', '.join(BUNDLED)}") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
-    except (ValueError, OverflowError) as error:
-        raise InputError(_first_bad_line(path) or f"{path}: not LIBSVM: {error}") from error
-    if not (np.isfinite(features.data).all() and np.isfinite(labels).all()):
-        raise InputError(_first_bad_line(path) or f"{path}: has NaN or infinite values")
-    return features, labels
-
-
-def _first_bad_line(path: Path) -> str | None:
-    """Where and why a LIBSVM file is bad: scikit-learn's loader does not say the line."""
-    with _open(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            cause = _line_error(line.decode(errors="replace"))
-            if cause:
-                return f"{path}:{number}: {cause}"
-    return None
-
-
-def _open(path: Path) -> IO[bytes] | gzip.GzipFile | bz2.BZ2File:
-    if path.suffix == ".gz":
-        return gzip.open(path)
-    return bz2.open(path) if path.suffix == ".bz2" else path.open("rb")
-
-
-def _line_error(line: str) -> str | None:
-    label, *pairs = line.partition("#")[0].split() or ["0"]
-    value = _number(label)
-    if value is None or not math.isfinite(value):
-        return f"not LIBSVM: label {label[:20]!r} is not a {'finite ' if value is not None else ''}number"
-    last = -1
-    for pair in pairs:
-        index, colon, text = pair.partition(":")
-        value = _number(text)
-        if not colon or value is None or not (index.isdecimal() or index == "qid"):
-            return f"not LIBSVM: {pair[:20]!r} is not index:value"
-        if index == "qid":
-            continue
-        if not math.isfinite(value):
-            return f"feature {index} is {text}, not a finite number"
-        if int(index) <= last:
-            return f"not LIBSVM: feature {index} follows {last}, but indices must increase"
-        if int(index) > np.iinfo(np.int32).max:
-            return f"not LIBSVM: feature index {index} exceeds 32 bits"
-        last = int(index)
-    return None
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True)
@@ -285,6 +285,7 @@ def synthetic(
         labels=labels,
         test_features=features[:0],
         test_labels=labels[:0],
+        ranges=ColumnRanges(np.zeros(columns), np.full(columns, float(1 << precision))),
         precision=precision,
         bias=bias,
         classes=(0.0, 1.0),

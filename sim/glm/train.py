@@ -17,6 +17,7 @@ from fanin.fixed import Loss
 from fanin.glm import GlmConfig, TrainShape
 from fanin.golden.glm import metrics
 from fanin.golden.glm.float64 import train_float64
+from fanin.golden.glm.model import GlmModel
 from fanin.golden.glm.quantise import Float64
 from fanin.golden.glm.train import train as train_golden
 from fanin.hdl.aggregation.job import RETRY_BITS, TIMEOUT_BITS
@@ -40,6 +41,7 @@ class TrainOptions:
     """Everything that decides the outcome of a run."""
 
     data: str
+    target: str | None = None  #: column of a CSV file that has the labels; by default its last one
     node: GlmConfig
     network: NetworkConfig
     loss: Loss
@@ -94,7 +96,7 @@ class TrainResult:
     float64_loss: list[float]
     chance_loss: float
     test_accuracy: float | None
-    model: Int32
+    model: GlmModel
     bit_exact: bool
     verilog_sha256: str  # on boards: their builds
     run: TrainRun = field(repr=False)
@@ -204,6 +206,7 @@ class Trainer:
         self.dataset = data.load(
             options.data,
             options.loss,
+            target=options.target,
             precision=_checked_precision(options.precision),
             bias=options.bias,
             shuffle=options.shuffle,
@@ -278,14 +281,16 @@ class Trainer:
                 epochs=options.epochs,
             )
         )
-        float64 = train_float64(
-            dataset.features,
-            dataset.labels,
-            loss=options.loss,
-            precision=options.precision,
-            batch=options.batch,
-            rate=options.lr / options.batch,
-            epochs=options.epochs,
+        float64 = list(
+            train_float64(
+                dataset.features,
+                dataset.labels,
+                loss=options.loss,
+                precision=options.precision,
+                batch=options.batch,
+                rate=options.lr / options.batch,
+                epochs=options.epochs,
+            )
         )
         same = all(np.array_equal(a, b.model) for a, b in zip(run.models, golden, strict=True))
         scores = [self._score(model) for model in run.models]
@@ -297,10 +302,25 @@ class Trainer:
             float64_loss=[self._score_float64(model).loss for model in float64],
             chance_loss=metrics.score(np.zeros(self.shape.samples), dataset.labels, options.loss).loss,
             test_accuracy=self._test_accuracy(run.models[-1]),
-            model=run.models[-1],
+            model=self._model(run.models[-1], float64[-1]),
             bit_exact=same and run.replicas_equal,
             verilog_sha256=self.nodes.digest,
             run=run,
+        )
+
+    def _model(self, weights: Int32, float64: Float64) -> GlmModel:
+        options, dataset = self.options, self.dataset
+        return GlmModel(
+            loss=options.loss,
+            weights=weights,
+            float64=float64,
+            ranges=dataset.ranges,
+            precision=options.precision,
+            frac=options.node.frac,
+            bias=options.bias,
+            classes=dataset.classes if options.loss.classifies else None,
+            columns=dataset.columns,
+            target=dataset.target,
         )
 
     def _score(self, model: Int32) -> metrics.Score:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from fanin.cli.output import (
-    MODEL_FILE,
     PARAM_SERVER_RUN,
     PCAP_FILE,
     REPORT_FILE,
+    WEIGHTS_FILE,
     check_capture,
     finite,
     keep_capture,
@@ -56,7 +56,7 @@ def execute(args: argparse.Namespace) -> int:
         metrics = metrics_of(setup, outcome)
         (folder / PARAM_SERVER_RUN.mark).write_text(json.dumps(metrics, indent=2) + "\n")
         (folder / REPORT_FILE).write_text(param_server_page(metrics, outcome.spans))
-        np.save(folder / MODEL_FILE, outcome.w)
+        np.save(folder / WEIGHTS_FILE, outcome.w)
     if args.json:
         print_json(metrics)
     else:

@@ -22,7 +22,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Train a generalised linear model through the Verilog of several nodes, which aggregate "
         "over simulated links through a switch; then compare the model with NumPy's, bit by bit.",
     )
-    parser.add_argument("data", metavar="DATA", help="a LIBSVM file, breast_cancer or digits")
+    parser.add_argument("data", metavar="DATA", help="a LIBSVM, CSV or .npz file, breast_cancer or digits")
+    parser.add_argument(
+        "--target", metavar="NAME", help="column of a CSV file that has the labels; its last one by default"
+    )
     _model_options(parser.add_argument_group("model"))
     _hardware_options(parser.add_argument_group("hardware"))
     _board_options(parser.add_argument_group("boards"))
@@ -114,5 +117,5 @@ def _output_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--pcap", type=Path, metavar="FILE", help="frames at the switch; DIR/frames.pcap by default"
     )
-    group.add_argument("--model-out", type=Path, metavar="FILE.npy", help="weights; DIR/model.npy by default")
+    group.add_argument("--model-out", type=Path, metavar="FILE.npz", help="the model; DIR/model.npz by default")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout")

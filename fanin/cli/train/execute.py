@@ -9,8 +9,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fanin.cli.output import (
     JOB_FILE,
     MODEL_FILE,
@@ -104,6 +102,7 @@ def options_of(args: argparse.Namespace) -> TrainOptions:
     """The options of a run. Raises InputError."""
     same = (
         "data",
+        "target",
         "workers",
         "precision",
         "batch",
@@ -173,7 +172,8 @@ def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path)
     result = trainer.compare(simulated)
     _write_json(folder, result.as_json())
     (folder / REPORT_FILE).write_text(render(report_of(result)))
-    np.save(folder / MODEL_FILE, result.model)
+    with (folder / MODEL_FILE).open("wb") as file:
+        result.model.save(file)
     if not args.json:
         print(summary(result, output))
     return "" if result.bit_exact else "the RTL's model differs from the golden model"

@@ -39,16 +39,23 @@ def activations_float64(features: npt.NDArray[np.uint8], model: Float64, *, prec
 def score(fa: Float64, labels: Float64, loss: Loss) -> Score:
     """Loss and accuracy; ``labels`` are the targets (linear) or the classes 0 and 1.
 
-    linear: mean ½(FA − y)², a target of at least ½ predicted by FA >= ½. logistic: mean cross-entropy,
-    the larger class by σ(FA) >= ½. hinge: mean max(0, 1 − y·FA), y = ±1, the larger class by FA >= 0.
+    linear: mean ½(FA − y)². logistic: mean cross-entropy. hinge: mean max(0, 1 − y·FA), y = ±1.
     """
     match loss:
         case Loss.LINEAR:
-            losses, threshold = (fa - labels) ** 2 / 2, 0.5
+            losses = (fa - labels) ** 2 / 2
         case Loss.LOGISTIC:
-            losses, threshold = np.logaddexp(0, fa) - labels * fa, 0.0  # σ(FA) >= ½ where FA >= 0
+            losses = np.logaddexp(0, fa) - labels * fa
         case Loss.HINGE:
-            losses, threshold = np.maximum(0, 1 - (2 * labels - 1) * fa), 0.0
+            losses = np.maximum(0, 1 - (2 * labels - 1) * fa)
         case _:
             raise unknown_loss(loss)
-    return Score(float(np.mean(losses)), float(np.mean((fa >= threshold) == (labels >= 0.5))))
+    return Score(float(np.mean(losses)), float(np.mean(is_larger_class(fa, loss) == (labels >= 0.5))))
+
+
+def is_larger_class(fa: Float64, loss: Loss) -> npt.NDArray[np.bool_]:
+    """Which samples are predicted to be of the larger class: those of FA >= 0, where σ(FA) >= ½.
+
+    linear: those of FA >= ½, as a target of at least ½ is.
+    """
+    return fa >= (0.5 if loss is Loss.LINEAR else 0.0)

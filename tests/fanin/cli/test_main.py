@@ -236,7 +236,7 @@ def test_a_run_replaces_the_one_before(tmp_path):
         with output_directory(target) as folder:
             (folder / "run.json").write_text(json.dumps({"options": content}))
             if content == "first":
-                (folder / "model.npy").write_text("of the first")
+                (folder / "model.npz").write_text("of the first")
         (target / "notes.txt").write_text("the user's")
     assert json.loads((target / "run.json").read_text()) == {"options": "second"}
     assert sorted(p.name for p in target.iterdir()) == ["notes.txt", "run.json"]
@@ -266,8 +266,8 @@ def test_a_run_json_of_somebody_else_is_left_alone(capsys, tmp_path):
     ("options", "cause"),
     [
         ("-o out --model-out out", "out: cannot be a file and the folder of others"),
-        ("-o out --model-out same --pcap same", "same: cannot be frames.pcap and model.npy at once"),
-        ("-o out --model-out out/run.json", "out/run.json: cannot be model.npy and run.json at once"),
+        ("-o out --model-out same --pcap same", "same: cannot be frames.pcap and model.npz at once"),
+        ("-o out --model-out out/run.json", "out/run.json: cannot be model.npz and run.json at once"),
         ("-o out --model-out a --pcap a/b", "a/b: cannot be a file and the folder of others"),
         (f"-o {'x' * 300}", "cannot be written: File name too long"),
         (f"-o out --pcap {'x' * 300}", "cannot be written: File name too long"),
@@ -280,12 +280,12 @@ def test_outputs_that_exclude_each_other_are_refused(capsys, tmp_path, monkeypat
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "model.npy"
+    path = tmp_path / "model.npz"
     write_file(path, b"old")
     with pytest.raises(InputError, match="cannot be written"):
         write_file(path / "below", b"new")
     assert path.read_bytes() == b"old"
-    assert [p.name for p in tmp_path.iterdir()] == ["model.npy"]
+    assert [p.name for p in tmp_path.iterdir()] == ["model.npz"]
 
 
 def test_the_doctor_names_tools_with_versions(capsys):

@@ -50,17 +50,17 @@ def _run(capsys, *arguments):
 
 @pytest.fixture(scope="module")
 def lossless(tmp_path_factory):
-    """A run's folder, and the model's copy in it."""
+    """A run's folder, and the weights of the model's copy in it."""
     folder = tmp_path_factory.mktemp("lossless") / "run"
-    model = folder / "weights.npy"
+    model = folder / "copy.npz"
     assert main([*NODES, "-o", str(folder), "--model-out", str(model)]) == 0
-    return folder, np.load(model)
+    return folder, np.load(model)["weights"]
 
 
 def test_the_model_is_int32_in_column_order_with_the_bias_last(lossless):
     folder, model = lossless
     assert (model.dtype, model.shape) == (np.int32, (31,))
-    assert np.array_equal(model, np.load(folder / "model.npy"))
+    assert np.array_equal(model, np.load(folder / "model.npz")["weights"])
 
 
 def test_json_has_every_key_and_equals_the_file(capsys, tmp_path, lossless):
@@ -139,7 +139,7 @@ def test_faults_change_nothing_but_the_time(capsys, tmp_path, lossless):
     status, out, _ = _run(capsys, *NODES, *faults, "--seed", 0, "-o", tmp_path / "run", "--json")
     result = json.loads(out)
     assert status == 0
-    assert np.array_equal(np.load(tmp_path / "run" / "model.npy"), lossless[1])
+    assert np.array_equal(np.load(tmp_path / "run" / "model.npz")["weights"], lossless[1])
     assert min(result["retransmissions"], result["duplicates"], result["frames_rejected"]) > 0
     status, out, _ = _replay(capsys, tmp_path / "run")
     assert (status, out.split()[-2:]) == (0, ["0", "differ"])
@@ -153,7 +153,7 @@ def test_switchml_trains_the_same_model_without_an_ack(capsys, tmp_path, lossles
     assert status == 0
     assert result["bit_exact"] is True
     assert result["options"]["node"]["protocol"] == "switchml"
-    assert np.array_equal(np.load(folder / "model.npy"), lossless[1])
+    assert np.array_equal(np.load(folder / "model.npz")["weights"], lossless[1])
     assert result["packets"] == 2 * 2 * -(-426 // 8)  # an AGG for each micro-batch of 2 nodes in 2 epochs
     assert [node["ack_sent"] + node["confirms"] + node["bad_malformed"] for node in result["counters"]] == [
         0,
@@ -172,7 +172,7 @@ def test_faults_change_nothing_in_switchml_either(capsys, tmp_path, lossless):
     status, out, _ = _run(capsys, *NODES, "--protocol", "switchml", *faults, "-o", tmp_path / "run", "--json")
     result = json.loads(out)
     assert status == 0
-    assert np.array_equal(np.load(tmp_path / "run" / "model.npy"), lossless[1])
+    assert np.array_equal(np.load(tmp_path / "run" / "model.npz")["weights"], lossless[1])
     assert min(result["retransmissions"], result["duplicates"], result["frames_rejected"]) > 0
 
 
@@ -183,7 +183,7 @@ def test_a_dead_network_ends_the_run_and_the_doctor_says_where(capsys, tmp_path)
     status, out, err = _run(capsys, *NODES, *dead, "-o", folder, "--json", "--pcap", capture)
     assert status == 1
     assert capture.read_bytes() == (folder / "frames.pcap").read_bytes()
-    assert not (folder / "model.npy").exists()
+    assert not (folder / "model.npz").exists()
     result = json.loads(out)
     assert "TIMEOUT" in result["error"]
     assert any(counters.get("retransmissions", 0) >= 2 for counters in result["counters"]), result["counters"]
@@ -209,5 +209,5 @@ def test_runs_at_once_with_one_cold_cache_equal_a_run_by_itself(tmp_path):
     assert said.count("another process builds the simulator") == 2
     assert [len(list((tmp_path / "cache" / kind).iterdir())) for kind in (EMISSION, BUILDS)] == [1, 1]
     assert start("d").communicate(timeout=1500)[1] == "", "nothing is built again"
-    for file in ("run.json", "model.npy", "frames.pcap"):
+    for file in ("run.json", "model.npz", "frames.pcap"):
         assert len({(tmp_path / run / file).read_bytes() for run in "abcd"}) == 1

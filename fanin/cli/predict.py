@@ -1,0 +1,112 @@
+"""``fanin predict``: what a model of ``fanin train`` says of samples, in fixed point and in float64."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fanin.cli.output import MODEL_FILE, check_writable, print_json, table, write_file
+from fanin.errors import InputError
+
+if TYPE_CHECKING:  # scikit-learn takes seconds to load, which --help need not pay
+    from fanin.golden.glm.model import GlmModel
+    from fanin.sim.glm.data import Source
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    parser = commands.add_parser(
+        "predict",
+        help="use a trained model",
+        description="What a model of fanin train says of samples: by the nodes' fixed-point weights, and "
+        "beside them by those that float64 learns from the same samples.",
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help="model.npz, or the run's folder")
+    parser.add_argument("data", metavar="DATA", help="as fanin train takes it; labels may be absent")
+    parser.add_argument(
+        "-o", type=Path, dest="output", metavar="FILE.csv", help="a line for each sample: predictions and sums"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Predict, and tell how well, where the labels are known."""
+    from fanin.golden.glm.model import GlmModel
+    from fanin.sim.glm.data import read_source
+
+    if args.output:
+        check_writable(args.output)
+    model = GlmModel.load(args.model / MODEL_FILE if args.model.is_dir() else args.model)
+    source = read_source(args.data, model.target or None, columns=model.columns)
+    if not source.features.shape[0]:
+        raise InputError(f"{args.data}: no samples")
+    try:
+        sums = model.activations(source.features)
+    except ValueError as error:
+        raise InputError(f"{args.data}: {error}") from error
+    predictions = tuple(map(model.predict, sums))
+    found = {"model": str(args.model), "data": args.data} | _facts(model, source, predictions)
+    if args.output:
+        columns = (predictions[0].tolist(), sums[0].tolist(), predictions[1].tolist(), sums[1].tolist())
+        write_file(args.output, _csv(zip(*columns, strict=True)))
+    if args.json:
+        print_json(found | {"predictions": predictions[0].tolist()})
+    else:
+        print(_summary(found))
+    return 0
+
+
+def _facts(model: GlmModel, source: Source, predictions: tuple[Any, ...]) -> dict[str, Any]:
+    """Samples; how many labels are met, or how far targets are missed; how the two models differ."""
+    import numpy as np
+
+    fixed, float64 = predictions
+    labels = source.labels
+    found: dict[str, Any] = {"samples": len(fixed)}
+    if model.classes is None:
+        known = labels if labels is not None and labels.dtype.kind == "f" else None
+        rms = [None if known is None else float(np.sqrt(np.mean((p - known) ** 2))) for p in predictions]
+        return found | {
+            "rms_error": rms[0],
+            "float64_rms_error": rms[1],
+            "largest_difference": float(np.max(np.abs(fixed - float64))),
+        }
+    of_model = labels is not None and np.isin(labels, np.array(model.classes)).all()
+    share = [float(np.mean(p == labels)) if of_model else None for p in predictions]
+    return found | {
+        "accuracy": share[0],
+        "float64_accuracy": share[1],
+        "differ": int(np.sum(fixed != float64)),
+    }
+
+
+def _csv(rows: Any) -> str:
+    import csv
+    import io
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["prediction", "sum", "float64_prediction", "float64_sum"])
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _summary(found: dict[str, Any]) -> str:
+    """The facts for people."""
+    facts = [["samples", f"{found['samples']:,}"]]
+    if "differ" in found:
+        how = "unknown: no labels of the model's classes"
+        if found["accuracy"] is not None:
+            how = f"{100 * found['accuracy']:.1f} %; {100 * found['float64_accuracy']:.1f} % in float64"
+        facts.append(["accuracy", how])
+        differ = f"{found['differ']:,} of {found['samples']:,} samples: fixed point and float64"
+        facts.append(["differ in", differ])
+    else:
+        how = "unknown: no targets"
+        if found["rms_error"] is not None:
+            how = f"{found['rms_error']:.4g}; {found['float64_rms_error']:.4g} in float64"
+        facts.append(["RMS error", how])
+        facts.append(["differ by", f"at most {found['largest_difference']:.4g}: fixed point and float64"])
+    return table(facts)

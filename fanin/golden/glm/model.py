@@ -1,0 +1,123 @@
+"""A trained model with all that a prediction takes: scaling, number format, classes, float64's weights."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.errors import InputError
+from fanin.fixed import Loss
+from fanin.golden.glm import metrics
+from fanin.golden.glm.quantise import ColumnRanges, Features, Float64, quantise
+
+Label: TypeAlias = float | str
+
+FORMAT = 1  # of the file; another one is refused
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlmModel:
+    """Weights of the nodes, in fixed point of ``frac`` bits, and those of float64, trained on the same samples.
+
+    The last weight is the bias' if there is one. ``classes``: the labels of the smaller and the larger class;
+    none for the linear loss. ``columns`` and ``target``: names in the CSV file of the samples, if it was one.
+    """
+
+    loss: Loss
+    weights: npt.NDArray[np.int32]
+    float64: Float64
+    ranges: ColumnRanges
+    precision: int
+    frac: int
+    bias: bool
+    classes: tuple[Label, Label] | None
+    columns: tuple[str, ...]
+    target: str
+
+    def activations(self, features: Features) -> tuple[Float64, Float64]:
+        """Σ of features times weights, by the nodes' weights and by float64's.
+
+        Fewer columns than the model has are zeros, as in a LIBSVM file. Raises ValueError for more.
+        """
+        wanted = len(self.ranges.low)
+        columns = features.shape[1]
+        if columns > wanted:
+            raise ValueError(f"{columns:,} features, but the model has {wanted:,}")
+        if columns < wanted:
+            features = _widened(features, wanted)
+        q = quantise(features, self.ranges, self.precision, bias=self.bias)
+        return (
+            metrics.activations(q, self.weights, precision=self.precision, frac=self.frac),
+            metrics.activations_float64(q, self.float64, precision=self.precision),
+        )
+
+    def predict(self, activations: Float64) -> npt.NDArray[Any]:
+        """Labels of these sums; for the linear loss they are the predictions."""
+        if self.classes is None:
+            return activations
+        return np.array(self.classes)[metrics.is_larger_class(activations, self.loss).astype(int)]
+
+    def save(self, file: BinaryIO) -> None:
+        """Write an .npz that :meth:`load` reads, and NumPy without us."""
+        np.savez(
+            file,
+            format=FORMAT,
+            loss=self.loss.name.lower(),
+            weights=self.weights,
+            float64=self.float64,
+            low=self.ranges.low,
+            high=self.ranges.high,
+            precision=self.precision,
+            frac=self.frac,
+            bias=self.bias,
+            classes=np.array(self.classes or ()),
+            columns=np.array(self.columns, dtype=np.str_),
+            target=self.target,
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> GlmModel:
+        """A file that :meth:`save` wrote. Raises InputError for another one."""
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                found = dict(arrays)
+            if (version := int(found["format"])) != FORMAT:
+                raise InputError(f"{path}: a model of format {version}; this version reads format {FORMAT}")
+            model = cls._of(found)
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror or error}") from error
+        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(f"{path}: no model of fanin train ({error})") from error
+        return model
+
+    @classmethod
+    def _of(cls, found: dict[str, npt.NDArray[Any]]) -> GlmModel:
+        low, high, weights = found["low"], found["high"], found["weights"]
+        bias, classes = bool(found["bias"]), found["classes"].tolist()
+        if not low.shape == high.shape or not weights.shape == found["float64"].shape == (len(low) + bias,):
+            raise ValueError("its arrays do not fit one another")
+        return cls(
+            loss=Loss[str(found["loss"]).upper()],
+            weights=weights,
+            float64=found["float64"],
+            ranges=ColumnRanges(low, high),
+            precision=int(found["precision"]),
+            frac=int(found["frac"]),
+            bias=bias,
+            classes=(classes[0], classes[1]) if classes else None,
+            columns=tuple(found["columns"].tolist()),
+            target=str(found["target"]),
+        )
+
+
+def _widened(features: Features, columns: int) -> Features:
+    if isinstance(features, np.ndarray):
+        return np.pad(features, ((0, 0), (0, columns - features.shape[1])))
+    widened = features.copy()
+    widened.resize(features.shape[0], columns)
+    return widened

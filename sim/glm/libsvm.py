@@ -1,0 +1,70 @@
+"""LIBSVM files, by scikit-learn's loader; where one is bad, the line and the cause."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+from sklearn import datasets
+
+from fanin.errors import InputError
+from fanin.golden.glm.quantise import Float64
+from fanin.sim.glm.compressed import open_bytes
+
+
+def read_libsvm(path: Path) -> tuple[sparse.csr_matrix, Float64]:
+    """Features and labels of a file, which may be compressed. Raises InputError, FileNotFoundError."""
+    try:
+        features, labels = datasets.load_svmlight_file(str(path))
+    except FileNotFoundError:
+        raise
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    except (ValueError, OverflowError) as error:
+        raise InputError(_first_bad_line(path) or f"{path}: not LIBSVM: {error}") from error
+    if not (np.isfinite(features.data).all() and np.isfinite(labels).all()):
+        raise InputError(_first_bad_line(path) or f"{path}: has NaN or infinite values")
+    return features, labels
+
+
+def _first_bad_line(path: Path) -> str | None:
+    """Where and why a LIBSVM file is bad: scikit-learn's loader does not say the line."""
+    with open_bytes(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            cause = _line_error(line.decode(errors="replace"))
+            if cause:
+                return f"{path}:{number}: {cause}"
+    return None
+
+
+def _line_error(line: str) -> str | None:
+    label, *pairs = line.partition("#")[0].split() or ["0"]
+    value = _number(label)
+    if value is None or not math.isfinite(value):
+        return f"not LIBSVM: label {label[:20]!r} is not a {'finite ' if value is not None else ''}number"
+    last = -1
+    for pair in pairs:
+        index, colon, text = pair.partition(":")
+        value = _number(text)
+        if not colon or value is None or not (index.isdecimal() or index == "qid"):
+            return f"not LIBSVM: {pair[:20]!r} is not index:value"
+        if index == "qid":
+            continue
+        if not math.isfinite(value):
+            return f"feature {index} is {text}, not a finite number"
+        if int(index) <= last:
+            return f"not LIBSVM: feature {index} follows {last}, but indices must increase"
+        if int(index) > np.iinfo(np.int32).max:
+            return f"not LIBSVM: feature index {index} exceeds 32 bits"
+        last = int(index)
+    return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

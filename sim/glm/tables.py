@@ -1,0 +1,164 @@
+"""Samples from tables: CSV with a header, and NumPy's .npz."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.errors import InputError
+from fanin.golden.glm.quantise import Float64
+from fanin.sim.glm.compressed import open_bytes
+
+Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_]
+
+_DELIMITERS = ",;\t"
+_PAIRS = (("features", "labels"), ("X", "y"), ("x", "y"))  # what the arrays of an .npz may be called
+_UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile)
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """A CSV file: the first line names the columns; ``lines`` are where the samples end in the file."""
+
+    path: Path
+    names: list[str]
+    cells: list[list[str]]
+    lines: list[int]
+
+    @classmethod
+    def read(cls, path: Path) -> CsvTable:
+        """A file, with commas, semicolons or tabs between its fields. Raises InputError, FileNotFoundError."""
+        try:
+            with open_bytes(path) as file:
+                text = file.read().decode("utf-8-sig")
+        except FileNotFoundError:
+            raise
+        except _UNREADABLE as error:
+            raise InputError(f"{path}: cannot be read: {error}") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not CSV: byte {error.start} is no UTF-8") from error
+        first = text.partition("\n")[0]
+        rows = csv.reader(io.StringIO(text), delimiter=max(_DELIMITERS, key=first.count), strict=True)
+        table = cls(path, [], [], [])
+        try:
+            for row in rows:
+                table._take(row, rows.line_num)
+        except csv.Error as error:
+            raise InputError(f"{path}:{rows.line_num}: not CSV: {error}") from error
+        return table
+
+    def _take(self, row: list[str], line: int) -> None:
+        cells = [cell.strip() for cell in row]
+        if not any(cells):
+            return  # an empty line
+        if not self.names:
+            self.names.extend(self._header(cells, line))
+            return
+        if len(cells) != len(self.names):
+            raise InputError(f"{self.path}:{line}: {len(cells)} fields, but the header has {len(self.names)}")
+        self.cells.append(cells)
+        self.lines.append(line)
+
+    def _header(self, names: list[str], line: int) -> list[str]:
+        for number, name in enumerate(names, start=1):
+            if _number(name) is not None:
+                cause = f"no header: {name!r} is a number, but the first line must name the columns"
+            elif not name:
+                cause = f"column {number} has no name"
+            elif name in names[: number - 1]:
+                cause = f"two columns are called {name!r}"
+            else:
+                continue
+            raise InputError(f"{self.path}:{line}: {cause}")
+        return names
+
+    def column(self, name: str) -> int:
+        """Where a column is. Raises InputError that lists those there are."""
+        if name not in self.names:
+            some = ", ".join(self.names[:6]) + (", …" if len(self.names) > 6 else "")
+            raise InputError(f"{self.path}: no column {name!r}; there are {some or 'none'}")
+        return self.names.index(name)
+
+    def features(self, names: Sequence[str]) -> Float64:
+        """The numbers of some columns. Raises InputError with line and column of what is none."""
+        picked = [self.column(name) for name in names]
+        try:
+            found = np.array([[row[k] for k in picked] for row in self.cells], dtype=np.float64)
+        except ValueError:
+            found = np.array([])
+        if found.size == len(self.cells) * len(picked) and np.isfinite(found).all():
+            return found.reshape(len(self.cells), len(picked))
+        raise InputError(self._first_bad(picked))
+
+    def labels(self, name: str) -> Labels:
+        """A column of numbers, or of words alone. Raises InputError likewise."""
+        k = self.column(name)
+        cells = [row[k] for row in self.cells]
+        if cells and all(cells) and not any(_number(cell) is not None for cell in cells):
+            return np.array(cells)
+        return self.features([name])[:, 0]
+
+    def _first_bad(self, picked: Sequence[int]) -> str:
+        for row, line in zip(self.cells, self.lines, strict=True):
+            for k in picked:
+                value = _number(row[k])
+                if value is None or not math.isfinite(value):
+                    what = "is empty" if not row[k] else f"{row[k][:20]!r} is not a "
+                    what += "" if not row[k] else "number" if value is None else "finite number"
+                    return f"{self.path}:{line}: column {self.names[k]!r}: {what}"
+        raise AssertionError("some cell is bad")
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def read_npz(path: Path) -> tuple[Float64, Labels | None]:
+    """Features, a sample a row (more dimensions are flattened), and labels if there are any.
+
+    Raises InputError, FileNotFoundError.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            if isinstance(arrays, np.ndarray):
+                raise InputError(f"{path}: one array, not an .npz of several")
+            pair = next((pair for pair in _PAIRS if pair[0] in arrays), None)
+            if pair is None:
+                wanted = " or ".join(" and ".join(pair) for pair in _PAIRS[:2])
+                raise InputError(f"{path}: has {', '.join(arrays) or 'nothing'}, but not {wanted}")
+            features, labels = arrays[pair[0]], arrays.get(pair[1])
+    except FileNotFoundError:
+        raise
+    except (*_UNREADABLE, ValueError) as error:
+        raise InputError(f"{path}: not an .npz of numbers: {error}") from error
+    if features.ndim < 2:
+        raise InputError(f"{path}: {pair[0]} must have a row for each sample, not shape {features.shape}")
+    if labels is not None and labels.shape != (len(features),):
+        raise InputError(f"{path}: {len(features)} samples, but {pair[1]} of shape {labels.shape}")
+    numbers = _numbers(path, pair[0], features).reshape(len(features), math.prod(features.shape[1:]))
+    if labels is None or labels.dtype.kind == "U":
+        return numbers, labels
+    return numbers, _numbers(path, pair[1], labels)
+
+
+def _numbers(path: Path, name: str, array: npt.NDArray[Any]) -> Float64:
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{path}: {name} are {array.dtype}, not numbers")
+    found = array.astype(np.float64)
+    for place in np.argwhere(~np.isfinite(found))[:1].tolist():
+        value = found[tuple(place)]
+        raise InputError(f"{path}: {name}[{', '.join(map(str, place))}] is {value:g}, not a finite number")
+    return found

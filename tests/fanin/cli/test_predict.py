@@ -1,0 +1,136 @@
+"""``fanin predict``: a model on files of every kind, with and without labels, and what is refused."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import dump_svmlight_file, load_breast_cancer
+
+from fanin import fixed
+from fanin.cli.main import main
+from fanin.fixed import Loss
+from fanin.glm import PRESETS, TrainShape
+from fanin.golden.glm.float64 import train_float64
+from fanin.golden.glm.model import GlmModel
+from fanin.golden.glm.train import train
+from fanin.sim.glm import data
+
+EPOCHS, BATCH, RATE = 5, 32, 0.5
+CANCER = load_breast_cancer()
+WORDS = CANCER.target_names[CANCER.target]
+
+
+def trained(source, loss=Loss.LOGISTIC):
+    """The golden model of a set, as ``fanin train`` writes it."""
+    found = data.load(source, loss, test=0)
+    node = PRESETS["demo"]
+    samples, columns = found.features.shape
+    shape = TrainShape(node=node, workers=1, samples=samples, columns=columns, batch=BATCH)
+    labels = fixed.labels(found.labels, loss, node.frac)
+    rate = fixed.learning_rate(RATE / BATCH)
+    golden = list(train(found.features, labels, shape, loss=loss, rate=rate, epochs=EPOCHS))[-1]
+    how = {"precision": 4, "batch": BATCH, "rate": RATE / BATCH, "epochs": EPOCHS}
+    float64 = list(train_float64(found.features, found.labels, loss=loss, **how))[-1]
+    return GlmModel(
+        loss=loss,
+        weights=golden.model,
+        float64=float64,
+        ranges=found.ranges,
+        precision=4,
+        frac=node.frac,
+        bias=True,
+        classes=found.classes if loss.classifies else None,
+        columns=found.columns,
+        target=found.target,
+    )
+
+
+def write_csv(path, names, columns):
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows(zip(*columns, strict=True))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A CSV file with words as labels, and the model of it."""
+    folder = tmp_path_factory.mktemp("predict")
+    write_csv(folder / "all.csv", [*CANCER.feature_names, "diagnosis"], [*CANCER.data.T, WORDS])
+    with (folder / "model.npz").open("wb") as file:
+        trained(str(folder / "all.csv")).save(file)
+    return folder
+
+
+def run(capsys, *arguments):
+    status = main(["predict", *map(str, arguments)])
+    return status, *capsys.readouterr()
+
+
+def test_predictions_and_both_models_accuracies(capsys, folder, tmp_path):
+    status, out, _ = run(capsys, folder, folder / "all.csv", "--json", "-o", tmp_path / "found.csv")
+    found = json.loads(out)
+    predicted = np.array(found["predictions"])
+    assert (status, found["samples"]) == (0, 569)
+    assert found["accuracy"] == np.mean(predicted == WORDS) > 0.9
+    rows = list(csv.DictReader((tmp_path / "found.csv").read_text().splitlines()))
+    assert [row["prediction"] for row in rows] == found["predictions"]
+    assert found["differ"] == sum(row["prediction"] != row["float64_prediction"] for row in rows)
+    float64 = np.array([row["float64_prediction"] for row in rows])
+    assert found["float64_accuracy"] == np.mean(float64 == WORDS)
+    assert all((float(row["sum"]) >= 0) == (row["prediction"] == "malignant") for row in rows)
+    _, out, _ = run(capsys, folder, folder / "all.csv")
+    assert f"differ in  {found['differ']} of 569 samples: fixed point and float64" in out
+
+
+def test_columns_go_by_name_and_labels_may_be_absent(capsys, folder, tmp_path):
+    names, order = CANCER.feature_names, np.random.default_rng(1).permutation(30)
+    write_csv(tmp_path / "new.csv", ["id", *names[order]], [range(569), *CANCER.data.T[order]])
+    _, out, _ = run(capsys, folder, tmp_path / "new.csv", "--json")
+    _, whole, _ = run(capsys, folder, folder / "all.csv", "--json")
+    found, whole = json.loads(out), json.loads(whole)
+    assert found["predictions"] == whole["predictions"]
+    assert (found["accuracy"], found["differ"]) == (None, whole["differ"])
+
+
+def test_other_formats_serve_too(capsys, folder, tmp_path):
+    np.savez(tmp_path / "set.npz", X=CANCER.data)
+    dump_svmlight_file(CANCER.data, CANCER.target, str(tmp_path / "set.svm"), zero_based=False)
+    _, whole, _ = run(capsys, folder, folder / "all.csv", "--json")
+    for source in (tmp_path / "set.npz", tmp_path / "set.svm", "breast_cancer"):
+        _, out, _ = run(capsys, folder / "model.npz", source, "--json")
+        assert json.loads(out)["predictions"] == json.loads(whole)["predictions"]
+        assert json.loads(out)["accuracy"] is None  # 0 and 1 are not its classes
+
+
+def test_a_regression_tells_its_errors(capsys, tmp_path):
+    model = trained("breast_cancer", Loss.LINEAR)
+    with (tmp_path / "model.npz").open("wb") as file:
+        model.save(file)
+    _, out, _ = run(capsys, tmp_path, "breast_cancer", "--json")
+    found = json.loads(out)
+    sums, float64 = model.activations(CANCER.data)
+    assert found["predictions"] == sums.tolist()
+    assert found["rms_error"] == pytest.approx(np.sqrt(np.mean((sums - CANCER.target) ** 2)))
+    assert found["largest_difference"] == np.max(np.abs(sums - float64)) > 0
+    _, out, _ = run(capsys, tmp_path, "breast_cancer")
+    assert "RMS error" in out
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "cause"),
+    [
+        ("none.npz", "digits", "none.npz: No such file or directory"),
+        ("model.npz", "none.csv", "none.csv: no such file"),
+        ("model.npz", "digits", "digits: 64 features, but the model has 30"),
+        ("all.csv", "digits", "all.csv: no model of fanin train"),
+        ("model.npz", "few.csv", "no column 'mean radius'; there are a, b"),
+    ],
+)
+def test_bad_input_takes_a_line(capsys, folder, model, source, cause):
+    (folder / "few.csv").write_text("a,b\n1,2\n")
+    path = folder / source if source.endswith(".csv") else source
+    status, out, err = run(capsys, folder / model, path)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert cause in err
