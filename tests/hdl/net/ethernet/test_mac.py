@@ -72,7 +72,7 @@ def test_what_the_core_sends_leaves_whole_however_it_pauses(width, core, count):
     assert bench.events == {"sent": len(sent) - 2, "refused": 2}
 
 
-@pytest.mark.parametrize("lengths", [[1, 60, 61, 200], *slow([*range(1, 1997)])])
+@pytest.mark.parametrize("lengths", [[1, 60, 61, 200], *slow([*range(1, 130), *range(1480, 1530), 1995, 1996])])
 def test_every_length_comes_back(lengths):
     rng = random.Random(seed := new_seed())
     sent = [rng.randbytes(length) for length in lengths]
