@@ -72,12 +72,14 @@ def test_what_the_core_sends_leaves_whole_however_it_pauses(width, core, count):
     assert bench.events == {"sent": len(sent) - 2, "refused": 2}
 
 
-@pytest.mark.parametrize("lengths", [[1, 60, 61, 200], *slow([*range(1, 130), *range(1480, 1530), 1995, 1996])])
+@pytest.mark.parametrize("lengths", [[1, 60, 61, 200], *slow([*range(1, 70), *range(1510, 1520), 1995, 1996])])
 def test_every_length_comes_back(lengths):
     rng = random.Random(seed := new_seed())
     sent = [rng.randbytes(length) for length in lengths]
     line = MacBench(sent, seed=seed, stall=0, idle=2500).line
-    assert MacBench(symbols=line, seed=seed, stall=0).frames == [frame.ljust(60, b"\0") for frame in sent]
+    assert MacBench(symbols=line, seed=seed, stall=0, idle=2500).frames == [
+        frame.ljust(60, b"\0") for frame in sent
+    ]
 
 
 def test_a_core_that_does_not_take_frames_loses_whole_ones_and_is_told():
