@@ -68,7 +68,7 @@ def test_netlist_and_source_do_the_same_in_every_cycle(models, tmp_path):
 
     configs = [BoardConfig(model, CRYSTAL, [phy]) for model in models]
     found = traces(configs, tmp_path, stimulus, 12_000_000)
-    assert_equal(models, found)
+    assert_equal(models[0].outputs, found)
     outputs = models[0].outputs
     for name in ("led_0", "mdio_0_o", "mdio_0_t", "rgmii_0_tx_ctl", "rgmii_0_tx_data"):
         assert len(set(found[0][:, 1 + outputs.index(name)])) > 1, name
