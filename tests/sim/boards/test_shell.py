@@ -14,10 +14,11 @@ import pytest
 from fanin.hdl.boards.build import NETLIST, ROUTED
 from fanin.hdl.boards.memory_map import BOARD
 from fanin.hdl.boards.registers import IDENTITY, board_registers
+from fanin.hdl.boards.top import PHY_RESET_MS
 from fanin.host.board import BoardClient
 from fanin.host.driver import Batch
 from fanin.job import SWITCH, worker_endpoint
-from fanin.sim.boards.board import Boards
+from fanin.sim.boards.board import STARTED_PS, Boards
 from fanin.sim.boards.crossings import check_crossings
 from fanin.sim.boards.hosts import Listening, UdpHost
 from fanin.sim.boards.world import World
@@ -32,7 +33,7 @@ from tests.sim.boards.test_world import in_namespace, serving
 pytestmark = [pytest.mark.slow, pytest.mark.verilator]
 
 NUMBER = 1
-STARTED = 5_000_000
+UP_PS = PHY_RESET_MS * 10**9 + 2 * STARTED_PS
 ADDRESSES = board_registers().offset("own_mac")
 LOADS = 200
 
@@ -59,6 +60,20 @@ def test_its_number_decides_its_addresses(shell):
     assert shell.control == Endpoint(own.mac, own.ip, CONTROL_PORT)
 
 
+def test_the_phy_is_reset_for_20_ms(shell):
+    asks = encode_arp(Operation.REQUEST, sender=SWITCH, target=Endpoint(0, shell.control.ip))
+    with Boards([shell.config(routed=False)], optimise="-Og") as boards:
+        for time in (0, STARTED_PS, PHY_RESET_MS * 10**9 - STARTED_PS):
+            boards.send(0, asks, time=time)
+        boards.power_up()
+        assert PHY_RESET_MS * 10**9 <= boards.time < PHY_RESET_MS * 10**9 + 3 * STARTED_PS
+        assert boards.lost(0) == (3, 0)
+        boards.send(0, asks)
+        (answer,) = boards.run(boards.time + STARTED_PS)
+        assert answer.data[:6] == asks[6:12]
+        assert boards.lost(0) == (3, 0)
+
+
 def test_every_crossing_is_safe(shell):
     for name in (NETLIST, ROUTED):
         report = check_crossings(shell.project / name)
@@ -73,10 +88,11 @@ def test_netlist_and_source_do_the_same_in_every_cycle(shell, tmp_path):
     asks = encode_arp(Operation.REQUEST, sender=SWITCH, target=Endpoint(0, shell.control.ip))
 
     def stimulus(boards):
+        boards.power_up()
         for frame in (asks, draw.randbytes(300), asks):
-            boards.send(0, frame, time=STARTED)
+            boards.send(0, frame)
 
-    found = traces(both, tmp_path, stimulus, STARTED + 15_000_000)
+    found = traces(both, tmp_path, stimulus, UP_PS + 15_000_000)
     assert_equal(outputs, found)
     sent = found[0][:, 1 + outputs.index("eth_rgmii_0_tx_ctl")]
     assert set(sent) == {0, 1}
@@ -87,7 +103,7 @@ def test_a_board_client_loads_registers_over_a_bad_link(shell):
     link = LinkConfig(delay_ns=500, gbps=1, drop=0.1, duplicate=0.1, reorder=0.1)
     host = UdpHost(SWITCH, [Listening(shell.control, "127.0.72.2")], [CONTROL_PORT])
     with Boards([shell.config(ppm=-80)], optimise="-Og") as boards:
-        boards.run(STARTED)
+        boards.power_up()
         with (
             serving(World(boards, [host], link=link, seed=9)),
             closing(BoardClient("127.0.72.2", timeout=0.5, tries=50)) as client,
@@ -120,7 +136,7 @@ for command in ("addr add 10.0.0.254/24", "link set up"):
     subprocess.run(["ip", *command.split(), "dev", "fanin0"], check=True)
 with open(path, "rb") as file:
     boards = Boards(pickle.load(file), optimise="-Og")
-boards.run(5_000_000)
+boards.power_up()
 world, ended = World(boards, [tap]), threading.Event()
 thread = threading.Thread(target=world.serve, args=(ended.is_set,), daemon=True)
 thread.start()
