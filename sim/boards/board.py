@@ -28,6 +28,8 @@ from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_
 _FS = 1000  # in a picosecond
 PREAMBLE = b"\x55" * (PREAMBLE_BYTES - 1) + b"\xd5"
 GIGABIT_PS, SLOW_PS = Fraction(8000), {100: Fraction(40_000), 10: Fraction(400_000)}
+LONGEST_RESET_PS = 100_000_000_000
+STARTED_PS = 25_000_000  #: within which PLLs have locked, and resets have ended
 _SOURCES = ("model.h", "phy.h", "phy.cpp", "harness.cpp")
 
 
@@ -50,7 +52,8 @@ class PhyConfig:
     """A PHY at a board's RGMII, by the names of the ports.
 
     ``rx_delay_ps`` is what the PHY puts between data and its clock, ``tx_delay_ps`` what it puts behind the
-    board's clock; 2,000 where the PHY delays, 0 where the board does.
+    board's clock; 2,000 where the PHY delays, 0 where the board does. While the board drives ``reset`` low, the
+    PHY loses all frames; empty: nothing resets it.
     """
 
     rx_clk: str
@@ -59,6 +62,7 @@ class PhyConfig:
     tx_clk: str
     tx_ctl: str
     tx_data: str
+    reset: str = ""
     speed: int = 1000
     ppm: float = 0
     phase_ps: int = 0
@@ -153,13 +157,14 @@ class Boards:
         for phy in config.phys:
             names = (phy.rx_clk, phy.rx_ctl, phy.rx_data, phy.tx_clk, phy.tx_ctl, phy.tx_data)
             ports = " ".join(str(self._port(number, name)) for name in names)
+            reset = self._port(number, phy.reset) if phy.reset else -1
             clock_delay = phy.rx_delay_ps + delays.get(phy.rx_clk, 0)
             data_delay = _same(delays, phy.rx_ctl, phy.rx_data)
             sample = phy.tx_delay_ps + delays.get(phy.tx_clk, 0) - _same(delays, phy.tx_ctl, phy.tx_data)
             if sample < 0:
                 raise ValueError(f"{phy.tx_data} must not come later than its clock is sampled")
             times = " ".join(str(delay * _FS) for delay in (clock_delay, data_delay, sample))
-            self._order(f"phy {ports} {_edges(phy.clock)} {times}")
+            self._order(f"phy {ports} {reset} {_edges(phy.clock)} {times}")
         for index, phy in enumerate(config.phys):
             self.set_link(number, phy=index, speed=phy.speed, up=True)
         for port in config.model.pins.locks:
@@ -194,6 +199,22 @@ class Boards:
         """The value of a port now."""
         self._order(f"read {board} {self._port(board, port)}")
         return int(self._answer())
+
+    def lost(self, board: int, *, phy: int = 0) -> tuple[int, int]:
+        """Frames to and from a board that have met its PHY in reset."""
+        self._order(f"lost {board} {phy}")
+        to_board, from_board = map(int, self._answer().split())
+        return to_board, from_board
+
+    def power_up(self) -> None:
+        """Run until no board holds its PHY in reset. Raises ToolFailed where one does so for too long."""
+        resets = [(n, phy.reset) for n, one in enumerate(self.configs) for phy in one.phys if phy.reset]
+        end = self.time + LONGEST_RESET_PS
+        self.run(self.time + STARTED_PS)
+        while held := [board for board, reset in resets if not self.read_pin(board, reset)]:
+            if self.time >= end:
+                raise ToolFailed(f"board {held[0]} holds its PHY in reset for {LONGEST_RESET_PS / 1e9:g} ms")
+            self.run(self.time + STARTED_PS)
 
     def send(
         self, board: int, frame: bytes, *, time: int | None = None, phy: int = 0, bad_fcs: bool = False

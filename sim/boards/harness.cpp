@@ -3,13 +3,15 @@
 // An order is a line of words; what has bytes has them behind it. First the boards:
 //   board KIND                                     the next lines are of this one
 //   clock PORT NUMERATOR DENOMINATOR PHASE         a period in fs, as a fraction
-//   phy RX_CLK RX_CTL RX_DATA TX_CLK TX_CTL TX_DATA NUMERATOR DENOMINATOR PHASE CLOCK_DELAY DATA_DELAY SAMPLE_DELAY
+//   phy RX_CLK RX_CTL RX_DATA TX_CLK TX_CTL TX_DATA RESET NUMERATOR DENOMINATOR PHASE
+//       CLOCK_DELAY DATA_DELAY SAMPLE_DELAY        RESET: -1 for none
 // Then, times in fs:
 //   pin BOARD PORT VALUE TIME                      from then on
 //   link BOARD PHY SPEED UP
 //   send BOARD PHY START GAP ERROR BYTES           and the bytes
 //   trace BOARD FILE PORT...                       of every change of these: time and ports, 8 bytes each
 //   read BOARD PORT                                answers with the value
+//   lost BOARD PHY                                 answers with the frames to and from the board that met a reset
 //   run UNTIL                                      answers with "frame BOARD PHY END GAP ERROR BYTES", the bytes behind
 //                                                  it, for each frame from the boards, and "done BUSY"
 // Boards do not see one another within a run, so that each has a thread.
@@ -99,6 +101,7 @@ struct Board {
     for (Phy &phy : phys) before.emplace_back(model->get(phy.tx_ctl), model->get(phy.tx_data));
     model->eval();
     stale = false;
+    for (Phy &phy : phys) phy.watch_reset(*model);
     for (size_t index = 0; index < phys.size(); ++index)
       phys[index].watch(*model, now, before[index].first, before[index].second);
     if (trace) record(now);
@@ -162,7 +165,8 @@ Edges edges(Order &order) {
 
 void add_phy(Order &order) {
   Phy phy;
-  for (int *port : {&phy.rx_clk, &phy.rx_ctl, &phy.rx_data, &phy.tx_clk, &phy.tx_ctl, &phy.tx_data})
+  for (int *port : {&phy.rx_clk, &phy.rx_ctl, &phy.rx_data, &phy.tx_clk, &phy.tx_ctl, &phy.tx_data,
+                    &phy.reset})
     *port = order.number();
   phy.clock = edges(order);
   phy.clock_delay = order.number(), phy.data_delay = order.number(), phy.sample_delay = order.number();
@@ -234,6 +238,9 @@ void carry_out(Order &order) {
     Board &board = order.board();
     board.refresh();
     printf("%" PRIu64 "\n", board.model->get(order.number()));
+  } else if (name == "lost") {
+    const Phy &phy = order.board().phys.at(order.number());
+    printf("%" PRIu64 " %" PRIu64 "\n", phy.lost_to_board, phy.lost_from_board);
   } else if (name == "run") {
     run(order.number());
   } else {

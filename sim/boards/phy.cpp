@@ -15,7 +15,17 @@ void Phy::enqueue(ToBoard frame) {
   queue.insert(place, std::move(frame));
 }
 
+// In reset: the frame that is on its way to the board, and those whose time has come.
+void Phy::lose_due() {
+  const Time now = data_.at(data_.number);
+  while (!queue.empty() && (sending_ || queue.front().start <= now)) {
+    queue.pop_front();
+    sending_ = false, ++lost_to_board;
+  }
+}
+
 void Phy::next_byte() {
+  if (held_) lose_due();
   if (sending_ && ++position_ == queue.front().bytes.size()) {
     queue.pop_front();
     sending_ = false, gap_ = 0;
@@ -42,7 +52,7 @@ void Phy::drive_data(Model &model) {
   ++data_.number;
   const bool high = gigabit() ? !rising : !nibble_;  // the flag has moved on
   const uint8_t nibble = high ? byte_ >> 4 : byte_ & 15;
-  model.set(rx_data, valid_ ? nibble : status(up, speed));
+  model.set(rx_data, valid_ ? nibble : held_ ? 0 : status(up, speed));
   model.set(rx_ctl, rising ? valid_ : valid_ != failed_);
 }
 
@@ -91,6 +101,13 @@ void Phy::take(const Sample &sample, uint64_t ctl, uint64_t data) {
 }
 
 void Phy::take_byte(const Sample &sample, bool enable, bool error, uint8_t byte) {
+  if (enable && (held_ || losing_)) {  // what is left of a frame, too
+    lost_from_board += !losing_;
+    losing_ = true, receiving_ = tx_error_ = false;
+    bytes_.clear();
+    return;
+  }
+  losing_ = false;
   if (enable) {
     receiving_ = true;
     tx_error_ |= error;

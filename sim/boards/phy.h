@@ -4,6 +4,8 @@
 // the board (tx) they are sampled sample_delay after each edge of the board's clock, before what happens then.
 // At 1 Gb/s a byte takes a cycle, low nibble first; else two, and both edges of a cycle have the same nibble.
 // Between frames RXD says that the link is up, its speed, and full duplex.
+// While the board holds it in reset, at a pin that is low then, it says nothing, and what either side sends is lost;
+// its clock goes on.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -41,6 +43,7 @@ struct FromBoard {
 class Phy {
  public:
   int rx_clk, rx_ctl, rx_data, tx_clk, tx_ctl, tx_data;  // ports
+  int reset = -1;  // likewise; -1: none
   Edges clock;
   Time clock_delay, data_delay, sample_delay;
   int speed = 1000;
@@ -48,6 +51,7 @@ class Phy {
 
   std::deque<ToBoard> queue;
   std::vector<FromBoard> frames;
+  uint64_t lost_to_board = 0, lost_from_board = 0;  // frames that met it in reset
 
   Time next_clock() const { return clock.next() + clock_delay; }
   Time next_data() const { return data_.at(data_.number) + data_delay; }
@@ -60,12 +64,14 @@ class Phy {
   void drive_clock(Model &model) { model.set(rx_clk, clock.rising()), ++clock.number; }
   void drive_data(Model &model);
   void sample(const Model &model);
+  void watch_reset(const Model &model) { held_ = reset >= 0 && !model.get(reset); }
   // After the board was evaluated at now; before: its tx pins up to then.
   void watch(const Model &model, Time now, uint64_t before_ctl, uint64_t before_data);
 
  private:
   struct Sample { Time time, edge; bool rising; };
   Edges data_;
+  bool held_ = false, losing_ = false;  // in reset; a frame from the board is lost
   bool sending_ = false, nibble_ = false, valid_ = false, failed_ = false;
   uint64_t gap_ = 1 << 20;  // since the last frame sent to the board
   size_t position_ = 0;
@@ -80,6 +86,7 @@ class Phy {
   std::vector<uint8_t> bytes_;
 
   bool gigabit() const { return speed == 1000; }
+  void lose_due();
   void next_byte();
   void take(const Sample &sample, uint64_t ctl, uint64_t data);
   void take_byte(const Sample &sample, bool enable, bool error, uint8_t byte);

@@ -48,6 +48,7 @@ def board_config(board: Board, model: BoardModel, *, ppm: float = 0.0, phase_ps:
         tx_clk=names["tx_clk"],
         tx_ctl=tx_ctl,
         tx_data=names["tx_data"],
+        reset=names.get("rst", ""),
         phase_ps=phase_ps,
         rx_delay_ps=_HALF_BIT_PS + round(1000 * board.phy.rx_delay_ns),
         tx_delay_ps=_HALF_BIT_PS - round(1000 * board.phy.tx_delay_ns),

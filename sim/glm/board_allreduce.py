@@ -48,7 +48,6 @@ PPM = 50.0  # a board's clocks are faster by this, the next one's slower
 PHASE_PS = 1717  # from a PHY's clock to the next board's
 RATE = 2.0**-10
 _HOST = Endpoint(0x02_00_00_00_02_00, 0x0A_00_00_FD, 40_000)
-_STARTED_PS = 25_000_000  # PLL and reset
 _SLICE_PS = 50_000_000
 _PATIENCE = 20  # slices without a RESULT
 _REPLY_S = 0.002  # of simulated time
@@ -119,8 +118,8 @@ def _train(boards: LoggedBoards, shape: TrainShape, epochs: int) -> None:
     (job,) = default_deployment(program).jobs
     switch = make_switch(shape.workers, kind=SwitchKind.EMBEDDED, config=program)
     switch.add_job(job)
+    boards.power_up()
     world = World(boards, link=LINK, switch=_Aggregation(switch))
-    world.run(_STARTED_PS)
     held = [_hold(world, boards, worker, NodeDriver(node, base=NODE)) for worker in range(shape.workers)]
     rng = np.random.default_rng(shape.columns)
     features = rng.integers(0, 1 << shape.precision, (shape.samples, shape.columns), dtype=np.uint8)

@@ -40,6 +40,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Simulate until interrupted."""
+    from fanin.cli.progress import StatusLine
     from fanin.sim.boards.board import Boards
     from fanin.sim.boards.hosts import addresses
     from fanin.sim.boards.world import World
@@ -55,6 +56,9 @@ def run(args: argparse.Namespace) -> int:
     configs = _configs(args, builds)
     hosts = _hosts(args, builds, listening)
     with Boards(configs, quiet=False) as boards:
+        with StatusLine() as status:
+            status.show("starting: the PHYs are in reset")
+            boards.power_up()
         world = World(boards, hosts, link=link, seed=args.seed)
         try:
             for build, address in zip(builds, listening, strict=True):

@@ -1,13 +1,12 @@
 """Runs a routed netlist and its source beside each other on the same stimulus, and compares every change."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fanin.sim.boards.board import BoardConfig, Boards
-from fanin.sim.boards.model import BoardModel
 
 
 def changes(path: Path, outputs: int) -> np.ndarray:
@@ -28,15 +27,16 @@ def traces(configs: list[BoardConfig], folder: Path, stimulus, until: int) -> li
     return found
 
 
-def assert_equal(models: list[BoardModel], found: list[np.ndarray]) -> None:
-    """Both traces are the same; else the first output that differs is named."""
+def assert_equal(outputs: Sequence[str], found: list[np.ndarray]) -> None:
+    """Both traces of ``outputs`` are the same; else the first output that differs is named."""
     first, second = found
     assert len(first) > 1
-    for row in range(min(len(first), len(second))):
+    both = min(len(first), len(second))
+    for row in np.flatnonzero((first[:both] != second[:both]).any(axis=1))[:1]:
         differing = np.flatnonzero(first[row] != second[row])
-        names = ["time", *models[0].outputs]
+        names = ["time", *outputs]
         told = [f"{names[i]}: {first[row][i]:x} is not {second[row][i]:x}" for i in differing]
-        assert not told, f"at {first[row][0]} fs: {told}"
+        raise AssertionError(f"at {first[row][0]} fs: {told}")
     assert len(first) == len(second)
 
 

@@ -30,7 +30,7 @@ def check(pinned, folder, *, cycles=1500, seed=1, rare=()):
     configs = [BoardConfig(model, {n: c for n, c in clocks.items() if n in model.inputs}) for model in models]
     print(f"seed {seed}")
     stimulus = random_pins(pinned.inputs(), PERIOD, cycles, seed, rare)
-    assert_equal(models, traces(configs, folder, stimulus, cycles * PERIOD))
+    assert_equal(models[0].outputs, traces(configs, folder, stimulus, cycles * PERIOD))
     return read_netlist(routed)
 
 

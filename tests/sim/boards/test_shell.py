@@ -1,91 +1,124 @@
 """A placed and routed board without a node, reached as a real one is: ARP, echo, control, scapy, the kernel.
 
-Place and route takes minutes, and is done once for all tests.
+It is what ``fanin board build`` makes of the shell. Place and route takes a minute or more, and is done once
+for all tests.
 """
 
 import pickle
 import random
-from dataclasses import replace
+from contextlib import closing
+from ipaddress import IPv4Address
 
 import pytest
 
+from fanin.hdl.boards.build import NETLIST, ROUTED
+from fanin.hdl.boards.memory_map import BOARD
+from fanin.hdl.boards.registers import IDENTITY, board_registers
+from fanin.hdl.boards.top import PHY_RESET_MS
 from fanin.host.board import BoardClient
-from fanin.sim.boards.board import BoardConfig, Boards, Clock
+from fanin.host.driver import Batch
+from fanin.job import SWITCH, worker_endpoint
+from fanin.sim.boards.board import STARTED_PS, Boards
 from fanin.sim.boards.crossings import check_crossings
 from fanin.sim.boards.hosts import Listening, UdpHost
-from fanin.sim.boards.model import routed_model, source_model
 from fanin.sim.boards.world import World
 from fanin.sim.network import LinkConfig
 from fanin.wire.arp import Operation, encode_arp
 from fanin.wire.control import CONTROL_PORT
 from fanin.wire.ethernet import Endpoint
-from tests.sim.boards.build import place
+from tests.sim.boards.builds import build
 from tests.sim.boards.compare import assert_equal, traces
-from tests.sim.boards.designs import PHY
-from tests.sim.boards.shell import MEMORY, SIZE, Shell
 from tests.sim.boards.test_world import in_namespace, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.verilator]
 
-BOARD = Endpoint(0x02FA17000001, 0x0A4D0002, CONTROL_PORT)
-HOST = Endpoint(0x02FA170000FE, 0x0A4D0001)
-STARTED = 5_000_000
+NUMBER = 1
+UP_PS = PHY_RESET_MS * 10**9 + 2 * STARTED_PS
+ADDRESSES = board_registers().offset("own_mac")
+LOADS = 200
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shell")
-    place(Shell(mac=BOARD.mac, ip=BOARD.ip), folder)
-    return folder
+def shell(tmp_path_factory):
+    command = f"colorlight_5a75b --node shell --number {NUMBER}"
+    return build(command, tmp_path_factory.mktemp("shell") / "build")
 
 
-def configs(models, *ppm):
-    """Boards with these models whose PHYs are off by ``ppm``, in any phase."""
-    phys = [replace(PHY, ppm=off, phase_ps=1234 + 777 * number) for number, off in enumerate(ppm)]
-    clock = {"clk25_0": Clock.of_mhz(25)}
-    return [BoardConfig(model, clock, [phy]) for model, phy in zip(models, phys, strict=True)]
+def addresses(board):
+    """The words of its registers ``own_mac`` and ``own_ip``: what a shell has in the place of a memory."""
+    return [board.mac & 0xFFFF_FFFF, board.mac >> 32, board.ip]
 
 
-def test_every_crossing_is_safe(folder):
-    for name in ("top.json", "routed.json"):
-        report = check_crossings(folder / name)
+def counted(client):
+    """How many requests the board has carried out, and how many it has answered again."""
+    batch = Batch(board_registers(), base=BOARD).read("control_requests").read("control_repeats")
+    return client.run(batch)
+
+
+def test_its_number_decides_its_addresses(shell):
+    own = worker_endpoint(NUMBER)
+    assert shell.control == Endpoint(own.mac, own.ip, CONTROL_PORT)
+
+
+def test_the_phy_is_reset_for_20_ms(shell):
+    asks = encode_arp(Operation.REQUEST, sender=SWITCH, target=Endpoint(0, shell.control.ip))
+    with Boards([shell.config(routed=False)], optimise="-Og") as boards:
+        for time in (0, STARTED_PS, PHY_RESET_MS * 10**9 - STARTED_PS):
+            boards.send(0, asks, time=time)
+        boards.power_up()
+        assert PHY_RESET_MS * 10**9 <= boards.time < PHY_RESET_MS * 10**9 + 3 * STARTED_PS
+        assert boards.lost(0) == (3, 0)
+        boards.send(0, asks)
+        (answer,) = boards.run(boards.time + STARTED_PS)
+        assert answer.data[:6] == asks[6:12]
+        assert boards.lost(0) == (3, 0)
+
+
+def test_every_crossing_is_safe(shell):
+    for name in (NETLIST, ROUTED):
+        report = check_crossings(shell.project / name)
         assert len(report.clocks) == 3
         assert len(report.crossings) > 100
 
 
-def test_netlist_and_source_do_the_same_in_every_cycle(folder, tmp_path):
-    models = [routed_model(folder / "routed.json"), source_model(folder / "top.il")]
+def test_netlist_and_source_do_the_same_in_every_cycle(shell, tmp_path):
+    both = [shell.config(routed=routed, ppm=150) for routed in (True, False)]
+    outputs = both[0].model.outputs
     draw = random.Random(7)
-    asks = encode_arp(Operation.REQUEST, sender=HOST, target=Endpoint(0, BOARD.ip))
+    asks = encode_arp(Operation.REQUEST, sender=SWITCH, target=Endpoint(0, shell.control.ip))
 
     def stimulus(boards):
+        boards.power_up()
         for frame in (asks, draw.randbytes(300), asks):
-            boards.send(0, frame, time=STARTED)
+            boards.send(0, frame)
 
-    both = configs(models, 150, 150)
-    both[1] = replace(both[1], phys=both[0].phys)
-    found = traces(both, tmp_path, stimulus, STARTED + 15_000_000)
-    assert_equal(models, found)
-    sent = found[0][:, 1 + models[0].outputs.index("rgmii_0_tx_ctl")]
+    found = traces(both, tmp_path, stimulus, UP_PS + 15_000_000)
+    assert_equal(outputs, found)
+    sent = found[0][:, 1 + outputs.index("eth_rgmii_0_tx_ctl")]
     assert set(sent) == {0, 1}
 
 
-def test_a_board_client_loads_a_memory_over_a_bad_link(folder):
-    """By real UDP sockets; one frame in ten is lost, others come twice or late."""
+def test_a_board_client_loads_registers_over_a_bad_link(shell):
+    """By real UDP sockets; one frame in ten is lost, others come twice or late. None is carried out twice."""
     link = LinkConfig(delay_ns=500, gbps=1, drop=0.1, duplicate=0.1, reorder=0.1)
-    words = [random.Random(8).getrandbits(32) for _ in range(SIZE // 4)]
-    host = UdpHost(HOST, [Listening(BOARD, "127.0.72.2")], [CONTROL_PORT])
-    with Boards(configs([routed_model(folder / "routed.json")], -80), optimise="-Og") as boards:
-        boards.run(STARTED)
-        with serving(World(boards, [host], link=link, seed=9)):
-            client = BoardClient("127.0.72.2", timeout=0.5, tries=50)
+    host = UdpHost(SWITCH, [Listening(shell.control, "127.0.72.2")], [CONTROL_PORT])
+    with Boards([shell.config(ppm=-80)], optimise="-Og") as boards:
+        boards.power_up()
+        with (
+            serving(World(boards, [host], link=link, seed=9)),
+            closing(BoardClient("127.0.72.2", timeout=0.5, tries=50)) as client,
+        ):
             assert client.hello().holder is None
             client.acquire()
-            client.load(MEMORY, words)
-            assert list(client.dump(MEMORY, len(words))) == words
+            before, _ = counted(client)
+            for _ in range(LOADS // 2):
+                client.load(BOARD + ADDRESSES, addresses(shell.control))  # and its checksum
+            assert client.dump(BOARD + ADDRESSES, 3) == addresses(shell.control)
+            requests, repeats = counted(client)
+            assert requests - before == LOADS + 2  # with the dump and the first reading
             assert client.resent > 0
+            assert repeats > 0
             client.release()
-            client.close()
 
 
 IN_A_NAMESPACE = """
@@ -96,27 +129,29 @@ from fanin.host.board import BoardClient
 from fanin.sim.boards.board import Boards
 from fanin.sim.boards.hosts import TapHost
 from fanin.sim.boards.world import World
+path, mac, own, at, *words = sys.argv[1:]
+at, words = int(at), list(map(int, words))
 tap = TapHost("fanin0")
-for command in ("addr add 10.77.0.1/24", "link set up"):
+for command in ("addr add 10.0.0.254/24", "link set up"):
     subprocess.run(["ip", *command.split(), "dev", "fanin0"], check=True)
-with open(sys.argv[1], "rb") as file:
+with open(path, "rb") as file:
     boards = Boards(pickle.load(file), optimise="-Og")
-boards.run(5_000_000)
+boards.power_up()
 world, ended = World(boards, [tap]), threading.Event()
 thread = threading.Thread(target=world.serve, args=(ended.is_set,), daemon=True)
 thread.start()
-asks = Ether(dst="ff:ff:ff:ff:ff:ff") / ARP(pdst="10.77.0.2")
+asks = Ether(dst="ff:ff:ff:ff:ff:ff") / ARP(pdst=own)
 print(srp1(asks, iface="fanin0", timeout=20, verbose=False)[ARP].hwsrc)
 for size in (1, 56, 1400):
     data = bytes(index % 251 for index in range(size))
-    ip = IP(src="10.77.0.1", dst="10.77.0.2")
-    asks = Ether(dst="02:fa:17:00:00:01") / ip / ICMP(id=7, seq=size) / Raw(data)
+    ip = IP(src="10.0.0.254", dst=own)
+    asks = Ether(dst=mac) / ip / ICMP(id=7, seq=size) / Raw(data)
     answer = srp1(asks, iface="fanin0", timeout=20, verbose=False)
     print(answer[ICMP].type, answer[ICMP].seq, answer[Raw].load[:size] == data)
-client = BoardClient("10.77.0.2", timeout=2)
+client = BoardClient(own, timeout=2)
 client.acquire()
-client.load(0x1000_0000, range(100))
-print(list(client.dump(0x1000_0000, 3)))
+client.load(at, words)
+print(client.dump(at, len(words)) == words, hex(client.read32(0x0100_0000)))
 client.release()
 client.close()
 ended.set()
@@ -126,8 +161,10 @@ boards.close()
 """
 
 
-def test_scapy_and_the_kernel_reach_the_board_through_a_tap_device(folder, tmp_path):
-    path = tmp_path / "configs"
-    path.write_bytes(pickle.dumps(configs([routed_model(folder / "routed.json")], 40)))
-    said = in_namespace(IN_A_NAMESPACE, str(path)).splitlines()
-    assert said == ["02:fa:17:00:00:01", "0 1 True", "0 56 True", "0 1400 True", "[0, 1, 2]"]
+def test_scapy_and_the_kernel_reach_the_board_through_a_tap_device(shell, tmp_path):
+    path, own = tmp_path / "configs", shell.control
+    path.write_bytes(pickle.dumps([shell.config(ppm=40)]))
+    mac = own.mac.to_bytes(6, "big").hex(":")
+    words = map(str, [BOARD + ADDRESSES, *addresses(own)])
+    said = in_namespace(IN_A_NAMESPACE, str(path), mac, str(IPv4Address(own.ip)), *words).splitlines()
+    assert said == [mac, "0 1 True", "0 56 True", "0 1400 True", f"True {IDENTITY:#x}"]
