@@ -15,7 +15,7 @@ FLOORS = (
     ("fanin.golden",),
     ("fanin.hdl", "fanin.p4", "fanin.planner"),
     ("fanin.host", "fanin.sim"),
-    ("fanin.torch", "fanin.report"),
+    ("fanin.torch", "fanin.sklearn", "fanin.report"),
     ("fanin.cli", "fanin.__main__"),
 )
 APART = FLOORS[2]  # these know nothing of one another

@@ -52,7 +52,7 @@ def _starts(
         for name, cell in synthesised["cells"].items()
         if cell["type"] == "TRELLIS_FF"
     }
-    starts = {}
+    starts: dict[str, bool] = {}
     for field, width in _WIDTHS.items():
         named = re.compile(rf"(.*\.)?own_{field}(\$\d+)?")
         registers = [

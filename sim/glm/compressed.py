@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import bz2
 import gzip
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-_OPENERS = {".gz": gzip.open, ".bz2": bz2.open}
+_OPENERS: dict[str, Callable[[Path, str], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 
 
-def open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile | bz2.BZ2File:
+def open_bytes(path: Path) -> IO[bytes]:
     """The file's content, unpacked."""
-    return _OPENERS.get(path.suffix, open)(path, "rb")
+    opened: IO[bytes] = _OPENERS.get(path.suffix, open)(path, "rb")
+    return opened
 
 
 def kind_of(path: Path) -> str:

@@ -1,0 +1,270 @@
+"""Estimators of scikit-learn that train as fanin's nodes do, bit by bit (docs/reference/sklearn.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fanin import fixed
+from fanin.errors import InputError
+from fanin.fixed import LOSSES, Loss
+from fanin.glm import PRESETS, TrainShape
+from fanin.golden.glm import metrics
+from fanin.golden.glm.float64 import train_float64
+from fanin.golden.glm.model import GlmModel
+from fanin.golden.glm.quantise import ColumnRanges, Float64, Quantised, quantise
+from fanin.golden.glm.train import train
+
+Int32 = npt.NDArray[np.int32]
+
+_INPUT = {"accept_sparse": "csr", "dtype": np.float64}
+BACKENDS = ("golden", "rtl")
+#: γ by default: this over the mean of a quantised sample's squared length, which bounds the loss' curvature.
+_STEPS = {Loss.LINEAR: 1.0, Loss.LOGISTIC: 4.0, Loss.HINGE: 1.0}
+
+
+class _Glm(BaseEstimator):
+    """What both estimators share: parameters, checks, and the training of models.
+
+    Parameters
+    ----------
+    ``loss`` : what is minimised
+    ``epochs``, ``batch``, ``lr`` : passes, samples of a mini-batch, γ; by default as large as curvature permits
+    ``precision``, ``frac`` : bits of a feature, fraction bits of a weight
+    ``fit_intercept`` : whether there is a constant column
+    ``shuffle``, ``random_state`` : once, before training; an int gives the order of ``fanin train --seed``
+    ``preset``, ``workers`` : of the nodes: what fits, and where sums are clamped
+    ``backend`` : "golden", NumPy; or "rtl", the emitted Verilog in simulation, with the same bits
+    """
+
+    def __init__(
+        self,
+        *,
+        loss: str | None = None,
+        epochs: int = 40,
+        batch: int = 32,
+        lr: float | None = None,
+        precision: int = fixed.MAX_PRECISION,
+        frac: int = fixed.DEFAULT_FRAC,
+        fit_intercept: bool = True,
+        shuffle: bool = True,
+        random_state: Any = 0,
+        preset: str = "demo",
+        workers: int = 4,
+        backend: str = "golden",
+    ):
+        self.loss = loss
+        self.epochs = epochs
+        self.batch = batch
+        self.lr = lr
+        self.precision = precision
+        self.frac = frac
+        self.fit_intercept = fit_intercept
+        self.shuffle = shuffle
+        self.random_state = random_state
+        self.preset = preset
+        self.workers = workers
+        self.backend = backend
+
+    _losses: ClassVar[tuple[str, ...]]  #: the first one is the default
+
+    def __sklearn_tags__(self) -> Tags:
+        """Sparse input is never made dense in float64."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _samples(self, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
+        """Samples to train on, as scikit-learn checks them; CSR where they are sparse."""
+        X, y = validate_data(self, X, y, **_INPUT, **options)
+        return _csr(X), y
+
+    def _loss(self) -> Loss:
+        """The loss to train with. Raises ValueError for one that is not this estimator's."""
+        name = self._losses[0] if self.loss is None else self.loss
+        if name not in self._losses:
+            raise ValueError(f"loss must be one of {', '.join(self._losses)}, not {name!r}")
+        return LOSSES[name]
+
+    def _train(self, X: Any, labels: list[Float64], loss: Loss) -> list[GlmModel]:
+        """A model for each list of labels, of the same samples. Raises ValueError for bad parameters."""
+        if self.backend not in BACKENDS:
+            raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, not {self.backend!r}")
+        if self.preset not in PRESETS:
+            raise ValueError(f"preset must be one of {', '.join(PRESETS)}, not {self.preset!r}")
+        if self.epochs < 1:
+            raise ValueError(f"epochs must be at least 1, not {self.epochs}")
+        order = np.arange(X.shape[0])
+        if self.shuffle:
+            order = _generator(self.random_state).permutation(len(order))
+        try:
+            return self._models(X[order], [of_model[order] for of_model in labels], loss)
+        except InputError as error:
+            raise ValueError(str(error)) from error
+
+    def _models(self, X: Any, labels: list[Float64], loss: Loss) -> list[GlmModel]:
+        with np.errstate(over="ignore"):
+            ranges = ColumnRanges.of(X)
+            if not np.isfinite(ranges.high - ranges.low).all():
+                raise InputError("a feature spans more than float64 holds")
+        shape = TrainShape(
+            node=dataclasses.replace(PRESETS[self.preset], frac=self.frac),
+            workers=self.workers,
+            samples=X.shape[0],
+            columns=X.shape[1] + self.fit_intercept,
+            batch=self.batch,
+            precision=self.precision,
+        )
+        features = quantise(X, ranges, self.precision, bias=self.fit_intercept)
+        rate = (_default_rate(features, self.precision, loss) if self.lr is None else self.lr) / self.batch
+        nodes = None if self.backend == "golden" else _Nodes(shape)
+        return [
+            GlmModel(
+                loss=loss,
+                weights=(nodes or _golden)(
+                    features, fixed.labels(y, loss, self.frac), shape, loss, rate, self.epochs
+                ),
+                float64=self._float64(features, y, loss, rate),
+                ranges=ranges,
+                precision=self.precision,
+                frac=self.frac,
+                bias=self.fit_intercept,
+                classes=(0.0, 1.0) if loss.classifies else None,
+                columns=(),
+                target="",
+            )
+            for y in labels
+        ]
+
+    def _float64(self, features: Quantised, y: Float64, loss: Loss, rate: float) -> Float64:
+        models = train_float64(
+            features,
+            y,
+            loss=loss,
+            precision=self.precision,
+            batch=self.batch,
+            rate=rate,
+            epochs=self.epochs,
+        )
+        return list(models)[-1]
+
+    def _sums(self, X: Any) -> Float64:
+        """A column for each model."""
+        check_is_fitted(self)
+        X = _csr(validate_data(self, X, reset=False, **_INPUT))
+        return np.column_stack([model.activations(X)[0] for model in self.models_])
+
+
+def _golden(
+    features: Quantised, labels: Int32, shape: TrainShape, loss: Loss, rate: float, epochs: int
+) -> Int32:
+    rounded = fixed.learning_rate(rate)
+    return list(train(features, labels, shape, loss=loss, rate=rounded, epochs=epochs))[-1].model
+
+
+class _Nodes:
+    """The same on simulated nodes, which are built once."""
+
+    def __init__(self, shape: TrainShape):
+        from fanin.sim.glm.cosim import Cosim  # Amaranth takes seconds to load
+
+        self._cosim = Cosim(shape.node, workers=shape.workers, quiet=True)
+
+    def __call__(
+        self, features: Quantised, labels: Int32, shape: TrainShape, loss: Loss, rate: float, epochs: int
+    ) -> Int32:
+        rounded = fixed.learning_rate(rate)
+        return self._cosim.train(shape, features, labels, loss=loss, rate=rounded, epochs=epochs).models[-1]
+
+
+def _csr(X: Any) -> Any:
+    return sparse.csr_matrix(X) if sparse.issparse(X) else X
+
+
+def _generator(state: Any) -> Any:
+    """What permutes: an int gives the order of ``fanin train --seed``."""
+    return state if isinstance(state, np.random.RandomState) else np.random.default_rng(state)
+
+
+def _default_rate(features: Quantised, precision: int, loss: Loss) -> float:
+    square = np.mean([np.sum(np.square(row, dtype=np.float64)) for row in features]) / 4**precision
+    return _STEPS[loss] / max(square, 2.0**-8)
+
+
+class GlmClassifier(ClassifierMixin, _Glm):
+    """Logistic regression (``loss`` "logistic", the default) or a linear support vector machine ("hinge").
+
+    More than two classes are trained one against the rest. ``models_`` has a model of two classes, or one for
+    each class.
+    """
+
+    _losses = ("logistic", "hinge")
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train; labels may be numbers or words. Raises ValueError for what cannot be trained on."""
+        loss = self._loss()
+        X, y = self._samples(X, y)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class, {self.classes_.tolist()[0]!r}: a classifier needs two or more")
+        larger = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
+        self.models_ = self._train(X, [(codes == n).astype(np.float64) for n in larger], loss)
+        return self
+
+    def decision_function(self, X: Any) -> Float64:
+        """Sums of features times weights: above 0 for the larger class; a column for each of more than two."""
+        sums = self._sums(X)
+        return sums[:, 0] if len(self.classes_) == 2 else sums
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The label of each sample."""
+        sums = self._sums(X)
+        if len(self.classes_) > 2:
+            return self.classes_[np.argmax(sums, axis=1)]
+        return self.classes_[metrics.is_larger_class(sums[:, 0], self.models_[0].loss).astype(int)]
+
+    @available_if(lambda self: self.loss in (None, "logistic"))
+    def predict_proba(self, X: Any) -> Float64:
+        """σ of the sums, a column for each class; those of more than two classes are made to add up to 1."""
+        larger = expit(self._sums(X))
+        if len(self.classes_) == 2:
+            return np.column_stack([1 - larger, larger])
+        total = larger.sum(axis=1, keepdims=True)
+        return np.where(total > 0, larger, 1.0) / np.where(total > 0, total, len(self.classes_))
+
+
+class GlmRegressor(RegressorMixin, _Glm):
+    """Least squares. Targets are moved and halved or doubled into [−1, 1], which the nodes' numbers hold.
+
+    ``models_`` has one model, of the targets so scaled: y = ``offset_`` + ``scale_`` · sum.
+    """
+
+    _losses = ("linear",)
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train. Raises ValueError for what cannot be trained on."""
+        loss = self._loss()
+        X, y = self._samples(X, y, y_numeric=True)
+        y = y.astype(np.float64)
+        self.offset_ = float(np.mean(y))
+        self.scale_ = float(
+            2.0 ** np.ceil(np.log2(max(np.max(np.abs(y - self.offset_)), np.finfo(float).tiny)))
+        )
+        self.models_ = self._train(X, [(y - self.offset_) / self.scale_], loss)
+        return self
+
+    def predict(self, X: Any) -> Float64:
+        """The prediction for each sample."""
+        sums = self._sums(X)[:, 0]
+        return self.offset_ + self.scale_ * sums

@@ -1,0 +1,128 @@
+"""The estimators: scikit-learn's own checks, the bits of the command, and both backends beside one another."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.datasets import load_breast_cancer, load_digits, make_classification, make_regression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fanin.sklearn import GlmClassifier, GlmRegressor
+from tests.support import new_seed
+
+
+@parametrize_with_checks([GlmRegressor(), GlmClassifier()])
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow  # as long as those of the logistic loss
+@parametrize_with_checks([GlmClassifier(loss="hinge")])
+def test_scikit_learns_own_checks_of_the_hinge_loss(estimator, check):
+    check(estimator)
+
+
+def problem(rng, loss):
+    """Samples of an unequal scale, some columns sparse, some samples negative; labels or targets."""
+    size = {"n_samples": int(rng.integers(20, 90)), "n_features": int(rng.integers(4, 20))}
+    state = int(rng.integers(1 << 31))
+    if loss == "linear":
+        X, y = make_regression(**size, noise=1.0, random_state=state)
+        y += 1000
+    else:
+        X, y = make_classification(**size, n_informative=3, random_state=state)
+    X *= 10.0 ** rng.integers(-3, 4, size["n_features"])
+    X[rng.random(X.shape) < 0.3] = 0
+    return X, y
+
+
+def estimator(loss, **options):
+    return GlmRegressor(**options) if loss == "linear" else GlmClassifier(loss=loss, **options)
+
+
+@pytest.mark.verilator
+@pytest.mark.parametrize("loss", ["linear", "logistic", "hinge"])
+@pytest.mark.parametrize("tries", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_emitted_nodes_learn_the_golden_bits(loss, tries):
+    rng = np.random.default_rng(new_seed())
+    for _ in range(tries):
+        X, y = problem(rng, loss)
+        how = {"preset": "tiny", "workers": 2, "epochs": 2, "precision": int(rng.integers(1, 9)), "batch": 16}
+        golden, rtl = (estimator(loss, backend=backend, **how).fit(X, y) for backend in ("golden", "rtl"))
+        assert np.array_equal(golden.models_[0].weights, rtl.models_[0].weights)
+        assert golden.models_[0].weights.any()
+        assert np.array_equal(golden.predict(X), rtl.predict(X))
+
+
+def test_sparse_samples_give_the_bits_of_dense_ones():
+    rng = np.random.default_rng(new_seed())
+    X, y = problem(rng, "logistic")
+    dense, thin = (GlmClassifier(epochs=2).fit(of, y) for of in (X, sparse.csr_array(X)))
+    assert np.array_equal(dense.models_[0].weights, thin.models_[0].weights)
+    assert np.array_equal(dense.decision_function(X), thin.decision_function(sparse.csc_matrix(X)))
+
+
+def test_it_learns_words_in_pipelines_searches_and_pickles():
+    cancer = load_breast_cancer()
+    words = cancer.target_names[cancer.target]
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), GlmClassifier(epochs=5)), {"glmclassifier__precision": [1, 6]}, cv=3
+    )
+    search.fit(cancer.data, words)
+    assert search.best_params_ == {"glmclassifier__precision": 6}
+    assert search.score(cancer.data, words) > 0.93
+    again = pickle.loads(pickle.dumps(search.best_estimator_))
+    assert np.array_equal(again.predict(cancer.data), search.predict(cancer.data))
+
+
+def test_more_than_two_classes_go_one_against_the_rest():
+    X, y = load_digits(return_X_y=True)
+    found = GlmClassifier(epochs=5).fit(X[:1000], y[:1000])
+    assert len(found.models_) == 10
+    assert found.score(X[1000:], y[1000:]) > 0.85
+    probabilities = found.predict_proba(X[1000:])
+    assert np.allclose(probabilities.sum(axis=1), 1)
+    assert np.array_equal(found.classes_[np.argmax(found.decision_function(X), axis=1)], found.predict(X))
+    alone = GlmClassifier(epochs=5).fit(X[:1000], y[:1000] == 3)
+    assert np.array_equal(alone.models_[0].weights, found.models_[3].weights)
+
+
+def test_targets_of_any_size_are_scaled_to_the_nodes_numbers():
+    X, y = make_regression(200, 5, noise=1.0, random_state=1)
+    for scale, offset in ((1, 0), (2.0**40, 1e15), (2.0**-40, 3)):
+        assert GlmRegressor().fit(X, scale * y + offset).score(X, scale * y + offset) > 0.9
+    assert GlmRegressor().fit(X, np.full(200, 7.5)).predict(X).tolist() == [7.5] * 200
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ({"loss": "linear"}, "loss must be one of logistic, hinge, not 'linear'"),
+        ({"backend": "gpu"}, "backend must be one of golden, rtl, not 'gpu'"),
+        ({"preset": "huge"}, "preset must be one of tiny, demo"),
+        ({"epochs": 0}, "epochs must be at least 1, not 0"),
+        ({"batch": 12}, "batch must be a positive multiple of 8, not 12"),
+        ({"precision": 9}, "precision must be in 1…8 bits, not 9"),
+        ({"workers": 99}, "workers must be in 1…32, not 99"),
+        ({"lr": 0.0}, "learning rate / batch size must be in"),
+        ({"frac": 40}, "frac"),
+    ],
+)
+def test_bad_parameters_are_refused(options, cause):
+    X, y = load_breast_cancer(return_X_y=True)
+    with pytest.raises(ValueError, match=cause):
+        GlmClassifier(**options).fit(X, y)
+
+
+def test_only_the_logistic_loss_has_probabilities():
+    assert hasattr(GlmClassifier(), "predict_proba")
+    assert not hasattr(GlmClassifier(loss="hinge"), "predict_proba")
+
+
+def test_one_class_is_none():
+    with pytest.raises(ValueError, match="y has one class, 'a'"):
+        GlmClassifier().fit(np.zeros((4, 2)), ["a"] * 4)
