@@ -173,7 +173,7 @@ make bitstreams BOARD={name}
 {flash}fanin board ping 10.0.0.1
 ```
 
-The node's addresses are those of worker 0; `fanin board build {name} --number N` makes worker N's, and `fanin board renumber` makes it in seconds of a build that is there. {leds}
+The node has the addresses of worker 0; `fanin board renumber` makes the build of worker N, in seconds. {leds}
 `report.json` is of the last build:
 [what boards reached](../../docs/reference/boards-reached.md). Not yet run on a board.
 """
