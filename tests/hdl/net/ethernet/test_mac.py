@@ -138,7 +138,7 @@ def test_a_reset_of_any_domain_never_mends_two_parts_to_a_frame(domain, tries):
         assert is_part(whole, frames)
         if domain != "sync":
             assert len(bench.frames) >= 12 - 2 * (domain == "rx")
-            # The frame that is cut, one of 15 words that passes in as many cycles of reset, one that has begun then.
+            # The frame that is cut, one of 15 words that passes in as many cycles of reset, one that has begun.
             assert len(whole) >= 12 - 3 * (domain == "tx")
         assert bench.frames[-1:] == frames[-1:]
         assert whole[-1:] == frames[-1:]
