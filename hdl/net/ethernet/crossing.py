@@ -17,8 +17,8 @@ class FrameCrossing(wiring.Component):
     """A queue between two clock domains that hands on no frame's end without its beginning.
 
     A reader in reset takes a word in each cycle and loses it, so that its writer is not held up; behind the
-    reset the rest of a frame is thrown away. A reset of ``write`` empties the queue, and the frame that is being
-    read may stop.
+    reset the rest of a frame is thrown away. A reset of ``write`` empties the queue, and the frame that is
+    being read may stop.
 
     Members
     -------
