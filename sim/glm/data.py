@@ -15,7 +15,7 @@ from fanin.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, Loss
 from fanin.golden.glm.model import Label
 from fanin.golden.glm.quantise import ColumnRanges, Features, Float64, Quantised, column_blocks, quantise
-from fanin.sim.glm.compressed import kind_of
+from fanin.sim.glm.files import kind_of
 from fanin.sim.glm.libsvm import read_libsvm
 from fanin.sim.glm.tables import CsvTable, Labels, read_npz
 

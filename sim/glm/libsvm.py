@@ -12,7 +12,7 @@ from sklearn import datasets
 
 from fanin.errors import InputError
 from fanin.golden.glm.quantise import Float64
-from fanin.sim.glm.compressed import open_bytes
+from fanin.sim.glm.files import number_in, open_bytes
 
 
 def read_libsvm(path: Path) -> tuple[sparse.csr_matrix, Float64]:
@@ -42,13 +42,13 @@ def _first_bad_line(path: Path) -> str | None:
 
 def _line_error(line: str) -> str | None:
     label, *pairs = line.partition("#")[0].split() or ["0"]
-    value = _number(label)
+    value = number_in(label)
     if value is None or not math.isfinite(value):
         return f"not LIBSVM: label {label[:20]!r} is not a {'finite ' if value is not None else ''}number"
     last = -1
     for pair in pairs:
         index, colon, text = pair.partition(":")
-        value = _number(text)
+        value = number_in(text)
         if not colon or value is None or not (index.isdecimal() or index == "qid"):
             return f"not LIBSVM: {pair[:20]!r} is not index:value"
         if index == "qid":
@@ -61,10 +61,3 @@ def _line_error(line: str) -> str | None:
             return f"not LIBSVM: feature index {index} exceeds 32 bits"
         last = int(index)
     return None
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fanin.errors import InputError
 from fanin.golden.glm.quantise import Float64
-from fanin.sim.glm.compressed import open_bytes
+from fanin.sim.glm.files import number_in, open_bytes
 
 Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_]
 
@@ -71,7 +71,7 @@ class CsvTable:
 
     def _header(self, names: list[str], line: int) -> list[str]:
         for number, name in enumerate(names, start=1):
-            if _number(name) is not None:
+            if number_in(name) is not None:
                 cause = f"no header: {name!r} is a number, but the first line must name the columns"
             elif not name:
                 cause = f"column {number} has no name"
@@ -104,26 +104,19 @@ class CsvTable:
         """A column of numbers, or of words alone. Raises InputError likewise."""
         k = self.column(name)
         cells = [row[k] for row in self.cells]
-        if cells and all(cells) and not any(_number(cell) is not None for cell in cells):
+        if cells and all(cells) and not any(number_in(cell) is not None for cell in cells):
             return np.array(cells)
         return self.features([name])[:, 0]
 
     def _first_bad(self, picked: Sequence[int]) -> str:
         for row, line in zip(self.cells, self.lines, strict=True):
             for k in picked:
-                value = _number(row[k])
+                value = number_in(row[k])
                 if value is None or not math.isfinite(value):
                     what = "is empty" if not row[k] else f"{row[k][:20]!r} is not a "
                     what += "" if not row[k] else "number" if value is None else "finite number"
                     return f"{self.path}:{line}: column {self.names[k]!r}: {what}"
         raise AssertionError("some cell is bad")
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def read_npz(path: Path) -> tuple[Float64, Labels | None]:

@@ -1,4 +1,4 @@
-"""Files that may be compressed, as scikit-learn's loader takes them: by the name's end."""
+"""What the readers of files share. A file may be compressed, which its name says, as for scikit-learn."""
 
 from __future__ import annotations
 
@@ -20,3 +20,11 @@ def open_bytes(path: Path) -> IO[bytes]:
 def kind_of(path: Path) -> str:
     """The end of the name that says what is in it: ``.csv`` of ``data.csv.gz``."""
     return (path.with_suffix("") if path.suffix in _OPENERS else path).suffix.lower()
+
+
+def number_in(text: str) -> float | None:
+    """The number that a field is, if it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
