@@ -28,7 +28,7 @@ def test_scikit_learns_own_checks_of_the_hinge_loss(estimator, check):
 
 def problem(rng, loss):
     """Samples of an unequal scale, some columns sparse, some samples negative; labels or targets."""
-    size = {"n_samples": int(rng.integers(20, 90)), "n_features": int(rng.integers(4, 20))}
+    size = {"n_samples": int(rng.integers(20, 90)), "n_features": int(rng.integers(6, 20))}
     state = int(rng.integers(1 << 31))
     if loss == "linear":
         X, y = make_regression(**size, noise=1.0, random_state=state)
