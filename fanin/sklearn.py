@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -127,12 +128,17 @@ class _Glm(BaseEstimator):
         )
         features = quantise(X, ranges, self.precision, bias=self.fit_intercept)
         rate = (_default_rate(features, self.precision, loss) if self.lr is None else self.lr) / self.batch
-        nodes = None if self.backend == "golden" else _Nodes(shape)
+        learn = _golden if self.backend == "golden" else _on_nodes(shape)
         return [
             GlmModel(
                 loss=loss,
-                weights=(nodes or _golden)(
-                    features, fixed.labels(y, loss, self.frac), shape, loss, rate, self.epochs
+                weights=learn(
+                    features,
+                    fixed.labels(y, loss, self.frac),
+                    shape,
+                    loss=loss,
+                    rate=fixed.learning_rate(rate),
+                    epochs=self.epochs,
                 ),
                 float64=self._float64(features, y, loss, rate),
                 ranges=ranges,
@@ -165,26 +171,20 @@ class _Glm(BaseEstimator):
         return np.column_stack([model.activations(X)[0] for model in self.models_])
 
 
-def _golden(
-    features: Quantised, labels: Int32, shape: TrainShape, loss: Loss, rate: float, epochs: int
-) -> Int32:
-    rounded = fixed.learning_rate(rate)
-    return list(train(features, labels, shape, loss=loss, rate=rounded, epochs=epochs))[-1].model
+def _golden(features: Quantised, labels: Int32, shape: TrainShape, **run: Any) -> Int32:
+    return list(train(features, labels, shape, **run))[-1].model
 
 
-class _Nodes:
-    """The same on simulated nodes, which are built once."""
+def _on_nodes(shape: TrainShape) -> Callable[..., Int32]:
+    """The same on simulated nodes, which are built once for all models."""
+    from fanin.sim.glm.cosim import Cosim  # Amaranth takes seconds to load
 
-    def __init__(self, shape: TrainShape):
-        from fanin.sim.glm.cosim import Cosim  # Amaranth takes seconds to load
+    nodes = Cosim(shape.node, workers=shape.workers, quiet=True)
 
-        self._cosim = Cosim(shape.node, workers=shape.workers, quiet=True)
+    def learn(features: Quantised, labels: Int32, shape: TrainShape, **run: Any) -> Int32:
+        return nodes.train(shape, features, labels, **run).models[-1]
 
-    def __call__(
-        self, features: Quantised, labels: Int32, shape: TrainShape, loss: Loss, rate: float, epochs: int
-    ) -> Int32:
-        rounded = fixed.learning_rate(rate)
-        return self._cosim.train(shape, features, labels, loss=loss, rate=rounded, epochs=epochs).models[-1]
+    return learn
 
 
 def _csr(X: Any) -> Any:

@@ -113,7 +113,7 @@ def steps(plan: Any, tools: Tools) -> Iterator[Step]:
 
 
 def packing(ecppack: str) -> Step:
-    """Only the last step, for a configuration that was changed by hand."""
+    """The last step alone, for a configuration that was changed after place and route."""
     return Step("packing", [ecppack, "--compress", "--input", CONFIG, "--bit", BITSTREAM], BITSTREAM)
 
 

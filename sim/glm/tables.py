@@ -113,8 +113,8 @@ class CsvTable:
             for k in picked:
                 value = number_in(row[k])
                 if value is None or not math.isfinite(value):
-                    what = "is empty" if not row[k] else f"{row[k][:20]!r} is not a "
-                    what += "" if not row[k] else "number" if value is None else "finite number"
+                    what = f"{row[k][:20]!r} is not a {'' if value is None else 'finite '}number"
+                    what = what if row[k] else "is empty"
                     return f"{self.path}:{line}: column {self.names[k]!r}: {what}"
         raise AssertionError("some cell is bad")
 

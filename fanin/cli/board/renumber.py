@@ -30,7 +30,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "renumber",
         help="a build for one board more, without place and route",
         description="Write a finished build with the addresses of another board of the cluster. Logic, places "
-        "and timing stay; the flip-flops of the addresses start otherwise.",
+        "and timing stay; the flip-flops of the addresses start with other values.",
     )
     parser.add_argument("build", type=Path, metavar="BUILD", help="the folder of fanin board build")
     parser.add_argument("number", type=int, metavar="N", help="of the board: it decides its addresses")
@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
     if not 0 <= args.number < MAX_WORKERS:
         raise InputError(f"N must be in 0…{MAX_WORKERS - 1}, not {args.number}")
     board = find_board(build.record.text("board"))
-    said = build.record.record("identity")
-    old = Identity(**{field.name: said.integer(field.name) for field in dataclasses.fields(Identity)})
+    identity = build.record.record("identity")
+    old = Identity(**{field.name: identity.integer(field.name) for field in dataclasses.fields(Identity)})
     new = Identity.of(board, number=args.number, build=old.build)
     if not (build.project / ROUTED).is_file():
         raise InputError(f"{args.build}: was not placed; fanin board build --number makes another")

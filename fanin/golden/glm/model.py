@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from fanin.errors import InputError
 from fanin.fixed import Loss
@@ -42,14 +43,16 @@ class GlmModel:
     def activations(self, features: Features) -> tuple[Float64, Float64]:
         """Σ of features times weights, by the nodes' weights and by float64's.
 
-        Fewer columns than the model has are zeros, as in a LIBSVM file. Raises ValueError for more.
+        Sparse features may have fewer columns than the model, as a LIBSVM file has that ends in zeros. Raises
+        ValueError for any other number.
         """
         wanted = len(self.ranges.low)
-        columns = features.shape[1]
-        if columns > wanted:
+        samples, columns = features.shape
+        if columns < wanted and sparse.issparse(features):
+            features = features.copy()
+            features.resize(samples, wanted)
+        elif columns != wanted:
             raise ValueError(f"{columns:,} features, but the model has {wanted:,}")
-        if columns < wanted:
-            features = _widened(features, wanted)
         q = quantise(features, self.ranges, self.precision, bias=self.bias)
         return (
             metrics.activations(q, self.weights, precision=self.precision, frac=self.frac),
@@ -113,11 +116,3 @@ class GlmModel:
             columns=tuple(found["columns"].tolist()),
             target=str(found["target"]),
         )
-
-
-def _widened(features: Features, columns: int) -> Features:
-    if isinstance(features, np.ndarray):
-        return np.pad(features, ((0, 0), (0, columns - features.shape[1])))
-    widened = features.copy()
-    widened.resize(features.shape[0], columns)
-    return widened

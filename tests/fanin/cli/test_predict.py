@@ -118,6 +118,16 @@ def test_a_regression_tells_its_errors(capsys, tmp_path):
     assert "RMS error" in out
 
 
+def test_a_csv_file_without_labels_is_not_read_one_column_short(capsys, tmp_path):
+    """The model has no names, so the last column counts as the labels."""
+    with (tmp_path / "model.npz").open("wb") as file:
+        trained("breast_cancer").save(file)
+    write_csv(tmp_path / "new.csv", CANCER.feature_names, CANCER.data.T)
+    status, out, err = run(capsys, tmp_path, tmp_path / "new.csv")
+    assert (status, out) == (2, "")
+    assert "29 features, but the model has 30" in err
+
+
 @pytest.mark.parametrize(
     ("model", "source", "cause"),
     [
