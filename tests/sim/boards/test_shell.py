@@ -6,11 +6,15 @@ for all tests.
 
 import pickle
 import random
+import shutil
+import subprocess
 from contextlib import closing
 from ipaddress import IPv4Address
 
 import pytest
 
+from fanin.cli.board.builds import BITSTREAM_FILE
+from fanin.cli.main import main
 from fanin.hdl.boards.build import NETLIST, ROUTED
 from fanin.hdl.boards.memory_map import BOARD
 from fanin.hdl.boards.registers import IDENTITY, board_registers
@@ -23,16 +27,17 @@ from fanin.sim.boards.crossings import check_crossings
 from fanin.sim.boards.hosts import Listening, UdpHost
 from fanin.sim.boards.world import World
 from fanin.sim.network import LinkConfig
+from fanin.tools import program
 from fanin.wire.arp import Operation, encode_arp
 from fanin.wire.control import CONTROL_PORT
 from fanin.wire.ethernet import Endpoint
-from tests.sim.boards.builds import build
+from tests.sim.boards.builds import Built, build
 from tests.sim.boards.compare import assert_equal, traces
 from tests.sim.boards.test_world import in_namespace, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.verilator]
 
-NUMBER = 1
+NUMBER, OTHER = 1, 6
 UP_PS = PHY_RESET_MS * 10**9 + 2 * STARTED_PS
 ADDRESSES = board_registers().offset("own_mac")
 LOADS = 200
@@ -79,6 +84,41 @@ def test_every_crossing_is_safe(shell):
         report = check_crossings(shell.project / name)
         assert len(report.clocks) == 3
         assert len(report.crossings) > 100
+
+
+def unpacked(bitstream, folder):
+    """What a bitstream says, by Project Trellis: each line with the tile that it is of."""
+    shutil.copy(bitstream, folder / "top.bit")
+    unpack = program("yowasp-ecpunpack", "pip install 'fanin[boards]'")
+    command = [unpack, "--input", "top.bit", "--textcfg", "top.txt"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    lines, tile = set(), ""
+    for line in (folder / "top.txt").read_text().splitlines():
+        tile = line if line.startswith(".") else tile
+        lines.add((tile, line))
+    return lines
+
+
+def test_a_renumbered_board_differs_in_its_addresses_alone_and_answers_there(shell, tmp_path):
+    other = Built(tmp_path / "other")
+    assert main(["board", "renumber", str(shell.folder), str(OTHER), "-o", str(other.folder)]) == 0
+    own = worker_endpoint(OTHER)
+    assert other.control == Endpoint(own.mac, own.ip, CONTROL_PORT)
+    was, now = (unpacked(of.folder / BITSTREAM_FILE, tmp_path) for of in (shell, other))
+    changed = was ^ now
+    turned = (own.mac ^ shell.control.mac).bit_count() + (own.ip ^ shell.control.ip).bit_count()
+    assert len({(tile, line.rpartition(" ")[0]) for tile, line in changed}) == turned
+    assert all(".REGSET " in line for _, line in changed)
+
+    asks = [
+        encode_arp(Operation.REQUEST, sender=SWITCH, target=Endpoint(0, of.control.ip)) for of in (shell, other)
+    ]
+    with Boards([other.config()], optimise="-Og") as boards:
+        boards.power_up()
+        for frame in asks:
+            boards.send(0, frame)
+        (answer,) = boards.run(boards.time + STARTED_PS)
+    assert int.from_bytes(answer.data[6:12], "big") == own.mac
 
 
 def test_netlist_and_source_do_the_same_in_every_cycle(shell, tmp_path):
