@@ -1,8 +1,37 @@
-"""fanin: generate and co-simulate the hardware and switch program of a distributed-training system."""
+"""fanin: generate and co-simulate the hardware and switch program of a distributed-training system.
 
+What the functions of this module do: docs/reference/python.md. ``__init__.pyi`` has their types.
+"""
+
+import importlib
 import time
+from typing import Any
+
+from fanin.errors import CheckFailed, InputError
 
 __version__ = "0.1.0"
 LOADED = (
     time.time()
 )  #: when this process began to load fanin: a source of a later date may be another than runs
+
+#: What is loaded when it is first named, and the module that has it: NumPy and Amaranth take seconds.
+_LAZY = {
+    "aggregate": "fanin.api.aggregate",
+    "components": "fanin.api.emit",
+    "compress": "fanin.api.codec",
+    "decompress": "fanin.api.codec",
+    "emit": "fanin.api.emit",
+    "emit_p4": "fanin.api.emit",
+}
+__all__ = ["CheckFailed", "InputError", *_LAZY]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'fanin' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

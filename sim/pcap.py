@@ -28,14 +28,14 @@ def append_capture(path: Path, more: Path, *, start: int) -> None:
 
 
 class PcapWriter:
-    """Write frames to a pcap file; a context manager.
+    """Write frames to a pcap file, a path or an open file, which it closes; a context manager.
 
     The format is 24 and 16 bytes of header: scapy's writer, which builds a packet object for each frame, is
     slower than the rest of a simulation.
     """
 
-    def __init__(self, path: Path):
-        self._file: BinaryIO = path.open("wb")
+    def __init__(self, file: Path | BinaryIO):
+        self._file: BinaryIO = file.open("wb") if isinstance(file, Path) else file
         self._file.write(_GLOBAL.pack(_MAGIC_NANOSECONDS, 2, 4, 0, 0, _SNAPLEN, _LINKTYPE_ETHERNET))
 
     def write(self, frame: bytes, time: int) -> None:

@@ -16,7 +16,7 @@ FLOORS = (
     ("fanin.hdl", "fanin.p4", "fanin.planner"),
     ("fanin.host", "fanin.sim"),
     ("fanin.torch", "fanin.sklearn", "fanin.report"),
-    ("fanin.cli", "fanin.__main__"),
+    ("fanin.cli", "fanin.api", "fanin.__main__"),
 )
 APART = FLOORS[2]  # these know nothing of one another
 

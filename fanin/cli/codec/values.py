@@ -125,7 +125,7 @@ def _pieces(path: Path, file: BinaryIO, layout: _Layout, progress: tqdm) -> Iter
             data = file.read(length * layout.dtype.itemsize)
             if len(data) < length * layout.dtype.itemsize:
                 raise InputError("has become shorter while it was read")
-            values = _float32(np.frombuffer(data, layout.dtype), first)
+            values = as_float32(np.frombuffer(data, layout.dtype), first)
         absurd += int(np.count_nonzero(~(np.abs(values) < ABSURD)))
         yield values
         progress.update(length)
@@ -135,7 +135,7 @@ def _pieces(path: Path, file: BinaryIO, layout: _Layout, progress: tqdm) -> Iter
         tqdm.write(f"fanin: warning: {path}: {share} {what}", file=sys.stderr)
 
 
-def _float32(values: np.ndarray, first: int) -> Float32:
+def as_float32(values: np.ndarray, first: int = 0) -> Float32:
     """Values as float32; ``first`` is the first one's number. Raises InputError for one that is too large."""
     with np.errstate(over="ignore"):
         converted = values.astype("<f4", copy=False)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from pathlib import Path
 
-from fanin.cli.output import write_file
-from fanin.errors import InputError
 from fanin.job import SLOTS
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.wire.aggregation import Encap, Protocol
@@ -42,45 +39,13 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Write the files; print their names."""
-    from fanin.p4 import companions
+    from fanin.api.emit import emit_p4
     from fanin.p4.compiler import compile_program
-    from fanin.p4.deployment import default_deployment, deployment_json, load_deployment
-    from fanin.p4.emit import program_text
 
-    try:
-        config = ProgramConfig(
-            target=Target(args.target),
-            protocol=Protocol(args.protocol),
-            workers=args.workers,
-            slots=args.slots,
-            values=args.values,
-            encap=Encap(args.encap),
-        )
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    deployment = load_deployment(args.job) if args.job else default_deployment(config)
-    try:
-        deployment = dataclasses.replace(deployment, program=config)
-    except ValueError as error:
-        raise InputError(f"{args.job}: {error}") from error
-    files = {
-        "aggregation.p4": program_text(config),
-        "job.json": deployment_json(deployment),
-        "aggregation.lua": companions.dissector(config),
-        "ptf/aggregation_test.py": companions.ptf_tests(config),
-    }
-    if config.target is Target.TNA:
-        files["aggregation_bfrt.py"] = companions.bfruntime_script(config, deployment)
-    _keep_edited(args.output / "job.json", files["job.json"], args.job)
-    for name, text in files.items():
-        write_file(args.output / name, text)
-        print(args.output / name)
-    for path in compile_program(config, args.output):
+    names = ("target", "protocol", "workers", "slots", "values", "encap", "job")
+    program = emit_p4(**{name: getattr(args, name) for name in names})
+    for path in program.write(args.output, taken=args.job):
+        print(path)
+    for path in compile_program(program.config, args.output):
         print(path)
     return 0
-
-
-def _keep_edited(path: Path, text: str, taken: Path | None) -> None:
-    """Raise InputError rather than write over a job.json that is somebody's own and was not taken."""
-    if path.exists() and path.read_bytes() != text.encode() and not (taken and taken.samefile(path)):
-        raise InputError(f"{path}: exists and differs; --job {path} takes it, or remove it")

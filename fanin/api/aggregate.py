@@ -1,0 +1,192 @@
+"""``fanin.aggregate``: sums of arrays through the emitted switch program."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin import fixed
+from fanin.api.arguments import chosen
+from fanin.api.shown import Shown
+from fanin.cli.output import output_file
+from fanin.errors import InputError
+from fanin.fixed import VALUE_BITS
+from fanin.job import JobCounters
+from fanin.p4.aggregation import ProgramConfig, Target
+from fanin.report.html import Rows
+from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.pcap import PcapWriter
+from fanin.sim.switch.allreduce import AllReduced, allreduce
+from fanin.sim.switch.base import SwitchKind
+from fanin.sim.switch.make import check_switch, make_switch
+from fanin.wire.aggregation import MAX_WORKERS, Encap, Protocol
+
+Array = npt.NDArray[Any]
+Int32 = npt.NDArray[np.int32]
+MOST_FRAC = 1100  # float64 has no number so small that more would be of use
+_INT64_MAX = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, repr=False)
+class Aggregated(Shown):
+    """The sum of the workers' arrays, and what it took."""
+
+    values: Array  #: of the arrays' shape and type
+    frac: int  #: fraction bits of the integers that the switch added
+    clamped: int  #: values of workers that were outside the clamp
+    workers: int
+    time_ns: float  #: until the last worker had all, in simulated time
+    latencies_ns: npt.NDArray[np.float64]  #: of each packet's AllReduce and worker
+    packets: int  #: that workers sent
+    retransmissions: int  #: among them
+    counters: JobCounters  #: of the switch
+
+    @property
+    def title(self) -> str:
+        """What was added."""
+        return f"sum of {self.workers} × {'×'.join(map(str, self.values.shape))} {self.values.dtype}"
+
+    @property
+    def facts(self) -> Rows:
+        """Time, packets, and what became of the numbers."""
+        median, late = np.percentile(self.latencies_ns, [50, 99])
+        return [
+            ("time", f"{self.time_ns:,.0f} ns, simulated"),
+            ("AllReduce", f"{median:,.0f} ns median, {late:,.0f} ns 99th percentile"),
+            ("packets", f"{self.packets:,}, {self.retransmissions:,} of them sent again"),
+            ("number format", f"32-bit integers, {self.frac} fraction bits"),
+            ("clamped", f"{self.clamped:,} values"),
+        ]
+
+
+def aggregate(
+    arrays: Sequence[npt.ArrayLike],
+    *,
+    frac: int | None = None,
+    target: str = "v1model",
+    protocol: str = "p4sgd",
+    encap: str = "l2",
+    slots: int = 64,
+    values: int = 32,
+    switch: str = "embedded",
+    drop: float = LinkConfig.drop,
+    duplicate: float = LinkConfig.duplicate,
+    reorder: float = LinkConfig.reorder,
+    corrupt: float = LinkConfig.corrupt,
+    gbps: float = LinkConfig.gbps,
+    link_ns: float = LinkConfig.delay_ns,
+    switch_ns: float = NetworkConfig.switch_ns,
+    timeout_ns: float = NetworkConfig.timeout_ns,
+    retries: int = NetworkConfig.retries,
+    seed: int = 0,
+    pcap: str | Path | None = None,
+) -> Aggregated:
+    """Add the workers' ``arrays``, all of one shape, through a switch that runs the emitted program.
+
+    Floats are rounded to integers of ``frac`` fraction bits; by default as many as clamp nothing. Integers go
+    as they are. The other arguments are options of ``fanin p4 emit`` and ``fanin train``; ``pcap`` is a file
+    for the frames at the switch. Raises InputError for bad arguments, CheckFailed where a packet was given up.
+
+    Source: P4SGD, section 4; docs/systems/aggregation.md.
+    """
+    stacked = _stacked(arrays)
+    integers, frac = _integers(stacked, frac)
+    limited = fixed.clamp(integers, fixed.clamp_bits(len(stacked)))
+    kind = chosen(SwitchKind, "switch", switch)
+    try:
+        program = ProgramConfig(
+            target=chosen(Target, "target", target),
+            protocol=chosen(Protocol, "protocol", protocol),
+            workers=len(stacked),
+            slots=slots,
+            values=values,
+            encap=chosen(Encap, "encap", encap),
+        )
+        link = LinkConfig(
+            delay_ns=link_ns, gbps=gbps, drop=drop, duplicate=duplicate, reorder=reorder, corrupt=corrupt
+        )
+        network = NetworkConfig(
+            link=link, switch_ns=switch_ns, timeout_ns=timeout_ns, retries=retries, seed=seed, switch=kind
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    rows = limited.reshape(len(stacked), -1).astype(np.int32)
+    reduced = _reduced(rows, program, network, None if pcap is None else Path(pcap))
+    return Aggregated(
+        values=_like(stacked, reduced.sums, frac),
+        frac=frac,
+        clamped=int((limited != integers).sum()),
+        workers=len(stacked),
+        time_ns=reduced.time_ns,
+        latencies_ns=np.array(reduced.latencies_ns),
+        packets=reduced.sent,
+        retransmissions=reduced.retransmissions,
+        counters=reduced.counters,
+    )
+
+
+def _stacked(arrays: Sequence[npt.ArrayLike]) -> Array:
+    """A row per worker. Raises InputError for what cannot be added."""
+    rows = [np.asarray(array) for array in arrays]
+    if not 1 <= len(rows) <= MAX_WORKERS:
+        raise InputError(f"arrays must be of 1 to {MAX_WORKERS} workers, not {len(rows)}")
+    for number, row in enumerate(rows):
+        if row.shape != rows[0].shape:
+            shapes = f"worker 0's is {rows[0].shape}, {number}'s {row.shape}"
+            raise InputError(f"arrays must have one shape: {shapes}")
+        if row.dtype.kind not in "fiu":
+            raise InputError(f"arrays must be of real numbers: worker {number}'s is {row.dtype}")
+        if not np.isfinite(row).all():
+            raise InputError(f"arrays must be finite: worker {number}'s is not")
+    if not rows[0].size:
+        raise InputError("arrays must not be empty")
+    return np.stack(rows)
+
+
+def _integers(stacked: Array, frac: int | None) -> tuple[npt.NDArray[np.int64], int]:
+    """What the workers send before the clamp, and its fraction bits. Raises InputError."""
+    if stacked.dtype.kind != "f":
+        if frac:
+            raise InputError(f"frac is for floats, not for {stacked.dtype}")
+        if stacked.dtype.kind == "u" and stacked.max() > _INT64_MAX:
+            raise InputError(f"arrays must be less than 2^63, not {stacked.max()}")
+        return stacked.astype(np.int64), 0
+    wide = stacked.astype(np.float64)
+    bits = fixed.clamp_bits(len(stacked))
+    largest = float(np.abs(wide).max())
+    if frac is None:
+        # Below 2^bits - 1 after rounding: half a unit of room is enough.
+        frac = bits - math.frexp(largest)[1] if largest else 0
+        frac -= bool(np.rint(math.ldexp(largest, frac)) > (1 << bits) - 1)
+        frac = min(frac, MOST_FRAC)
+    if not -MOST_FRAC <= frac <= MOST_FRAC:
+        raise InputError(f"frac must be in -{MOST_FRAC}…{MOST_FRAC}, not {frac!r}")
+    # What is far outside the clamp need not be exact, only outside.
+    most = float(1 << VALUE_BITS)
+    return np.rint(np.clip(np.ldexp(wide, frac), -most, most)).astype(np.int64), frac
+
+
+def _reduced(rows: Int32, program: ProgramConfig, network: NetworkConfig, pcap: Path | None) -> AllReduced:
+    check_switch(network.switch)
+    with contextlib.ExitStack() as stack:
+        switch = make_switch(len(rows), kind=network.switch, config=program)
+        stack.callback(getattr(switch, "close", lambda: None))  # BMv2's is a process
+        capture = None
+        if pcap is not None:
+            capture = PcapWriter(stack.enter_context(output_file(pcap))).write
+        return allreduce(rows, switch=switch, program=program, network=network, capture=capture)
+
+
+def _like(stacked: Array, sums: Int32, frac: int) -> Array:
+    """Sums in the arrays' shape and type."""
+    shaped = sums.reshape(stacked.shape[1:])
+    if stacked.dtype.kind != "f":
+        return shaped
+    return np.ldexp(shaped.astype(np.float64), -frac).astype(stacked.dtype)

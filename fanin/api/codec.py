@@ -1,0 +1,119 @@
+"""``fanin.compress`` and ``fanin.decompress``: arrays through the gradient codecs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.api.shown import Shown
+from fanin.cli.codec.measure import Meter, Row
+from fanin.cli.codec.values import as_float32, naming, open_input
+from fanin.cli.output import write_file
+from fanin.codec import CONFIGS, Codec, CodecConfig, Mode
+from fanin.errors import InputError
+from fanin.golden.codec.codecs import encode, roundtrip
+from fanin.golden.codec.file import HEADER_BYTES, Header, decode_pieces
+from fanin.report.html import Rows
+
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, repr=False)
+class Compressed(Shown):
+    """Values behind a codec: what travels, and what arrives."""
+
+    config: CodecConfig
+    values: Float32  #: what arrives, of the array's shape
+    stream: bytes  #: what travels, without a header
+    row: Row  #: what ``fanin codec stats`` says of it
+
+    @property
+    def ratio(self) -> float:
+        """Bytes of float32 over bytes of the stream."""
+        return self.row.ratio
+
+    @property
+    def max_error(self) -> float | None:
+        """The largest distance of a finite value from what arrives; None where there is none."""
+        return self.row.max_error
+
+    @property
+    def mean_error(self) -> float | None:
+        """The mean of these distances."""
+        return self.row.mean_error
+
+    @property
+    def title(self) -> str:
+        """The codec, and of how many values."""
+        return f"{self.values.size:,} values ({self.config})"
+
+    @property
+    def facts(self) -> Rows:
+        """Size and errors."""
+        errors = [
+            (name, "no finite value" if error is None else f"{error:.3g}")
+            for name, error in (("largest error", self.max_error), ("mean error", self.mean_error))
+        ]
+        forms = [(f"in {size} bits", f"{share:.1%}") for size, share in (self.row.shares or {}).items()]
+        size = f"{len(self.stream):,} bytes, {self.row.bits:.2f} bits a value, {self.ratio:.2f}×"
+        return [("stream", size), *forms, *errors]
+
+    def write(self, path: str | Path) -> None:
+        """The file that ``fanin codec encode`` writes. Raises InputError where it cannot be written."""
+        write_file(Path(path), Header(self.config, self.values.size).pack() + self.stream)
+
+
+def compress(values: npt.ArrayLike, codec: str | CodecConfig, **parameters: Any) -> Compressed:
+    """What a codec makes of ``values``, which are float32, or become the nearest.
+
+    ``codec`` is a configuration of :mod:`fanin.codec`, or "bfp" or "inceptionn" with its ``parameters``.
+    Raises InputError for what no codec has, and for values that no float32 holds.
+
+    Source: INCEPTIONN, section 4; AI Smart NIC, section 3; docs/systems/codec.md.
+    """
+    config = _configuration(codec, parameters)
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"values must be real numbers, not {array.dtype}")
+    if not array.size:
+        raise InputError("values must not be empty")
+    flat = as_float32(array.reshape(-1).astype(np.float64) if array.dtype.kind != "f" else array.reshape(-1))
+    meter = Meter(config)
+    meter.add(flat)
+    return Compressed(config, roundtrip(flat, config).reshape(array.shape), encode(flat, config), meter.row())
+
+
+def decompress(path: str | Path) -> Float32:
+    """The values of a file of ``Compressed.write`` or ``fanin codec encode``, flat. Raises InputError."""
+    path = Path(path)
+    with open_input(path) as (file, size), naming(path):
+        header = Header.unpack(file.read(HEADER_BYTES))
+        header.check_size(size - HEADER_BYTES)
+        return np.concatenate(list(decode_pieces(file, header)))
+
+
+def _configuration(codec: str | CodecConfig, parameters: dict[str, Any]) -> CodecConfig:
+    if isinstance(codec, tuple(CONFIGS.values())):
+        if parameters:
+            raise InputError(f"{next(iter(parameters))} is {codec}'s already; give a name and its parameters")
+        return codec
+    if codec not in list(CONFIGS):
+        raise InputError(f"codec must be one of {', '.join(CONFIGS)}, not {codec!r}")
+    kind = CONFIGS[Codec(codec)]
+    unknown = [name for name in parameters if name not in asdict(kind())]
+    if unknown:
+        raise InputError(f"{unknown[0]} is no parameter of {codec}; it has {', '.join(asdict(kind()))}")
+    mode = parameters.get("mode")
+    if mode is not None and not isinstance(mode, Mode):
+        modes = {each.name.lower(): each for each in Mode}
+        if mode not in modes:
+            raise InputError(f"mode must be one of {', '.join(modes)}, not {mode!r}")
+        parameters = parameters | {"mode": modes[mode]}
+    try:
+        return kind(**parameters)
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from error

@@ -1,0 +1,176 @@
+"""``fanin.emit`` and ``fanin.emit_p4``: Verilog and switch programs as objects."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fanin.api.arguments import chosen
+from fanin.api.shown import Shown
+from fanin.cli.output import write_file
+from fanin.errors import InputError
+from fanin.glm import PRESETS
+from fanin.hdl import catalog
+from fanin.hdl.area import Area
+from fanin.p4 import companions
+from fanin.p4.aggregation import ProgramConfig, Target
+from fanin.p4.deployment import Deployment, default_deployment, deployment_json, load_deployment
+from fanin.p4.emit import program_text
+from fanin.report.html import Rows
+from fanin.wire.aggregation import Encap, Protocol
+
+PROGRAM_FILE, JOB_FILE = "aggregation.p4", "job.json"
+
+
+@dataclass(frozen=True, repr=False)
+class Emitted(Shown):
+    """A component of the catalogue as Verilog."""
+
+    name: str
+    parameters: Mapping[str, Any]
+    verilog: str
+    preset: str
+    settings: Mapping[str, str]
+
+    @cached_property
+    def area(self) -> Area:
+        """Flip-flops and memories before synthesis."""
+        return Area.read(self.verilog)
+
+    @property
+    def title(self) -> str:
+        """What it is."""
+        return f"{self.name}: {catalog.entry_of(self.name).summary}"
+
+    @property
+    def facts(self) -> Rows:
+        """Its module, parameters and area."""
+        parameters = " ".join(f"{name}={value}" for name, value in self.parameters.items())
+        held = f"{self.area.flip_flops:,} bits of flip-flops, {self.area.memory_bits:,} bits of memory"
+        lines = self.verilog.count("\n")
+        return [
+            ("module", f"{catalog.module_of(self.name)}, {lines:,} lines"),
+            ("parameters", parameters),
+            ("before synthesis", held),
+        ]
+
+    def registers(self, form: str = "json") -> str:
+        """The register map as a C header ("c"), CMSIS-SVD ("svd") or "json". Raises InputError."""
+        if form not in catalog.REGISTER_FORMATS:
+            raise InputError(f"form must be one of {', '.join(catalog.REGISTER_FORMATS)}, not {form!r}")
+        return catalog.registers(self.name, form, preset=self.preset, settings=self.settings)
+
+    def write(self, path: str | Path) -> None:
+        """The Verilog, as ``fanin verilog`` writes it. Raises InputError where it cannot be written."""
+        write_file(Path(path), self.verilog)
+
+
+def components(preset: str = "demo") -> dict[str, dict[str, Any]]:
+    """What ``emit`` can emit: the parameters of each component for a preset."""
+    config = PRESETS[_preset(preset)]
+    return {name: entry.parameters(config) for name, entry in catalog.CATALOG.items()}
+
+
+def emit(name: str, *, preset: str = "demo", **settings: Any) -> Emitted:
+    """A component as Verilog; ``settings`` win over the preset's parameters. Raises InputError."""
+    texts = {key: str(value) for key, value in settings.items()}
+    entry = catalog.entry_of(name)
+    verilog = catalog.emit(name, preset=_preset(preset), settings=texts)
+    parameters = entry.parameters(PRESETS[preset]) | settings
+    return Emitted(name, parameters, verilog, preset, texts)
+
+
+def _preset(name: str) -> str:
+    if name not in PRESETS:
+        raise InputError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
+    return name
+
+
+@dataclass(frozen=True, repr=False)
+class SwitchProgram(Shown):
+    """The aggregation program for a switch, and the jobs that it runs."""
+
+    config: ProgramConfig
+    deployment: Deployment
+
+    @cached_property
+    def text(self) -> str:
+        """P4_16."""
+        return program_text(self.config)
+
+    @property
+    def title(self) -> str:
+        """Target and protocol."""
+        return f"{self.config.protocol} for {self.config.target}: {self.text.count(chr(10)):,} lines of P4_16"
+
+    @property
+    def facts(self) -> Rows:
+        """The configuration."""
+        jobs = len(self.deployment.jobs)
+        return [
+            *((field.name, str(getattr(self.config, field.name))) for field in dataclasses.fields(self.config)),
+            ("jobs", f"{jobs}, of {sum(len(job.members) for job in self.deployment.jobs)} workers"),
+        ]
+
+    @cached_property
+    def files(self) -> dict[str, str]:
+        """Program, job, Wireshark dissector and PTF tests, for Tofino a script for its driver: name → text."""
+        files = {
+            PROGRAM_FILE: self.text,
+            JOB_FILE: deployment_json(self.deployment),
+            "aggregation.lua": companions.dissector(self.config),
+            "ptf/aggregation_test.py": companions.ptf_tests(self.config),
+        }
+        if self.config.target is Target.TNA:
+            files["aggregation_bfrt.py"] = companions.bfruntime_script(self.config, self.deployment)
+        return files
+
+    def write(self, folder: str | Path, *, taken: str | Path | None = None) -> list[Path]:
+        """Write ``files`` into a folder; their paths.
+
+        Raises InputError rather than write over a job.json that somebody has edited, unless it is the one that
+        was ``taken``.
+        """
+        folder = Path(folder)
+        _keep_edited(folder / JOB_FILE, self.files[JOB_FILE], None if taken is None else Path(taken))
+        for name, text in self.files.items():
+            write_file(folder / name, text)
+        return [folder / name for name in self.files]
+
+
+def emit_p4(
+    *,
+    target: str = ProgramConfig.target,
+    protocol: str = ProgramConfig.protocol,
+    workers: int = ProgramConfig.workers,
+    slots: int = ProgramConfig.slots,
+    values: int = ProgramConfig.values,
+    encap: str = ProgramConfig.encap,
+    job: str | Path | None = None,
+) -> SwitchProgram:
+    """The switch program; ``job`` is a job.json to take instead of one job with all. Raises InputError."""
+    try:
+        config = ProgramConfig(
+            target=chosen(Target, "target", target),
+            protocol=chosen(Protocol, "protocol", protocol),
+            workers=workers,
+            slots=slots,
+            values=values,
+            encap=chosen(Encap, "encap", encap),
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    deployment = default_deployment(config) if job is None else load_deployment(Path(job))
+    try:
+        return SwitchProgram(config, dataclasses.replace(deployment, program=config))
+    except ValueError as error:
+        raise InputError(f"{job}: {error}") from error
+
+
+def _keep_edited(path: Path, text: str, taken: Path | None) -> None:
+    if path.exists() and path.read_bytes() != text.encode() and not (taken and taken.samefile(path)):
+        raise InputError(f"{path}: exists and differs; --job {path} takes it, or remove it")

@@ -1,0 +1,203 @@
+"""AllReduces without hardware: the golden model's workers, links, and a switch, in simulated time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.errors import CheckFailed
+from fanin.golden.aggregation import TransportTimeout, Verdict, WorkerEndpoint
+from fanin.job import SWITCH, Job, JobCounters, Member, worker_endpoint
+from fanin.p4.aggregation import ProgramConfig
+from fanin.sim.network import Network, NetworkConfig
+from fanin.sim.switch.base import Switch
+from fanin.wire.aggregation import AggPacket, decode_payload, encode, header_length
+
+Int32 = npt.NDArray[np.int32]
+_JOB = 1
+
+
+@dataclass
+class AllReduced:
+    """What came of it: ``sums`` as the workers have them, times in nanoseconds."""
+
+    sums: Int32
+    counters: JobCounters
+    time_ns: float  #: when the last worker had all
+    latencies_ns: list[float]  #: of each operation and worker: from its AGG to its sum
+    sent: int  #: packets of the workers, those sent again among them
+    retransmissions: int
+    verdicts: dict[Verdict, int] = field(default_factory=dict)  #: of the packets that workers received
+
+
+def allreduce(
+    contributions: Int32,
+    *,
+    switch: Switch,
+    program: ProgramConfig,
+    network: NetworkConfig,
+    capture: Callable[[bytes, int], None] | None = None,
+) -> AllReduced:
+    """Add ``contributions`` (a row per worker) through ``switch``, which runs ``program`` and has no job.
+
+    Each worker keeps as many packets in flight as ``program`` has slots. Raises CheckFailed where a packet was
+    given up, or workers ended with different sums.
+    """
+    workers = [
+        _Worker(number, program=program, network=network, values=row)
+        for number, row in enumerate(_in_packets(contributions, program.values))
+    ]
+    switch.add_job(Job(_JOB, 0, program.slots, tuple(worker.member for worker in workers)))
+    links = Network(
+        switch=switch,
+        ports=len(workers),
+        link=network.link,
+        switch_ns=network.switch_ns,
+        seed=network.seed,
+        capture=capture,
+    )
+    time = _Simulation(workers, links).run()
+    links.close()
+    sums = [np.array(worker.received, dtype=np.int32).reshape(-1) for worker in workers]
+    if any((other != sums[0]).any() for other in sums[1:]):
+        raise CheckFailed("workers ended with different sums")
+    return AllReduced(
+        sums=sums[0][: contributions.shape[1]],
+        counters=switch.job_counters(_JOB),
+        time_ns=time / 1000,
+        latencies_ns=[latency / 1000 for worker in workers for latency in worker.latencies],
+        sent=sum(worker.sent for worker in workers),
+        retransmissions=sum(worker.retransmissions for worker in workers),
+        verdicts={verdict: sum(worker.verdicts[verdict] for worker in workers) for verdict in Verdict},
+    )
+
+
+def _in_packets(contributions: Int32, values: int) -> npt.NDArray[np.int32]:
+    """Worker × packet × value, zeros behind the last one."""
+    workers, count = contributions.shape
+    packets = -(-count // values)
+    padded = np.zeros((workers, packets * values), dtype=np.int32)
+    padded[:, :count] = contributions
+    return padded.reshape(workers, packets, values)
+
+
+class _Sent(NamedTuple):
+    """A frame, and the slot whose deadline it has set."""
+
+    slot: int
+    frame: bytes
+
+
+class _Worker:
+    """A worker's endpoint, what it sums, and the deadline of each of its slots. Times in picoseconds."""
+
+    def __init__(self, number: int, *, program: ProgramConfig, network: NetworkConfig, values: Int32):
+        self.member = Member(number, 1 << number, worker_endpoint(number))
+        self.values = values
+        self.received: list[tuple[int, ...]] = []
+        self.deadlines: dict[int, int] = {}
+        self.sent = self.retransmissions = 0
+        self.verdicts = dict.fromkeys(Verdict, 0)
+        self.latencies: list[int] = []
+        self._begun: list[int] = []
+        self._program = program
+        self._header = header_length(program.encap)
+        self._timeout = round(network.timeout_ns * 1000)
+        self._endpoint = WorkerEndpoint(
+            job=_JOB,
+            base=0,
+            slots=program.slots,
+            member=self.member.bitmap,
+            protocol=program.protocol,
+            retries=network.retries,
+            values=program.values,
+        )
+
+    @property
+    def done(self) -> bool:
+        """All sums are there, and no slot waits."""
+        return len(self.received) == len(self.values) and self._endpoint.idle
+
+    def begin(self, now: int) -> list[_Sent]:
+        """The AGGs of as many operations as may begin now."""
+        packets: list[AggPacket] = []
+        while self._endpoint.submitted < len(self.values) and self._endpoint.can_submit():
+            packets += self._endpoint.submit(tuple(self.values[self._endpoint.submitted].tolist()))
+            self._begun.append(now)
+        return self._frames(packets, now)
+
+    def receive(self, frame: bytes, now: int) -> list[_Sent]:
+        """Take a frame in; what to send for it, and what may begin behind it."""
+        packet = decode_payload(frame[self._header :], self._program.values)
+        answer = self._endpoint.receive(packet)
+        self.verdicts[answer.verdict] += 1
+        if answer.verdict in (Verdict.RESULT, Verdict.CONFIRM):
+            self.deadlines.pop(packet.slot, None)
+        for sums in answer.delivered:
+            self.latencies.append(now - self._begun[len(self.received)])
+            self.received.append(sums)
+        return self._frames(answer.packets, now) + self.begin(now)
+
+    def expire(self, slot: int, now: int) -> list[_Sent]:
+        """A slot's deadline has passed: its packet again. Raises CheckFailed where it has been given up."""
+        try:
+            packets = self._endpoint.timeout(slot)
+        except TransportTimeout as error:
+            raise CheckFailed(f"worker {self.member.port}: {error}") from error
+        self.retransmissions += len(packets)
+        return self._frames(packets, now)
+
+    def _frames(self, packets: Iterable[AggPacket], now: int) -> list[_Sent]:
+        sent = []
+        for packet in packets:
+            self.deadlines[packet.slot] = now + self._timeout
+            frame = encode(packet, encap=self._program.encap, source=self.member.endpoint, destination=SWITCH)
+            sent.append(_Sent(packet.slot, frame))
+        self.sent += len(sent)
+        return sent
+
+
+class _Simulation:
+    """Events in order of time: a frame reaches a worker, or a deadline passes. Bounded by the retries."""
+
+    def __init__(self, workers: list[_Worker], links: Network):
+        self._workers, self._links = workers, links
+        self._order = itertools.count()
+        self._events: list[tuple[int, int, int, bytes | int]] = []  # time, order, worker, frame or slot
+
+    def run(self) -> int:
+        """Until every worker has finished; when that was."""
+        now = 0
+        for worker in self._workers:
+            self._send(worker, worker.begin(now), now)
+        while not all(worker.done for worker in self._workers):
+            arriving = self._links.next_time
+            if arriving is not None and arriving <= self._events[0][0]:
+                self._forward(arriving)
+                continue
+            now, _, number, what = heapq.heappop(self._events)
+            worker = self._workers[number]
+            if isinstance(what, bytes):
+                self._send(worker, worker.receive(what, now), now)
+            elif worker.deadlines.get(what) == now:
+                self._send(worker, worker.expire(what, now), now)
+        return now
+
+    def _forward(self, time: int) -> None:
+        for reception in self._links.advance(time):
+            if not reception.arrival.error:
+                self._add(reception.arrival.time, reception.port, reception.arrival.frame)
+
+    def _send(self, worker: _Worker, sent: list[_Sent], now: int) -> None:
+        for slot, frame in sent:
+            self._links.send(worker.member.port, frame, now)
+            self._add(worker.deadlines[slot], worker.member.port, slot)
+
+    def _add(self, time: int, worker: int, what: bytes | int) -> None:
+        heapq.heappush(self._events, (time, next(self._order), worker, what))

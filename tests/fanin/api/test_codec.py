@@ -1,0 +1,73 @@
+"""Codecs from Python: the same bits as the command's, and what is refused."""
+
+import numpy as np
+import pytest
+
+import fanin
+from fanin.cli.main import main
+from fanin.codec import Bfp, Inceptionn, Mode
+from fanin.golden.codec.codecs import roundtrip
+from tests.support import new_seed
+
+CODECS = [
+    ("bfp", {"mantissa": 5, "block": 8}, Bfp(mantissa=5, block=8), ["--mantissa", "5", "--block", "8"]),
+    ("inceptionn", {"bound": 8}, Inceptionn(bound=8), ["--bound", "2^-8"]),
+    (
+        "inceptionn",
+        {"mode": "published"},
+        Inceptionn(mode=Mode.PUBLISHED),
+        ["--mode", "published"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "config", "options"), CODECS)
+def test_the_file_is_the_commands(tmp_path, name, parameters, config, options):
+    values = np.random.default_rng(new_seed()).normal(scale=0.01, size=(31, 11)).astype(np.float32)
+    values[0, :4] = [0.0, -0.0, np.inf, np.nan]
+    values.tofile(tmp_path / "values")
+    assert main(["codec", "encode", "--codec", name, *options, f"{tmp_path}/values", f"{tmp_path}/theirs"]) == 0
+    packed = fanin.compress(values, name, **parameters)
+    packed.write(tmp_path / "ours")
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+    expected = roundtrip(values.reshape(-1), config)
+    assert fanin.decompress(tmp_path / "ours").tobytes() == expected.tobytes() == packed.values.tobytes()
+    assert packed.values.shape == values.shape
+    finite = np.isfinite(values)
+    errors = np.abs(values[finite].astype(np.float64) - packed.values[finite])
+    assert (packed.max_error, packed.mean_error) == (errors.max(), pytest.approx(errors.mean()))
+    assert packed.ratio == pytest.approx(4 * values.size / len(packed.stream), rel=0.02)
+    assert fanin.compress(values, config).stream == packed.stream
+    assert f"{packed.max_error:.3g}" in repr(packed)
+
+
+def test_float64_and_integers_become_float32():
+    values = np.random.default_rng(new_seed()).normal(size=100)
+    assert fanin.compress(values, "bfp").stream == fanin.compress(values.astype(np.float32), "bfp").stream
+    assert fanin.compress([1, 2, -3], "bfp").values.tolist() == [1, 2, -3]
+
+
+@pytest.mark.parametrize(
+    ("values", "codec", "parameters", "message"),
+    [
+        ([1.0], "gzip", {}, "codec must be one of inceptionn, bfp, not 'gzip'"),
+        ([1.0], "bfp", {"bound": 3}, "bound is no parameter of bfp; it has block, mantissa, exponent, offset"),
+        ([1.0], Bfp(), {"block": 8}, "block is bfp, .* already; give a name and its parameters"),
+        ([1.0], "bfp", {"mantissa": "a"}, "mantissa must be 3 to 15 bits, not 'a'"),
+        ([1.0], "inceptionn", {"mode": 7}, "mode must be one of published, strict, not 7"),
+        ([1e300], "bfp", {}, r"value 0 is 1e\+300, which no float32 holds"),
+        (["a"], "bfp", {}, "values must be real numbers, not <U1"),
+        ([], "bfp", {}, "values must not be empty"),
+    ],
+)
+def test_bad_input(values, codec, parameters, message):
+    with pytest.raises(fanin.InputError, match=f"^{message}"):
+        fanin.compress(values, codec, **parameters)
+
+
+def test_a_file_that_is_none(tmp_path):
+    with pytest.raises(fanin.InputError, match="cannot be read"):
+        fanin.decompress(tmp_path / "nothing")
+    (tmp_path / "words").write_text("no codec")
+    with pytest.raises(fanin.InputError, match="is no file of fanin codec"):
+        fanin.decompress(tmp_path / "words")
