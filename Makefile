@@ -13,7 +13,7 @@ P4_SHELL := .venv-p4-shell
 FILES ?= hdl/stream hdl/arith hdl/aggregation hdl/bus
 N ?= 20
 
-.PHONY: help demo demo-ring test test-all mutate lint verilog p4 plan bitstreams bench p4-shell clean
+.PHONY: help demo demo-ring test test-all mutate lint docs verilog p4 plan bitstreams bench p4-shell clean
 .DELETE_ON_ERROR:
 
 help:
@@ -43,6 +43,9 @@ lint: $(VENV)/.developer ## ruff, its formatter, and mypy on the installed wheel
 	$(BIN)/pip install --quiet --no-deps --target $(LINT)/site $(LINT)/wheel/fanin-*.whl
 	cd $(LINT)/site && $(abspath $(BIN))/mypy --config-file $(abspath pyproject.toml) \
 		--cache-dir $(abspath .mypy_cache) -p fanin
+
+docs: $(VENV)/.docs ## the documentation as a site, in build/site/index.html; every link is checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # What these three emit goes by their arguments: make p4 TARGET=tna WORKERS=8.
 NODE = glm-node
@@ -114,6 +117,10 @@ $(P4_SHELL)/.ready:
 
 $(VENV)/.boards: $(VENV)/.user
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[boards]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.user
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.developer: $(VENV)/.user

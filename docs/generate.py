@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fanin.cli.main import build_parser
 from fanin.glm import PRESETS
 from fanin.hdl.boards.board import BOARDS, Board, Flow
 from fanin.hdl.boards.registers import board_registers
@@ -53,6 +56,12 @@ writes](../systems/rdma.md).
 | opcode | packet | headers behind the BTH | bytes around the payload |
 |---|---|---|---|
 {opcodes}
+"""
+
+COMMANDS = """# Commands
+
+Generated from the commands' own `--help` by `docs/generate.py`. `python -m fanin` is the same command as `fanin`. Exit
+status: 0 done, 1 a check failed, 2 bad input, which takes one line.
 """
 
 REGISTERS = """# Registers of a node
@@ -375,6 +384,49 @@ def _bitstream_page(board: Board) -> Callable[[], str]:
     )
 
 
+def commands_page() -> str:
+    """reference/commands.md: every command with its options, as ``--help`` has them."""
+    parts = [COMMANDS]
+    for parser in _leaves(build_parser()):
+        parts.append(f"\n## {parser.prog}\n\n{_said(parser.description or '')}\n")
+        for group in parser._action_groups:
+            actions = [action for action in group._group_actions if not isinstance(action, argparse._HelpAction)]
+            if actions:
+                title = "" if group.title in ("options", "positional arguments") else f"**{group.title}**"
+                rows = [[title, ""], *([_option(action), _meaning(action)] for action in actions)]
+                parts.append(f"\n{_markdown(rows)}\n")
+    return "".join(parts)
+
+
+def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The commands below a parser that do something themselves, in order."""
+    deeper = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not deeper:
+        yield parser
+    for action in deeper:
+        for child in action.choices.values():
+            yield from _leaves(child)
+
+
+def _option(action: argparse.Action) -> str:
+    """How an option or argument is written."""
+    metavar = action.metavar or "{" + ",".join(map(str, action.choices or ())) + "}"
+    value = "" if action.nargs == 0 else metavar if isinstance(metavar, str) else " ".join(metavar)
+    names = ", ".join(action.option_strings)
+    return f"`{' '.join(filter(None, (names, value)))}`".replace("|", "\\|")
+
+
+def _meaning(action: argparse.Action) -> str:
+    shown = action.default not in (None, argparse.SUPPRESS) and not isinstance(action.default, bool | list)
+    default = f" (default: {action.default})" if shown and "%(default)" not in (action.help or "") else ""
+    return _said((action.help or "") + default)
+
+
+def _said(text: str) -> str:
+    """Help as Markdown: what would be markup there is none here."""
+    return re.sub(r"([|<>*_])", r"\\\1", text.replace("%%", "%"))
+
+
 def _markdown(rows: list[list[str]]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
@@ -400,6 +452,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "switch-tables.md": switch_tables_page,
     "planner-listing1.md": listing1_page,
     "boards-reached.md": boards_reached_page,
+    "commands.md": commands_page,
     **{
         f"../../bitstreams/{board.name}/README.md": _bitstream_page(board)
         for board in BOARDS.values()

@@ -409,10 +409,15 @@ def sum_registers(config: ProgramConfig) -> tuple[str, ...]:
     return tuple(f"Aggregation.{name}.total" for _, name in _aggregation(config).instances)
 
 
+def register_fields(config: ProgramConfig) -> dict[str, tuple[str, ...]]:
+    """All registers by name, with the names of the 32-bit words of an entry."""
+    state = {f"Aggregation.{r.name}": r.words for r in _aggregation(config).registers}
+    return state | dict.fromkeys(sum_registers(config), ("total",))
+
+
 def register_words(config: ProgramConfig) -> dict[str, int]:
-    """All registers by name, with the 32-bit words of an entry."""
-    state = {f"Aggregation.{r.name}": len(r.words) for r in _aggregation(config).registers}
-    return state | dict.fromkeys(sum_registers(config), 1)
+    """All registers by name, with the number of 32-bit words of an entry."""
+    return {name: len(words) for name, words in register_fields(config).items()}
 
 
 def controls(config: ProgramConfig) -> tuple[Control, Control, Control]:

@@ -8,6 +8,7 @@ from fanin.p4.aggregation import ProgramConfig, register_words
 from fanin.p4.control import MulticastGroup, TableEntry
 from fanin.p4.emit import program_text
 from fanin.sim.switch.embedded import Switch, load
+from fanin.sim.switch.embedded.trace import Tracer
 from fanin.sim.switch.program import ProgramSwitch, split_words
 from fanin.wire.ethernet import Endpoint
 
@@ -43,9 +44,9 @@ def embedded_switch(
     *,
     endpoint: Endpoint,
     ports: Sequence[int],
-    trace: Callable[[str], None] | None = None,
+    tracer: Tracer | None = None,
 ) -> ProgramSwitch:
     """The program of ``config``, printed, loaded and running without a job."""
     program = load(program_text(config), "aggregation.p4")
-    pipeline = EmbeddedPipeline(config, program.switch(ports, trace))
+    pipeline = EmbeddedPipeline(config, program.switch(ports, tracer))
     return ProgramSwitch(config=config, pipeline=pipeline, endpoint=endpoint, ports=ports)

@@ -6,15 +6,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fanin.cli.output import check_writable
+from fanin.cli.output import check_writable, output_file
+from fanin.cli.p4.step import Stepper
 from fanin.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
     from fanin.cli.p4.replay import Arrival, Recording, Timed
     from fanin.p4.deployment import Deployment
     from fanin.sim.switch.embedded import Program, Switch
+    from fanin.sim.switch.embedded.trace import Tracer
 
 PORTS = 511  # of a switch that no job describes; 511 is BMv2's drop port
 
@@ -47,8 +49,11 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include"
     )
     part.add_argument(
-        "--trace", action="store_true", help="print parser states, table hits and register changes"
+        "--trace",
+        action="store_true",
+        help="print what happens to each packet: headers, tables, registers, ports; a summary at the end",
     )
+    part.add_argument("--step", action="store_true", help="--trace, and stop behind each packet")
     part.set_defaults(run=run)
 
 
@@ -68,12 +73,13 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         check_writable(args.out / "0.pcap")
     program = load(args.program, include_dirs=args.include)
-    trace = print if args.trace else None
+    tracer = _tracer(deployment) if args.trace or args.step else None
+    stepper = Stepper() if args.step else None
     try:
         if deployment:
-            switch = _with_job(program, deployment, args.job, trace)
+            switch = _with_job(program, deployment, args.job, tracer)
         else:
-            switch = program.switch(range(PORTS), trace)
+            switch = program.switch(range(PORTS), tracer)
         if args.entries:
             from fanin.cli.p4.entries import install_entries
 
@@ -82,26 +88,44 @@ def run(args: argparse.Namespace) -> int:
             _warn(
                 "no entries are installed, so tables run their default actions: --job or --entries gives some"
             )
-        out = _process(switch, frames, quiet=args.trace)
+        done, out = _process(switch, frames, stepper, quiet=tracer is not None)
     except ValueError as error:
         raise InputError(str(error)) from error
     if args.out:
         _write(args.out, out)
-    print(f"{len(frames)} frames in, {sum(map(len, out.values()))} out at {len(out)} ports")
+    print(f"{done} frames in, {sum(map(len, out.values()))} out at {len(out)} ports")
+    for line in tracer.summary() if tracer else ():
+        print(line)
     if recording:
         _compare(recording, out, args.recorded)
     return 0
 
 
-def _process(switch: Switch, frames: Sequence[Arrival], *, quiet: bool) -> dict[int, list[Timed]]:
-    """What leaves at each port, with the time of its cause."""
+def _tracer(deployment: Deployment | None) -> Tracer:
+    """What prints; it knows the words of the emitted program's registers."""
+    from fanin.p4.aggregation import register_fields
+    from fanin.sim.switch.embedded.trace import Tracer
+
+    program = deployment.program if deployment else None
+    return Tracer(print, register_fields(program) if program else None)
+
+
+def _process(
+    switch: Switch, frames: Sequence[Arrival], stepper: Stepper | None, *, quiet: bool
+) -> tuple[int, dict[int, list[Timed]]]:
+    """How many frames went in, and what leaves at each port, with the time of its cause."""
     from tqdm import tqdm
 
     out: dict[int, list[Timed]] = {}
+    done = 0
     for time, port, frame in tqdm(frames, unit=" frames", disable=quiet or not sys.stderr.isatty()):
-        for to, data in switch.process(port, frame):
+        seconds, nanoseconds = divmod(time - frames[0][0], 10**9)
+        for to, data in switch.process(port, frame, f"{seconds}.{nanoseconds:09d} s" if quiet else ""):
             out.setdefault(to, []).append((time, data))
-    return out
+        done += 1
+        if stepper and not stepper.goes_on(switch):
+            break
+    return done, out
 
 
 def _compare(recording: Recording, out: dict[int, list[Timed]], path: Path) -> None:
@@ -140,7 +164,7 @@ def _input(text: str) -> tuple[int, Path]:
     return int(port), Path(path)
 
 
-def _with_job(program: Program, deployment: Deployment, path: Path, trace: Any) -> Switch:
+def _with_job(program: Program, deployment: Deployment, path: Path, tracer: Tracer | None) -> Switch:
     """The emitted program with the jobs of its job.json, ``path``. Raises InputError, ValueError."""
     from fanin.p4.aggregation import register_words
     from fanin.sim.switch.emitted import EmbeddedPipeline
@@ -152,7 +176,7 @@ def _with_job(program: Program, deployment: Deployment, path: Path, trace: Any) 
     if set(program.registers) != set(register_words(config)):
         raise InputError(f"{path}: is for another program than {program.name}: fanin p4 emit writes both")
     ports = [port.number for port in deployment.ports]
-    switch = program.switch(ports, trace)
+    switch = program.switch(ports, tracer)
     pipeline = EmbeddedPipeline(config, switch)
     control = ProgramSwitch(config=config, pipeline=pipeline, endpoint=deployment.switch, ports=ports)
     for job in deployment.jobs:
@@ -164,13 +188,7 @@ def _write(folder: Path, out: dict[int, list[tuple[int, bytes]]]) -> None:
     """A capture for each port, each whole or not at all."""
     from fanin.sim.pcap import PcapWriter
 
-    folder.mkdir(parents=True, exist_ok=True)
     for port, frames in sorted(out.items()):
-        scratch = folder / f".fanin-{port}.pcap"
-        try:
-            with PcapWriter(scratch) as writer:
-                for time, frame in frames:
-                    writer.write(frame, time * 1000)
-            scratch.replace(folder / f"{port}.pcap")
-        finally:
-            scratch.unlink(missing_ok=True)
+        with output_file(folder / f"{port}.pcap") as file, PcapWriter(file) as writer:
+            for time, frame in frames:
+                writer.write(frame, time * 1000)

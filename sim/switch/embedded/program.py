@@ -23,12 +23,12 @@ from fanin.sim.switch.embedded.runtime import (
     no_action,
     run_states,
 )
-from fanin.sim.switch.embedded.tables import Entry, Table
+from fanin.sim.switch.embedded.tables import Table
 from fanin.sim.switch.embedded.tna import Tna
+from fanin.sim.switch.embedded.trace import TracedTable, Tracer
 from fanin.sim.switch.embedded.v1model import V1Model
 
 ARCHITECTURES = {architecture.package: architecture for architecture in (V1Model, Tna)}
-Trace = Callable[[str], None]
 _INTERNAL = "internal error"
 
 
@@ -131,15 +131,23 @@ class Program:
                 emit(f"{block.run}(f)")
                 emit("return f")
         emit(f"BLOCKS = ({', '.join(f'block_{i}' for i in range(len(blocks)))},)")
+        self._parsers = {
+            index: (block.node.parameters[1].name, block.node.parameters[1].type)
+            for index, block in enumerate(blocks)
+            if isinstance(block.node, ast.Parser)
+        }
         fresh = [generator.records.new(kind) for kind in self._runtime.fresh_types(blocks)]
         emit(f"FRESH = ({', '.join(f'lambda: {code}' for code in fresh)},)")
         self.text, self._places = generator.text()
         self._file = f"<{self.name}>"
         self._code: CodeType = compile(self.text, self._file, "exec")
 
-    def switch(self, ports: Iterable[int] = range(8), trace: Trace | None = None) -> Switch:
-        """A running switch with these ports, empty tables but for constant entries, and registers at 0."""
-        return Switch(self, frozenset(ports), trace)
+    def switch(self, ports: Iterable[int] = range(8), tracer: Tracer | None = None) -> Switch:
+        """A running switch with these ports, empty tables but for constant entries, and registers at 0.
+
+        ``tracer`` is told what happens to each packet.
+        """
+        return Switch(self, frozenset(ports), tracer)
 
     def place_of(self, error: BaseException) -> Position:
         """Where in the P4 text a run was when it raised ``error``."""
@@ -166,16 +174,16 @@ def _blocks_of(package: ast.Instance) -> Iterator[ast.Argument]:
 class Switch:
     """A running switch: what a control plane does to it, and packets."""
 
-    def __init__(self, program: Program, ports: frozenset[int], trace: Trace | None):
+    def __init__(self, program: Program, ports: frozenset[int], tracer: Tracer | None):
         self.program = program
         self.ports = ports
-        self._trace = trace
+        self._tracer = tracer
         self._runtime = program._runtime()
         names: dict[str, Any] = {
             **NAMES, **program._constants, "ARCH": self._runtime, "no_action": no_action,
             "run_states": run_states,
         }  # fmt: skip
-        if trace is not None:
+        if tracer is not None:
             names["run_states"] = self._traced_states
         try:
             exec(program._code, names)
@@ -183,13 +191,18 @@ class Switch:
             raise Refused(program.place_of(error), str(error)) from error
         self._tables: dict[str, Table] = {}
         for python, info in program._python_tables.items():
-            table = Table(info, names) if trace is None else _TracedTable(info, names, trace)
+            table = Table(info, names) if tracer is None else TracedTable(info, names, tracer)
             names[python] = self._tables[info.name] = table
         self._externs = {info.name: names[python] for python, info in program._python_externs.items()}
         self.registers: dict[str, RegisterArray] = {name: self._externs[name] for name in program.registers}
-        if trace is not None:
+        if tracer is not None:
             for register in self.registers.values():
-                register.trace = trace
+                register.tracer = tracer
+            blocks = enumerate(names["BLOCKS"])
+            names["BLOCKS"] = tuple(
+                self._traced_parser(index, block) if index in program._parsers else block
+                for index, block in blocks
+            )
         self._runtime.start(names)
 
     # control plane
@@ -248,15 +261,16 @@ class Switch:
 
     # packets
 
-    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+    def process(self, port: int, frame: bytes, at: str = "") -> list[tuple[int, bytes]]:
         """The frames that leave, each with its port, in order, when ``frame`` comes in at ``port``.
 
-        A frame to a port that the switch does not have is lost. Raises Refused where the answer is not known.
+        A frame to a port that the switch does not have is lost. ``at`` is when it comes, for the tracer. Raises
+        Refused where the answer is not known.
         """
         if port not in self.ports:
             raise ValueError(f"there is no port {port}")
-        if self._trace is not None:
-            self._trace(f"port {port}: {len(frame)} bytes")
+        if self._tracer is not None:
+            self._tracer.arrives(port, frame, at)
         try:
             out: list[tuple[int, bytes]] = self._runtime.process(port, frame)
         except RunRefused as error:
@@ -265,37 +279,33 @@ class Switch:
             raise Refused(
                 self.program.place_of(error), f"{_INTERNAL}: {type(error).__name__}: {error}"
             ) from error
-        return [(to, data) for to, data in out if to in self.ports]
+        left = [(to, data) for to, data in out if to in self.ports]
+        if self._tracer is not None:
+            lost = [f"there is no port {to}" for to, _ in out if to not in self.ports]
+            self._tracer.leaves([to for to, _ in left], [*self._runtime.drops, *lost])
+        return left
+
+    def _traced_parser(self, index: int, block: Callable[..., Any]) -> Callable[..., Any]:
+        """A parser that tells which headers it has found, also where it stops with an error."""
+        tracer, (name, kind) = self._tracer, self.program._parsers[index]
+        assert tracer is not None
+
+        def run(*arguments: Any) -> Any:
+            try:
+                return block(*arguments)
+            finally:
+                tracer.parsed(name, kind, arguments[1])
+
+        return run
 
     def _traced_states(self, frame: Any, state: Any) -> None:
         names = self.program._states
-        trace = self._trace
-        assert trace is not None
+        tracer = self._tracer
+        assert tracer is not None
 
         def run(state: Any) -> Any:
-            trace(f"  parser {names[state.__name__]}")
+            tracer.enters(names[state.__name__])
             following = state(frame)
             return None if following is None else lambda _: run(following)
 
         run_states(frame, lambda _: run(state))
-
-
-class _TracedTable(Table):
-    """A table that tells what it finds."""
-
-    def __init__(self, info: TableInfo, functions: Mapping[str, Any], trace: Trace):
-        super().__init__(info, functions)
-        self._trace = trace
-
-    def find(self, key: int) -> Entry:
-        """As a table, and told."""
-        entry = super().find(key)
-        shown = ", ".join(
-            f"{k.name}={key >> self._shifts[k.name] & ((1 << k.width) - 1):#x}" for k in self.info.keys
-        )
-        arguments = ", ".join(map(str, entry.arguments))
-        self._trace(
-            f"  table {self.info.name}({shown}): {'hit' if entry.hit else 'miss'}, "
-            f"{entry.action_name}({arguments})"
-        )
-        return entry

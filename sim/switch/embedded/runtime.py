@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from fanin.p4.control import MulticastGroup
 from fanin.sim.switch.embedded import packet, values
@@ -22,7 +22,13 @@ NAMES: Mapping[str, Any] = {
     )
     for name in names.split()
 } | {"RunRefused": RunRefused}
-Trace = Callable[[str], None]
+
+
+class Tracer(Protocol):
+    """What is told of registers."""
+
+    def changed(self, register: str, index: int, value: Any) -> None:
+        """An entry has been written."""
 
 
 def run_states(frame: Any, state: Any) -> None:
@@ -88,7 +94,7 @@ class RegisterArray(ExternObject):
         self.kind = base_of(self.types[0])
         zero = zero_of(self.types[0], self.fresh[0])
         self.values = [zero.copy() for _ in range(size)] if hasattr(zero, "copy") else [zero] * size
-        self.trace: Trace | None = None
+        self.tracer: Tracer | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -111,10 +117,9 @@ class RegisterArray(ExternObject):
             self.values[index] = value
 
     def changed(self, index: int, value: Any) -> None:
-        """Tell the trace."""
-        if self.trace is not None:
-            shown = self[index] if hasattr(value, "__slots__") else value
-            self.trace(f"  register {self.name}[{index}] = {shown}")
+        """Tell the tracer."""
+        if self.tracer is not None:
+            self.tracer.changed(self.name, index, value)
 
 
 class CounterArray(ExternObject):

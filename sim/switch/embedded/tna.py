@@ -92,7 +92,7 @@ class RegisterAction(ExternObject):
             self.apply(frame, values[index]) if self.arity == 2 else self.apply(frame, values[index], UNDEFINED)
         )
         values[index] = out[0]
-        if register.trace is not None:
+        if register.tracer is not None:
             register.changed(index, out[0])
         return out[1] if self.arity == 3 else UNDEFINED
 
@@ -206,6 +206,7 @@ class Tna:
         self.replication = Replication()
         self.checksums: list[Checksum] = []
         self.frame_length = 0
+        self.drops: list[str] = []  #: of the packet last processed: why copies did not leave
 
     def start(self, names: dict[str, Any]) -> None:
         """Take what was generated."""
@@ -220,20 +221,23 @@ class Tna:
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """What leaves, where, when ``frame`` comes in at ``port``."""
         self.frame_length = len(frame)
+        self.drops = []
         packet = PacketIn(port.to_bytes(2, "big") + bytes(6) + _PORT_METADATA + frame)
         gress = self._ingress
         values = gress.values(packet)
         error = self._parse(gress, values)
         if error is not None:
             if error == _REJECTED or not self._reads_error:
-                return []
+                return self._drop("the parser rejected it")
             if error not in _PARSER_ERRORS:
                 raise RunRefused("the number that Tofino has for this error of the parser")
             values[gress.from_parser].f_parser_err = _PARSER_ERRORS[error]
         gress.run(1, values)
         # Where ingress has no word for the traffic manager, nobody said where the packet goes.
-        if gress.for_manager is None or _dropped(gress.for_deparser, values):
-            return []
+        if gress.for_manager is None:
+            return self._drop("ingress names no egress port")
+        if _dropped(gress.for_deparser, values):
+            return self._drop("drop_ctl of ingress")
         parts: list[bytes] = []
         values[0] = parts
         gress.run(2, values)
@@ -247,7 +251,12 @@ class Tna:
                 out.append((to, data))
             else:
                 self._leave(to, replica, data, out)
-        return out
+        return out if out or self.drops else self._drop("no egress port, and no member of a multicast group")
+
+    def _drop(self, reason: str) -> list[tuple[int, bytes]]:
+        """Nothing leaves."""
+        self.drops.append(reason)
+        return []
 
     def _parse(self, gress: _Gress, values: list[Any]) -> int | None:
         """Run a parser; the number of the error that it stopped with."""
@@ -282,6 +291,7 @@ class Tna:
             raise RunRefused("an error of the egress parser")
         gress.run(1, values)
         if _dropped(gress.for_deparser, values):
+            self._drop("drop_ctl of egress")
             return
         parts: list[bytes] = []
         values[0] = parts

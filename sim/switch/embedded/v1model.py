@@ -123,6 +123,7 @@ class V1Model:
         self.sessions: dict[int, tuple[int | None, int | None]] = {}  # port, multicast group
         self.digests: list[tuple[int, tuple[int, int]]] = []
         self.frame_length = 0
+        self.drops: list[str] = []  #: of the packet last processed: why copies did not leave
         self._out: list[tuple[int, bytes]] = []
         self._work: deque[tuple[Any, ...]] = deque()
         self._passes = 0
@@ -144,7 +145,7 @@ class V1Model:
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """What leaves, where, when ``frame`` comes in at ``port``."""
-        self._out = []
+        self._out, self.drops = [], []
         self._work.clear()
         self._passes = 0
         until = time.monotonic() + MAX_SECONDS
@@ -204,6 +205,8 @@ class V1Model:
         elif target != DROP_PORT:
             standard.f_instance_type = NORMAL
             self._send(_Copy(target, headers, metadata, standard, packet.rest(), len(frame)), 0)
+        else:
+            self.drops.append(f"ingress sends it to the drop port, {DROP_PORT}")
 
     def _send(self, copy: _Copy, replica: int) -> None:
         if copy.port is UNDEFINED:
@@ -213,6 +216,8 @@ class V1Model:
     def _multicast(self, group: int, copy: _Copy) -> None:
         """A copy for each replica of a group; none for a group that is not installed."""
         members = self.replication.groups.get(group)
+        if not members or not members.replicas:
+            self.drops.append(f"multicast group {group} has no members")
         for replica in members.replicas if members else ():
             own = copy._replace(
                 port=replica.port, headers=copy.headers.copy(), metadata=copy.metadata.copy(),
@@ -231,6 +236,7 @@ class V1Model:
         if self._clone is not None:
             self._clone_egress(copy)
         if standard.f_egress_spec is not UNDEFINED and standard.f_egress_spec == DROP_PORT:
+            self.drops.append(f"egress sends it to the drop port, {DROP_PORT}")
             return
         recirculate = self._recirculate
         self._payload = copy.payload

@@ -7,6 +7,7 @@ import pytest
 from scapy.utils import PcapNgWriter, RawPcapReader, wrpcap
 
 from fanin.cli.main import main
+from fanin.cli.p4.step import HELP
 from fanin.job import SWITCH, worker_endpoint
 from fanin.p4.deployment import load_deployment
 from fanin.sim.capture import read_capture
@@ -68,13 +69,70 @@ def test_captures_go_through_in_the_order_of_their_times(capsys, program, tmp_pa
 
 
 def test_a_trace_is_printed(capsys, program, tmp_path):
-    capture = _capture(tmp_path / "1.pcap", [(5, "01020305")])
+    capture = _capture(tmp_path / "1.pcap", [(5, "01020305"), (1_000_000_008, "01020305")])
     _, text, _ = _run(capsys, "run", program, "--in", f"1={capture}", "--out", tmp_path / "out", "--trace")
-    assert text.splitlines()[:3] == [
-        "port 1: 4 bytes",
+    assert text.splitlines() == [
+        "packet 1 at 0.000000000 s: port 1, 4 bytes",
         "  parser P.start",
+        "  header hdr.h: a=0x1, b=0x2, c=0x3, d=0x5",
         "  table I.t(hdr.h.a=0x1, hdr.h.b=0x2): miss, NoAction()",
+        "  -> port 0",
+        "packet 2 at 1.000000003 s: port 1, 4 bytes",
+        "  parser P.start",
+        "  header hdr.h: a=0x1, b=0x2, c=0x3, d=0x5",
+        "  table I.t(hdr.h.a=0x1, hdr.h.b=0x2): miss, NoAction()",
+        "  -> port 0",
+        "2 frames in, 2 out at 1 ports",
+        "  port 0: 0 in, 2 out",
+        "  port 1: 2 in, 0 out",
+        "  table I.t: 0 hits, 2 misses",
     ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "frames", "said"),
+    [
+        (["", "", ""], 3, ""),
+        (["c"], 3, ""),
+        (["", "q"], 2, ""),
+        ([], 1, ""),
+        (["r I.r[1]", "c"], 3, "I.r[1] = 3"),
+        (["r I.r[9]", "c"], 3, "I.r has 4 entries"),
+        (["r x", "c"], 3, "no register x; there are I.r[…]"),
+        (["help", "c"], 3, HELP),
+    ],
+)
+def test_a_run_stops_behind_each_packet(capsys, monkeypatch, tmp_path, lines, frames, said):
+    path = tmp_path / "program.p4"
+    registers = {"locals": "register<bit<8>>(4) r;", "apply": "r.write(1, hdr.h.c);"}
+    path.write_text(V1MODEL.format(**{**PARTS, **registers}))
+    capture = _capture(tmp_path / "1.pcap", [(n, "01020305") for n in range(3)])
+    answers = iter(lines)
+
+    def answer(prompt):
+        for line in answers:
+            return line
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", answer)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    out = tmp_path / "out"
+    status, text, _ = _run(capsys, "run", path, "--in", f"1={capture}", "--out", out, "--step")
+    assert status == 0
+    assert f"\n{frames} frames in, {frames} out at 1 ports\n" in text
+    assert len(read_capture(out / "0.pcap")) == frames
+    assert said in text.splitlines() or not said
+
+
+def test_stepping_needs_a_terminal(capsys, monkeypatch, program, tmp_path):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    capture = _capture(tmp_path / "1.pcap", [(5, "01020305")])
+    status, _, error = _run(capsys, "run", program, "--in", f"1={capture}", "--out", tmp_path / "out", "--step")
+    assert (status, error) == (
+        2,
+        "fanin: error: --step asks on a terminal, and standard input is none\n",
+    )
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("target", ["v1model", "tna"])

@@ -80,6 +80,21 @@ def odd_carrier(rng, *, max_frame=2000):
     return symbols
 
 
+def each_cause(rng, *, max_frame):
+    """A good carrier, and one for each of the causes why there is no frame."""
+    size = rng.randrange(60, max_frame - 3)
+    bad = carrier(with_fcs(rng.randbytes(size)))
+    at = rng.randrange(10, len(bad))
+    bad[at] = bad[at]._replace(error=True)
+    return [
+        carrier(with_fcs(rng.randbytes(size))),
+        bad,
+        carrier(rng.randbytes(size + 4)),  # as good as never with a right FCS
+        carrier(with_fcs(rng.randbytes(rng.randrange(1, 60)))),
+        carrier(with_fcs(rng.randbytes(max_frame + rng.randrange(-3, 40)))),
+    ]
+
+
 def enables(rng: random.Random):
     """In which cycles a step is: phases of each one, each second one, and by chance."""
     while True:

@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 
 from fanin.hdl.net.ethernet.gmii import Cause
 from fanin.hdl.net.ethernet.mac_receiver import MacReceiver
-from tests.hdl.net.ethernet.line import carrier, enables, gap, odd_carrier, read, with_fcs
+from tests.hdl.net.ethernet.line import carrier, each_cause, enables, gap, odd_carrier, read, with_fcs
 from tests.support import new_seed, slow
 
 
@@ -65,9 +65,11 @@ def agree(found, expected):
 @pytest.mark.parametrize("carriers", [60, *slow(3000)])
 def test_every_carrier_ends_with_what_became_of_it(every_cycle, carriers):
     rng = random.Random(new_seed())
+    several = each_cause(rng, max_frame=200) + [odd_carrier(rng, max_frame=200) for _ in range(carriers)]
+    rng.shuffle(several)
     symbols = gap(3, rng)
-    for _ in range(carriers):
-        symbols += odd_carrier(rng, max_frame=200) + gap(rng.choice([1, 2, 3, 4, 12, 40]), rng)
+    for each in several:
+        symbols += each + gap(rng.choice([1, 2, 3, 4, 12, 40]), rng)
     expected = read(symbols, max_frame=200)
     assert {cause for _, cause in expected} == set(Cause) - {Cause.LOST}
     agree(receive(symbols, None if every_cycle else enables(rng), max_frame=200)[0], expected)

@@ -187,22 +187,6 @@ def test_clocks_are_undefined():
         one(FRAME, apply="hdr.h.a = (bit<8>)std.ingress_global_timestamp;")
 
 
-def test_a_trace_shows_states_tables_and_registers():
-    lines: list[str] = []
-    parts = {
-        "locals": "register<bit<8>>(4) r; table t { key = { hdr.h.a: exact; } actions = { NoAction; } }",
-        "apply": "t.apply(); r.write(2, hdr.h.b);",
-    }
-    program = v1model(**parts)
-    assert send(program.switch(trace=lines.append), FRAME) == send(program.switch(), FRAME)
-    assert lines == [
-        "port 1: 4 bytes",
-        "  parser P.start",
-        "  table I.t(hdr.h.a=0x1): miss, NoAction()",
-        "  register I.r[2] = 2",
-    ]
-
-
 def test_two_switches_of_one_program_share_nothing():
     program = v1model(locals="register<bit<8>>(1) r;", apply="r.write(0, hdr.h.a);")
     one_switch, other = program.switch(), program.switch()

@@ -1,0 +1,54 @@
+"""``fanin p4 run --step``: stop behind each packet, and look into registers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from fanin.errors import InputError
+
+if TYPE_CHECKING:
+    from fanin.sim.switch.embedded import Switch
+
+HELP = "Enter: next packet; c: go on to the end; r NAME[INDEX]: a register; q: stop here"
+
+
+class Stepper:
+    """Asks on the terminal behind each packet. Raises InputError where there is no terminal."""
+
+    def __init__(self) -> None:
+        if not sys.stdin.isatty():
+            raise InputError("--step asks on a terminal, and standard input is none")
+        self._asks = True
+        print(HELP)
+
+    def goes_on(self, switch: Switch) -> bool:
+        """Whether the next packet is to be processed."""
+        while self._asks:
+            try:
+                line = input("> ").strip()
+            except EOFError:
+                return False
+            if not line:
+                return True
+            if line == "q":
+                return False
+            if line == "c":
+                self._asks = False
+            elif not line.startswith("r "):
+                print(HELP)
+            else:
+                print(_register(switch, line[2:].strip()))
+        return True
+
+
+def _register(switch: Switch, text: str) -> str:
+    """The entry of a register that is asked for, or why there is none."""
+    match = re.fullmatch(r"([\w.]+)\[(\d+)\]", text)
+    if not match or match[1] not in switch.registers:
+        return f"no register {text}; there are {', '.join(f'{name}[…]' for name in switch.registers) or 'none'}"
+    register, index = switch.registers[match[1]], int(match[2])
+    if index >= len(register):
+        return f"{match[1]} has {len(register)} entries"
+    return f"{match[1]}[{index}] = {register[index]}"

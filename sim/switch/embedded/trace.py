@@ -1,0 +1,145 @@
+"""What a traced switch tells of each packet, and a summary of all of them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fanin.sim.switch.embedded import types
+from fanin.sim.switch.embedded.description import TableInfo
+from fanin.sim.switch.embedded.tables import Entry, Table
+from fanin.sim.switch.embedded.values import UNDEFINED
+
+MAC_BITS, WORD_BITS = 48, 32
+
+
+class Tracer:
+    """Tells ``say`` a line for each thing that happens to a packet, and counts.
+
+    ``words`` names the 32-bit words of registers whose entries pack several into one number, the first
+    uppermost, by register.
+    """
+
+    def __init__(self, say: Callable[[str], None], words: Mapping[str, Sequence[str]] | None = None):
+        self._say = say
+        self._words = words or {}
+        self.packets = 0
+        self._arrived: Counter[int] = Counter()  # frames, by port
+        self._left: Counter[int] = Counter()
+        self._drops: Counter[str] = Counter()  # packets of which nothing left, by reason
+        self._lookups: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])  # misses, hits
+        self._writes: Counter[str] = Counter()
+
+    def arrives(self, port: int, frame: bytes, at: str) -> None:
+        """A packet comes in; ``at`` says when, if that is known."""
+        self.packets += 1
+        self._arrived[port] += 1
+        when = f" at {at}" if at else ""
+        self._say(f"packet {self.packets}{when}: port {port}, {len(frame)} bytes")
+
+    def enters(self, state: str) -> None:
+        """The parser enters a state."""
+        self._say(f"  parser {state}")
+
+    def parsed(self, name: str, kind: types.Type, value: Any) -> None:
+        """The parser has ended: the headers that are valid, decoded."""
+        for line in _headers(name, kind, value):
+            self._say(f"  header {line}")
+
+    def finds(self, table: TableInfo, key: Mapping[str, str], entry: Entry) -> None:
+        """A table has been looked up."""
+        self._lookups[table.name][entry.hit] += 1
+        keys = ", ".join(f"{name}={value}" for name, value in key.items())
+        arguments = ", ".join(map(str, entry.arguments))
+        result = "hit" if entry.hit else "miss"
+        self._say(f"  table {table.name}({keys}): {result}, {entry.action_name}({arguments})")
+
+    def changed(self, register: str, index: int, value: Any) -> None:
+        """An entry of a register has been written."""
+        self._writes[register] += 1
+        self._say(f"  register {register}[{index}]{self._entry(register, value)}")
+
+    def _entry(self, register: str, value: Any) -> str:
+        if hasattr(value, "__slots__"):
+            return ": " + ", ".join(f"{slot[2:]}={getattr(value, slot)}" for slot in _fields(value))
+        names = self._words.get(register, ())
+        if len(names) < 2:
+            return f" = {value}"
+        shifts = range(WORD_BITS * (len(names) - 1), -1, -WORD_BITS)
+        words = (value >> shift & (1 << WORD_BITS) - 1 for shift in shifts)
+        return ": " + ", ".join(f"{name}={word}" for name, word in zip(names, words, strict=True))
+
+    def leaves(self, ports: Sequence[int], drops: Sequence[str]) -> None:
+        """The packet is done: where its copies left, and why others did not."""
+        self._left.update(ports)
+        if ports:
+            self._say(f"  -> port{'s' * (len(ports) > 1)} {', '.join(map(str, ports))}")
+        for reason in drops:
+            self._say(f"  dropped: {reason}")
+        if not ports:
+            self._drops[drops[0] if drops else "no egress port"] += 1
+
+    def summary(self) -> list[str]:
+        """What there was, in lines: ports, drops, tables, registers."""
+        lines = [
+            f"  port {port}: {self._arrived[port]} in, {self._left[port]} out"
+            for port in sorted({*self._arrived, *self._left})
+        ]
+        lines += [f"  dropped: {count} ({reason})" for reason, count in self._drops.most_common()]
+        lines += [
+            f"  table {name}: {hits} hit{'s' * (hits != 1)}, {misses} miss{'es' * (misses != 1)}"
+            for name, (misses, hits) in sorted(self._lookups.items())
+        ]
+        return lines + [f"  register {name}: {count} written" for name, count in sorted(self._writes.items())]
+
+
+class TracedTable(Table):
+    """A table that tells what it finds."""
+
+    def __init__(self, info: TableInfo, functions: Mapping[str, Any], tracer: Tracer):
+        super().__init__(info, functions)
+        self._tracer = tracer
+
+    def find(self, key: int) -> Entry:
+        """As a table, and told."""
+        entry = super().find(key)
+        parts = {
+            k.name: _number(key >> self._shifts[k.name] & ((1 << k.width) - 1), k.width) for k in self.info.keys
+        }
+        self._tracer.finds(self.info, parts, entry)
+        return entry
+
+
+def _headers(name: str, kind: types.Type, value: Any) -> Iterator[str]:
+    """A line for each valid header within a value."""
+    kind = types.base_of(kind)
+    if isinstance(kind, types.Stack):
+        for index, item in enumerate(value.items):
+            yield from _headers(f"{name}[{index}]", kind.element, item)
+    elif isinstance(kind, types.Record) and kind.kind == "header":
+        if value.valid:
+            fields = (
+                f"{field}={_shown(getattr(value, f'f_{field}'), of)}" for field, of in kind.fields.items()
+            )
+            yield f"{name}: {', '.join(fields)}"
+    elif isinstance(kind, types.Record):
+        for field, of in kind.fields.items():
+            yield from _headers(f"{name}.{field}", of, getattr(value, f"f_{field}"))
+
+
+def _fields(value: Any) -> list[str]:
+    return [slot for slot in value.__slots__ if slot.startswith("f_")]
+
+
+def _shown(value: Any, kind: types.Type) -> str:
+    """The value of a header's field."""
+    width = types.width_of(kind)
+    if value is UNDEFINED:
+        return "undefined"
+    return _number(value, width) if isinstance(value, int) and width else str(value)
+
+
+def _number(value: int, width: int) -> str:
+    """Hexadecimal; what is as wide as a MAC address, as one."""
+    return value.to_bytes(6, "big").hex(":") if width == MAC_BITS and value >= 0 else f"{value:#x}"

@@ -1,0 +1,78 @@
+"""Tutorials, word for word: every command and every line of Python, in a folder that is empty at first."""
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs/tutorials"
+#: Those that take more than some seconds, since they build simulators or search.
+SLOW = {"cluster", "fpga", "ml", "reviewer"}
+_BLOCK = re.compile(r'^```([\w-]*)(?: title="([\w./]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+
+
+def steps(page):
+    """What a reader does, in order: (what, text), where ``what`` is "sh", "python" or a file to write."""
+    for language, title, text in _BLOCK.findall(page.read_text()):
+        if title:
+            yield title, text
+        elif language in ("", "python"):
+            yield language or "sh", text
+
+
+def _shell(text, folder):
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = ["bash", "-euo", "pipefail", "-c", text]
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def _python(text, names):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(text, names)
+    return out.getvalue()
+
+
+def follow(page, folder):
+    """Do all that a page says, in ``folder``, which is the working directory; what was printed."""
+    names, outputs = {}, []
+    for what, text in steps(page):
+        if what == "sh":
+            outputs.append(_shell(text, folder))
+        elif what == "python":
+            outputs.append(_python(text, names))
+        else:
+            (folder / what).parent.mkdir(parents=True, exist_ok=True)
+            (folder / what).write_text(text)
+    return outputs
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in SLOW))
+        for page in sorted(FOLDER.glob("*.md"))
+    ],
+)
+def test_a_tutorial_runs_as_it_stands(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outputs = follow(page, tmp_path)
+    assert len(outputs) >= 3
+    printed = "".join(outputs).splitlines()
+    shown = [text for language, _, text in _BLOCK.findall(page.read_text()) if language == "text"]
+    lines = [line for text in shown for line in text.splitlines() if not line.startswith(("fanin ", "…"))]
+    assert [line for line in lines if line and line not in printed] == []
+
+
+def test_there_is_a_tutorial_for_each_kind_of_user():
+    assert {page.stem for page in FOLDER.glob("*.md")} == {"cluster", "fpga", "ml", "p4", "reviewer"}
