@@ -60,8 +60,8 @@ writes](../systems/rdma.md).
 
 COMMANDS = """# Commands
 
-Generated from the commands' own `--help` by `docs/generate.py`. `python -m fanin` is the same command as `fanin`. Exit
-status: 0 done, 1 a check failed, 2 bad input, which takes one line.
+Generated from the commands' own `--help` by `docs/generate.py`. `python -m fanin` is the same command as `fanin`.
+Exit status: 0 done, 1 a check failed, 2 bad input, which takes one line.
 """
 
 REGISTERS = """# Registers of a node
@@ -390,7 +390,9 @@ def commands_page() -> str:
     for parser in _leaves(build_parser()):
         parts.append(f"\n## {parser.prog}\n\n{_said(parser.description or '')}\n")
         for group in parser._action_groups:
-            actions = [action for action in group._group_actions if not isinstance(action, argparse._HelpAction)]
+            actions = [
+                action for action in group._group_actions if not isinstance(action, argparse._HelpAction)
+            ]
             if actions:
                 title = "" if group.title in ("options", "positional arguments") else f"**{group.title}**"
                 rows = [[title, ""], *([_option(action), _meaning(action)] for action in actions)]

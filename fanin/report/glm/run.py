@@ -81,21 +81,27 @@ def spans(timeline: Timeline, micro_batches: int) -> list[Span]:
 
     Cycles count from the first word that any node takes.
     """
-    found = []
-    for node in range(TIMELINE_NODES):
-        for stage, (first_event, last_event, late) in _STAGES.items():
-            begin, end = (_cycles(timeline, node, name, late) for name in (first_event, last_event))
-            for index, (first, last) in enumerate(zip(begin, end, strict=False)):
-                mini_batch, micro_batch = divmod(index, micro_batches)
-                found.append(Span(node, stage, mini_batch, micro_batch, first, last + 1))
+    found = stage_spans(timeline, micro_batches, nodes=TIMELINE_NODES, most=TIMELINE_BARS)
     origin = min((span.start for span in found), default=0)
     return [Span(s.node, s.stage, s.mini_batch, s.micro_batch, s.start - origin, s.end - origin) for s in found]
 
 
-def _cycles(timeline: Timeline, node: int, name: str, late: int) -> list[int]:
+def stage_spans(timeline: Timeline, micro_batches: int, *, nodes: int, most: int | None = None) -> list[Span]:
+    """The micro-batches of the first ``nodes``, the first ``most`` of each; cycles are the run's."""
+    found = []
+    for node in range(nodes):
+        for stage, (first_event, last_event, late) in _STAGES.items():
+            begin, end = (_cycles(timeline, node, name, late, most) for name in (first_event, last_event))
+            for index, (first, last) in enumerate(zip(begin, end, strict=False)):
+                mini_batch, micro_batch = divmod(index, micro_batches)
+                found.append(Span(node, stage, mini_batch, micro_batch, first, last + 1))
+    return found
+
+
+def _cycles(timeline: Timeline, node: int, name: str, late: int, most: int | None) -> list[int]:
     """When the first events of a name happened."""
     wanted = (timeline.node == node) & (timeline.event == timeline.names.index(name))
-    return [int(cycle) - late for cycle in timeline.cycle[wanted][:TIMELINE_BARS]]
+    return [int(cycle) - late for cycle in timeline.cycle[wanted][:most]]
 
 
 def _stalls(result: TrainResult, counters: Mapping[str, int]) -> dict[str, int]:
