@@ -61,7 +61,7 @@ p4: $(VENV)/.user ## the switch program and its job, in build/p4 (TARGET=v1model
 
 MODEL = example_cnn
 CLUSTER = arria10x4
-plan: $(VENV)/.user ## a CNN's layers on a cluster of FPGAs, in runs/plan (MODEL=example_cnn CLUSTER=arria10x4)
+plan: $(VENV)/.all ## a CNN's layers on a cluster of FPGAs, in runs/plan (MODEL=example_cnn CLUSTER=arria10x4)
 	$(BIN)/fanin plan $(MODEL) $(CLUSTER) -o runs/plan
 
 BOARD = colorlight_5a75b
@@ -70,7 +70,7 @@ bitstreams: $(VENV)/.boards ## a board's bitstream, in build/boards; its report 
 	mkdir -p bitstreams/$(BOARD)
 	cp build/boards/$(BOARD)/report.json bitstreams/$(BOARD)/report.json
 
-bench: $(VENV)/.boards ## speed and area, each figure beside its limit (hours)
+bench: $(VENV)/.developer $(VENV)/.boards ## speed and area, each figure beside its limit (hours)
 	$(BIN)/fanin bench glm
 	$(BIN)/fanin bench area
 	$(BIN)/fanin bench allreduce -o runs
@@ -119,10 +119,14 @@ $(VENV)/.boards: $(VENV)/.user
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[boards]'
 	@touch $@
 
+$(VENV)/.all: $(VENV)/.user
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[all]'
+	@touch $@
+
 $(VENV)/.docs: $(VENV)/.user
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.developer: $(VENV)/.user
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[all,test,lint]'
 	@touch $@

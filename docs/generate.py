@@ -60,7 +60,7 @@ writes](../systems/rdma.md).
 
 COMMANDS = """# Commands
 
-Generated from the commands' own `--help` by `docs/generate.py`. `python -m fanin` is the same command as `fanin`.
+Generated from each command's `--help` by `docs/generate.py`. `python -m fanin` is the same command as `fanin`.
 Exit status: 0 done, 1 a check failed, 2 bad input, which takes one line.
 """
 

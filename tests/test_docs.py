@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fanin.cli.main import build_parser
+from fanin.extras import EXTRAS
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
@@ -174,7 +175,7 @@ def test_every_package_is_in_the_wheel():
 
 def test_everything_that_is_imported_is_a_declared_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    optional = (project["optional-dependencies"][extra] for extra in ("torch", "compressors", "sdram"))
+    optional = (project["optional-dependencies"][extra.name] for extra in EXTRAS)
     lines = [*project["dependencies"], *chain(*optional)]  # a module of an extra says so where that is missing
     declared = {re.match(r"[\w-]+", line)[0].lower().replace("-", "_") for line in lines}
     distributions = packages_distributions()

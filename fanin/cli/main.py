@@ -31,6 +31,7 @@ from fanin.cli import (
     verilog,
 )
 from fanin.errors import CheckFailed, InputError, ToolFailed
+from fanin.extras import how_to_install
 
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -112,6 +113,11 @@ def _main(argv: Sequence[str] | None) -> int:
         return status
     except InputError as error:
         return _complain(str(error), EXIT_BAD_INPUT)
+    except ModuleNotFoundError as error:
+        install = how_to_install(error)
+        if install is None:
+            raise
+        return _complain(install, EXIT_BAD_INPUT)
     except (CheckFailed, ToolFailed) as error:
         return _complain(str(error), EXIT_CHECK_FAILED)
     except KeyboardInterrupt as error:

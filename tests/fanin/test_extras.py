@@ -1,0 +1,90 @@
+"""A base install: what works without any extra, and what is said where one is needed."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fanin.extras import EXTRAS, how_to_install
+
+ROOT = Path(__file__).parents[2]
+#: Run first in another Python: modules of extras cannot be found.
+WITHOUT = f"""
+import sys
+from importlib.abc import MetaPathFinder
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in {sorted(module for extra in EXTRAS for module in extra.modules)}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def _python(code, folder):
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT + code], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def _command(folder, *arguments):
+    return _python(f"from fanin.cli.main import main; sys.exit(main({list(map(str, arguments))}))", folder)
+
+
+def test_what_a_base_install_serves_needs_no_extra(tmp_path):
+    code = """
+import fanin.cli.train.execute, fanin.cli.ring.execute, fanin.cli.param_server.execute, fanin.sklearn
+import fanin.sim.glm.cosim, fanin.golden.glm.train, fanin.golden.ring.all_reduce, fanin.golden.param_server
+import fanin.cli.p4.run, fanin.hdl.catalog, fanin.sim.checker.search, fanin.cli.codec.verify
+from fanin import aggregate, compress, emit_p4
+assert aggregate([[1.0]] * 2).values == [2.0]
+"""
+    found = _python(code, tmp_path)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("verilog", "adder-tree"),
+        ("p4", "emit", "-o", "p4"),
+        ("p4", "check", "--protocol", "p4sgd", "--workers", "2", "--slots", "1"),
+    ],
+    ids=lambda arguments: arguments[0] + arguments[-1],
+)
+def test_commands_of_a_base_install(tmp_path, arguments):
+    found = _command(tmp_path, *arguments)
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (("plan", "digits_cnn", "arria10x1", "-o", "plan"), "planner"),
+        (("cluster", "run", "-o", "run"), "planner"),
+        (("cluster", "run", "--on", "golden", "-o", "run"), "planner"),
+    ],
+)
+def test_a_command_that_needs_an_extra_names_it(tmp_path, arguments, extra):
+    found = _command(tmp_path, *arguments)
+    line = found.stderr.splitlines()[-1]
+    modules = next(each.modules for each in EXTRAS if each.name == extra)
+    assert found.returncode == 2
+    assert line.startswith(tuple(f"fanin: error: {module} is missing, which " for module in modules))
+    assert line.endswith(f": pip install 'fanin[{extra}]'")
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_extra_is_one_of_the_project_and_says_what_it_adds():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {extra.name for extra in EXTRAS} | {"all", "docs", "litex", "test", "lint"} == set(declared)
+    for extra in EXTRAS:
+        for module in extra.modules:
+            line = how_to_install(ModuleNotFoundError(name=f"{module}.deeper"))
+            assert line.startswith(f"{module} is missing, which {extra.adds} need")
+    assert how_to_install(ModuleNotFoundError(name="nothing")) is None
+    assert how_to_install(ModuleNotFoundError()) is None
