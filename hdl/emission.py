@@ -14,6 +14,7 @@ from amaranth.lib import wiring
 
 import fanin
 from fanin.cache import EMISSION, cache_directory, digest, kept_text
+from fanin.emissions import note_emission
 from fanin.hdl.emit import emit_verilog, parameters
 from fanin.tools import yosys
 
@@ -29,6 +30,12 @@ def kept_verilog(component: wiring.Component, *, name: str | None = None) -> str
     A component of another package is emitted each time, as its deciding sources are unknown. So is
     any while sources change under a running program. Raises what ``emit_verilog`` does.
     """
+    text = _kept(component, name)
+    note_emission(name or type(component).__name__, text)
+    return text
+
+
+def _kept(component: wiring.Component, name: str | None) -> str:
     key = _key(component, name)
     if key is None:
         return emit_verilog(component, name=name)

@@ -26,6 +26,7 @@ from fanin.cli import (
     param_server,
     plan,
     predict,
+    rerun,
     ring,
     train,
     verilog,
@@ -84,6 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
         doctor,
     ):
         command.add_parser(commands)
+    rerun.add_parser(commands, parser)
     return parser
 
 
@@ -107,6 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     try:
         args = build_parser().parse_args(argv)
+        args.argv = list(sys.argv[1:] if argv is None else argv)
         with fresh_cache(getattr(args, "no_cache", False)):
             status: int = args.run(args)
         sys.stdout.flush()

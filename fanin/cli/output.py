@@ -22,6 +22,7 @@ RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frame
 WEIGHTS_FILE = "model.npy"  # of a parameter server: float32
 JOB_FILE, PROGRAM_FILE, STATE_FILE = "job.json", "aggregation.p4", "state.npz"
 DISSECTOR_FILE = "link.lua"  # of links' frames, for Wireshark
+PROVENANCE_FILE = "provenance.json"  # what fanin rerun needs: fanin.cli.provenance
 _SCRATCH = ".fanin-"  # prefix of what is not whole yet
 
 
@@ -36,17 +37,72 @@ class Kind:
     key: str  #: of that JSON, which nobody else's has
     others: tuple[str, ...]  #: what else belongs to it, files and folders
     option: str = "-o"  #: of the command, which names it
+    results: tuple[str, ...] = ()  #: patterns of the files that the same command writes again, to the bit
+    apart: tuple[str, ...] = ()  #: fields of these files that are no results: versions, times, paths
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that belongs to it; the mark is the first."""
+        return (self.mark, PROVENANCE_FILE, *self.others)
 
 
-RUN = Kind("run", RUN_FILE, "options", (REPORT_FILE, PCAP_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE))
-PARAM_SERVER_RUN = Kind("run", "metrics.json", "gradients_pushed", (REPORT_FILE, WEIGHTS_FILE))
-RING_RUN = Kind("run", RUN_FILE, "all_reduces", (REPORT_FILE, STATE_FILE))
-CLUSTER_BUILD = Kind("build", "build.json", "network", ("plan", "memory", "verilog"))
-CLUSTER_RUN = Kind(
-    "run", RUN_FILE, "checkpoints", (REPORT_FILE, PCAP_FILE, DISSECTOR_FILE, "build", "builds", "states")
+RUN = Kind(
+    "run",
+    RUN_FILE,
+    "options",
+    (REPORT_FILE, PCAP_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE),
+    results=(MODEL_FILE, RUN_FILE, PCAP_FILE, JOB_FILE, PROGRAM_FILE),
+    apart=("fanin", "options.data"),
 )
-PLAN = Kind("plan", "plan.json", "layers", (REPORT_FILE, "connections.json", "devices"))
-SWEEP = Kind("sweep", "sweep.json", "plans", (REPORT_FILE, "plans"))
+PARAM_SERVER_RUN = Kind(
+    "run",
+    RUN_FILE,
+    "gradients_pushed",
+    (REPORT_FILE, WEIGHTS_FILE),
+    results=(WEIGHTS_FILE, RUN_FILE),
+    apart=("configuration.data",),
+)
+RING_RUN = Kind(
+    "run",
+    RUN_FILE,
+    "all_reduces",
+    (REPORT_FILE, STATE_FILE),
+    results=(STATE_FILE, RUN_FILE),
+    apart=("configuration.data", "resumed"),
+)
+CLUSTER_BUILD = Kind(
+    "build",
+    "build.json",
+    "network",
+    ("plan", "memory", "verilog"),
+    results=("build.json", "memory/*", "verilog/*"),
+    apart=("fanin",),
+)
+CLUSTER_RUN = Kind(
+    "run",
+    RUN_FILE,
+    "checkpoints",
+    (REPORT_FILE, PCAP_FILE, DISSECTOR_FILE, "build", "builds", "states"),
+    results=("states/*.npz", RUN_FILE, PCAP_FILE),
+    apart=("fanin", "build.fanin", "data.name"),
+)
+PLAN = Kind(
+    "plan",
+    "plan.json",
+    "layers",
+    (REPORT_FILE, "connections.json", "devices"),
+    results=("plan.json", "connections.json", "devices/*"),
+    apart=("solver",),
+)
+SWEEP = Kind(
+    "sweep",
+    "sweep.json",
+    "plans",
+    (REPORT_FILE, "plans"),
+    results=("sweep.json", "plans/*/plan.json", "plans/*/connections.json", "plans/*/devices/*"),
+    apart=("solver",),
+)
+P4_PROGRAM = Kind("program", JOB_FILE, "program", (PROGRAM_FILE,))
 
 
 def write_file(path: Path, content: bytes | str) -> None:
@@ -107,7 +163,7 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
         yield scratch
         with _reported(path):
             path.mkdir(parents=True, exist_ok=True)
-            for name in (kind.mark, *kind.others):
+            for name in kind.names:
                 if (path / name).is_dir():
                     shutil.rmtree(path / name)
                 else:
@@ -182,7 +238,7 @@ def check_capture(path: Path, output: Path, kind: Kind) -> None:
     place, folder = path.resolve(), output.resolve()
     if place == folder or place in folder.parents:
         raise InputError(f"{path}: cannot be a file and the folder of others")
-    if place in [folder / name for name in (kind.mark, *kind.others)]:
+    if place in [folder / name for name in kind.names]:
         raise InputError(f"{path}: cannot be {PCAP_FILE} and {path.name} at once")
 
 

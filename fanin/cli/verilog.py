@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from fanin.cli.cache import add_no_cache
+from fanin.cli.files import Files
 from fanin.cli.output import (
     Kind,
     check_directory,
     is_kind,
     open_kind,
-    output_directory,
     print_json,
     table,
     write_file,
 )
+from fanin.cli.provenance.document import run_directory
 from fanin.cli.ranges import check_ranges
 from fanin.clock import CLOCK_MHZ
 from fanin.errors import InputError
@@ -78,7 +79,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="store_true",
         help="one JSON object on stdout: the file, its lines, flip-flops, memories",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, files=Files(output="package"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -135,12 +136,18 @@ def _package(args: argparse.Namespace, which: Mapping[str, Any]) -> int:
     from fanin.hdl.package import package
 
     folder = Path(args.package)
-    kind = Kind("package", package.MARK, package.KEY, package.file_names(args.name), option="--package")
+    names = package.file_names(args.name)
+    kind = Kind(
+        *("package", package.MARK, package.KEY, names),
+        option="--package",
+        results=(package.MARK, *names),
+        apart=("fanin",),
+    )
     check_directory(folder, kind)  # before the minutes that a large node takes
     _check_same(folder, kind, args.name)
     clock = CLOCK_MHZ if args.clock_mhz is None else args.clock_mhz
-    files = package.package(args.name, **which, clock_mhz=clock)
-    with output_directory(folder, kind) as scratch:
+    with run_directory(folder, kind, args) as scratch:
+        files = package.package(args.name, **which, clock_mhz=clock)
         for name, text in files.items():
             (scratch / name).write_text(text)
     if args.json:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fanin.cli.board.builds import MEMORY
+from fanin.cli.files import Files
 
 NODES = ("glm", "shell")
 
@@ -44,7 +45,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument(
         "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the build's folder"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, files=Files())
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,7 +10,14 @@ from fanin.records import Record
 
 BOARD_FILE, REPORT_FILE, BITSTREAM_FILE, PROJECT = "board.json", "report.json", "top.bit", "project"
 BLOCK, SDRAM = MEMORY = ("block", "sdram")  # where a build's samples and labels lie
-BOARD_BUILD = Kind("build", BOARD_FILE, "board", (REPORT_FILE, BITSTREAM_FILE, PROJECT))
+BOARD_BUILD = Kind(
+    "build",
+    BOARD_FILE,
+    "board",
+    (REPORT_FILE, BITSTREAM_FILE, PROJECT),
+    results=(BOARD_FILE, REPORT_FILE, BITSTREAM_FILE, f"{PROJECT}/*.v", f"{PROJECT}/*.il"),
+    apart=("fanin", "seconds", "tools"),
+)
 
 
 @dataclass(frozen=True)

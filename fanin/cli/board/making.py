@@ -19,8 +19,9 @@ from fanin.board_memory import memory_of, node_of
 from fanin.boards import DEVICES, MEMORIES
 from fanin.cli.board.builds import BITSTREAM_FILE, BOARD_BUILD, BOARD_FILE, PROJECT, REPORT_FILE, SDRAM
 from fanin.cli.board.report import text
-from fanin.cli.output import check_directory, output_directory, write_file
+from fanin.cli.output import check_directory, write_file
 from fanin.cli.progress import StatusLine
+from fanin.cli.provenance.document import run_directory
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.glm import PRESETS, GlmConfig
 from fanin.hdl.boards.board import Board, Flow, find_board
@@ -45,7 +46,7 @@ def execute(args: argparse.Namespace) -> int:
     design = _design(args)
     if args.place and design.board.flow is Flow.OPEN:
         return _place(args, design, Tools.find())
-    with output_directory(args.output, BOARD_BUILD) as folder, StatusLine() as status:
+    with run_directory(args.output, BOARD_BUILD, args) as folder, StatusLine() as status:
         status.show(f"{design.board.name}: elaborating")
         extract(_plan(design, args.seed), _project(folder))
         _write(folder / BOARD_FILE, design.description)
@@ -155,7 +156,7 @@ def _project(folder: Path) -> Path:
 
 def _place(args: argparse.Namespace, design: _Design, tools: Tools) -> int:
     """Place and route; the netlist's clock domains are checked before that."""
-    with output_directory(args.output, BOARD_BUILD) as folder, StatusLine() as status:
+    with run_directory(args.output, BOARD_BUILD, args) as folder, StatusLine() as status:
         project = _project(folder)
         status.show(f"{design.board.name}: elaborating")
         plan = _plan(design, args.seed)

@@ -16,8 +16,10 @@ from fanin.cli.board.builds import (
     REPORT_FILE,
     open_build,
 )
-from fanin.cli.output import check_directory, output_directory
+from fanin.cli.files import Files
+from fanin.cli.output import check_directory
 from fanin.cli.progress import StatusLine
+from fanin.cli.provenance.document import run_directory
 from fanin.errors import InputError
 from fanin.wire.aggregation import MAX_WORKERS
 
@@ -37,7 +39,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument(
         "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the new build's folder"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, files=Files(inputs=("build",)))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.output}: is the build itself; -o takes another folder")
     check_directory(args.output, BOARD_BUILD)
     met = (args.build / BITSTREAM_FILE).is_file()
-    with output_directory(args.output, BOARD_BUILD) as folder, StatusLine() as status:
+    with run_directory(args.output, BOARD_BUILD, args) as folder, StatusLine() as status:
         project = folder / PROJECT
         project.mkdir()
         status.show(f"{board.name}: other addresses")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 from fanin.cli.cluster.conditions import add_wires
+from fanin.cli.files import Files
 
 ARITHMETICS = ("c", "rtl")  # by fanin.sim.cosim.arrays, which --help need not wait for
 
@@ -32,7 +33,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     add_wires(parser.add_argument_group("connections, of several devices"))
     add_no_cache(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, files=Files(inputs=("plan",)))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,10 +24,10 @@ from fanin.cli.output import (
     check_directory,
     is_kind,
     open_kind,
-    output_directory,
     table,
 )
 from fanin.cli.plan.execute import write_plan
+from fanin.cli.provenance.document import run_directory
 from fanin.errors import InputError
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
@@ -59,7 +59,7 @@ def execute(args: argparse.Namespace) -> int:
     check_directory(args.output, CLUSTER_BUILD)
     build = planned_build(args.plan, args.arith)
     build = replace(build, wires=wires_of(args, build.planned.placement))
-    with output_directory(args.output, CLUSTER_BUILD) as folder:
+    with run_directory(args.output, CLUSTER_BUILD, args) as folder:
         # its simulator is kept, outside of this folder
         machine = Rtl(build.planned, build.arithmetic, build.wires)
         if args.verilog:
@@ -116,7 +116,7 @@ def _verilog(folder: Path) -> dict[str, str]:
 def _copy(source: Path, target: Path, kind: Kind) -> None:
     """What belongs to a folder of that kind."""
     target.mkdir(parents=True)
-    for name in (kind.mark, *kind.others):
+    for name in kind.names:
         if (source / name).is_dir():
             shutil.copytree(source / name, target / name)
         elif (source / name).is_file():

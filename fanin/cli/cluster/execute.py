@@ -20,12 +20,12 @@ from fanin.cli.output import (
     CLUSTER_RUN,
     REPORT_FILE,
     check_directory,
-    output_directory,
     print_json,
     sole_writer,
     write_file,
 )
 from fanin.cli.progress import Remaining, StatusLine
+from fanin.cli.provenance.document import renew_results, run_directory
 from fanin.errors import CheckFailed
 from fanin.report.cnn.page import cnn_page
 
@@ -45,7 +45,7 @@ def execute(args: argparse.Namespace) -> int:
     check_conditions(args)
     with sole_writer(output):
         with StatusLine() as status:
-            with output_directory(output, CLUSTER_RUN) as folder:
+            with run_directory(output, CLUSTER_RUN, args, ended=False) as folder:
                 status.show("building")
                 setup = setup_of(args, folder / BUILD)
                 kept = Kept(output, setup, status)
@@ -102,6 +102,7 @@ def end(kept: Kept, stop: BaseException | None, as_json: bool) -> int:
     if metrics["epochs"]:
         write_file(kept.folder / REPORT_FILE, cnn_page(metrics))
     write_metrics(kept.folder, metrics)
+    renew_results(kept.folder, CLUSTER_RUN, ended=stop is None or isinstance(stop, CheckFailed))
     if as_json:
         print_json(metrics)
     elif not stop:

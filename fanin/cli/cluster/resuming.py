@@ -17,6 +17,7 @@ from fanin.cli.cluster.runs import BUILDS, Run, Used, open_run
 from fanin.cli.cluster.setup import Earlier, Setup, images_again
 from fanin.cli.output import CLUSTER_BUILD, CLUSTER_RUN, PLAN, is_kind, open_kind, print_json, sole_writer
 from fanin.cli.progress import StatusLine
+from fanin.cli.provenance.document import note_resumption
 from fanin.errors import InputError
 from fanin.records import open_record
 from fanin.sim.learning.images import ImageSet
@@ -43,6 +44,7 @@ def execute(args: argparse.Namespace) -> int:
             if setup.builds[-1].folder not in {used.folder for used in run.builds}:
                 _write_build(folder / setup.builds[-1].folder, setup.build, args.plan)
             write_metrics(folder, kept.metrics(UNENDED))
+            note_resumption(folder, args, apart=["connections"])  # which count from here on
             stop = kept.train()
         return end(kept, stop, args.json)
 

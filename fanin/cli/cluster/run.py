@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 from fanin.cli.cluster.conditions import add_conditions
+from fanin.cli.files import Files
 
 PLACES = ("rtl", "golden")  # by fanin.cli.cluster.machine, which --help need not wait for
 
@@ -47,7 +48,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "-o", dest="output", type=Path, default=Path("runs/cluster"), metavar="RUN", help="the run's folder"
     )
     add_no_cache(parser, "with --on rtl, ")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, files=Files(inputs=("build", "data", "init")))
 
 
 def _training_options(group: argparse._ArgumentGroup) -> None:

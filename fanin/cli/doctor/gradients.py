@@ -51,7 +51,7 @@ def _not_applied(pushed: Iterable[int], applied: Iterable[int]) -> str:
 
 
 def diagnose(run: Record) -> Diagnosis:
-    """From a run's ``metrics.json``. Raises InputError if it is none."""
+    """From a run's ``run.json``. Raises InputError if it is none."""
     servers = run.record("configuration").integer("servers", low=1)
     workers = [
         WorkerDiagnosis(

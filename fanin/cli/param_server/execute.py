@@ -19,12 +19,12 @@ from fanin.cli.output import (
     check_capture,
     finite,
     keep_capture,
-    output_directory,
     print_json,
     table,
 )
 from fanin.cli.param_server.setup import Setup, backend_of, learner_of, setup_of
 from fanin.cli.progress import Remaining, StatusLine
+from fanin.cli.provenance.document import run_directory
 from fanin.errors import CheckFailed
 from fanin.report.param_server.charts import worker_seconds
 from fanin.report.param_server.page import param_server_page, stop_lines
@@ -45,7 +45,8 @@ def execute(args: argparse.Namespace) -> int:
     if args.pcap:
         check_capture(args.pcap, output, PARAM_SERVER_RUN)
     setup = setup_of(args)
-    with output_directory(output, PARAM_SERVER_RUN) as folder:
+    elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
+    with run_directory(output, PARAM_SERVER_RUN, args, elsewhere=elsewhere) as folder:
         capture = folder / PCAP_FILE if args.pcap else None
         try:
             outcome = _train(setup, capture)

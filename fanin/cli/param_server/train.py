@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
+from fanin.cli.files import Files
 
 # Known here before anything heavy is loaded; a test compares them with what the models have.
 MODELS = ("lr", "lr-rff", "fcnn")
@@ -36,7 +37,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _network_options(parser.add_argument_group("network, of --on rtl"))
     _output_options(parser.add_argument_group("output"))
     add_no_cache(parser, "with --on rtl, ")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, files=Files(inputs=("data",), capture="pcap"))
 
 
 def run(args: argparse.Namespace) -> int:

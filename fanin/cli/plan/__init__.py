@@ -6,6 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
+from fanin.cli.files import Files
 from fanin.errors import InputError
 
 FACTORS = (1, 2, 4, 8)  # of model parallelism
@@ -46,7 +47,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="searches side by side")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, files=Files(inputs=("model", "cluster")))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -23,12 +23,12 @@ from fanin.cli.output import (
     SWEEP,
     check_directory,
     is_kind,
-    output_directory,
     print_json,
     table,
     write_file,
 )
 from fanin.cli.progress import StatusLine
+from fanin.cli.provenance.document import run_directory
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.planner.check.plan import check_plan
 from fanin.planner.cluster import Cluster, load_cluster
@@ -66,7 +66,7 @@ def execute(args: argparse.Namespace, factors: list[int], counts: list[int] | No
     counts = counts or [len(cluster.devices)]
     cluster.first(max(counts))  # said before the search for fewer
     plans: list[Found] = []
-    with output_directory(args.output, kind) as folder, StatusLine() as status:
+    with run_directory(args.output, kind, args) as folder, StatusLine() as status:
 
         def work(pool: ProcessPoolExecutor | None, say: Say) -> Iterator[Found]:
             return sweep(model, cluster, counts, factors, limits, batch=args.batch, pool=pool, say=say)

@@ -13,10 +13,10 @@ from fanin.cli.output import (
     STATE_FILE,
     check_capture,
     keep_capture,
-    output_directory,
     print_json,
 )
 from fanin.cli.progress import Remaining, StatusLine
+from fanin.cli.provenance.document import run_directory
 from fanin.cli.ring.metrics import Metrics, failure_of, metrics_of
 from fanin.cli.ring.resume import save_state
 from fanin.cli.ring.setup import Setup, setup_of
@@ -35,11 +35,10 @@ def execute(args: argparse.Namespace) -> int:
     output: Path = args.output
     if args.pcap:
         check_capture(args.pcap, output, RING_RUN)
-    with StatusLine() as status:
+    elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
+    with StatusLine() as status, run_directory(output, RING_RUN, args, elsewhere=elsewhere) as folder:
         status.show("reading the samples")
-        setup = setup_of(args)
-        with output_directory(output, RING_RUN) as folder:
-            metrics = _fill(folder, setup, args.pcap, status)
+        metrics = _fill(folder, setup_of(args), args.pcap, status)
     if args.json:
         print_json(metrics)
     elif not metrics["error"]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 from fanin.cli.codec.options import add_codec
+from fanin.cli.files import Files
 from fanin.cli.ring.defaults import DEFAULTS, EXCHANGES, GBPS, RING, SIZES, SMART_NIC, SYSTEMS
 from fanin.sim.network import FAULTS
 
@@ -37,7 +38,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _network_options(parser.add_argument_group("network"))
     _output_options(parser.add_argument_group("output"))
     add_no_cache(parser, "with --on rtl, ")
-    parser.set_defaults(run=run)
+    files = Files(inputs=("data", "layers", "resume"), capture="pcap")
+    parser.set_defaults(run=run, files=files)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
+from fanin.cli.files import Files
 from fanin.clock import CLOCK_MHZ
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
 from fanin.glm import PRESETS, Partitioning
@@ -32,7 +33,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _network_options(parser.add_argument_group("network"))
     _output_options(parser.add_argument_group("output"))
     add_no_cache(parser)
-    parser.set_defaults(run=run)
+    files = Files(inputs=("data", "on"), copies=("pcap", "model_out"))
+    parser.set_defaults(run=run, files=files)
 
 
 def run(args: argparse.Namespace) -> int:

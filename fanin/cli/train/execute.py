@@ -15,14 +15,15 @@ from fanin.cli.output import (
     PCAP_FILE,
     PROGRAM_FILE,
     REPORT_FILE,
+    RUN,
     RUN_FILE,
     check_directory,
     check_writable,
-    output_directory,
     table,
     write_file,
 )
 from fanin.cli.progress import EpochBar
+from fanin.cli.provenance.document import run_directory
 from fanin.cli.train.boards import read_boards
 from fanin.errors import CheckFailed, InputError
 from fanin.fixed import LOSSES
@@ -55,9 +56,8 @@ def execute(args: argparse.Namespace) -> int:
     output = args.output or Path("runs") / Path(args.data).stem
     check_directory(output)
     copies = _copies(args, output)
-    trainer = _trainer(args)
-    with output_directory(output) as folder:
-        failure = _run(trainer, folder, args, output)
+    with run_directory(output, RUN, args) as folder:
+        failure = _run(_trainer(args), folder, args, output)
     for name, copy in copies.items():
         if (output / name).exists():  # a failed run has no model
             write_file(copy, (output / name).read_bytes())
@@ -71,8 +71,7 @@ def execute(args: argparse.Namespace) -> int:
 def _copies(args: argparse.Namespace, output: Path) -> dict[str, Path]:
     """Which of the run's files are wanted elsewhere, too. Raises InputError where they cannot be written."""
     copies = {name: path for name, path in ((MODEL_FILE, args.model_out), (PCAP_FILE, args.pcap)) if path}
-    names = (RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE)
-    taken = {(output / name).resolve(): name for name in names}
+    taken = {(output / name).resolve(): name for name in RUN.names}
     for name, path in copies.items():
         check_writable(path)
         place = path.resolve()

@@ -42,7 +42,7 @@ _PLACES = {"model": "event model", "rtl": "RTL"}
 def param_server_page(metrics: Mapping[str, Any], spans: Sequence[Span]) -> str:
     """The run as one HTML document that refers to nothing outside itself.
 
-    ``metrics`` is the run's metrics.json, of which a null is no number and in no chart; ``spans`` are its
+    ``metrics`` is the run's run.json, of which a null is no number and in no chart; ``spans`` are its
     workers' times.
     """
     options, epochs = metrics["configuration"], metrics["epochs"]

@@ -22,13 +22,13 @@ from fanin.sim.param_server.paper import PAPER
 from fanin.sim.param_server.recipes import DIGITS
 from tests.fanin.cli.ps import SMALL, json_of_ps, refused_ps, run_ps
 
-FILES = ["metrics.json", "model.npy", "report.html"]
+FILES = ["model.npy", "provenance.json", "report.html", "run.json"]
 EACH = 1347 // 4 // 8  # mini-batches of a worker and epoch
 
 
 def test_a_run_writes_its_folder_and_counts_every_gradient(capsys, tmp_path):
     found = json_of_ps(capsys, tmp_path / "run")
-    assert found == json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert found == json.loads((tmp_path / "run" / "run.json").read_text())
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
     assert (found["on"], found["stopped"], found["gradients_lost"], found["gradients_repeated"]) == (
         "model",
@@ -158,7 +158,7 @@ def test_wild_goes_on_without_a_worker_that_stops(capsys, tmp_path):
     status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --stop 2:0.001")
     assert (status, err) == (0, "")
     assert out.count("worker 2 stopped answering; the others went on without it\n") == 1
-    found = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    found = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (found["stopped"], found["gradients_lost"]) == ([2], 0)
     assert found["gradients_pushed"] == 3 * 3 * EACH
     assert 3 * 3 * EACH < found["gradients_applied"] < 4 * 3 * EACH
@@ -171,7 +171,7 @@ def test_a_stop_beyond_the_end_is_told(capsys, tmp_path):
     status, out, _ = run_ps(capsys, tmp_path / "run", f"{SMALL} --stop 2:5,1:0.001")
     assert status == 0
     assert out.count("--stop changed nothing for worker 2: by then it had pushed the last gradient\n") == 1
-    found = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    found = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (found["stopped"], found["unused_stops"]) == ([1], [2])
     assert "--stop changed nothing for worker 2" in (tmp_path / "run" / "report.html").read_text()
 
@@ -208,11 +208,11 @@ def test_the_doctor_names_a_fault_and_what_is_norun_ps(capsys, tmp_path):
     status, _, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --rate 1e9 --decay 1")
     assert main(["doctor", str(tmp_path / "run")]) == status == 1
     assert capsys.readouterr().err == err
-    mark = tmp_path / "run" / "metrics.json"
+    mark = tmp_path / "run" / "run.json"
     found = json.loads(mark.read_text())
     mark.write_text(json.dumps({**found, "workers": [{"pushed": -1}]}))
     assert main(["doctor", str(tmp_path / "run")]) == 2
-    assert 'metrics.json: workers[0]: "pushed" must be an integer in 0' in capsys.readouterr().err
+    assert 'run.json: workers[0]: "pushed" must be an integer in 0' in capsys.readouterr().err
 
 
 def test_a_run_without_any_worker_ends(capsys, tmp_path):
@@ -268,8 +268,8 @@ def test_the_summary_is_a_table_and_says_where_the_report_is(capsys, tmp_path):
 def test_a_run_replaces_the_one_before_and_leaves_other_folders_alone(capsys, tmp_path):
     for seed in (1, 2):
         json_of_ps(capsys, tmp_path / "run", f"{SMALL} --epochs 1 --seed {seed}")
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["configuration"]["seed"] == 2
-    (tmp_path / "run" / "metrics.json").write_text("{}")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["configuration"]["seed"] == 2
+    (tmp_path / "run" / "run.json").write_text("{}")
     status, _, err = run_ps(capsys, tmp_path / "run", SMALL)
     assert (status, "choose another -o" in err) == (2, True)
 

@@ -15,7 +15,7 @@ from fanin.cli.main import main
 from fanin.planner.check.plan import check_plan
 
 QUICK = ("--workers", "1", "--time-limit", "3")
-FILES = ["connections.json", "devices", "plan.json", "report.html"]
+FILES = ["connections.json", "devices", "plan.json", "provenance.json", "report.html"]
 
 
 def _run(capsys, *arguments):

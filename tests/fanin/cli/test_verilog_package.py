@@ -13,6 +13,7 @@ FILES = {
     *(f"adder_tree.{suffix}" for suffix in ("v", "xdc", "sdc", "lpf", "core")),
     *("adder_tree_harness.v", "component.xml", "package.json"),
 }
+WRITTEN = FILES | {"provenance.json"}
 
 
 def run(capsys, *arguments):
@@ -33,7 +34,7 @@ def folder(capsys, tmp_path):
 
 
 def test_a_package_is_written_and_its_mark_says_what_it_is(folder):
-    assert names(folder) == FILES
+    assert names(folder) == WRITTEN
     mark = json.loads((folder / "package.json").read_text())
     assert (mark["package"], mark["settings"], mark["clock_mhz"]) == (NAME, {"inputs": "4"}, 250.0)
     assert {*mark["files"]} == FILES - {"package.json"}
@@ -50,7 +51,7 @@ def test_a_second_one_takes_the_first_one_s_place_and_leaves_what_is_not_its_own
     (folder / "notes.txt").write_text("mine")
     before = (folder / "adder_tree.v").read_text()
     assert run(capsys, NAME, "--package", folder, "--clock-mhz", "125")[0] == 0
-    assert names(folder) == FILES | {"notes.txt"}
+    assert names(folder) == WRITTEN | {"notes.txt"}
     assert (folder / "adder_tree.v").read_text() != before
     assert "125 MHZ" in (folder / "adder_tree.lpf").read_text()
 
@@ -101,7 +102,7 @@ def test_the_package_of_another_component_is_refused(capsys, folder):
     status, _, err = run(capsys, "loss-unit", "--package", folder)
     assert status == 2
     assert err == f"fanin: error: {folder}: holds a package of adder-tree; choose another --package\n"
-    assert names(folder) == FILES
+    assert names(folder) == WRITTEN
 
 
 def test_a_folder_is_refused_before_the_component_is_emitted(capsys, tmp_path, monkeypatch):

@@ -37,7 +37,9 @@ def resume(folder, *options):
 
 
 def files(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """All but provenance.json, which says how often the run went on."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path != folder / "provenance.json"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def record_of(folder):

@@ -36,7 +36,8 @@ def copy(done, tmp_path):
 
 def test_a_run_keeps_its_build_its_states_and_a_report(small, done):
     record = json.loads((done / "run.json").read_text())
-    assert sorted(path.name for path in done.iterdir()) == ["build", "report.html", "run.json", "states"]
+    kept = {path.name for path in done.iterdir()}
+    assert kept == {"build", "provenance.json", "report.html", "run.json", "states"}
     states = [f"states/epoch00000{n}-00000000.npz" for n in range(4)]
     assert record["checkpoints"] == states
     assert sorted(f"states/{path.name}" for path in (done / "states").iterdir()) == states
@@ -253,7 +254,7 @@ def test_a_run_that_is_killed_keeps_its_states(small, tmp_path, monkeypatch, cap
     process.join()
     assert process.exitcode == -signal.SIGKILL
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
-    assert sorted(path.name for path in folder.iterdir()) == ["build", "run.json", "states"]
+    assert sorted(path.name for path in folder.iterdir()) == ["build", "provenance.json", "run.json", "states"]
     states = json.loads((folder / "run.json").read_text())["checkpoints"]
     assert states == [f"states/{path.name}" for path in sorted((folder / "states").iterdir())]
     assert len(states) == 2

