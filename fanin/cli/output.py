@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
 import fcntl
@@ -300,9 +301,14 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def print_json(value: Any) -> None:
-    """One JSON value on stdout."""
-    print(json.dumps(value, indent=2))
+def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Declare ``--json``: docs/reference/json.md has what each command prints then."""
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One JSON object on stdout; a number that is not finite is null."""
+    print(json.dumps(finite(value), indent=2))
 
 
 def table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: str = "  ") -> str:

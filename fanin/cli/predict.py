@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fanin.cli.output import MODEL_FILE, check_writable, print_json, table, write_file
+from fanin.cli.output import MODEL_FILE, add_json, check_writable, print_json, table, write_file
 from fanin.errors import InputError
 
 if TYPE_CHECKING:  # scikit-learn takes seconds to load, which --help need not pay
@@ -27,7 +27,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "-o", type=Path, dest="output", metavar="FILE.csv", help="a line for each sample: predictions and sums"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 

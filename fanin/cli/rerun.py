@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.cli.cache import add_no_cache
-from fanin.cli.output import PCAP_FILE, PROVENANCE_FILE, print_json, table
+from fanin.cli.output import PCAP_FILE, PROVENANCE_FILE, add_json, print_json, table
 from fanin.cli.provenance.comparison import Change, Verdict, changes, verdicts
 from fanin.cli.provenance.document import Provenance, read_provenance
 from fanin.cli.provenance.inputs import Input, resolved
@@ -36,7 +36,7 @@ def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.Argume
     parser.add_argument(
         "--changed-inputs", action="store_true", help="go on though an input is not what it was"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(parser)
     add_no_cache(parser)
     parser.set_defaults(run=run, whole=whole)
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     found = verdicts(before, after)
     changed = changes(before, after, again.files.paths)
     if args.json:
-        print_json(_as_json(before, after, found, changed))
+        print_json(_as_json(before, after, found, changed) | {"failure": failure})
     else:
         print(_text(before, output, found, changed, failure))
     if different := [each.name for each in found if not each.same]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fanin.cli.output import print_json, table
+from fanin.cli.output import add_json, print_json, table
 from fanin.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """How long to search, when to stop, and how to say what was found."""
     parser.add_argument("--seconds", type=float, default=600.0, metavar="T", help="then the search is cut")
     parser.add_argument("--first", action="store_true", help="stop at the first invariant that is broken")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(parser)
 
 
 def check_seconds(seconds: float) -> None:

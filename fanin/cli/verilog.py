@@ -13,6 +13,7 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.files import Files
 from fanin.cli.output import (
     Kind,
+    add_json,
     check_directory,
     is_kind,
     open_kind,
@@ -74,11 +75,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help=f"clock that a package's constraints ask for (default {CLOCK_MHZ:g})",
     )
     add_no_cache(parser)
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="one JSON object on stdout: the file, its lines, flip-flops, memories",
-    )
+    add_json(parser)
     parser.set_defaults(run=run, files=Files(output="package"))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fanin.cli.bench.result import Result
 from fanin.cli.cache import add_no_cache
-from fanin.cli.output import print_json
+from fanin.cli.output import add_json, print_json
 from fanin.errors import CheckFailed
 from fanin.glm import PRESETS
 
@@ -113,7 +113,7 @@ def _benchmark(
     names: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, module: str | None = None
 ) -> argparse.ArgumentParser:
     parser = names.add_parser(name, help=text, description=f"Measure {text}.")
-    parser.add_argument("--json", action="store_true", help="a list of {name, value, unit, limit, ok}")
+    add_json(parser)
     if name in USE_CACHE:
         add_no_cache(parser)
     parser.set_defaults(run=run, benchmark=module or name)
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             print(result, flush=True)
     if args.json:
-        print_json([result.as_json() for result in results])
+        print_json({"benchmark": args.benchmark, "figures": [result.as_json() for result in results]})
     missed = [result.name for result in results if not result.ok]
     if missed:
         raise CheckFailed(f"{len(missed)} of {len(results)} figures miss their limit: {'; '.join(missed)}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fanin.cli.board.builds import MEMORY
 from fanin.cli.files import Files
+from fanin.cli.output import add_json
 
 NODES = ("glm", "shell")
 
@@ -45,6 +46,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument(
         "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the build's folder"
     )
+    add_json(parser)
     parser.set_defaults(run=run, files=Files())
 
 

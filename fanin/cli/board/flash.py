@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from fanin.cli.board.builds import BITSTREAM_FILE, open_build
+from fanin.cli.output import add_json, print_json
 from fanin.errors import InputError, ToolFailed
 from fanin.tools import program
 
@@ -24,6 +25,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("build", type=Path, metavar="BUILD", help="the folder of fanin board build")
     parser.add_argument("--cable", metavar="NAME", help="the adapter, as openFPGALoader names it")
     parser.add_argument("--keep", action="store_true", help="into flash memory, which outlasts the power")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -48,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise ToolFailed(f"openFPGALoader failed: {said[-1] if said else f'exit {done.returncode}'}")
+    if args.json:
+        print_json({"board": board.name, "bitstream": str(bitstream), "keep": args.keep})
     return 0
 
 

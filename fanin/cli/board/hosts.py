@@ -6,7 +6,7 @@ import argparse
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from fanin.cli.output import print_json, table
+from fanin.cli.output import add_json, print_json, table
 from fanin.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:  # Amaranth takes a second to load, which --help need not pay
@@ -30,7 +30,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         parser.add_argument(
             "hosts", nargs="+", metavar="HOST", help="a board's address; HOST:PORT for another port"
         )
-        parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+        add_json(parser)
         parser.set_defaults(run=run, work=work)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.output import print_json, table
+from fanin.cli.output import add_json, print_json, table
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the part and its options."""
     parser = parts.add_parser("list", help="the boards", description="The boards that fanin knows.")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 

@@ -19,7 +19,7 @@ from fanin.board_memory import memory_of, node_of
 from fanin.boards import DEVICES, MEMORIES
 from fanin.cli.board.builds import BITSTREAM_FILE, BOARD_BUILD, BOARD_FILE, PROJECT, REPORT_FILE, SDRAM
 from fanin.cli.board.report import text
-from fanin.cli.output import check_directory, write_file
+from fanin.cli.output import check_directory, print_json, write_file
 from fanin.cli.progress import StatusLine
 from fanin.cli.provenance.document import run_directory
 from fanin.errors import CheckFailed, InputError, ToolFailed
@@ -50,7 +50,10 @@ def execute(args: argparse.Namespace) -> int:
         status.show(f"{design.board.name}: elaborating")
         extract(_plan(design, args.seed), _project(folder))
         _write(folder / BOARD_FILE, design.description)
-    print(f"{args.output / PROJECT}: {'build_top.sh runs the tools' if args.place else 'not placed'}")
+    if args.json:
+        print_json(design.description)
+    else:
+        print(f"{args.output / PROJECT}: {'build_top.sh runs the tools' if args.place else 'not placed'}")
     return 0
 
 
@@ -177,8 +180,11 @@ def _place(args: argparse.Namespace, design: _Design, tools: Tools) -> int:
         reached["crossings"] = len(crossings.crossings)
         _write(folder / BOARD_FILE, design.description)
         _write(folder / REPORT_FILE, design.description | reached)
-    print(text(placed))
-    print(f"\n{len(crossings.crossings)} crossings between clocks, all through synchronisers")
+    if args.json:
+        print_json(design.description | reached)
+    else:
+        print(text(placed))
+        print(f"\n{len(crossings.crossings)} crossings between clocks, all through synchronisers")
     if missed and not args.allow_slow:
         raise CheckFailed(_missed(placed, missed, args.output))
     return 0

@@ -17,7 +17,7 @@ from fanin.cli.board.builds import (
     open_build,
 )
 from fanin.cli.files import Files
-from fanin.cli.output import check_directory
+from fanin.cli.output import add_json, check_directory, print_json
 from fanin.cli.progress import StatusLine
 from fanin.cli.provenance.document import run_directory
 from fanin.errors import InputError
@@ -39,6 +39,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument(
         "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the new build's folder"
     )
+    add_json(parser)
     parser.set_defaults(run=run, files=Files(inputs=("build",)))
 
 
@@ -75,5 +76,9 @@ def run(args: argparse.Namespace) -> int:
         for name in (BOARD_FILE, REPORT_FILE):
             said = json.loads((args.build / name).read_text()) | {"identity": new.as_json()}
             (folder / name).write_text(json.dumps(said, indent=2) + "\n")
-    print(f"{args.output}: number {args.number}{'' if met else '; no bitstream, as timing was missed'}")
+    if args.json:
+        found = {"output": str(args.output), "number": args.number, "identity": new.as_json()}
+        print_json(found | {"bitstream": met})
+    else:
+        print(f"{args.output}: number {args.number}{'' if met else '; no bitstream, as timing was missed'}")
     return 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.cli.board.builds import open_build
-from fanin.cli.output import print_json, table
+from fanin.cli.output import add_json, print_json, table
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -19,7 +19,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "worst path of each clock.",
     )
     parser.add_argument("build", type=Path, metavar="BUILD", help="the folder of fanin board build")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from fanin.cli.cache import add_no_cache
 from fanin.cli.cluster.conditions import add_wires
 from fanin.cli.files import Files
+from fanin.cli.output import add_json
 
 ARITHMETICS = ("c", "rtl")  # by fanin.sim.cosim.arrays, which --help need not wait for
 
@@ -32,6 +33,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="what binary32 operators run as in the co-simulation: a body in C of the same latency, or RTL",
     )
     add_wires(parser.add_argument_group("connections, of several devices"))
+    add_json(parser)
     add_no_cache(parser)
     parser.set_defaults(run=run, files=Files(inputs=("plan",)))
 

@@ -24,6 +24,7 @@ from fanin.cli.output import (
     check_directory,
     is_kind,
     open_kind,
+    print_json,
     table,
 )
 from fanin.cli.plan.execute import write_plan
@@ -66,7 +67,10 @@ def execute(args: argparse.Namespace) -> int:
             write_verilog(folder / VERILOG_FOLDER, machine.cosim.nodes)
         write_memory(folder / MEMORY_FOLDER, build.planned.placement)
         write_build(folder, build, args.plan)
-    print(_summary(build, args.output))
+    if args.json:
+        print_json(json.loads((args.output / CLUSTER_BUILD.mark).read_bytes()))
+    else:
+        print(_summary(build, args.output))
     return 0
 
 

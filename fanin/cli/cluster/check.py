@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from fanin.cli.output import add_json
+
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the part and its options."""
@@ -14,7 +16,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         description="Train the golden model from each checkpoint of a run to the next, and compare every bit.",
     )
     parser.add_argument("folder", type=Path, metavar="RUN", help="the folder of fanin cluster run")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 

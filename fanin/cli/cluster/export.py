@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from fanin.cli.output import add_json
 from fanin.errors import InputError
 
 SUFFIXES = (".onnx", ".npz", ".pt")
@@ -22,6 +23,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument(
         "-o", dest="output", type=Path, metavar="FILE", required=True, help="FILE.onnx, FILE.npz or FILE.pt"
     )
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -31,4 +33,4 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.output}: ends with none of {', '.join(SUFFIXES)}")
     from fanin.cli.cluster.exporting import execute
 
-    return execute(args.folder, args.output)
+    return execute(args.folder, args.output, as_json=args.json)

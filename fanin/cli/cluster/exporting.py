@@ -11,7 +11,7 @@ from fanin.cli.cluster.checkpoint import flat
 from fanin.cli.cluster.initial import LEARNED
 from fanin.cli.cluster.onnx_file import convolution_weights, onnx_model
 from fanin.cli.cluster.runs import open_run
-from fanin.cli.output import check_writable, write_file
+from fanin.cli.output import check_writable, print_json, write_file
 from fanin.cnn import Network
 from fanin.errors import InputError
 from fanin.golden.cnn.state import State
@@ -19,14 +19,17 @@ from fanin.layers.pointwise import Bias, OnlineNorm
 from fanin.layers.window import Conv
 
 
-def execute(folder: Path, output: Path) -> int:
+def execute(folder: Path, output: Path, *, as_json: bool) -> int:
     """Write the file of which the suffix says what it is. Raises InputError."""
     check_writable(output)
     run = open_run(folder)
     last = run.states[-1]
     states = run.state(last).states
     write_file(output, _MAKERS[output.suffix](run.network, states))
-    print(f"{output}: {run.network.name} of {folder / last}")
+    if as_json:
+        print_json({"output": str(output), "model": run.network.name, "state": str(folder / last)})
+    else:
+        print(f"{output}: {run.network.name} of {folder / last}")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from fanin.cli.output import add_json, print_json
 from fanin.errors import InputError
 from fanin.seed import MAX_SEED
 
@@ -26,6 +27,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="an .npz of fanin cluster export, or a checkpoint",
     )
     parser.add_argument("-o", dest="output", type=Path, metavar="FILE", required=True, help="the checkpoint")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -50,5 +52,10 @@ def run(args: argparse.Namespace) -> int:
     save_checkpoint(args.output, network, Checkpoint(about, states))
     origin = f"seed {seed}" if args.source is None else str(args.source)
     parameters = sum(stage.layer.parameters for stage in network.stages)
-    print(f"{args.output}: {parameters:,} parameters of {network.name}, {origin}")
+    if args.json:
+        source = None if args.source is None else str(args.source)
+        found = {"output": str(args.output), "model": network.name, "parameters": parameters}
+        print_json(found | {"seed": seed, "source": source})
+    else:
+        print(f"{args.output}: {parameters:,} parameters of {network.name}, {origin}")
     return 0

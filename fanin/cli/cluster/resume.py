@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
+from fanin.cli.output import add_json
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,7 +24,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="OTHER",
         help="what it goes on on: another plan of the same network, or a folder of fanin cluster build",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(parser)
     add_no_cache(parser, "of a run in RTL, ")
     parser.set_defaults(run=run)
 

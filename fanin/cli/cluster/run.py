@@ -8,6 +8,7 @@ from pathlib import Path
 from fanin.cli.cache import add_no_cache
 from fanin.cli.cluster.conditions import add_conditions
 from fanin.cli.files import Files
+from fanin.cli.output import add_json
 
 PLACES = ("rtl", "golden")  # by fanin.cli.cluster.machine, which --help need not wait for
 
@@ -43,7 +44,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="N",
         help="keep the state every N batches of an epoch, and behind it (default: behind each epoch)",
     )
-    output.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(output)
     output.add_argument(
         "-o", dest="output", type=Path, default=Path("runs/cluster"), metavar="RUN", help="the run's folder"
     )

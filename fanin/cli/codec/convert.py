@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fanin.cli.codec.options import add_codec, configuration, given
-from fanin.cli.output import check_writable, output_file
+from fanin.cli.output import add_json, check_writable, output_file, print_json
 from fanin.codec import CodecConfig
 from fanin.errors import InputError
 
@@ -38,6 +38,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     for part in (encode, decode):
         part.add_argument("input", type=Path, metavar="IN")
         part.add_argument("output", type=Path, metavar="OUT")
+        add_json(part)
 
 
 def run_encode(args: argparse.Namespace) -> int:
@@ -54,7 +55,11 @@ def run_encode(args: argparse.Namespace) -> int:
             file.write(encode(piece, config))
         size = file.tell()
     ratio = 4 * count / size
-    print(f"{args.output}: {count:,} values in {size:,} bytes, {ratio:.2f}× ({config})", file=sys.stderr)
+    if args.json:
+        found = {"output": str(args.output), "codec": str(config), "values": count}
+        print_json(found | {"bytes": size, "ratio": ratio})
+    else:
+        print(f"{args.output}: {count:,} values in {size:,} bytes, {ratio:.2f}× ({config})", file=sys.stderr)
     return 0
 
 
@@ -79,7 +84,10 @@ def run_decode(args: argparse.Namespace) -> int:
             for values in pieces():
                 output.write(values.astype("<f4").tobytes())
                 progress.update(len(values))
-    print(f"{args.output}: {header.count:,} values ({header.config})", file=sys.stderr)
+    if args.json:
+        print_json({"output": str(args.output), "codec": str(header.config), "values": header.count})
+    else:
+        print(f"{args.output}: {header.count:,} values ({header.config})", file=sys.stderr)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fanin.cli.output import check_writable, write_file
+from fanin.cli.output import add_json, check_writable, print_json, write_file
 from fanin.errors import InputError
 from fanin.seed import MAX_SEED
 
@@ -22,6 +22,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "-o", dest="output", metavar="DIR", type=Path, default="runs", help="where the files go"
     )
     gradients.add_argument("--seed", type=int, default=0, metavar="S", help="of split, weights and order")
+    add_json(gradients)
     gradients.set_defaults(run=run)
 
 
@@ -40,5 +41,9 @@ def run(args: argparse.Namespace) -> int:
         found = gradients(tuple(STAGES), args.seed)
     for stage, path in paths.items():
         write_file(path, found[stage].astype("<f4").tobytes())
-        print(f"{path}: {len(found[stage]):,} values")
+        if not args.json:
+            print(f"{path}: {len(found[stage]):,} values")
+    if args.json:
+        files = [{"file": str(path), "values": len(found[stage])} for stage, path in paths.items()]
+        print_json({"seed": args.seed, "files": files})
     return 0

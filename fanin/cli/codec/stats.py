@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fanin.cli.codec.options import MODES, add_bfp, add_bound, add_group, parse_bound
-from fanin.cli.output import print_json
+from fanin.cli.output import add_json, print_json
 from fanin.codec import FLOAT_BITS, Bfp, CodecConfig, Inceptionn, Mode
 from fanin.errors import InputError
 
@@ -28,7 +28,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     stats.add_argument("--mode", choices=(*MODES, "both"), default="both", help="INCEPTIONN's")
     add_group(stats)
     add_bfp(stats)
-    stats.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(stats)
     stats.set_defaults(run=run)
 
 

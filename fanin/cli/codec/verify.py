@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fanin.cli.cache import add_no_cache
 from fanin.cli.codec.options import add_codec, configuration
-from fanin.cli.output import print_json
+from fanin.cli.output import add_json, print_json
 from fanin.codec import CodecConfig
 from fanin.errors import CheckFailed, InputError
 
@@ -38,7 +38,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--stalls", type=float, default=0.0, metavar="P", help="with --rtl, share of cycles that streams wait"
     )
     add_no_cache(verify, "with --rtl, ")
-    verify.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(verify)
     verify.set_defaults(run=run)
 
 

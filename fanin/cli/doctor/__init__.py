@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fanin.cache import KINDS, Kept, cache_directory, kept
-from fanin.cli.output import print_json, table
+from fanin.cli.output import add_json, print_json, table
 from fanin.errors import CheckFailed, InputError
 from fanin.extras import EXTRAS, Extra
 from fanin.tools import yosys
@@ -48,7 +48,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="RUN_DIR",
         help="a folder that train, ps train, ring train, plan or cluster run wrote",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 

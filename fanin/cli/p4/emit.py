@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fanin.cli.files import Files
-from fanin.cli.output import P4_PROGRAM
+from fanin.cli.output import P4_PROGRAM, add_json, print_json
 from fanin.cli.provenance.document import Origin
 from fanin.job import SLOTS
 from fanin.p4.aggregation import ProgramConfig, Target
@@ -38,6 +38,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         emit.add_argument(f"--{name}", type=int, default=default, metavar=metavar, help=meaning)
     emit.add_argument("--job", type=Path, metavar="FILE", help="job.json to take, instead of one job with all")
     emit.add_argument("-o", dest="output", type=Path, required=True, metavar="DIR", help="where to write")
+    add_json(emit)
     emit.set_defaults(run=run, files=Files(inputs=("job",)))
 
 
@@ -49,9 +50,11 @@ def run(args: argparse.Namespace) -> int:
     names = ("target", "protocol", "workers", "slots", "values", "encap", "job")
     program = emit_p4(**{name: getattr(args, name) for name in names})
     origin = Origin(args)
-    for path in program.write(args.output, taken=args.job):
-        print(path)
+    paths = [*program.write(args.output, taken=args.job)]
     origin.write(args.output, replace(P4_PROGRAM, results=tuple(program.files)), verilog={})
-    for path in compile_program(program.config, args.output):
-        print(path)
+    paths += compile_program(program.config, args.output)
+    if args.json:
+        print_json({"program": vars(program.config), "files": [*map(str, paths)]})
+    else:
+        print("\n".join(map(str, paths)))
     return 0

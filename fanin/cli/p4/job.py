@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fanin.cli.output import print_json, table
+from fanin.cli.output import add_json, print_json, table
 from fanin.errors import InputError, ToolFailed
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     remove = _action(actions, "remove", _remove, "remove a job: its packets are foreign from now on")
     reset = _action(actions, "reset", _reset, "remove a job, clear its slots, add it again")
     stats = _action(actions, "stats", _stats, "counters of the jobs and of the switch")
-    stats.add_argument("--json", action="store_true", help="one JSON object on stdout")
     for action, nargs in ((remove, None), (reset, None), (stats, "?")):
         action.add_argument("job", type=int, nargs=nargs, metavar="ID", help="a job's number")
 
@@ -48,6 +47,7 @@ def _action(
     parser.add_argument("--switch", default=DEFAULT_SWITCH, metavar="HOST:PORT", help="its P4Runtime server")
     parser.add_argument("--thrift", default=DEFAULT_THRIFT, metavar="HOST:PORT", help="its Thrift server")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="its --device-id")
+    add_json(parser)
     parser.set_defaults(run=run, act=act)
     return parser
 
@@ -88,20 +88,29 @@ def _add(args: argparse.Namespace) -> None:
         switch.prepare(args.directory, deployment)
         for job in jobs:
             switch.add(job)
-            print(
-                f"job {job.id} added: slots {job.base}…{job.base + job.slots - 1}, {len(job.members)} members"
-            )
+    if args.json:
+        print_json({"action": "add", "jobs": [job.id for job in jobs]})
+        return
+    for job in jobs:
+        slots = f"slots {job.base}…{job.base + job.slots - 1}"
+        print(f"job {job.id} added: {slots}, {len(job.members)} members")
 
 
 def _remove(args: argparse.Namespace) -> None:
     with _connected(args) as switch:
         switch.remove(args.job)
+    if args.json:
+        print_json({"action": "remove", "jobs": [args.job]})
+    else:
         print(f"job {args.job} removed")
 
 
 def _reset(args: argparse.Namespace) -> None:
     with _connected(args) as switch:
         switch.reset(args.job)
+    if args.json:
+        print_json({"action": "reset", "jobs": [args.job]})
+    else:
         print(f"job {args.job} reset: let its workers begin at round 1, once its old packets are gone")
 
 

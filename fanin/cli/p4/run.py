@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fanin.cli.output import check_writable, output_file
+from fanin.cli.output import add_json, check_writable, print_json, output_file
 from fanin.cli.p4.step import Stepper
 from fanin.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
-    from fanin.cli.p4.replay import Arrival, Recording, Timed
+    from fanin.cli.p4.replay import Arrival, Comparison, Recording, Timed
     from fanin.p4.deployment import Deployment
     from fanin.sim.switch.embedded import Program, Switch
     from fanin.sim.switch.embedded.trace import Tracer
@@ -54,6 +55,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="print what happens to each packet: headers, tables, registers, ports; a summary at the end",
     )
     part.add_argument("--step", action="store_true", help="--trace, and stop behind each packet")
+    add_json(part)
     part.set_defaults(run=run)
 
 
@@ -73,7 +75,10 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         check_writable(args.out / "0.pcap")
     program = load(args.program, include_dirs=args.include)
-    tracer = _tracer(deployment) if args.trace or args.step else None
+    if args.json and args.step:
+        raise InputError("--json and --step would both write to stdout")
+    show = partial(print, file=sys.stderr) if args.json else print
+    tracer = _tracer(deployment, show) if args.trace or args.step else None
     stepper = Stepper() if args.step else None
     try:
         if deployment:
@@ -93,21 +98,30 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(str(error)) from error
     if args.out:
         _write(args.out, out)
-    print(f"{done} frames in, {sum(map(len, out.values()))} out at {len(out)} ports")
+    found = _compare(recording, out, args.recorded) if recording else None
+    if args.json:
+        ports = {str(port): len(sent) for port, sent in sorted(out.items())}
+        print_json({"frames_in": done, "frames_out": ports, "recorded": found and vars(found)})
+    else:
+        print(f"{done} frames in, {sum(map(len, out.values()))} out at {len(out)} ports")
     for line in tracer.summary() if tracer else ():
-        print(line)
-    if recording:
-        _compare(recording, out, args.recorded)
+        show(line)
+    if recording and found:
+        count = sum(map(len, recording.sent.values()))
+        if not args.json:
+            print(f"{count} recorded answers: {found.equal} equal, {found.differ} differ")
+        if found.differ:
+            raise CheckFailed(f"{args.recorded}: {found.differ} answers differ; the first is {found.first}")
     return 0
 
 
-def _tracer(deployment: Deployment | None) -> Tracer:
+def _tracer(deployment: Deployment | None, show: Callable[[str], None]) -> Tracer:
     """What prints; it knows the words of the emitted program's registers."""
     from fanin.p4.aggregation import register_fields
     from fanin.sim.switch.embedded.trace import Tracer
 
     program = deployment.program if deployment else None
-    return Tracer(print, register_fields(program) if program else None)
+    return Tracer(show, register_fields(program) if program else None)
 
 
 def _process(
@@ -128,18 +142,13 @@ def _process(
     return done, out
 
 
-def _compare(recording: Recording, out: dict[int, list[Timed]], path: Path) -> None:
-    """Print how the answers compare with the recorded ones. Raises CheckFailed where one differs."""
+def _compare(recording: Recording, out: dict[int, list[Timed]], path: Path) -> Comparison:
+    """How the answers compare with the recorded ones; what is nobody's is warned of."""
     if recording.others:
         _warn(
             f"{path}: {recording.others} frames are neither from a member of a job nor from the switch to one"
         )
-    found = recording.compare(out)
-    print(
-        f"{sum(map(len, recording.sent.values()))} recorded answers: {found.equal} equal, {found.differ} differ"
-    )
-    if found.differ:
-        raise CheckFailed(f"{path}: {found.differ} answers differ; the first is {found.first}")
+    return recording.compare(out)
 
 
 def _warn(message: str) -> None:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from fanin.cli.output import add_json, print_json
 from fanin.errors import CheckFailed, InputError
 
 EXIT_REFUSED = 3
@@ -25,6 +26,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     stf.add_argument(
         "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include"
     )
+    add_json(stf)
     stf.set_defaults(run=run)
 
 
@@ -41,11 +43,13 @@ def run(args: argparse.Namespace) -> int:
         wrong = StfTest(load(args.program, include_dirs=args.include), text, str(args.test)).run()
     except Refused as error:
         return _refused(str(error))
-    for line in wrong:
-        print(line)
+    if args.json:
+        print_json({"test": str(args.test), "complaints": wrong})
+    else:
+        for line in wrong or [f"{args.test}: as expected"]:
+            print(line)
     if wrong:
         raise CheckFailed(f"{args.test}: {len(wrong)} things are not as expected")
-    print(f"{args.test}: as expected")
     return 0
 
 

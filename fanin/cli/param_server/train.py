@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 from fanin.cli.files import Files
+from fanin.cli.output import add_json
 
 # Known here before anything heavy is loaded; a test compares them with what the models have.
 MODELS = ("lr", "lr-rff", "fcnn")
@@ -133,4 +134,4 @@ def _output_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "-o", type=Path, default=Path("runs/ps"), metavar="DIR", dest="output", help="the run's folder"
     )
-    group.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(group)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from fanin.cli.files import Files
+from fanin.cli.output import add_json
 from fanin.errors import InputError
 
 FACTORS = (1, 2, 4, 8)  # of model parallelism
@@ -30,7 +31,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "cluster", metavar="CLUSTER", nargs="?", help="arria10xN, u280xN, ecp5-85xN or a .toml file"
     )
     parser.add_argument("-o", dest="output", type=Path, metavar="DIR", help="where to write")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(parser)
     parser.add_argument("--check", type=Path, metavar="DIR", help="verify the plan or plans in DIR, and stop")
     parser.add_argument(
         "--mp", default="1", metavar="K,…", help="model parallelism: limiting groups in K parts"

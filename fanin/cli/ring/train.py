@@ -8,6 +8,7 @@ from pathlib import Path
 from fanin.cli.cache import add_no_cache
 from fanin.cli.codec.options import add_codec
 from fanin.cli.files import Files
+from fanin.cli.output import add_json
 from fanin.cli.ring.defaults import DEFAULTS, EXCHANGES, GBPS, RING, SIZES, SMART_NIC, SYSTEMS
 from fanin.sim.network import FAULTS
 
@@ -128,4 +129,4 @@ def _output_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "-o", type=Path, default=Path("runs/ring"), metavar="DIR", dest="output", help="the run's folder"
     )
-    group.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(group)

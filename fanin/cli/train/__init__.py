@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 from fanin.cli.files import Files
+from fanin.cli.output import add_json
 from fanin.clock import CLOCK_MHZ
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
 from fanin.glm import PRESETS, Partitioning
@@ -120,4 +121,4 @@ def _output_options(group: argparse._ArgumentGroup) -> None:
         "--pcap", type=Path, metavar="FILE", help="frames at the switch; DIR/frames.pcap by default"
     )
     group.add_argument("--model-out", type=Path, metavar="FILE.npz", help="the model; DIR/model.npz by default")
-    group.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(group)

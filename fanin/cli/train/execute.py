@@ -19,6 +19,7 @@ from fanin.cli.output import (
     RUN_FILE,
     check_directory,
     check_writable,
+    print_json,
     table,
     write_file,
 )
@@ -62,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
         if (output / name).exists():  # a failed run has no model
             write_file(copy, (output / name).read_bytes())
     if args.json:
-        print((output / RUN_FILE).read_text(), end="")
+        print_json(json.loads((output / RUN_FILE).read_bytes()))
     if failure:
         raise CheckFailed(failure)
     return 0

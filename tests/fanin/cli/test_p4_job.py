@@ -9,6 +9,7 @@ from fanin.job import Job, Member, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import Deployment, default_deployment, deployment_json
 from fanin.wire.aggregation import Encap
+from tests.fanin.cli.json_page import documented
 from tests.sim.switch.bmv2.fake import FakeSwitch, compiled
 from tests.sim.switch.traffic import JOBS
 
@@ -70,7 +71,7 @@ def test_jobs_are_added_counted_reset_and_removed(fake, run, emit):
     fake.count("Aggregation.verdict", 7)
     fake.count("Aggregation.forward", 4)
     status, out, _ = run("stats", "--json")
-    found = json.loads(out)
+    found = documented("p4 job stats", out)
     assert status == 0
     assert found["switch"]["flooded"] == 4
     assert found["jobs"].keys() == {"3", "200"}

@@ -13,6 +13,7 @@ import pytest
 
 from fanin.cli.main import main
 from fanin.planner.check.plan import check_plan
+from tests.fanin.cli.json_page import documented
 
 QUICK = ("--workers", "1", "--time-limit", "3")
 FILES = ["connections.json", "devices", "plan.json", "provenance.json", "report.html"]
@@ -79,7 +80,7 @@ class TestOnePlan:
         assert plan["throughput"] == plan["bound"] == pytest.approx(1e8 / 2304)  # two positions of 8×8 a cycle
         assert _run(capsys, "--check", listing1) == (0, "1 plan: every rule is kept\n", "")
         status, out, _ = _run(capsys, "--check", listing1, "--json")
-        assert (status, json.loads(out)) == (0, {"plans": 1, "complaints": {}})
+        assert (status, documented("plan --check", out)) == (0, {"plans": 1, "complaints": {}})
 
     def test_is_shown_as_a_table(self, listing1, tmp_path, capsys):
         folder = tmp_path / "plan"
@@ -116,7 +117,7 @@ class TestOnePlan:
     def test_as_json_is_the_file(self, small, tmp_path, capsys):
         status, out, err = _run(capsys, small, "arria10x2", "-o", tmp_path / "plan", "--json", *QUICK)
         assert (status, err) == (0, "")
-        assert json.loads(out) == json.loads((tmp_path / "plan" / "plan.json").read_text())
+        assert documented("plan", out) == json.loads((tmp_path / "plan" / "plan.json").read_text())
 
     def test_updates_and_drains_once_a_batch(self, small, tmp_path, capsys):
         for batch in (1, 7, 1_000_000):
@@ -214,7 +215,9 @@ class TestSweep:
         shown = [line.split()[:2] for line in out.splitlines()[3:5]]
         assert shown == [[str(row["devices"]), f"{row['throughput']:,.2f}"] for row in rows]
         status, out, _ = _run(capsys, small, *options, "--json")
-        assert json.loads(out) == json.loads((tmp_path / "sweep" / "sweep.json").read_text())
+        assert documented("plan, of several", out) == json.loads(
+            (tmp_path / "sweep" / "sweep.json").read_text()
+        )
 
     def test_names_the_number_that_is_too_small(self, tmp_path, capsys):
         model = tmp_path / "wide.py"

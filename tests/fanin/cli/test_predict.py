@@ -15,6 +15,7 @@ from fanin.golden.glm.float64 import train_float64
 from fanin.golden.glm.model import GlmModel
 from fanin.golden.glm.train import train
 from fanin.sim.glm import data
+from tests.fanin.cli.json_page import documented
 
 EPOCHS, BATCH, RATE = 5, 32, 0.5
 CANCER = load_breast_cancer()
@@ -70,7 +71,7 @@ def run(capsys, *arguments):
 
 def test_predictions_and_both_models_accuracies(capsys, folder, tmp_path):
     status, out, _ = run(capsys, folder, folder / "all.csv", "--json", "-o", tmp_path / "found.csv")
-    found = json.loads(out)
+    found = documented("predict", out)
     predicted = np.array(found["predictions"])
     assert (status, found["samples"]) == (0, 569)
     assert found["accuracy"] == np.mean(predicted == WORDS) > 0.9

@@ -15,6 +15,7 @@ from fanin.cache import BUILDS, EMISSION
 from fanin.cli.main import main
 from fanin.sim.cosim.exchange import Step
 from fanin.sim.glm.cosim import Cosim
+from tests.fanin.cli.json_page import documented
 
 pytestmark = pytest.mark.verilator
 
@@ -65,7 +66,7 @@ def test_the_model_is_int32_in_column_order_with_the_bias_last(lossless):
 
 def test_json_has_every_key_and_equals_the_file(capsys, tmp_path, lossless):
     status, out, _ = _run(capsys, *NODES, "-o", tmp_path / "run", "--json")
-    result = json.loads(out)
+    result = documented("train", out)
     assert status == 0
     assert result == json.loads((lossless[0] / "run.json").read_text())  # a run is repeatable to the last count
     assert set(result) >= KEYS
@@ -127,7 +128,7 @@ def test_the_report_shows_what_was_measured(lossless):
 
 def test_the_doctor_follows_the_first_packet_to_its_end(capsys, lossless):
     status, out, _ = _run(capsys, "doctor", lossless[0], "--json")
-    nodes = json.loads(out)["nodes"]
+    nodes = documented("doctor, of train", out)["nodes"]
     assert status == 0
     assert [list(node["steps"]) for node in nodes] == [list(Step)] * 2
     assert [node["missing"] for node in nodes] == [None] * 2
@@ -184,7 +185,7 @@ def test_a_dead_network_ends_the_run_and_the_doctor_says_where(capsys, tmp_path)
     assert status == 1
     assert capture.read_bytes() == (folder / "frames.pcap").read_bytes()
     assert not (folder / "model.npz").exists()
-    result = json.loads(out)
+    result = documented("train", out)
     assert "TIMEOUT" in result["error"]
     assert any(counters.get("retransmissions", 0) >= 2 for counters in result["counters"]), result["counters"]
     assert err.count("\n") == 1

@@ -12,6 +12,7 @@ from fanin.cli.bench.result import Result, number
 from fanin.cli.main import main
 from fanin.glm import PRESETS, Partitioning, TrainShape
 from fanin.sim.glm.cosim import Timeline
+from tests.fanin.cli.json_page import documented
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_a_missed_limit_is_an_exit_status_and_one_line(capsys, monkeypatch):
     monkeypatch.setattr(area, "measure", lambda args: iter([Result("a", 1, "s", 2), Result("b", 3, "s", 2)]))
     assert main(["bench", "area", "--json"]) == 1
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == [
+    assert documented("bench", captured.out)["figures"] == [
         {"name": "a", "value": 1, "unit": "s", "limit": 2, "ok": True},
         {"name": "b", "value": 3, "unit": "s", "limit": 2, "ok": False},
     ]
@@ -158,7 +159,7 @@ def test_allreduce_is_measured_for_both_protocols(capsys, monkeypatch, tmp_path)
         allreduce.Point, "node", property(lambda point: replace(PRESETS["tiny"], protocol=point.protocol))
     )
     assert main(["bench", "allreduce", "-o", str(tmp_path), "--json"]) == 0
-    value = {result["name"]: result["value"] for result in json.loads(capsys.readouterr().out)}
+    value = {result["name"]: result["value"] for result in json.loads(capsys.readouterr().out)["figures"]}
     timeout = value["allreduce: timeout"]
     for protocol, packets in (("p4sgd", 2), ("switchml", 1)):
         assert value[f"allreduce: packets, {protocol}, workers 2, 0 % loss"] == packets

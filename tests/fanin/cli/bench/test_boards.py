@@ -93,7 +93,7 @@ def test_bad_options(bench, options, cause):
 @pytest.mark.verilator
 def test_four_boards_meet_the_limit(capsys):
     assert main(["bench", "boards", "--epochs", "2", "--json"]) == 0
-    found = {one["name"]: one["value"] for one in json.loads(capsys.readouterr().out)}
+    found = {one["name"]: one["value"] for one in json.loads(capsys.readouterr().out)["figures"]}
     assert found["one at a time: AllReduce, p50"] < found["8 in a row: AllReduce, p50"] < 10_000
     for way, words in (("PA → last word to the MAC", 22), ("first word from the MAC → FA", 22)):
         assert found[f"one at a time: node, {way}"] > 10 * words  # of 32 bits, a cycle each

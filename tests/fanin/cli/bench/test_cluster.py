@@ -22,7 +22,7 @@ def small(monkeypatch):
 def test_rates_and_builds_of_both_bodies(small, capsys, monkeypatch):
     monkeypatch.setattr(cluster, "MIN_SPEEDUP", 0.01)
     assert main(["bench", "cluster", "--part", "arrays", "--json"]) == 0
-    figures = {figure["name"]: figure for figure in json.loads(capsys.readouterr().out)}
+    figures = {figure["name"]: figure for figure in json.loads(capsys.readouterr().out)["figures"]}
     for arith in ("rtl", "c"):
         cycles, lanes = (figures[f"1 lanes, {arith}: {what}"]["value"] for what in ("simulation", "lanes"))
         assert lanes == pytest.approx(cycles / 1e6)

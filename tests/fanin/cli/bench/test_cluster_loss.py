@@ -33,7 +33,7 @@ def figures(monkeypatch, tmp_path, capsys):
 
     def run():
         status = main(["bench", "cluster-loss", "--json", "-o", str(tmp_path)])
-        return status, {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+        return status, {one["name"]: one for one in json.loads(capsys.readouterr().out)["figures"]}
 
     return run
 

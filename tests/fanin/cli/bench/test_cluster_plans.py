@@ -30,7 +30,7 @@ def test_figures_stand_beside_the_plans_and_say_how_the_search_ended(digits, mon
     monkeypatch.setattr(cluster_plans, "plans_of", found)
     monkeypatch.setattr(cluster_plans, "DEVICES", (3, 6))
     assert main(["bench", "cluster", "--part", "plans", "--json"]) == 0
-    figures = {figure["name"]: figure["value"] for figure in json.loads(capsys.readouterr().out)}
+    figures = {figure["name"]: figure["value"] for figure in json.loads(capsys.readouterr().out)["figures"]}
     rate = 100e6 / 733
     assert figures["MobileNetV2 on six Arria 10: planned"] == pytest.approx(rate, rel=1e-3)
     assert figures["MobileNetV2 on six Arria 10: predicted"] == pytest.approx(rate, rel=1e-3)

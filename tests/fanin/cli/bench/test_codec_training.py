@@ -36,7 +36,7 @@ def quick(monkeypatch):
 
 def _rows(capsys, *arguments):
     assert main(["bench", "codec-training", "--json", *map(str, arguments)]) == 0
-    return {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    return {row["name"]: row for row in json.loads(capsys.readouterr().out)["figures"]}
 
 
 def test_choices_are_the_tasks_and_the_parts():

@@ -65,4 +65,4 @@ def test_a_missed_limit_is_an_exit_status(capsys, monkeypatch):
     monkeypatch.setattr(param_server, "MODELS", {"lr": 7850})
     monkeypatch.setattr(param_server, "parts", lambda config: [])
     assert main(["bench", "ps", "--json"]) == 1
-    assert not any(row["ok"] for row in json.loads(capsys.readouterr().out)[:1])
+    assert not any(row["ok"] for row in json.loads(capsys.readouterr().out)["figures"][:1])

@@ -143,7 +143,7 @@ def test_a_missed_limit_is_an_exit_status(capsys, monkeypatch):
     monkeypatch.setattr(rdma, "link_use", lambda config: iter(()))
     monkeypatch.setattr(rdma, "mapped", lambda config: [])
     assert main(["bench", "rdma", "--json"]) == 1
-    rows = {row["name"]: row["ok"] for row in json.loads(capsys.readouterr().out)}
+    rows = {row["name"]: row["ok"] for row in json.loads(capsys.readouterr().out)["figures"]}
     assert [name for name, ok in rows.items() if not ok] == [
         "post → mac_tx, 64 bytes, whole payload first",
         "mac_rx → write.wvalid, 64 bytes",

@@ -14,7 +14,7 @@ from fanin.sim.ring.timeline import makespan
 
 def test_all_published_figures_are_printed_and_the_papers_figures_drawn(capsys, tmp_path):
     assert main(["bench", "ring", "--models", "-o", str(tmp_path), "--json"]) == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["figures"]}
     facts = [rows[fact.name] for fact in smart_nic_paper.FACTS]
     assert sum(row["limit"] is not None for row in facts) == 8
     assert rows["B = 448, 32 nodes, smart NIC with BFP"]["value"] == pytest.approx(119, abs=1)

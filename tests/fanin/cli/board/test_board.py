@@ -16,6 +16,7 @@ from fanin.hdl.boards.build import NETLIST, Step, Tools
 from fanin.hdl.boards.clocks import choose_dividers
 from fanin.sim.boards.crossings import Crossing, CrossingReport, UnsafeCrossings
 from fanin.tools import yosys
+from tests.fanin.cli.json_page import documented
 from tests.fanin.host.fake_board import fake_board
 
 
@@ -26,7 +27,7 @@ def run(capsys, *arguments):
 
 def test_the_list_has_every_board_with_its_preset(capsys):
     status, out, _ = run(capsys, "list", "--json")
-    rows = {row["board"]: row for row in json.loads(out)["boards"]}
+    rows = {row["board"]: row for row in documented("board list", out)["boards"]}
     assert status == 0
     assert rows["ecpix5"]["preset"] == "ecp5-85"
     assert rows["colorlight_5a75b"]["device"] == "ecp5-25"
@@ -95,7 +96,7 @@ def test_boards_that_answer_are_shown_and_one_that_does_not_is_named(capsys):
     with fake_board({}, loss=0.2, seed=3, about=(0x0001_0004, 0x12345678, 8, 9)) as board:
         here = f"127.0.0.1:{board.port}"
         status, out, err = run(capsys, "ping", here, "--json")
-        found = json.loads(out)["boards"][here]
+        found = documented("board ping", out)["boards"][here]
         assert (status, err) == (0, "")
         assert (found["board"], found["version"], found["build"], found["uptime_s"]) == (
             "ecpix5",

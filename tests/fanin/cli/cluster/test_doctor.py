@@ -10,6 +10,7 @@ from fanin.cli.cluster.execute import UNENDED
 from fanin.cli.main import main
 from fanin.cli.output import sole_writer
 from tests.fanin.cli.cluster.runs import run
+from tests.fanin.cli.json_page import documented
 
 NAMES = ["epoch000000-00000000", "epoch000000-00000032", "epoch000001-00000000", "epoch000001-00000032"]
 CONNECTIONS = [
@@ -77,7 +78,7 @@ def test_a_run_that_was_stopped_and_how_it_goes_on(folder, capsys):
 def test_json(folder, capsys):
     change(folder, error="interrupted")
     status, out, _ = doctor(capsys, folder, "--json")
-    found = json.loads(out)
+    found = documented("doctor, of cluster run", out)
     assert status == 1
     assert (found["error"], found["under_way"]) == ("interrupted", False)
     assert (found["epochs"], found["epochs_asked"], found["frames"], found["frames_each"]) == (2, 2, 0, 40)

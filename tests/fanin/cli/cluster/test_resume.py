@@ -24,6 +24,7 @@ from fanin.cli.main import main
 from fanin.cli.output import sole_writer
 from fanin.errors import InputError, ToolFailed
 from tests.fanin.cli.cluster.runs import bits, refusal, run
+from tests.fanin.cli.json_page import documented
 from tests.support import new_seed, slow
 
 OPTIONS = ("--epochs", "4", "--seed", "2", "--checkpoint", "2")
@@ -238,7 +239,7 @@ def test_a_run_whose_last_state_was_torn_behind_its_end_makes_it_again(whole, tm
 
 def test_what_a_run_goes_on_with_is_told(stopped, capsys):
     assert resume(stopped, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == record_of(stopped)
+    assert documented("cluster resume", capsys.readouterr().out) == record_of(stopped)
 
 
 def test_data_that_have_changed_are_refused(small, stopped, tmp_path, capsys):

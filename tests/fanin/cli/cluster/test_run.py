@@ -20,6 +20,7 @@ from fanin.cli.main import main
 from fanin.cnn_training import Training
 from fanin.errors import ToolFailed
 from tests.fanin.cli.cluster.runs import bits, refusal, run
+from tests.fanin.cli.json_page import documented
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,9 @@ def test_a_run_is_summed_up_in_a_table(small, tmp_path, capsys):
 
 def test_json_is_what_run_json_has(small, tmp_path, capsys):
     assert run(small, tmp_path / "run", "--epochs", "1", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "run/run.json").read_text())
+    assert documented("cluster run", capsys.readouterr().out) == json.loads(
+        (tmp_path / "run/run.json").read_text()
+    )
 
 
 def test_the_same_run_has_the_same_bits_and_another_seed_others(small, done, tmp_path):
@@ -103,7 +106,11 @@ class TestCheck:
         assert main(["cluster", "check", str(done)]) == 0
         assert capsys.readouterr().out == f"{done}: 3 states, every bit is the golden model's\n"
         assert main(["cluster", "check", str(done), "--json"]) == 0
-        assert json.loads(capsys.readouterr().out) == {"states": 3, "complaints": [], "error": None}
+        assert documented("cluster check", capsys.readouterr().out) == {
+            "states": 3,
+            "complaints": [],
+            "error": None,
+        }
 
     def test_one_bit_shows_in_the_state_that_has_it_and_in_the_next(self, copy, capsys):
         found = open_run(copy)
