@@ -23,6 +23,7 @@ RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frame
 WEIGHTS_FILE = "model.npy"  # of a parameter server: float32
 JOB_FILE, PROGRAM_FILE, STATE_FILE = "job.json", "aggregation.p4", "state.npz"
 DISSECTOR_FILE = "link.lua"  # of links' frames, for Wireshark
+SWITCH_DISSECTOR_FILE = "aggregation.lua"  # of frames at the switch
 PROVENANCE_FILE = "provenance.json"  # what fanin rerun needs: fanin.cli.provenance
 _SCRATCH = ".fanin-"  # prefix of what is not whole yet
 
@@ -51,14 +52,14 @@ RUN = Kind(
     "run",
     RUN_FILE,
     "options",
-    (REPORT_FILE, PCAP_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE),
+    (REPORT_FILE, PCAP_FILE, SWITCH_DISSECTOR_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE),
     results=(MODEL_FILE, RUN_FILE, PCAP_FILE, JOB_FILE, PROGRAM_FILE),
     apart=("fanin", "options.data"),
 )
 PARAM_SERVER_RUN = Kind(
     "run",
     RUN_FILE,
-    "gradients_pushed",
+    "gradients_applied",
     (REPORT_FILE, WEIGHTS_FILE),
     results=(WEIGHTS_FILE, RUN_FILE),
     apart=("configuration.data",),
@@ -67,7 +68,7 @@ RING_RUN = Kind(
     "run",
     RUN_FILE,
     "all_reduces",
-    (REPORT_FILE, STATE_FILE),
+    (REPORT_FILE, DISSECTOR_FILE, STATE_FILE),
     results=(STATE_FILE, RUN_FILE),
     apart=("configuration.data", "resumed"),
 )

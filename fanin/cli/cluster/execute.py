@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
-from typing import NoReturn
 
 from fanin.cli.cluster.checkpoint import Checkpoint, save_checkpoint
 from fanin.cli.cluster.conditions import check_conditions
@@ -26,12 +24,10 @@ from fanin.cli.output import (
 )
 from fanin.cli.progress import Remaining, StatusLine
 from fanin.cli.provenance.document import renew_results, run_directory
+from fanin.cli.stopped import OUTSIDE, UNENDED, cause_of, stop_again
 from fanin.errors import CheckFailed
 from fanin.report.cnn.page import cnn_page
-
-#: The ``error`` of a run that is under way, or was killed.
-UNENDED = "the run has not come to its end"
-INTERRUPTED, TERMINATED = "interrupted", "terminated"
+from fanin.report.failure import failure_page
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -45,7 +41,7 @@ def execute(args: argparse.Namespace) -> int:
     check_conditions(args)
     with sole_writer(output):
         with StatusLine() as status:
-            with run_directory(output, CLUSTER_RUN, args, ended=False) as folder:
+            with run_directory(output, CLUSTER_RUN, args) as folder:
                 status.show("building")
                 setup = setup_of(args, folder / BUILD)
                 kept = Kept(output, setup, status)
@@ -75,7 +71,7 @@ class Kept:
         """Train to the end; what has stopped the run before."""
         try:
             self._loop.run()
-        except (CheckFailed, KeyboardInterrupt, SystemExit) as stop:  # SystemExit: SIGTERM
+        except (CheckFailed, *OUTSIDE) as stop:
             return stop
         return None
 
@@ -98,33 +94,20 @@ class Kept:
 
 def end(kept: Kept, stop: BaseException | None, as_json: bool) -> int:
     """Write what a run has come to, and tell; 0. What has stopped it before its end is raised."""
-    metrics = kept.metrics(_cause(stop) if stop else None)
-    if metrics["epochs"]:
-        write_file(kept.folder / REPORT_FILE, cnn_page(metrics))
+    metrics = kept.metrics(cause_of(stop) if stop else None)
+    page = cnn_page(metrics) if metrics["epochs"] else failure_page("A network on a cluster", metrics)
+    write_file(kept.folder / REPORT_FILE, page)
     write_metrics(kept.folder, metrics)
-    renew_results(kept.folder, CLUSTER_RUN, ended=stop is None or isinstance(stop, CheckFailed))
+    renew_results(kept.folder, CLUSTER_RUN)
     if as_json:
         print_json(metrics)
     elif not stop:
         print(summary(metrics, kept.folder))
     if stop:
-        _raise(stop, f"{metrics['error']}; {kept.last}")
+        stop_again(stop, f"{metrics['error']}; {kept.last}")
     return 0
 
 
 def write_metrics(folder: Path, metrics: Metrics) -> None:
     """``run.json``, whole or not at all."""
     write_file(folder / CLUSTER_RUN.mark, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
-
-
-def _cause(stop: BaseException) -> str:
-    """The ``error`` of a run."""
-    return {KeyboardInterrupt: INTERRUPTED, SystemExit: TERMINATED}.get(type(stop), str(stop))
-
-
-def _raise(stop: BaseException, message: str) -> NoReturn:
-    """Go on with what has stopped the run, with a line for people."""
-    if isinstance(stop, SystemExit):
-        print(f"fanin: error: {message}", file=sys.stderr)
-        raise stop
-    raise KeyboardInterrupt(message) if isinstance(stop, KeyboardInterrupt) else CheckFailed(message)

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from fanin.cli.cluster.builds import PLAN_FOLDER, Build, open_build, planned_build, write_build
 from fanin.cli.cluster.checkpoint import Checkpoint
-from fanin.cli.cluster.execute import UNENDED, Kept, end, write_metrics
+from fanin.cli.cluster.execute import Kept, end, write_metrics
 from fanin.cli.cluster.runs import BUILDS, Run, Used, open_run
 from fanin.cli.cluster.setup import Earlier, Setup, images_again
 from fanin.cli.output import CLUSTER_BUILD, CLUSTER_RUN, PLAN, is_kind, open_kind, print_json, sole_writer
 from fanin.cli.progress import StatusLine
 from fanin.cli.provenance.document import note_resumption
+from fanin.cli.stopped import UNENDED
 from fanin.errors import InputError
 from fanin.records import open_record
 from fanin.sim.learning.images import ImageSet

@@ -59,7 +59,7 @@ def _param_server(folder: Path, as_json: bool) -> int:
     found = gradients.diagnose(open_record(folder / PARAM_SERVER_RUN.mark))
     if as_json:
         print_json(asdict(found))
-    else:
+    elif found.workers:
         print(table(found.rows(), indent=""))
     if found.error:
         raise CheckFailed(found.error)

@@ -53,12 +53,13 @@ def _not_applied(pushed: Iterable[int], applied: Iterable[int]) -> str:
 def diagnose(run: Record) -> Diagnosis:
     """From a run's ``run.json``. Raises InputError if it is none."""
     servers = run.record("configuration").integer("servers", low=1)
+    counted = run.records("workers") if "workers" in run.value else []  # not of a run that was stopped
     workers = [
         WorkerDiagnosis(
             pushed=record.integer("pushed"),
             applied=record.integers("applied", servers, low=0),
             stopped_by=record.optional_text("stopped_by"),
         )
-        for record in run.records("workers")
+        for record in counted
     ]
     return Diagnosis(run.optional_text("error"), run.integer("gradients_each"), workers)

@@ -25,7 +25,9 @@ from fanin.cli.output import (
 from fanin.cli.param_server.setup import Setup, backend_of, learner_of, setup_of
 from fanin.cli.progress import Remaining, StatusLine
 from fanin.cli.provenance.document import run_directory
+from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.errors import CheckFailed
+from fanin.report.failure import failure_page
 from fanin.report.param_server.charts import worker_seconds
 from fanin.report.param_server.page import param_server_page, stop_lines
 from fanin.report.unit import Unit
@@ -46,49 +48,81 @@ def execute(args: argparse.Namespace) -> int:
         check_capture(args.pcap, output, PARAM_SERVER_RUN)
     setup = setup_of(args)
     elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
-    with run_directory(output, PARAM_SERVER_RUN, args, elsewhere=elsewhere) as folder:
-        capture = folder / PCAP_FILE if args.pcap else None
+    stop: BaseException | None = None
+    with run_directory(output, PARAM_SERVER_RUN, args, elsewhere=elsewhere) as folder, StatusLine() as status:
+        status.show("reading the samples")
+        work = _Work(setup, folder / PCAP_FILE if args.pcap else None, status)
         try:
-            outcome = _train(setup, capture)
-        except CheckFailed:  # when frames are needed most
-            keep_capture(capture, args.pcap)
-            raise
-        keep_capture(capture, args.pcap)
-        metrics = metrics_of(setup, outcome)
+            outcome = work.train()
+        except (CheckFailed, *OUTSIDE) as failure:
+            stop = failure
+            metrics = failure_of(setup, cause_of(stop), work)
+            page = failure_page("Training with a parameter server", metrics)
+        else:
+            metrics = metrics_of(setup, outcome)
+            page = param_server_page(metrics, outcome.spans)
+            np.save(folder / WEIGHTS_FILE, outcome.w)
+        keep_capture(work.capture, args.pcap)
         (folder / PARAM_SERVER_RUN.mark).write_text(json.dumps(metrics, indent=2) + "\n")
-        (folder / REPORT_FILE).write_text(param_server_page(metrics, outcome.spans))
-        np.save(folder / WEIGHTS_FILE, outcome.w)
+        (folder / REPORT_FILE).write_text(page)
     if args.json:
         print_json(metrics)
-    else:
+    elif not stop:
         print(summary(metrics, output))
+    if stop:
+        stop_again(stop, f"{metrics['error']} (fanin doctor {output} says more)")
     if metrics["error"]:
         raise CheckFailed(metrics["error"])
     return 0
 
 
-def _train(setup: Setup, capture: Path | None) -> Outcome:
-    with StatusLine() as status:
-        status.show("reading the samples")
-        learner = learner_of(setup)
-        if learner.convergence:
+class _Work:
+    """A run, and how far it is: gradients ``applied`` of all workers, and simulated ``seconds``."""
+
+    def __init__(self, setup: Setup, capture: Path | None, status: StatusLine):
+        self.capture, self.applied, self.seconds = capture, 0, 0.0
+        self._setup, self._status, self._shown = setup, status, -1
+        self._learner = learner_of(setup)
+        if self._learner.convergence:
             status.show("looking for w*, which --no-optimum leaves out")
-            _ = learner.workload.optimum  # it is kept; else the first epoch's end would look for it
-        backend = backend_of(setup, capture)
-        total, epochs, shown = setup.job.epochs * setup.job.workers * learner.batches, setup.job.epochs, -1
-        left = Remaining(total)
+            _ = self._learner.workload.optimum  # it is kept; else the first epoch's end would look for it
+        #: Gradients of a worker.
+        self.each = setup.job.epochs * self._learner.batches
+        self._total = self.each * setup.job.workers
+        self._left = Remaining(self._total)
 
-        def progress(applied: int, seconds: float) -> None:
-            nonlocal shown
-            if (step := STEPS * applied // total) > shown:
-                shown = step
-                epoch = min(epochs * applied // total + 1, epochs)
-                time = f", {Unit.of(seconds)(seconds)} simulated" if math.isfinite(seconds) else ""
-                said = f"epoch {epoch}/{epochs}: {applied:,} of {total:,} gradients{time}"
-                status.show(f"{said}{left.after(applied)}")
-
+    def train(self) -> Outcome:
+        """Carry the run out. Raises CheckFailed where it cannot be ended."""
+        backend = backend_of(self._setup, self.capture)
         with np.errstate(over="ignore", invalid="ignore"):  # of a model that diverges, which is told at the end
-            return backend(setup.job, learner, progress=progress)
+            return backend(self._setup.job, self._learner, progress=self._progress)
+
+    def _progress(self, applied: int, seconds: float) -> None:
+        self.applied, self.seconds = applied, seconds
+        total, epochs = self._total, self._setup.job.epochs
+        if (step := STEPS * applied // total) > self._shown:
+            self._shown = step
+            epoch = min(epochs * applied // total + 1, epochs)
+            time = f", {Unit.of(seconds)(seconds)} simulated" if math.isfinite(seconds) else ""
+            said = f"epoch {epoch}/{epochs}: {applied:,} of {total:,} gradients{time}"
+            self._status.show(f"{said}{self._left.after(applied)}")
+
+
+def failure_of(setup: Setup, error: str, work: _Work) -> Metrics:
+    """A run that has not come to its end as JSON."""
+    found = {
+        "error": error,
+        "on": setup.on,
+        "simulated_seconds": work.seconds,
+        "gradients_applied": work.applied,
+        "gradients_each": work.each,
+        "configuration": _configuration(setup),
+    }
+    return finite(found)
+
+
+def _configuration(setup: Setup) -> Metrics:
+    return {"data": str(setup.data or BUNDLED), **setup.configuration}
 
 
 def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
@@ -124,7 +158,7 @@ def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
         "unused_stops": sorted(setup.job.stops.keys() - set(outcome.stopped)),
         "rereads": outcome.rereads,
         "epochs": epochs,
-        "configuration": {"data": str(setup.data or BUNDLED), **setup.configuration},
+        "configuration": _configuration(setup),
     }
     return finite(found)
 

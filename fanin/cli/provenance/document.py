@@ -14,6 +14,7 @@ from fanin.cli.output import PCAP_FILE, PROVENANCE_FILE, Kind, output_directory,
 from fanin.cli.provenance.environment import fanin_json, machine_json, versions_json
 from fanin.cli.provenance.inputs import Input, inputs_of, read_input
 from fanin.cli.provenance.results import results_of
+from fanin.cli.stopped import STOPPED
 from fanin.emissions import emissions_noted
 from fanin.errors import InputError
 from fanin.records import Record, open_record
@@ -31,18 +32,17 @@ def run_directory(
     args: argparse.Namespace,
     *,
     elsewhere: Mapping[str, Path] | None = None,
-    ended: bool = True,
 ) -> Iterator[Path]:
     """``output_directory`` for a command: its folder holds ``provenance.json``, too.
 
     The command reads its inputs, and emits its Verilog, inside. ``elsewhere``: results by name that it writes
-    to another place. ``ended``: whether it has all of its results at the end of the body.
+    to another place.
     """
     with output_directory(path, kind) as folder:
         origin = Origin(args)
         with emissions_noted() as verilog:
             yield folder
-        origin.write(folder, kind, verilog=verilog, elsewhere=elsewhere, ended=ended)
+        origin.write(folder, kind, verilog=verilog, elsewhere=elsewhere)
 
 
 class Origin:
@@ -58,11 +58,10 @@ class Origin:
         *,
         verilog: Mapping[str, str],
         elsewhere: Mapping[str, Path] | None = None,
-        ended: bool = True,
     ) -> None:
         """Write the file into a folder that holds the results."""
         options = _options(self._args)
-        mark = json.loads((folder / kind.mark).read_bytes())
+        mark = _mark(folder, kind)
         _write(
             folder,
             {
@@ -79,12 +78,12 @@ class Origin:
                 "results": results_of(folder, kind, elsewhere),
                 "apart": list(kind.apart),
                 "resumed": [],
-                "ended": ended,
+                "ended": _ended(mark),
             },
         )
 
 
-def renew_results(folder: Path, kind: Kind, *, ended: bool) -> None:
+def renew_results(folder: Path, kind: Kind) -> None:
     """The results of a run that has gone on in its folder; nothing where that has no provenance."""
     path = folder / PROVENANCE_FILE
     if path.is_file():
@@ -93,7 +92,7 @@ def renew_results(folder: Path, kind: Kind, *, ended: bool) -> None:
         results = results_of(folder, kept)
         if record.records("resumed"):  # the capture ends where the run was stopped
             results.pop(PCAP_FILE, None)
-        _write(folder, record.value | {"results": results, "ended": ended})
+        _write(folder, record.value | {"results": results, "ended": _ended(_mark(folder, kind))})
 
 
 def note_resumption(folder: Path, args: argparse.Namespace, apart: Sequence[str]) -> None:
@@ -110,6 +109,15 @@ def note_resumption(folder: Path, args: argparse.Namespace, apart: Sequence[str]
         more = [field for field in apart if field not in known]
         resumed = [*record.value["resumed"], again]
         _write(folder, record.value | {"resumed": resumed, "apart": [*known, *more], "ended": False})
+
+
+def _mark(folder: Path, kind: Kind) -> dict[str, Any]:
+    return open_record(folder / kind.mark).value
+
+
+def _ended(mark: Mapping[str, Any]) -> bool:
+    """Whether the command has come to its end, for better or worse."""
+    return mark.get("error") not in STOPPED
 
 
 def _write(folder: Path, value: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from fanin.cli.output import (
+    DISSECTOR_FILE,
     PCAP_FILE,
     REPORT_FILE,
     RING_RUN,
@@ -21,8 +22,11 @@ from fanin.cli.ring.metrics import Metrics, failure_of, metrics_of
 from fanin.cli.ring.resume import save_state
 from fanin.cli.ring.setup import Setup, setup_of
 from fanin.cli.ring.summary import summary
+from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.errors import CheckFailed
+from fanin.report.failure import failure_page
 from fanin.report.ring.page import ring_page
+from fanin.sim.dissector import link_dissector
 from fanin.sim.learning.replica import State
 
 
@@ -38,28 +42,37 @@ def execute(args: argparse.Namespace) -> int:
     elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
     with StatusLine() as status, run_directory(output, RING_RUN, args, elsewhere=elsewhere) as folder:
         status.show("reading the samples")
-        metrics = _fill(folder, setup_of(args), args.pcap, status)
+        metrics, stop = _fill(folder, setup_of(args), args.pcap, status)
     if args.json:
         print_json(metrics)
     elif not metrics["error"]:
         print(summary(metrics, output))
     if metrics["error"]:
-        raise CheckFailed(f"{metrics['error']} (fanin doctor {output} says more)")
+        message = f"{metrics['error']} (fanin doctor {output} says more)"
+        stop_again(stop or CheckFailed(), message)
     return 0
 
 
-def _fill(folder: Path, setup: Setup, pcap: Path | None, status: StatusLine) -> Metrics:
-    """Train, and write the run's files. Raises CheckFailed where the golden model itself cannot train so."""
+def _fill(
+    folder: Path, setup: Setup, pcap: Path | None, status: StatusLine
+) -> tuple[Metrics, BaseException | None]:
+    """Train, and write the run's files; what has stopped the run before its end.
+
+    Raises CheckFailed where the golden model itself cannot train so.
+    """
     status.show("training in NumPy, to compare with")
     # From the first epoch on: a state to resume from is checked, too.
     beside = setup.backend.references(setup.data)
     capture = folder / PCAP_FILE if pcap else None
     steps = _Steps(setup, status)
     state: State | None
+    stop: BaseException | None = None
     try:
         result = setup.backend.run(setup.data, setup.state, pcap=capture, progress=steps)
-    except CheckFailed as failure:
-        metrics, state = failure_of(setup, str(failure), steps.made), _last_epoch(setup, steps.made)
+    except (CheckFailed, *OUTSIDE) as failure:
+        stop = failure
+        metrics, state = failure_of(setup, cause_of(stop), steps.made), _last_epoch(setup, steps.made)
+        (folder / REPORT_FILE).write_text(failure_page("Training over a ring", metrics))
     else:
         metrics = metrics_of(setup, result, beside)
         # Nothing goes on from weights that are not the golden model's: its end would differ, too.
@@ -67,10 +80,11 @@ def _fill(folder: Path, setup: Setup, pcap: Path | None, status: StatusLine) -> 
         (folder / REPORT_FILE).write_text(ring_page(metrics, result.times))
     if pcap:
         keep_capture(capture, pcap)
+        (folder / DISSECTOR_FILE).write_text(link_dissector())
     if state:
         save_state(folder / STATE_FILE, state)
     (folder / RING_RUN.mark).write_text(json.dumps(metrics, indent=2) + "\n")
-    return metrics
+    return metrics, stop
 
 
 class _Steps:

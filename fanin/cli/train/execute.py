@@ -17,6 +17,7 @@ from fanin.cli.output import (
     REPORT_FILE,
     RUN,
     RUN_FILE,
+    SWITCH_DISSECTOR_FILE,
     check_directory,
     check_writable,
     print_json,
@@ -25,12 +26,15 @@ from fanin.cli.output import (
 )
 from fanin.cli.progress import EpochBar
 from fanin.cli.provenance.document import run_directory
+from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.cli.train.boards import read_boards
-from fanin.errors import CheckFailed, InputError
+from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.fixed import LOSSES
 from fanin.glm import PRESETS, GlmConfig
+from fanin.p4.companions import dissector
 from fanin.p4.deployment import default_deployment, deployment_json
 from fanin.p4.emit import program_text
+from fanin.report.failure import failure_page
 from fanin.report.glm.page import render
 from fanin.report.glm.run import report_of
 from fanin.sim.cosim.run import RunResult
@@ -58,14 +62,16 @@ def execute(args: argparse.Namespace) -> int:
     check_directory(output)
     copies = _copies(args, output)
     with run_directory(output, RUN, args) as folder:
-        failure = _run(_trainer(args), folder, args, output)
+        stop = _run(_trainer(args), folder, args, output)
     for name, copy in copies.items():
         if (output / name).exists():  # a failed run has no model
             write_file(copy, (output / name).read_bytes())
     if args.json:
         print_json(json.loads((output / RUN_FILE).read_bytes()))
-    if failure:
-        raise CheckFailed(failure)
+    if isinstance(stop, (SimulationFailed, *OUTSIDE)):
+        stop_again(stop, f"{cause_of(stop)} (fanin doctor {output} says more)")
+    if stop:
+        raise stop
     return 0
 
 
@@ -158,17 +164,16 @@ def _network(args: argparse.Namespace) -> NetworkConfig:
     )
 
 
-def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path) -> str:
-    """Fill the run's folder; what went wrong, or nothing."""
+def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path) -> BaseException | None:
+    """Fill the run's folder; what has stopped it, or nothing."""
     _write_switch(folder, trainer)
     try:
         with EpochBar(epochs=trainer.options.epochs, operations=trainer.operations) as bar:
             simulated = trainer.simulate(pcap=folder / PCAP_FILE, progress=bar.update)
-    except SimulationFailed as failure:
-        error = " ".join(str(failure).split())
-        seen = observations(trainer.partial(failure.result or RunResult()))
-        _write_json(folder, {"error": error, "options": options_json(trainer.options), **seen})
-        return f"{error} (fanin doctor {output} says more)"
+    except (SimulationFailed, CheckFailed, ToolFailed, *OUTSIDE) as stop:
+        seen = stop.result if isinstance(stop, SimulationFailed) else None
+        _write_failure(folder, trainer, cause_of(stop), seen or RunResult())
+        return stop
     result = trainer.compare(simulated)
     _write_json(folder, result.as_json())
     (folder / REPORT_FILE).write_text(render(report_of(result)))
@@ -176,13 +181,22 @@ def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path)
         result.model.save(file)
     if not args.json:
         print(summary(result, output))
-    return "" if result.bit_exact else "the RTL's model differs from the golden model"
+    return None if result.bit_exact else CheckFailed("the RTL's model differs from the golden model")
+
+
+def _write_failure(folder: Path, trainer: Trainer, error: str, seen: RunResult) -> None:
+    """What is known of a run that has not come to its end."""
+    found = {"error": error, "options": options_json(trainer.options)}
+    found |= observations(trainer.partial(seen))
+    _write_json(folder, found)
+    (folder / REPORT_FILE).write_text(failure_page(f"Training on {trainer.options.data}", found))
 
 
 def _write_switch(folder: Path, trainer: Trainer) -> None:
     """The switch's program and its job, for ``fanin p4 run --recorded``."""
     program = trainer.nodes.program(trainer.options.network)
     (folder / PROGRAM_FILE).write_text(program_text(program))
+    (folder / SWITCH_DISSECTOR_FILE).write_text(dissector(program))
     (folder / JOB_FILE).write_text(deployment_json(default_deployment(program)))
 
 

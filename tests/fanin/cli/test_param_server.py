@@ -20,6 +20,7 @@ from fanin.sim.param_server import cosim, events, training
 from fanin.sim.param_server.costs import DESIGN, Compute
 from fanin.sim.param_server.paper import PAPER
 from fanin.sim.param_server.recipes import DIGITS
+from tests.fanin.cli.json_page import documented
 from tests.fanin.cli.ps import SMALL, json_of_ps, refused_ps, run_ps
 
 FILES = ["model.npy", "provenance.json", "report.html", "run.json"]
@@ -224,8 +225,9 @@ def test_a_run_without_any_worker_ends(capsys, tmp_path):
 def test_sync_ends_with_the_name_of_the_worker_that_stops(capsys, tmp_path):
     status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --algorithm sync --stop 2:0.001")
     assert (status, out) == (1, "")
-    assert err == "fanin: error: worker 2 stopped answering; Sync-DSGD cannot go on without it\n"
-    assert list(tmp_path.iterdir()) == []
+    cause = "worker 2 stopped answering; Sync-DSGD cannot go on without it"
+    assert err == f"fanin: error: {cause} (fanin doctor {tmp_path / 'run'} says more)\n"
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["error"] == cause
 
 
 def test_a_model_that_diverges_is_told_and_has_no_numbers(capsys, tmp_path):
@@ -274,14 +276,20 @@ def test_a_run_replaces_the_one_before_and_leaves_other_folders_alone(capsys, tm
     assert (status, "choose another -o" in err) == (2, True)
 
 
-def test_an_interrupted_run_leaves_nothing(capsys, tmp_path, monkeypatch):
-    def interrupted(job, learner, progress=None):
+def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
+    def interrupted(job, learner, progress):
+        progress(3, 0.5)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(events, "run", interrupted)
-    status, out, err = run_ps(capsys, tmp_path / "run", SMALL)
-    assert (status, out, err) == (130, "", "fanin: error: interrupted\n")
-    assert list(tmp_path.iterdir()) == []
+    folder = tmp_path / "run"
+    status, out, err = run_ps(capsys, folder, f"{SMALL} --json")
+    said = f"fanin: error: interrupted (fanin doctor {folder} says more)\n"
+    assert (status, err) == (130, said)
+    found = documented("ps train", out)
+    assert (found["error"], found["gradients_applied"]) == ("interrupted", 3)
+    assert found["simulated_seconds"] == 0.5
+    assert "interrupted" in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -410,6 +418,12 @@ def test_a_failed_simulation_is_a_failed_check(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(cosim, "run_rtl", failed)
     packets = tmp_path / "packets.pcap"
     status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --on rtl --pcap {packets}")
-    assert (status, out, err) == (1, "", "fanin: error: the simulator says no\n")
-    assert list(tmp_path.iterdir()) == [packets]  # when they are needed most
-    assert packets.read_bytes() == b"frames"
+    folder = tmp_path / "run"
+    cause = "the simulator says no"
+    assert (status, out, err) == (1, "", f"fanin: error: {cause} (fanin doctor {folder} says more)\n")
+    assert packets.read_bytes() == b"frames"  # when they are needed most
+    assert {path.name for path in folder.iterdir()} == {*FILES} - {"model.npy"}
+    assert json.loads((folder / "run.json").read_text())["error"] == cause
+    assert cause in (folder / "report.html").read_text()
+    assert main(["doctor", str(folder)]) == 1
+    assert capsys.readouterr() == ("", f"fanin: error: {cause}\n")

@@ -1,6 +1,7 @@
 """``fanin train`` from end to end on the smallest nodes: what it writes, and what the doctor makes of it."""
 
 import functools
+import html
 import json
 import os
 import re
@@ -134,6 +135,24 @@ def test_the_doctor_follows_the_first_packet_to_its_end(capsys, lossless):
     assert [node["missing"] for node in nodes] == [None] * 2
 
 
+def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Cosim, "train", interrupted)
+    folder = tmp_path / "run"
+    status, out, err = _run(capsys, *NODES, "-o", folder, "--json")
+    assert (status, err) == (130, f"fanin: error: interrupted (fanin doctor {folder} says more)\n")
+    assert documented("train", out)["error"] == "interrupted"
+    assert "interrupted" in (folder / "report.html").read_text()
+    assert _run(capsys, "doctor", folder)[0] == 1
+    assert _run(capsys, "rerun", folder)[0] == 2  # there is nothing to compare with
+
+
+def test_the_frames_have_their_dissector(lossless):
+    assert "aggregation" in (lossless[0] / "aggregation.lua").read_text()
+
+
 @pytest.mark.slow
 def test_faults_change_nothing_but_the_time(capsys, tmp_path, lossless):
     faults = [text for fault in ("drop", "duplicate", "reorder", "corrupt") for text in (f"--{fault}", "0.02")]
@@ -186,6 +205,7 @@ def test_a_dead_network_ends_the_run_and_the_doctor_says_where(capsys, tmp_path)
     assert capture.read_bytes() == (folder / "frames.pcap").read_bytes()
     assert not (folder / "model.npz").exists()
     result = documented("train", out)
+    assert result["error"] in html.unescape((folder / "report.html").read_text())
     assert "TIMEOUT" in result["error"]
     assert any(counters.get("retransmissions", 0) >= 2 for counters in result["counters"]), result["counters"]
     assert err.count("\n") == 1

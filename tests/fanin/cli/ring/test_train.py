@@ -170,13 +170,22 @@ def test_what_argparse_knows_is_what_the_schedule_has():
     assert set(OF_MODEL) - set(PARAMETERS) | set(OF_SMART_NIC) < set(DEFAULTS)
 
 
-def test_an_interrupted_run_leaves_nothing(capsys, tmp_path, monkeypatch):
-    def interrupted(*arguments, **options):
+def test_an_interrupted_run_leaves_what_it_knows_and_can_be_resumed(capsys, tmp_path, monkeypatch):
+    def interrupted(*arguments, progress, **options):
+        progress(STEPS + 1)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(smart_nic, "run_model", interrupted)
-    assert run(capsys, tmp_path / "run", SMALL) == (130, "", "fanin: error: interrupted\n")
-    assert list(tmp_path.iterdir()) == []
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(smart_nic, "run_model", interrupted)
+        said = f"fanin: error: interrupted (fanin doctor {folder} says more)\n"
+        assert run(capsys, folder, SMALL) == (130, "", said)
+    assert sorted(path.name for path in folder.iterdir()) == FILES
+    found = json.loads((folder / "run.json").read_text())
+    assert (found["error"], found["steps"]) == ("interrupted", STEPS + 1)
+    assert json.loads((folder / "provenance.json").read_text())["ended"] is False
+    rest = run_json(capsys, tmp_path / "rest", f"--on model --resume {folder} --epochs 3")
+    assert rest["loss"] == run_json(capsys, tmp_path / "whole")["loss"]
 
 
 def test_options_reach_inceptionns_simulation(capsys, tmp_path, monkeypatch):
