@@ -11,7 +11,7 @@ from typing import Any
 
 from fanin.api.arguments import chosen
 from fanin.api.shown import Shown
-from fanin.cli.output import write_file
+from fanin.cli.output import JOB_FILE, PROGRAM_FILE, SWITCH_DISSECTOR_FILE, write_file
 from fanin.errors import InputError
 from fanin.glm import PRESETS
 from fanin.hdl import catalog
@@ -22,8 +22,6 @@ from fanin.p4.deployment import Deployment, default_deployment, deployment_json,
 from fanin.p4.emit import program_text
 from fanin.report.html import Rows
 from fanin.wire.aggregation import Encap, Protocol
-
-PROGRAM_FILE, JOB_FILE = "aggregation.p4", "job.json"
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,7 +120,7 @@ class SwitchProgram(Shown):
         files = {
             PROGRAM_FILE: self.text,
             JOB_FILE: deployment_json(self.deployment),
-            "aggregation.lua": companions.dissector(self.config),
+            SWITCH_DISSECTOR_FILE: companions.dissector(self.config),
             "ptf/aggregation_test.py": companions.ptf_tests(self.config),
         }
         if self.config.target is Target.TNA:

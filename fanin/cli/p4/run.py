@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fanin.cli.output import add_json, check_writable, print_json, output_file
+from fanin.cli.output import add_json, check_writable, output_file, print_json
 from fanin.cli.p4.step import Stepper
 from fanin.errors import CheckFailed, InputError
 

@@ -17,7 +17,8 @@ def same_again(capsys, folder):
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert (status, found["same"]) == (0, True), err
-    assert found["changes"] == []
+    # Sources may be edited, or committed, while tests run.
+    assert [each for each in found["changes"] if not each["what"].startswith("fanin.")] == []
     assert {each["same"] for each in found["results"]} == {True}
     recorded = json.loads((folder / "provenance.json").read_text())["results"]
     assert {each["name"]: each["now"] for each in found["results"]} == recorded
