@@ -17,11 +17,17 @@ LOADED = (
 #: What is loaded when it is first named, and the module that has it: NumPy and Amaranth take seconds.
 _LAZY = {
     "aggregate": "fanin.api.aggregate",
+    "cluster": "fanin.api.cluster",
+    "cluster_build": "fanin.api.cluster",
     "components": "fanin.api.emit",
     "compress": "fanin.api.codec",
     "decompress": "fanin.api.codec",
     "emit": "fanin.api.emit",
     "emit_p4": "fanin.api.emit",
+    "plan": "fanin.api.plan",
+    "ps_train": "fanin.api.param_server",
+    "ring_train": "fanin.api.ring",
+    "train": "fanin.api.train",
 }
 __all__ = ["CheckFailed", "InputError", *_LAZY]
 

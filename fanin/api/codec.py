@@ -13,7 +13,7 @@ from fanin.api.shown import Shown
 from fanin.cli.codec.measure import Meter, Row
 from fanin.cli.codec.values import as_float32, naming, open_input
 from fanin.cli.output import write_file
-from fanin.codec import CONFIGS, Codec, CodecConfig, Mode
+from fanin.codec import CONFIGS, Bfp, Codec, CodecConfig, Inceptionn, Mode
 from fanin.errors import InputError
 from fanin.golden.codec.codecs import encode, roundtrip
 from fanin.golden.codec.file import HEADER_BYTES, Header, decode_pieces
@@ -97,7 +97,7 @@ def decompress(path: str | Path) -> Float32:
 
 
 def _configuration(codec: str | CodecConfig, parameters: dict[str, Any]) -> CodecConfig:
-    if isinstance(codec, tuple(CONFIGS.values())):
+    if isinstance(codec, Inceptionn | Bfp):
         if parameters:
             raise InputError(f"{next(iter(parameters))} is {codec}'s already; give a name and its parameters")
         return codec

@@ -1,13 +1,11 @@
-"""Results that show themselves: as text in a terminal, as a page in a notebook."""
+"""Results that show themselves: as text in a terminal, as HTML in a notebook."""
 
 from __future__ import annotations
 
 import html
-import webbrowser
 from abc import ABC, abstractmethod
-from pathlib import Path
 
-from fanin.cli.output import table, write_file
+from fanin.cli.output import table
 from fanin.report.html import Rows
 
 _FRAME = "width: 100%; height: 640px; border: 1px solid #8884; border-radius: 6px"
@@ -38,21 +36,6 @@ class Shown(ABC):
         return f"<p>{html.escape(self.title)}</p><table>{cells}</table>"
 
 
-class Paged(Shown):
-    """A result that has a page, too: the report that its command writes."""
-
-    @property
-    @abstractmethod
-    def page(self) -> str:
-        """The report: one HTML document that refers to nothing outside itself."""
-
-    def _repr_html_(self) -> str:
-        """The facts, and the page in a frame, so that its styles stay its own."""
-        frame = f'<iframe style="{_FRAME}" srcdoc="{html.escape(self.page, quote=True)}"></iframe>'
-        return super()._repr_html_() + frame
-
-    def open(self, path: str | Path = "report.html") -> None:
-        """Write the page to ``path`` and open it in a browser."""
-        path = Path(path)
-        write_file(path, self.page)
-        webbrowser.open(path.resolve().as_uri())
+def page_frame(page: str) -> str:
+    """A page in a notebook: in a frame of its own, so that its styles stay its own."""
+    return f'<iframe style="{_FRAME}" srcdoc="{html.escape(page, quote=True)}"></iframe>'

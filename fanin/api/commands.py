@@ -1,0 +1,126 @@
+"""Commands as functions: arguments of Python become the command's own, and its folder an object."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import html
+import io
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fanin.api.shown import page_frame
+from fanin.cli.main import build_parser
+from fanin.cli.output import REPORT_FILE, write_file
+from fanin.errors import InputError
+
+PathLike = str | os.PathLike[str]
+
+
+class Folder:
+    """What a command has left: its folder, its results as JSON, what it said, its report.
+
+    It may be given where a function takes a folder. One without ``output`` is deleted with the object.
+    """
+
+    mark: str  #: the file with the results
+
+    def __init__(self, folder: Path, said: str):
+        self.folder = folder
+        self.said = said  #: what the command prints
+        self.values: dict[str, Any] = json.loads((folder / self.mark).read_bytes())
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    def __repr__(self) -> str:
+        return self.said
+
+    @property
+    def page(self) -> str:
+        """The report: one HTML document that refers to nothing outside itself."""
+        return (self.folder / REPORT_FILE).read_text(encoding="utf-8")
+
+    def write_report(self, path: PathLike) -> None:
+        """The report, to another place."""
+        write_file(Path(path), self.page)
+
+    def _repr_html_(self) -> str:
+        """What was said, and the report in a frame, so that its styles stay its own."""
+        report = page_frame(self.page) if (self.folder / REPORT_FILE).exists() else ""
+        return f"<pre>{html.escape(self.said)}</pre>{report}"
+
+
+Result = TypeVar("Result", bound=Folder)
+
+
+def arguments(command: Sequence[str], given: Mapping[str, Any]) -> argparse.Namespace:
+    """The arguments of a command as its parser gives them; ``given`` by the names that they have there.
+
+    Raises InputError as the command does.
+    """
+    parser = build_parser()
+    leaf = parser_of(command, parser)
+    argv: list[str] = []
+    places: list[str] = []
+    left_out = ""  # an argument in front of others
+    for action in leaf._actions:
+        value = given.get(action.dest, action.default)
+        if value is None or value == action.default:
+            left_out = left_out or (action.dest if not action.option_strings else "")
+        elif not action.option_strings:
+            if left_out:
+                raise InputError(f"{action.dest} needs {left_out}, which stands in front of it")
+            places.append(os.fspath(value))
+        elif isinstance(action, argparse.BooleanOptionalAction):
+            argv.append(action.option_strings[0 if value else -1])
+        elif action.nargs == 0:
+            argv.append(action.option_strings[-1])
+        else:
+            text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+            name = action.option_strings[-1]
+            argv += [f"{name}={text}"] if name.startswith("--") else [name, text]
+    argv = [*command, *argv, *(["--", *places] if places else [])]
+    args = parser.parse_args(argv)
+    args.argv = argv
+    return args
+
+
+def parser_of(command: Sequence[str], parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The parser of a command within that of all."""
+    for name in command:
+        (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+        parser = commands.choices[name]
+    return parser
+
+
+def carried_out(kind: type[Result], command: Sequence[str], given: Mapping[str, Any]) -> Result:
+    """Run a command that writes a folder; its result.
+
+    Without ``output`` the folder is a temporary one. Raises what the command raises: InputError, CheckFailed.
+    """
+    output = given.get("output")
+    if output is not None:
+        return _run(kind, command, given, Path(os.fspath(output)))
+    scratch = tempfile.mkdtemp(prefix="fanin-")
+    try:
+        result = _run(kind, command, given, Path(scratch) / "run")
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    weakref.finalize(result, shutil.rmtree, scratch, ignore_errors=True)
+    return result
+
+
+def _run(kind: type[Result], command: Sequence[str], given: Mapping[str, Any], folder: Path) -> Result:
+    args = arguments(command, {**given, "output": folder})
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        args.run(args)
+    return kind(folder, said.getvalue().rstrip())

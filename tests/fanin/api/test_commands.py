@@ -1,0 +1,108 @@
+"""Commands as functions: the same options, the same folder, the same errors."""
+
+import gc
+import inspect
+import json
+import os
+
+import pytest
+
+import fanin
+from fanin.api.commands import arguments, parser_of
+from fanin.cli.main import build_parser, main
+
+COMMANDS = {
+    "train": ("train",),
+    "ring_train": ("ring", "train"),
+    "ps_train": ("ps", "train"),
+    "plan": ("plan",),
+    "cluster_build": ("cluster", "build"),
+    "cluster": ("cluster", "run"),
+}
+#: What a function does not have: how a command tells, and what is a function or a method of its own.
+APART = {"help", "json", "no_cache", "check", "resume"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_function_has_its_commands_options_and_defaults(name):
+    signature = inspect.signature(getattr(fanin, name)).parameters
+    actions = {action.dest: action for action in parser_of(COMMANDS[name], build_parser())._actions}
+    assert set(signature) == set(actions) - APART
+    for option, parameter in signature.items():
+        if option == "output" or parameter.default is inspect.Parameter.empty:
+            continue
+        assert parameter.default == actions[option].default, option
+        keyword = bool(actions[option].option_strings)
+        assert (parameter.kind is inspect.Parameter.KEYWORD_ONLY) == keyword, option
+
+
+def test_arguments_become_the_commands_own(tmp_path):
+    given = {"data": tmp_path / "-odd name.csv", "workers": 8, "lr": 0.5, "bias": False, "loss": "logistic"}
+    args = arguments(("train",), given | {"output": tmp_path / "run"})
+    *options, folder, dashes, data = args.argv
+    assert options == ["train", "--lr=0.5", "--no-bias", "--workers=8", "-o"]
+    assert (folder, dashes, data) == (str(tmp_path / "run"), "--", str(given["data"]))
+    assert (args.data, args.workers, args.lr, args.bias) == (str(given["data"]), 8, 0.5, False)
+    assert arguments(("cluster", "run"), {"pcap": True}).pcap is True
+
+
+def test_a_plan_and_a_training_on_it(tmp_path):
+    plan = fanin.plan("digits_cnn", "arria10x1", time_limit=2, gap=5)
+    assert plan.throughput <= plan.bound
+    assert plan.limit["device"] == "fpga0"
+    assert repr(plan).startswith("digits_cnn on arria10x1: ")
+    assert "<iframe" in plan._repr_html_()
+    assert os.fspath(plan) == str(plan.folder)
+    run = fanin.cluster(on="golden", epochs=1, batch=512, output=tmp_path / "run")
+    assert run.values == json.loads((tmp_path / "run/run.json").read_text())
+    assert run.accuracy == run.values["accuracy"]
+    assert run.frames_per_second is None
+    assert [epoch["epoch"] for epoch in run.epochs] == [1]
+    run.write_report(tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_text() == (tmp_path / "run/report.html").read_text()
+    folder = plan.folder
+    del plan
+    gc.collect()
+    assert not folder.exists()
+
+
+@pytest.mark.slow
+def test_a_folder_of_a_function_can_be_run_again(tmp_path):
+    fanin.cluster(on="golden", epochs=1, batch=512, output=tmp_path / "run")
+    assert main(["rerun", str(tmp_path / "run"), "-o", str(tmp_path / "second")]) == 0
+
+
+def test_several_plans():
+    sweep = fanin.plan("digits_cnn", "arria10x2", devices="1..2", time_limit=1)
+    assert [row["devices"] for row in sweep.plans] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fanin.plan("nothing", "arria10x1"), "nothing: is no .py or .onnx file, nor one of "),
+        (lambda: fanin.plan("digits_cnn", "arria10x1", gap=-1), r"--gap must be in 0…100, not -1"),
+        (
+            lambda: fanin.plan("digits_cnn", "arria10x1", batch="many"),
+            "argument --batch: invalid int value: 'many'",
+        ),
+        (lambda: fanin.cluster(None, "images.npz"), "data needs build, which stands in front of it"),
+        (lambda: fanin.train("nothing.csv"), "nothing.csv: "),
+        (lambda: fanin.train("digits", loss="squared"), "argument --loss: invalid choice: 'squared'"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(fanin.InputError, match=f"^{message}"):
+        call()
+
+
+@pytest.mark.slow
+def test_a_training_on_nodes_and_one_that_gives_up():
+    run = fanin.train("breast_cancer", epochs=3, drop=0.02)
+    assert run.bit_exact
+    assert len(run.losses) == len(run.float64_losses) == 3
+    assert run.losses[0] > run.losses[-1]
+    assert 0.8 < run.test_accuracy <= 1
+    assert run.model.weights.shape == (31,)
+    with pytest.raises(fanin.CheckFailed, match=r"TIMEOUT|no answer|retries"):
+        fanin.train("breast_cancer", epochs=1, drop=1.0, retries=2)
