@@ -103,7 +103,7 @@ class Bench:
         raise AssertionError(f"{register}: {field} is still {found}, not {value}; {REPEATS}")
 
     async def arrive(self) -> None:
-        """Wait until no frame has passed for ``QUIET`` cycles; AssertionError where an expected one is missing."""
+        """Wait until no frame has passed for ``QUIET`` cycles; AssertionError where one is still expected."""
         seen, checked = -1, 0
         while seen != checked:
             await ClockCycles(self.dut.clk, QUIET)
