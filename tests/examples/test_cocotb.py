@@ -65,7 +65,8 @@ def test_the_ring_passes_and_a_wrong_sum_is_named_with_its_word_and_the_seed(tmp
     assert SUM in text
     (tmp_path / "broken.py").write_text(text.replace(SUM, f"{SUM}\n    expected[5] = -0.0"))
     word = 0x400 // 4 + 5
-    said = rf"the node's memory, word {word}: expected 0x80000000, got 0x\w{{8}}; COCOTB_RANDOM_SEED={seed} "
+    said = rf"the node's memory, word {word}, byte \d+: expected 0x80000000, got 0x\w{{8}}; "
+    said += f"COCOTB_RANDOM_SEED={seed} "
     (tmp_path / "again").mkdir()
     with pytest.raises(AssertionError, match=said):
         run_cocotb(ring_node(), "broken", tmp_path / "again", seed=seed)
@@ -82,9 +83,9 @@ def check_equal(monkeypatch):
 @pytest.mark.parametrize(
     ("expected", "got", "said"),
     [
-        (b"\x01\x02\x03\x04", b"\x01\x02\x03\x05", "word 1: expected 0x0403, got 0x0503"),
-        (b"\x01\x02\x03\x04", b"\x01\x02", "word 1: expected 0x0403, got nothing"),
-        (b"\x01\x02", b"\x01\x02\x03", "word 1: expected nothing, got 0x03"),
+        (b"\x01\x02\x03\x04", b"\x01\x02\x03\x05", "word 1, byte 3: expected 0x0403, got 0x0503"),
+        (b"\x01\x02\x03\x04", b"\x01\x02", "word 1, byte 2: expected 0x0403, got nothing"),
+        (b"\x01\x02", b"\x01\x02\x03", "word 1, byte 2: expected nothing, got 0x03"),
     ],
 )
 def test_the_first_difference_is_named(check_equal, expected, got, said):
