@@ -58,7 +58,7 @@ def to_verilog(text: str, modules: Mapping[str, Contents]) -> str:
         raise RuntimeError(f"yosys failed: {done.stderr.strip()[-2000:]}")
     body = re.sub(r"\A/\*.*?\*/\n", "", done.stdout)  # the generator's version is no part of the design
     _check_self_readers(body)
-    return _folded(_zeroed(_guarded(_without_nothing(body)))).lstrip()
+    return _folded(_triggered(_zeroed(_guarded(_without_nothing(body))))).lstrip()
 
 
 def plain_names(text: str) -> str:
@@ -111,6 +111,20 @@ def _zeroed(verilog: str) -> str:
     memory = r"^  reg (\[\d+:0\] )?(?P<name>\S+)\s+\[(?P<last>\d+):0\];"
     filled = r"(?!\n  initial begin\n    (?P=name)\s*\[0\] = )"
     return re.sub(memory + "$" + filled, loops, verilog, flags=re.MULTILINE)
+
+
+def _triggered(verilog: str) -> str:
+    """Have every combinational block run once at time 0, also where none of its inputs changes then.
+
+    yosys has each read a register that starts as 0: a change to Verilog, and none to SystemVerilog, where what
+    the block drives would stay X. Verilator runs all blocks by itself, and warns of such an assignment.
+    """
+
+    def change(match: re.Match[str]) -> str:
+        lines = f"`ifndef VERILATOR\n  initial {match[1]} <= 1;\n`endif\n"
+        return f"{match[0]}\n{_for_simulation(lines)}".rstrip("\n")
+
+    return re.sub(r"^  reg (\\\$auto\$verilog_backend\S+) +(?:= 0)?;$", change, verilog, flags=re.MULTILINE)
 
 
 def _folded(verilog: str) -> str:

@@ -18,7 +18,7 @@ from fanin.extras import EXTRAS
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
 FOLDERS = ("fanin", "hdl", "p4", "planner", "sim")
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted(page for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md") for page in ROOT.glob(pattern))
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 

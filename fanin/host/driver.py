@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Register, RegisterMap
@@ -106,6 +106,41 @@ class RegisterDriver:
     def read(self, name: str, /, *, index: int = 0) -> Value:
         """See :meth:`Batch.read`."""
         return self.run(Batch(self.registers, base=self.base).read(name, index=index))[0]
+
+
+class AsyncRegisterDriver:
+    """:class:`RegisterDriver` over two coroutine functions, as simulated buses are driven."""
+
+    def __init__(
+        self,
+        registers: RegisterMap,
+        read32: Callable[[int], Awaitable[int]],
+        write32: Callable[[int, int], Awaitable[None]],
+        *,
+        base: int = 0,
+    ):
+        self.registers = registers
+        self.base = base
+        self._read32 = read32
+        self._write32 = write32
+
+    async def run(self, batch: Batch) -> list[Value]:
+        """Carry out a batch; the values of its reads."""
+        words = []
+        for address, data in batch.operations:
+            if data is None:
+                words.append(await self._read32(address))
+            else:
+                await self._write32(address, data)
+        return batch.results(words)
+
+    async def write(self, name: str, value: int | None = None, /, *, index: int = 0, **fields: int) -> None:
+        """See :meth:`Batch.write`."""
+        await self.run(Batch(self.registers, base=self.base).write(name, value, index=index, **fields))
+
+    async def read(self, name: str, /, *, index: int = 0) -> Value:
+        """See :meth:`Batch.read`."""
+        return (await self.run(Batch(self.registers, base=self.base).read(name, index=index)))[0]
 
 
 class BaseDriver:

@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 from types import MappingProxyType
 
@@ -323,3 +324,38 @@ def test_verilator_reads_it(component, tmp_path):
         env=os.environ | dict(verilator.environment),
         check=True,
     )
+
+
+class Constants(wiring.Component):
+    """A combinational block whose inputs never change."""
+
+    def __init__(self):
+        super().__init__({"o": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        never = Signal(init=0)
+        m.d.sync += never.eq(never)
+        m.d.comb += self.o.eq(0x5A)
+        with m.If(never):
+            m.d.comb += self.o.eq(0xFF)
+        return m
+
+
+def test_every_combinational_block_is_triggered_at_time_0_in_simulation_alone():
+    verilog = emit_verilog(Constants(), name="constants")
+    (trigger,) = set(re.findall(r"^  always @\* begin\n    if \((\S+) \) begin end$", verilog, re.MULTILINE))
+    simulated = re.findall(r"(?s)`ifndef SYNTHESIS\n.*?`ifndef VERILATOR\n(.*?)`endif\n.*?`endif", verilog)
+    assert simulated == [f"  initial {trigger} <= 1;\n"]
+
+
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not installed (Debian: iverilog)")
+@pytest.mark.parametrize("language", ["2005", "2012"])
+def test_no_output_stays_x_whether_it_is_read_as_verilog_or_systemverilog(tmp_path, language):
+    """By SystemVerilog's rules the start value of a register is no change: nothing would run the block."""
+    bench = "module bench; reg clk = 0, rst = 0; wire [7:0] o; constants c(.clk(clk), .rst(rst), .o(o));\n"
+    bench += 'initial #1 $display("%h", o); endmodule\n'
+    (tmp_path / "bench.v").write_text(bench + emit_verilog(Constants(), name="constants"))
+    subprocess.run(["iverilog", f"-g{language}", "-o", "out", "bench.v"], cwd=tmp_path, check=True)
+    done = subprocess.run(["vvp", "out"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "5a\n"

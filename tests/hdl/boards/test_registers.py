@@ -17,9 +17,8 @@ from fanin.hdl.boards.registers import (
 )
 from fanin.hdl.bus.axi4 import Resp
 from fanin.hdl.net.ethernet.rgmii import Speed
-from fanin.host.driver import BaseDriver
+from fanin.host.driver import AsyncRegisterDriver, BaseDriver
 from tests.hdl.bus.test_registers import Host
-from tests.registers import AsyncRegisterDriver
 from tests.support import new_seed
 
 IDENTITY = Identity(board=5, build=0xDEAD_BEEF, mac=0x02_00_00_00_12_34, ip=0x0A_00_00_07)

@@ -7,8 +7,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiRamRead, AxiReadBus, AxiResp
 
+from fanin.host.driver import AsyncRegisterDriver
 from tests.hdl.bus.reader_with_registers import REGISTERS
-from tests.registers import AsyncRegisterDriver
 
 WORD = 32
 

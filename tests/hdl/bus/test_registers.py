@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 from fanin.hdl.bus.axi4 import Resp
 from fanin.hdl.bus.register_map import Field, Register, RegisterMap
 from fanin.hdl.bus.registers import RegisterFile
-from tests.registers import AsyncRegisterDriver
+from fanin.host.driver import AsyncRegisterDriver
 from tests.support import new_seed
 
 MAP = RegisterMap(

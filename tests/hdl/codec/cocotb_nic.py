@@ -16,9 +16,9 @@ from cocotbext.axi import (
 
 from fanin.codec import MAX_FRAME
 from fanin.hdl.codec.nic.registers import COUNTERS, nic_registers
+from fanin.host.driver import AsyncRegisterDriver
 from tests.fanin.golden.codec.packets import TRANSPORTS, frame_of, gradients, rebuilt
 from tests.hdl.codec.nic_traffic import host_frames, received, sent, wire_frames
-from tests.registers import AsyncRegisterDriver
 
 REGISTERS = nic_registers()
 QUIET = 400  # cycles after which nothing more comes

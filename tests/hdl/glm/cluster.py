@@ -10,6 +10,7 @@ from typing import Any
 
 from fanin.golden.glm import layout
 from fanin.hdl.glm.node import GlmNode
+from fanin.host.driver import AsyncRegisterDriver
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories, NodeStatus
 from fanin.sim.rtl.memory import ReadMemory
 from fanin.sim.rtl.stalls import Side, Stalls
@@ -20,7 +21,6 @@ from fanin.wire.aggregation import AggPacket, Encap
 from tests.hdl.aggregation.bench import BASE, JOB, SWITCH, beats_of, own, packet_of
 from tests.hdl.bus.test_registers import Host
 from tests.hdl.glm.training import Bench, Job
-from tests.registers import AsyncRegisterDriver
 from tests.support import simulate
 
 #: What a link does with a packet on its way (up, worker, packet, how many there were of its kind before):

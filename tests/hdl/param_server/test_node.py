@@ -11,6 +11,7 @@ from fanin.golden.param_server import ParameterServer
 from fanin.hdl.bus.axi4 import Resp
 from fanin.hdl.param_server import node
 from fanin.hdl.param_server.server import ParamServer
+from fanin.host.driver import AsyncRegisterDriver
 from fanin.host.param_server import ParamServerDriver
 from fanin.job import worker_endpoint
 from fanin.param_server import ParamServerConfig, ServerLayout
@@ -18,7 +19,6 @@ from fanin.rdma import PRESETS, Connection
 from fanin.sim.rtl.memory import ReadMemory, WriteMemory
 from tests.hdl.bus.test_registers import Host
 from tests.hdl.param_server.server_bench import Bytes
-from tests.registers import AsyncRegisterDriver
 
 CONFIG = PRESETS["tiny"]
 SIZES = ParamServerConfig(parameters=10, workers=2, slots=2, rows=2, width=CONFIG.width)

@@ -13,6 +13,7 @@ import numpy as np
 from fanin.golden.ring.all_reduce import all_reduce
 from fanin.hdl.bus.axi4 import Resp
 from fanin.hdl.ring.node import RingNode
+from fanin.host.driver import AsyncRegisterDriver
 from fanin.host.ring import RingDriver, RingMember, RingStatus
 from fanin.ring import RingConfig
 from fanin.sim.rtl.memory import ReadMemory
@@ -20,7 +21,6 @@ from fanin.sim.rtl.stalls import Side, Stalls
 from tests.hdl.aggregation.bench import beats_of
 from tests.hdl.bus.test_registers import Host
 from tests.hdl.glm.training import Bench
-from tests.registers import AsyncRegisterDriver
 from tests.support import simulate
 
 ADDRESS_WIDTH = 16
