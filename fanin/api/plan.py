@@ -60,5 +60,6 @@ def plan(
 
     Source: NADA, section IV; docs/systems/planner.md.
     """
-    many = devices is not None or "," in mp
-    return carried_out(Sweep if many else Planned, ("plan",), locals())
+    if devices is not None or "," in mp:
+        return carried_out(Sweep, ("plan",), locals())
+    return carried_out(Planned, ("plan",), locals())
