@@ -20,6 +20,7 @@ from fanin.cli import (
     board,
     cluster,
     codec,
+    completion,
     doctor,
     link,
     p4,
@@ -86,6 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     ):
         command.add_parser(commands)
     rerun.add_parser(commands, parser)
+    completion.add_parser(commands, parser)
     return parser
 
 
