@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,9 @@ Exit status: 0 done, 1 a check failed, 2 bad input, which takes one line.
 
 REGISTERS = """# Registers of a node
 
-Generated from `hdl/glm/node_registers.py` by `docs/generate.py`, for the `u280` preset; other presets differ in
-the number of sample ports alone. 32-bit words on AXI4-Lite.
+Generated from `hdl/glm/node_registers.py` by `docs/generate.py`, for the `u280` preset
+with `l2`; other presets differ in the number of sample ports alone, and a node without `l2` has neither that
+bit nor the register `decay`. 32-bit words on AXI4-Lite.
 
 """
 
@@ -255,7 +257,7 @@ def _header_tables(headers: dict[str, tuple[Field, ...]]) -> str:
 
 def registers_page() -> str:
     """docs/reference/glm-registers.md."""
-    return REGISTERS + node_registers(PRESETS["u280"]).markdown().rstrip() + "\n"
+    return REGISTERS + node_registers(replace(PRESETS["u280"], l2=True)).markdown().rstrip() + "\n"
 
 
 def ring_registers_page() -> str:

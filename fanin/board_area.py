@@ -40,6 +40,7 @@ class _Logic:
 
 # What does not grow, and what each adds.
 _ENGINE, _LANE = _Logic(2700, 1830), _Logic(1160, 678)
+_DECAY_LANE = _Logic(300, 70)
 _MODEL_BIT = 2 * _LUTS_OF_16_WORDS  # of 16 words of both models
 _REDUCER, _REDUCER_ENGINE = _Logic(1400, 800), _Logic(800, 470)
 _LOSS_SAMPLE, _LOSS_SEQUENCE = _Logic(525, 405), _Logic(204, 230)
@@ -59,6 +60,7 @@ def node_area(config: GlmConfig) -> Resources:
     engines = config.engines
     readers = [config.port_bits] * config.sample_ports + [config.label_width]
     logic = _REST + _WORKER + _ENGINE * engines + _LANE * (engines * config.lanes)
+    logic += _DECAY_LANE * (config.l2 * engines * config.lanes)
     logic += _REDUCER + _REDUCER_ENGINE * engines
     logic += _LOSS_SAMPLE * config.loss_lanes + _LOSS_SEQUENCE * (config.loss_lanes < config.banks)
     logic += _TRANSPORT + _BLOCK_RAM_FAS * config.block_ram_fas
@@ -118,7 +120,7 @@ def check_fits(config: GlmConfig, device: str, memory: BoardMemory) -> None:
         return
 
     def fits(name: str) -> bool:
-        node = replace(PRESETS[name], encap=config.encap)
+        node = replace(PRESETS[name], encap=config.encap, l2=config.l2)
         its = memory_of(node, memory.sdram)
         return _too_much(node_of(node, its), device, its) is None
 

@@ -35,6 +35,7 @@ MANTISSA_BITS = 16
 MAX_SHIFT = 39
 MIN_RATE = 2.0**-24
 MAX_RATE = 2.0**15
+MAX_DECAY = 24  # the largest shift by which weights decay; below that, rounding would be most of it
 
 SIGMA_RANGE = 8  # the σ table covers [-8, 8)
 SIGMA_STEP_BITS = 6  # in steps of 1/64
@@ -130,6 +131,48 @@ def learning_rate(gamma_over_b: float) -> LearningRate:
 def scale(df: npt.ArrayLike, mantissa: int, shift: int) -> Int64:
     """floor(df · mantissa / 2^shift), saturated to int32; ``df`` has at most 33 bits."""
     return saturate32(np.asarray(df, dtype=np.int64) * mantissa >> shift)
+
+
+class Decay(NamedTuple):
+    """L2 regularisation: every mini-batch takes 2^-``shift`` of each weight from it; 0: none.
+
+    ``spared``: the column whose weight does not decay, a bias'.
+    """
+
+    shift: int = 0
+    spared: int | None = None
+
+
+NO_DECAY = Decay()
+
+
+def decay_of(l2: float, gamma: float, *, spared: int | None = None) -> Decay:
+    """The decay whose λ, see :func:`l2_of`, is nearest to ``l2`` by ratio, at the learning rate ``gamma``.
+
+    Raises InputError for a λ that is negative, and for one further than the root of 2 from all but 0.
+    """
+    if not 0 <= l2 < math.inf:
+        raise InputError(f"l2 must be at least 0 and finite, not {l2:g}")
+    if l2 == 0:
+        return NO_DECAY
+    shift = -round(math.log2(l2) + math.log2(gamma))
+    if not 1 <= shift <= MAX_DECAY:
+        low, high = l2_of(MAX_DECAY, gamma), l2_of(1, gamma)
+        raise InputError(f"l2 must be 0 or from {low:.3g} to {high:.3g} at learning rate {gamma:g}, not {l2:g}")
+    return Decay(shift, spared)
+
+
+def l2_of(shift: int, gamma: float) -> float:
+    """The λ by which weights decay at the learning rate ``gamma``: γ·λ = 2^-``shift``, and 0 for shift 0."""
+    return math.ldexp(1 / gamma, -shift) if shift else 0.0
+
+
+def decay(x: npt.ArrayLike, shift: int) -> Int64:
+    """What an int32 weight loses: x / 2^``shift``, rounded away from 0, so that it ends there; shift 0: 0."""
+    x = np.asarray(x, dtype=np.int64)
+    if shift == 0:
+        return np.zeros_like(x)
+    return np.sign(x) * (np.abs(x) + (1 << shift) - 1 >> shift)
 
 
 @lru_cache

@@ -63,6 +63,7 @@ class GlmConfig:
     protocol: Protocol = Protocol.P4SGD
     frac: int = DEFAULT_FRAC  #: fractional bits of weights, activations and gradients; 6…28
     mode: Partitioning = Partitioning.MODEL_PARALLEL
+    l2: bool = False  #: weights can decay (L2 regularisation): a shifter for each lane
 
     def __post_init__(self) -> None:
         _check("engines", self.engines, 1, MAX_ENGINES)

@@ -41,6 +41,7 @@ class _Glm(BaseEstimator):
     ----------
     ``loss`` : what is minimised
     ``epochs``, ``batch``, ``lr`` : passes, samples of a mini-batch, γ; by default as large as curvature permits
+    ``l2`` : λ of ½λ|w|² beside the mean loss, the intercept apart; the nearest of which γ·λ is a power of two
     ``precision``, ``frac`` : bits of a feature, fraction bits of a weight
     ``fit_intercept`` : whether there is a constant column
     ``shuffle``, ``random_state`` : once, before training; an int gives the order of ``fanin train --seed``
@@ -55,6 +56,7 @@ class _Glm(BaseEstimator):
         epochs: int = 40,
         batch: int = 32,
         lr: float | None = None,
+        l2: float = 0.0,
         precision: int = fixed.MAX_PRECISION,
         frac: int = fixed.DEFAULT_FRAC,
         fit_intercept: bool = True,
@@ -68,6 +70,7 @@ class _Glm(BaseEstimator):
         self.epochs = epochs
         self.batch = batch
         self.lr = lr
+        self.l2 = l2
         self.precision = precision
         self.frac = frac
         self.fit_intercept = fit_intercept
@@ -119,7 +122,7 @@ class _Glm(BaseEstimator):
             if not np.isfinite(ranges.high - ranges.low).all():
                 raise InputError("a feature spans more than float64 holds")
         shape = TrainShape(
-            node=dataclasses.replace(PRESETS[self.preset], frac=self.frac),
+            node=dataclasses.replace(PRESETS[self.preset], frac=self.frac, l2=self.l2 != 0),
             workers=self.workers,
             samples=X.shape[0],
             columns=X.shape[1] + self.fit_intercept,
@@ -127,7 +130,10 @@ class _Glm(BaseEstimator):
             precision=self.precision,
         )
         features = quantise(X, ranges, self.precision, bias=self.fit_intercept)
-        rate = (_default_rate(features, self.precision, loss) if self.lr is None else self.lr) / self.batch
+        gamma = _default_rate(features, self.precision, loss) if self.lr is None else self.lr
+        rate = fixed.learning_rate(gamma / self.batch)
+        bias = shape.columns - 1 if self.fit_intercept else None
+        decay = fixed.decay_of(self.l2, gamma, spared=bias)
         learn = _golden if self.backend == "golden" else _on_nodes(shape)
         return [
             GlmModel(
@@ -137,14 +143,16 @@ class _Glm(BaseEstimator):
                     fixed.labels(y, loss, self.frac),
                     shape,
                     loss=loss,
-                    rate=fixed.learning_rate(rate),
+                    rate=rate,
                     epochs=self.epochs,
+                    decay=decay,
                 ),
-                float64=self._float64(features, y, loss, rate),
+                float64=self._float64(features, y, loss, gamma / self.batch, decay),
                 ranges=ranges,
                 precision=self.precision,
                 frac=self.frac,
                 bias=self.fit_intercept,
+                l2=fixed.l2_of(decay.shift, gamma),
                 classes=(0.0, 1.0) if loss.classifies else None,
                 columns=(),
                 target="",
@@ -152,7 +160,7 @@ class _Glm(BaseEstimator):
             for y in labels
         ]
 
-    def _float64(self, features: Quantised, y: Float64, loss: Loss, rate: float) -> Float64:
+    def _float64(self, features: Quantised, y: Float64, loss: Loss, rate: float, decay: fixed.Decay) -> Float64:
         models = train_float64(
             features,
             y,
@@ -161,6 +169,7 @@ class _Glm(BaseEstimator):
             batch=self.batch,
             rate=rate,
             epochs=self.epochs,
+            decay=decay,
         )
         return list(models)[-1]
 

@@ -186,7 +186,7 @@ _LAYERS: dict[str, type[wiring.Component]] = {
 _GROUP = {"group": Inceptionn().group}
 _BLOCKS = {"width": RING_PRESETS["u280"].width, **vars(Bfp())}
 _NETWORK = {"network": "tiny"}
-_WORKER = ("engines", "lanes", "banks", "depth", "frac")
+_WORKER = ("engines", "lanes", "banks", "depth", "frac", "l2")
 
 CATALOG: dict[str, Entry] = {
     "glm-node": Entry(
@@ -194,7 +194,7 @@ CATALOG: dict[str, Entry] = {
     ),
     "glm-worker": _from_config(GlmWorker, *_WORKER, fifo_depth="sample_fifo"),
     "glm-worker-data-parallel": _from_config(DataParallelWorker, *_WORKER, fifo_depth="sample_fifo"),
-    "glm-engine": _from_config(Engine, "lanes", "banks", "depth", fifo_depth="sample_fifo"),
+    "glm-engine": _from_config(Engine, "lanes", "banks", "depth", "l2", fifo_depth="sample_fifo"),
     "activation-reducer": _from_config(ActivationReducer, "engines", "banks"),
     "loss-unit": _from_config(LossUnit, "banks", "frac"),
     "adder-tree": Entry(

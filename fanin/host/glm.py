@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin import fixed
-from fanin.fixed import LearningRate, Loss
+from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
 from fanin.glm import GlmConfig, TrainShape
+from fanin.golden.glm.layout import place_of
 from fanin.hdl.glm.node_registers import Failure, model_address, node_constants, node_registers
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.wire.ethernet import Endpoint
@@ -64,8 +65,12 @@ class NodeDriver(BaseDriver):
         epochs: int,
         job: NodeJob,
         memories: NodeMemories,
+        decay: Decay = NO_DECAY,
     ) -> Batch:
-        """Everything that a run needs; the transport is reset for the job."""
+        """Everything that a run needs; the transport is reset for the job.
+
+        Raises ValueError for a decay of a node whose weights cannot.
+        """
         batch = self.batch().write("control", reset_transport=1)
         batch.write(
             "training",
@@ -74,6 +79,7 @@ class NodeDriver(BaseDriver):
             clamp_bits=fixed.clamp_bits(shape.workers),
         )
         batch.write("rate", mantissa=rate.mantissa, shift=rate.shift)
+        self._write_decay(batch, decay, shape, job)
         batch.write("job", job_id=job.id, log2_slots=job.slots.bit_length() - 1, slot_base=job.base)
         for name, value in {
             "chunks": shape.chunks,
@@ -94,6 +100,22 @@ class NodeDriver(BaseDriver):
         for port, address in enumerate(memories.samples):
             batch.write("sample_address", address, index=port)
         return batch
+
+    def _write_decay(self, batch: Batch, decay: Decay, shape: TrainShape, job: NodeJob) -> None:
+        if not self.config.l2:
+            if decay.shift:
+                raise ValueError("decay must be none for a node that was made without l2")
+            return
+        place = None if decay.spared is None else place_of(decay.spared, shape, job.member.bit_length() - 1)
+        engine, chunk, lane = place or (0, 0, 0)
+        batch.write(
+            "decay",
+            decay_shift=decay.shift,
+            spared=int(place is not None),
+            spared_lane=lane,
+            spared_chunk=chunk,
+            spared_engine=engine,
+        )
 
     def status(self) -> Batch:
         """Read the status; see :meth:`status_of`."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Shape, Signal, signed
+from amaranth import Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -11,6 +11,7 @@ from fanin.hdl.arith.bit_serial import OPERAND_BITS, PairLanes, PairShifter, Pai
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.bank import TREE_RADIX, reduction_levels, tree_outputs
+from fanin.hdl.glm.decay import EngineDecay, LaneDecay, lane_decays, lost
 from fanin.hdl.glm.sequence import Sequencer
 from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
 from fanin.hdl.stream.connect import connect_typed
@@ -27,7 +28,7 @@ class LaneControl(data.Struct):
     """What all lanes do in a cycle.
 
     ``valid``: there is a product to add; ``first``: it is the first of a chunk; ``fresh``: of the first
-    micro-batch of a mini-batch (``SumLane`` alone uses it). ``recent``: which of the last three cycles'
+    micro-batch of a mini-batch. ``recent``: which of the last three cycles'
     updates were of the chunk whose weights arrive; memory does not show them yet, and the latest counts. The
     lowest bit (one cycle ago) comes a cycle after the others, since a lane uses it a cycle later.
     """
@@ -41,8 +42,9 @@ class LaneControl(data.Struct):
 class GradientLane(wiring.Component):
     """Gradient of one feature, and its weight: g = Σ_samples Σ_j b_j · (scale >> j), weight − g.
 
-    g is exact; the difference saturates to 32 bits. Memory shows an update only some cycles later, so a lane
-    forwards its last three: with one word per micro-batch the same weight changes in every cycle.
+    g is exact; the difference saturates to 32 bits. With ``l2``, what the weight loses by decay is taken
+    together with the g of a mini-batch's first micro-batch. Memory shows an update only some cycles later,
+    so a lane forwards its last three: with one word per micro-batch the same weight changes in every cycle.
 
     Members
     -------
@@ -53,17 +55,22 @@ class GradientLane(wiring.Component):
     ``control`` : In, ``LaneControl``
         ``tree`` + 1 cycles after ``bits``, where ``tree`` is the number of levels of the adder tree.
     ``stored`` : In(signed(32))
-        The accumulating memory's weight, together with ``control``.
+        The accumulating memory's weight, together with ``control``; with ``l2`` a cycle earlier where
+        ``control.fresh``, when no update of its chunk is on its way to memory.
     ``override`` : In(1)
         Take ``override_value`` for the weight.
     ``override_value`` : In(signed(32))
     ``weight`` : Out(signed(32))
         The weight less the gradient so far: the updated one in the cycle of ``latency``, and no longer.
+    ``decay`` : In, ``LaneDecay``; with ``l2`` alone
+        ``valid``: ``stored`` is a weight that decays, a cycle before its ``control``, which is ``fresh``.
 
     Parameters
     ----------
     ``banks`` : int, even, at least 2
         Samples of a micro-batch.
+    ``l2`` : bool
+        Whether weights can decay.
 
     Latency
     -------
@@ -75,9 +82,10 @@ class GradientLane(wiring.Component):
     P4SGD, section IV-A2 ("gradient accumulation", "model update"); docs/reference/numbers.md.
     """
 
-    def __init__(self, *, banks: int = 8):
+    def __init__(self, *, banks: int = 8, l2: bool = False):
         check_engine(lanes=2, banks=banks)
         self.banks = banks
+        self.l2 = l2
         self.latency = lane_latency(banks)
         super().__init__(
             {
@@ -89,6 +97,7 @@ class GradientLane(wiring.Component):
                 "override_value": In(WEIGHT),
                 "weight": Out(WEIGHT),
             }
+            | ({"decay": In(LaneDecay)} if l2 else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -100,14 +109,15 @@ class GradientLane(wiring.Component):
         """
         m = Module()
         control = self.control
-        gradient = summed_gradient(m, self.terms, self.bits, control)
+        decay, in_memory = self._decay(m) if self.l2 else (None, self.stored)
+        gradient = summed_gradient(m, self.terms, self.bits, control, decay)
         weight = Signal(WEIGHT, reset_less=True)
         older = Signal(WEIGHT, reset_less=True)  # what weight was, one cycle ago
         stored = Signal(WEIGHT, reset_less=True)
         one_ago, two_ago, three_ago = control.recent
         m.d.sync += [
             older.eq(weight),
-            stored.eq(Mux(two_ago, weight, Mux(three_ago, older, self.stored))),
+            stored.eq(Mux(two_ago, weight, Mux(three_ago, older, in_memory))),
         ]
         difference = Signal(signed(len(gradient) + 1))
         m.d.comb += difference.eq(Mux(one_ago, weight, stored) - gradient)
@@ -115,9 +125,18 @@ class GradientLane(wiring.Component):
         m.d.comb += self.weight.eq(weight)
         return m
 
+    def _decay(self, m: Module) -> tuple[Signal, Value]:
+        """What the weight loses, and the weight, together with ``control``."""
+        early = Signal(WEIGHT, reset_less=True)
+        m.d.sync += early.eq(self.stored)
+        return lost(m, self.stored, self.decay), Mux(self.control.fresh, early, self.stored)
 
-def summed_gradient(m: Module, terms: Any, bits: Any, control: Any) -> Signal:
-    """The register in which a lane adds up a feature's gradient over samples and planes; exact."""
+
+def summed_gradient(m: Module, terms: Any, bits: Any, control: Any, decay: Any = None) -> Signal:
+    """The register in which a lane adds up a feature's gradient over samples and planes; exact.
+
+    The sum begins with ``decay``, a ``Lost``, so that it costs the lane no subtraction.
+    """
     banks = len(bits)
     pairs = banks // 2
     m.submodules.lanes = lanes = PairLanes(inputs=banks)
@@ -125,11 +144,16 @@ def summed_gradient(m: Module, terms: Any, bits: Any, control: Any) -> Signal:
         inputs=pairs, operand=signed(OPERAND_BITS), radix=TREE_RADIX, outputs=tree_outputs(pairs)
     )
     m.d.comb += [lanes.terms.eq(terms), lanes.bits.eq(bits), tree.i.eq(lanes.o)]
-    gradient = Signal(gradient_shape(banks), reset_less=True)
+    products = [tree.o[k] for k in range(tree.outputs)]
+    if decay is None:
+        gradient = Signal(gradient_shape(banks), reset_less=True)
+        total = Mux(control.first, 0, gradient) + add_up(products)
+    else:
+        gradient = Signal(signed(gradient_shape(banks).width + 1), reset_less=True)
+        begin = Mux(control.first, decay.quotient, gradient)
+        total = add_up([begin, control.first & decay.up, *products])
     with m.If(control.valid):
-        m.d.sync += gradient.eq(
-            Mux(control.first, 0, gradient) + add_up([tree.o[k] for k in range(tree.outputs)])
-        )
+        m.d.sync += gradient.eq(total)
     return gradient
 
 
@@ -176,7 +200,10 @@ class Replay(wiring.Component):
     ``control`` : Out, ``LaneControl``
         As ``GradientLane`` takes it.
     ``chunk`` : Out, range(depth)
-        Chunk whose weights the lanes need in the next cycle, from memory.
+        Chunk whose weights the lanes need in the next cycle, from memory; with ``early_reads`` in the one
+        after that, where they need those of a mini-batch's first micro-batch.
+    ``early`` : Out(1); with ``early_reads`` alone
+        The lanes' weights of this cycle are read early.
     ``update`` : Out, ``update_layout(depth)``
         What the lanes put out in the next cycle.
     ``busy`` : Out(1)
@@ -186,6 +213,9 @@ class Replay(wiring.Component):
     ``banks`` : int, even, at least 2
     ``depth`` : int, 1 to 4096
         Chunks at most.
+    ``early_reads`` : bool
+        Whether the weights of a mini-batch's first micro-batch are read early. No update is on its way to
+        them then, so that nothing has to be forwarded.
 
     Latency
     -------
@@ -197,10 +227,11 @@ class Replay(wiring.Component):
     P4SGD, section IV-A2; ARCHITECTURE, the mini-batch in cycles.
     """
 
-    def __init__(self, *, banks: int = 8, depth: int = 4096):
+    def __init__(self, *, banks: int = 8, depth: int = 4096, early_reads: bool = False):
         check_engine(lanes=2, banks=banks, depth=depth)
         self.banks = banks
         self.depth = depth
+        self.early_reads = early_reads
         self.latency = backward_latency(banks)
         super().__init__(
             {
@@ -216,6 +247,7 @@ class Replay(wiring.Component):
                 "update": Out(update_layout(depth)),
                 "busy": Out(1),
             }
+            | ({"early": Out(1)} if early_reads else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -288,10 +320,23 @@ class Replay(wiring.Component):
             control.first.eq(first[accumulate]),
             control.fresh.eq(fresh[accumulate]),
             control.recent.eq(Cat(one_ago, recent[1:])),
-            self.chunk.eq(updates[read].chunk),
+            self.chunk.eq(self._read_chunk(m, position, updates, read)),
             self.update.eq(updates[self.latency - 1]),
             self.busy.eq(Cat(valid).any()),
         ]
+
+    def _read_chunk(self, m: Module, position: Any, updates: list[Any], read: int) -> Value:
+        """Which chunk is to be read in cycle ``read``, or, of a first micro-batch's word, in the one before.
+
+        Between the last word of a mini-batch and the next one's first lies the network, so that an early read
+        never meets a late one.
+        """
+        late = updates[read].chunk
+        if not self.early_reads:
+            return late
+        early = delayed(m, self.take & position.first_micro, read, name="early", reset_less=False)
+        m.d.comb += self.early.eq(early[read])
+        return Mux(early[read - 1], updates[read - 1].chunk, late)
 
 
 class Backward(wiring.Component):
@@ -327,6 +372,8 @@ class Backward(wiring.Component):
         ``take`` is for a micro-batch's last word.
     ``busy`` : Out(1)
         Some update is still on its way.
+    ``decay`` : In, ``EngineDecay``; with ``l2`` alone
+        The first scale of a mini-batch comes behind the last update of the one before.
 
     Parameters
     ----------
@@ -334,6 +381,8 @@ class Backward(wiring.Component):
     ``banks`` : int, even, at least 2
     ``depth`` : int, 1 to 4096
         Chunks at most.
+    ``l2`` : bool
+        Whether weights can decay.
 
     Latency
     -------
@@ -345,11 +394,12 @@ class Backward(wiring.Component):
     P4SGD, section IV-A2; ARCHITECTURE, the mini-batch in cycles.
     """
 
-    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096):
+    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096, l2: bool = False):
         check_engine(lanes=lanes, banks=banks, depth=depth)
         self.lanes = lanes
         self.banks = banks
         self.depth = depth
+        self.l2 = l2
         self.latency = backward_latency(banks)
         super().__init__(
             {
@@ -368,20 +418,22 @@ class Backward(wiring.Component):
                 "last": Out(1),
                 "busy": Out(1),
             }
+            | ({"decay": In(EngineDecay)} if l2 else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
         """The sequence, and a lane for every feature of a word."""
         m = Module()
-        m.submodules.replay = replay = Replay(banks=self.banks, depth=self.depth)
+        m.submodules.replay = replay = Replay(banks=self.banks, depth=self.depth, early_reads=self.l2)
         connect_typed(m, flipped(self.scale), replay.scale)
         m.d.comb += [replay.shape.eq(self.shape), replay.start.eq(self.start)]
         m.d.comb += [
             getattr(self, name).eq(getattr(replay, name))
             for name in ("take", "first", "last", "chunk", "update", "busy")
         ]
-        for k in range(self.lanes):
-            m.submodules[f"lane_{k}"] = lane = shared(GradientLane(banks=self.banks))
+        lanes = [shared(GradientLane(banks=self.banks, l2=self.l2)) for _ in range(self.lanes)]
+        for k, lane in enumerate(lanes):
+            m.submodules[f"lane_{k}"] = lane
             m.d.comb += [
                 lane.terms.eq(replay.terms),
                 lane.bits.eq(self.word[k :: self.lanes]),
@@ -391,4 +443,7 @@ class Backward(wiring.Component):
                 lane.override_value.eq(self.override_value),
                 self.weights[k].eq(lane.weight),
             ]
+        if self.l2:
+            decays = lane_decays(m, self.decay, self.lanes, chunk=replay.chunk, valid=replay.early)
+            m.d.comb += [lane.decay.eq(decay) for lane, decay in zip(lanes, decays, strict=True)]
         return m

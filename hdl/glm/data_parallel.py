@@ -32,27 +32,35 @@ class GradientEngine(Engine):
         Sums of what ``gradients`` gave, in its order; always ready.
     ``totals_last`` : Out(1)
         The next of ``totals`` is the last one of this mini-batch.
-    ``samples``, ``pa``, ``scale``, ``shape``, ``start``, ``clear``, ``host``, ``busy``, ``events``
+    ``samples``, ``pa``, ``scale``, ``shape``, ``start``, ``clear``, ``host``, ``busy``, ``events``, ``decay``
         As those of ``Engine``; ``busy`` until all ``totals`` have come.
 
     Parameters
     ----------
-    ``lanes``, ``banks``, ``depth``, ``fifo_depth``
+    ``lanes``, ``banks``, ``depth``, ``fifo_depth``, ``l2``
         As those of ``Engine``; ``lanes`` must be a multiple of ``banks``.
 
     Latency
     -------
     As ``Engine`` up to the gradients; then lanes / banks + 2 cycles a chunk. A word that waits for a chunk is
-    accepted 3 cycles after the last of its ``totals``.
+    accepted 3 cycles after the last of its ``totals``, 5 with ``l2``.
 
     Source
     ------
     P4SGD, section V-C; docs/systems/glm.md, "Data-parallel mode".
     """
 
-    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096, fifo_depth: int = 4096):
+    def __init__(
+        self,
+        *,
+        lanes: int = 64,
+        banks: int = 8,
+        depth: int = 4096,
+        fifo_depth: int = 4096,
+        l2: bool = False,
+    ):
         check_groups(lanes=lanes, banks=banks, depth=depth)
-        super().__init__(lanes=lanes, banks=banks, depth=depth, fifo_depth=fifo_depth)
+        super().__init__(lanes=lanes, banks=banks, depth=depth, fifo_depth=fifo_depth, l2=l2)
 
     def _members(self) -> dict[str, Any]:
         return super()._members() | {
@@ -68,7 +76,7 @@ class GradientEngine(Engine):
         m.submodules.forward = forward = Forward(**size, fifo_depth=self.fifo_depth)
         m.submodules.backward = backward = GradientSums(**size)
         m.submodules.model = model = ModelMemories(lanes=self.lanes, depth=self.depth)
-        sender, updater = GradientSender(**size), TotalsUpdate(**size)
+        sender, updater = GradientSender(**size), TotalsUpdate(**size, l2=self.l2)
         m.submodules.sender = ResetInserter(self.start)(sender)
         m.submodules.updater = ResetInserter(self.start)(updater)
         connect_typed(m, flipped(self.samples), forward.samples)
@@ -102,6 +110,8 @@ class GradientEngine(Engine):
             model.weights.eq(updater.weights),
             model.clear.eq(self.clear),
         ]
+        if self.l2:
+            m.d.comb += updater.decay.eq(self.decay)
         kept = self._replay(m, forward, backward)
         summing = Signal()  # the sums are of a part of a mini-batch, even while no sample comes
         with m.If(self.start | backward.complete):
@@ -133,7 +143,7 @@ class DataParallelWorker(GlmWorker):
 
     Parameters
     ----------
-    ``engines``, ``lanes``, ``banks``, ``depth``, ``fifo_depth``, ``frac``, ``loss_lanes``
+    ``engines``, ``lanes``, ``banks``, ``depth``, ``fifo_depth``, ``frac``, ``loss_lanes``, ``l2``
         As those of ``GlmWorker``; ``lanes`` must be a multiple of ``banks``.
 
     Latency

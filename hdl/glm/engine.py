@@ -8,6 +8,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.glm.backward import Backward, backward_latency
+from fanin.hdl.glm.decay import EngineDecay
 from fanin.hdl.glm.forward import Forward, forward_latency
 from fanin.hdl.glm.model import ModelMemories
 from fanin.hdl.glm.shapes import (
@@ -50,6 +51,8 @@ class Engine(wiring.Component):
     ``busy`` : Out(1)
         Words are in the replay FIFO, updates on their way, or ``clear`` is not done.
     ``events`` : Out, ``EngineEvents``
+    ``decay`` : In, ``EngineDecay``; with ``l2`` alone
+        A mini-batch takes it from the model together with its first micro-batch's gradient.
 
     Parameters
     ----------
@@ -61,6 +64,8 @@ class Engine(wiring.Component):
         Chunks that each model memory holds.
     ``fifo_depth`` : int, at least 1
         Words that the replay FIFO holds; full speed needs chunks · planes + T_l + 48.
+    ``l2`` : bool
+        Whether weights can decay.
 
     Latency
     -------
@@ -74,12 +79,21 @@ class Engine(wiring.Component):
     P4SGD, section IV-A2; docs/ARCHITECTURE.md, "The mini-batch, in cycles".
     """
 
-    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096, fifo_depth: int = 4096):
+    def __init__(
+        self,
+        *,
+        lanes: int = 64,
+        banks: int = 8,
+        depth: int = 4096,
+        fifo_depth: int = 4096,
+        l2: bool = False,
+    ):
         check_engine(lanes=lanes, banks=banks, depth=depth, fifo_depth=fifo_depth)
         self.lanes = lanes
         self.banks = banks
         self.depth = depth
         self.fifo_depth = fifo_depth
+        self.l2 = l2
         self.pa_latency = forward_latency(lanes)
         self.write_latency = backward_latency(banks)  # and one for each plane
         super().__init__(self._members())
@@ -96,14 +110,14 @@ class Engine(wiring.Component):
             "host": In(ModelPortSignature(depth=self.depth, lanes=self.lanes)),
             "busy": Out(1),
             "events": Out(EngineEvents),
-        }
+        } | ({"decay": In(EngineDecay)} if self.l2 else {})
 
     def elaborate(self, platform: Any) -> Module:
         """The four parts and what runs between them."""
         m = Module()
         size = {"lanes": self.lanes, "banks": self.banks, "depth": self.depth}
         m.submodules.forward = forward = Forward(**size, fifo_depth=self.fifo_depth)
-        m.submodules.backward = backward = Backward(**size)
+        m.submodules.backward = backward = Backward(**size, l2=self.l2)
         m.submodules.model = model = ModelMemories(lanes=self.lanes, depth=self.depth)
         connect_typed(m, flipped(self.samples), forward.samples)
         connect_typed(m, forward.pa, flipped(self.pa))
@@ -124,6 +138,8 @@ class Engine(wiring.Component):
             model.clear.eq(self.clear),
             forward.freed.eq(backward.take),
         ]
+        if self.l2:
+            m.d.comb += backward.decay.eq(self.decay)
         kept = self._replay(m, forward, backward)
         m.d.sync += self.busy.eq(kept | backward.busy | model.clearing | self.clear)
         self._events(m, forward, backward)

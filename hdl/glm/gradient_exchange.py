@@ -6,9 +6,13 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.arith.delay import delayed
 from fanin.hdl.glm.backward import saturated, update_layout
+from fanin.hdl.glm.decay import EngineDecay, lane_decays, lost
 from fanin.hdl.glm.gradient import sum_shape
 from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
+
+DECAY_LATENCY = 2  # what a weight loses is found, and subtracted
 
 
 def group_layout(banks: int) -> data.StructLayout:
@@ -107,6 +111,8 @@ class GradientSender(wiring.Component):
 class TotalsUpdate(wiring.Component):
     """Subtracts the sums of all workers' gradients from the weights, chunk by chunk; the result saturates.
 
+    With ``l2``, what the weights lose by decay is subtracted with them.
+
     Members
     -------
     ``complete`` : In(1)
@@ -128,6 +134,7 @@ class TotalsUpdate(wiring.Component):
     ``weights`` : Out, ``ArrayLayout(signed(32), lanes)``
     ``busy`` : Out(1)
         From ``complete`` until the last ``weights``.
+    ``decay`` : In, ``EngineDecay``; with ``l2`` alone
 
     Parameters
     ----------
@@ -135,21 +142,24 @@ class TotalsUpdate(wiring.Component):
     ``banks`` : int, even, at least 2
     ``depth`` : int, at least 1
         Chunks at most.
+    ``l2`` : bool
+        Whether weights can decay.
 
     Latency
     -------
-    A chunk's ``weights`` come 2 cycles after its last ``totals``; one of these a cycle.
+    A chunk's ``weights`` come 2 cycles after its last ``totals``, 4 with ``l2``; one of these a cycle.
 
     Source
     ------
     P4SGD, section V-C; docs/systems/glm.md, "Data-parallel mode".
     """
 
-    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096):
+    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096, l2: bool = False):
         check_groups(lanes=lanes, banks=banks, depth=depth)
         self.lanes = lanes
         self.banks = banks
         self.depth = depth
+        self.l2 = l2
         row = data.ArrayLayout(WEIGHT, lanes)
         super().__init__(
             {
@@ -165,6 +175,7 @@ class TotalsUpdate(wiring.Component):
                 "weights": Out(row),
                 "busy": Out(1),
             }
+            | ({"decay": In(EngineDecay)} if l2 else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -179,28 +190,44 @@ class TotalsUpdate(wiring.Component):
         top_chunk = Signal.like(self.chunk, reset_less=True)
         m.d.sync += top_chunk.eq(self.shape.chunks - 1)
         last_chunk = self.chunk == top_chunk
-        m.d.comb += [self.totals.ready.eq(1), self.last.eq(last_group & last_chunk), self.update.both.eq(1)]
-        m.d.sync += self.update.valid.eq(self.totals.valid & last_group)
+        m.d.comb += [self.totals.ready.eq(1), self.last.eq(last_group & last_chunk)]
+        summed = Signal(update_layout(self.depth))  # the row of ``totals`` is that of ``stored``
+        m.d.comb += summed.both.eq(1)
+        m.d.sync += summed.valid.eq(self.totals.valid & last_group)
         with m.If(self.totals.valid):
             later_groups = totals.as_value()[len(self.totals.payload.as_value()) :]
             m.d.sync += [
                 totals.as_value().eq(Cat(later_groups, self.totals.payload)),
                 group.eq(group + 1),
-                self.update.chunk.eq(self.chunk),
+                summed.chunk.eq(self.chunk),
             ]
             with m.If(last_group):
                 m.d.sync += [group.eq(0), self.chunk.eq(self.chunk + 1)]
                 with m.If(last_chunk):
                     m.d.sync += self.chunk.eq(0)
 
+        updates = delayed(m, summed, DECAY_LATENCY * self.l2, name="update", reset_less=False)
+        m.d.comb += self.update.eq(updates[-1])
         pending = Signal()
         with m.If(self.complete):
             m.d.sync += pending.eq(1)
         with m.Elif(self.totals.valid & self.last):
             m.d.sync += pending.eq(0)
-        m.d.comb += self.busy.eq(pending | self.update.valid)
+        m.d.comb += self.busy.eq(pending | Cat(update.valid for update in updates).any())
 
+        stored = self._decayed(m, summed) if self.l2 else self.stored
+        due = delayed(m, totals, DECAY_LATENCY * self.l2, name="totals")[-1]
         for k in range(self.lanes):
-            difference = self.stored[k] - totals[k]
+            difference = stored[k] - due[k]
             m.d.sync += self.weights[k].eq(Mux(self.override, self.override_value, saturated(difference)))
         return m
+
+    def _decayed(self, m: Module, summed: Any) -> Any:
+        """The weights of ``stored`` less what they lose, ``DECAY_LATENCY`` cycles later."""
+        decays = lane_decays(m, self.decay, self.lanes, chunk=self.chunk, valid=summed.valid)
+        decayed = Signal.like(self.stored, reset_less=True)
+        for k, decay in enumerate(decays):
+            weight = Signal(WEIGHT, name=f"weight_{k}", reset_less=True)
+            less = lost(m, self.stored[k], decay, name=f"lost_{k}")
+            m.d.sync += [weight.eq(self.stored[k]), decayed[k].eq(weight - less.quotient - less.up)]
+        return decayed

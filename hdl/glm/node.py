@@ -16,6 +16,7 @@ from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.data_parallel import DataParallelWorker
+from fanin.hdl.glm.decay import NodeDecay
 from fanin.hdl.glm.model_window import ModelWindow
 from fanin.hdl.glm.node_control import NodeControl
 from fanin.hdl.glm.node_registers import FAULT_COUNTERS, STALLS, node_constants, node_registers
@@ -70,6 +71,7 @@ def make_worker(config: GlmConfig) -> GlmWorker:
         fifo_depth=config.sample_fifo,
         frac=config.frac,
         loss_lanes=config.loss_lanes,
+        l2=config.l2,
     )
 
 
@@ -201,8 +203,11 @@ class GlmNode(wiring.Component):
         registers, worker, job = parts.registers, parts.worker, parts.transport.job
         for name in EngineShape.as_shape().members:
             m.d.comb += worker.shape[name].eq(getattr(registers, name))
-        for name in Training.as_shape().members:
+        for name in [name for name in Training.as_shape().members if name != "decay"]:
             m.d.comb += Value.cast(worker.training[name]).eq(getattr(registers, name))
+        if self.config.l2:
+            for name in NodeDecay.as_shape().members:
+                m.d.comb += worker.training.decay[name].eq(getattr(registers, name))
         for name in [name for name in JobConfig.as_shape().members if name != "enable"]:
             m.d.comb += job[name].eq(getattr(registers, _JOB_FIELDS.get(name, name)))
         m.d.comb += [

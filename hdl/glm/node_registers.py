@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from fanin.fixed import MANTISSA_BITS, Loss
+from fanin.fixed import MANTISSA_BITS, MAX_DECAY, Loss
 from fanin.glm import GlmConfig, Partitioning
 from fanin.hdl.aggregation.job import JobConfig
 from fanin.hdl.bus.common_registers import (
@@ -17,6 +17,7 @@ from fanin.hdl.bus.common_registers import (
     status_register,
 )
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
+from fanin.hdl.glm.decay import NodeDecay
 from fanin.hdl.glm.shapes import EngineShape
 from fanin.wire.aggregation import Encap, Protocol
 
@@ -52,7 +53,7 @@ def _width(layout: type, name: str) -> int:
 
 def node_constants(config: GlmConfig) -> dict[str, int]:
     """What a node of that configuration says of itself, by field."""
-    return {
+    constants = {
         "id": IDENTITY,
         "version": VERSION,
         "engines": config.engines,
@@ -66,9 +67,10 @@ def node_constants(config: GlmConfig) -> dict[str, int]:
         "sample_fifo": config.sample_fifo,
         "slots": config.slots,
     }
+    return constants | ({"l2": 1} if config.l2 else {})
 
 
-def _identity() -> tuple[Register, ...]:
+def _identity(config: GlmConfig) -> tuple[Register, ...]:
     shape = (
         Field("engines", 4, "engines, E"),
         Field("banks", 4, "samples of a micro-batch"),
@@ -77,6 +79,7 @@ def _identity() -> tuple[Register, ...]:
         Field("data_parallel", 1, "1: gradients are summed over the network, 0: activations"),
         Field("udp", 1, "1: UDP over IPv4, 0: raw Ethernet"),
         Field("switchml", 1, "protocol; 1: switchml, 0: p4sgd"),
+        *((Field("l2", 1, "1: weights can decay"),) if config.l2 else ()),
     )
     return (
         *identity_registers(IDENTITY, VERSION),
@@ -99,6 +102,34 @@ def _control() -> tuple[Register, ...]:
             Field("busy", 1, "training, or clearing the model"),
             Field("idle", 1, "the transport waits for nothing, or for nothing any more: it has failed"),
             *failure_fields(Failure, "stopped; `cause` says why"),
+        ),
+    )
+
+
+def _decay(config: GlmConfig) -> tuple[Register, ...]:
+    """A node whose weights cannot decay has no register that says how."""
+    if not config.l2:
+        return ()
+
+    def bits(name: str) -> int:
+        return _width(NodeDecay, name)
+
+    return (
+        Register(
+            "decay",
+            Access.RW,
+            "L2 regularisation: what weights lose in each mini-batch",
+            (
+                Field(
+                    "decay_shift",
+                    bits("decay_shift"),
+                    f"2^-decay_shift of themselves, 1…{MAX_DECAY}; 0: nothing",
+                ),
+                Field("spared", bits("spared"), "1: the weight of the next fields, a bias', loses nothing"),
+                Field("spared_lane", bits("spared_lane"), "its lane"),
+                Field("spared_chunk", bits("spared_chunk"), "its chunk"),
+                Field("spared_engine", bits("spared_engine"), "its engine"),
+            ),
         ),
     )
 
@@ -230,9 +261,10 @@ def node_registers(config: GlmConfig) -> RegisterMap:
     summed = ("words", "backward_idle", *(f"stall_{cause}" for cause in STALLS))
     steps = dict.fromkeys(summed, config.engines.bit_length()) | {"clamps": config.banks.bit_length()}
     return node_map(
-        _identity(),
+        _identity(config),
         _control(),
         _training(),
+        _decay(config),
         _job(),
         _memories(config),
         counter_registers(COUNTERS, bits=64, steps=steps),

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from fanin.fixed import MAX_PRECISION, MAX_SHIFT, Loss
+from fanin.fixed import MAX_DECAY, MAX_PRECISION, MAX_SHIFT, Loss
 from fanin.hdl.aggregation.job import TIMEOUT_BITS, JobConfig, slot_mask
 from fanin.hdl.bus.axi_reader import COUNT_BITS
 from fanin.hdl.glm.reducer import MIN_CLAMP
@@ -28,7 +28,7 @@ class RunCheck(wiring.Component):
         micro-batches a mini-batch, at least one an epoch.
     ``training`` : In, ``Training``
         At least one epoch, a loss that exists, a shift of at most 39, a mantissa of at least 2^15, a clamp of
-        26 (32 workers) to 31 bits.
+        26 (32 workers) to 31 bits, a decay's shift of at most 24.
     ``job`` : In, ``JobConfig``
         At most ``slots`` slots and enough for one operation, their base a multiple of their number, one member
         bit, 1…2^31 − 1 cycles.
@@ -136,6 +136,7 @@ class RunCheck(wiring.Component):
             training.shift <= MAX_SHIFT,
             training.mantissa[-1],
             training.clamp_bits >= MIN_CLAMP,
+            training.decay.decay_shift <= MAX_DECAY,
             job.log2_slots <= (self.slots - 1).bit_length(),
             ~(job.base & mask).any(),
             job.member.any(),

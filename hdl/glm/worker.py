@@ -10,6 +10,7 @@ from fanin.fixed import MANTISSA_BITS, MAX_SHIFT, VALUE_BITS, Loss, check_frac
 from fanin.glm import MAX_ENGINES
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.backward import backward_latency
+from fanin.hdl.glm.decay import NodeDecay
 from fanin.hdl.glm.engine import Engine
 from fanin.hdl.glm.forward import forward_latency
 from fanin.hdl.glm.loss import LossUnit, loss_latency
@@ -36,7 +37,7 @@ class Training(data.Struct):
     """What a run is to do besides its shape; constant while it runs.
 
     ``epochs``: at least 1; ``loss``, and γ/B as ``mantissa`` / 2^``shift``; ``clamp_bits``: c of
-    docs/systems/aggregation.md, "Clamp".
+    docs/systems/aggregation.md, "Clamp"; ``decay``: what the weights lose, of a worker with ``l2``.
     """
 
     epochs: EPOCH_COUNT_BITS
@@ -44,6 +45,7 @@ class Training(data.Struct):
     mantissa: MANTISSA_BITS
     shift: range(MAX_SHIFT + 1)
     clamp_bits: 5
+    decay: NodeDecay
 
 
 class GlmWorker(wiring.Component):
@@ -97,6 +99,8 @@ class GlmWorker(wiring.Component):
         Fractional bits of weights and activations.
     ``loss_lanes`` : int, a divisor of ``banks``; all of them by default
         Samples whose loss is derived at once.
+    ``l2`` : bool
+        Whether weights can decay.
 
     Latency
     -------
@@ -123,6 +127,7 @@ class GlmWorker(wiring.Component):
         fifo_depth: int = 4096,
         frac: int = 24,
         loss_lanes: int | None = None,
+        l2: bool = False,
     ):
         if engines not in range(1, MAX_ENGINES + 1):
             raise ValueError(f"engines must be from 1 to {MAX_ENGINES}, not {engines!r}")
@@ -133,6 +138,7 @@ class GlmWorker(wiring.Component):
         self.depth = depth
         self.fifo_depth = fifo_depth
         self.frac = frac
+        self.l2 = l2
         self.loss_lanes = loss_lanes = banks if loss_lanes is None else loss_lanes
         self.pa_latency = forward_latency(lanes) + reducer_latency(engines)
         # From a PA to the next mini-batch's, besides its words, the network, and one cycle for each plane.
@@ -207,9 +213,8 @@ class GlmWorker(wiring.Component):
         return reducer.clamped
 
     def _engine(self, m: Module, number: int) -> Any:
-        m.submodules[f"engine_{number}"] = engine = shared(
-            self.engine_type(lanes=self.lanes, banks=self.banks, depth=self.depth, fifo_depth=self.fifo_depth)
-        )
+        size = {"lanes": self.lanes, "banks": self.banks, "depth": self.depth, "fifo_depth": self.fifo_depth}
+        m.submodules[f"engine_{number}"] = engine = shared(self.engine_type(**size, l2=self.l2))
         connect_typed(m, flipped(self.samples[number]), engine.samples)
         selected = self.engine == number
         m.d.comb += [
@@ -222,6 +227,14 @@ class GlmWorker(wiring.Component):
             engine.host.write.eq(self.host.write & selected),
             engine.host.write_data.eq(self.host.write_data),
         ]
+        if self.l2:
+            decay = self.training.decay
+            m.d.comb += [
+                engine.decay.shift.eq(decay.decay_shift),
+                engine.decay.spared.eq(decay.spared & (decay.spared_engine == number)),
+                engine.decay.lane.eq(decay.spared_lane),
+                engine.decay.chunk.eq(decay.spared_chunk),
+            ]
         return engine
 
     def _run(self, m: Module, engines: list[Any]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from fanin.board_memory import check_set_fits
 from fanin.boards import BoardMemory
 from fanin.errors import DoesNotFit, InputError, ToolFailed
-from fanin.fixed import LearningRate, Loss
+from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
 from fanin.glm import GlmConfig, TrainShape
 from fanin.golden.glm.layout import join_model
 from fanin.hdl.boards.memory_map import NODE
@@ -176,6 +176,7 @@ class Boards:
         loss: Loss,
         rate: LearningRate,
         epochs: int,
+        decay: Decay = NO_DECAY,
         network: NetworkConfig | None = None,
         pcap: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
@@ -209,7 +210,7 @@ class Boards:
             def prepare(worker: int, board: HeldBoard) -> None:
                 board.load(shape, features, labels, worker)
                 node_job = self._job(board, job.slots, worker, network)
-                board.configure(shape, loss=loss, rate=rate, epochs=1, job=node_job)
+                board.configure(shape, loss=loss, rate=rate, epochs=1, decay=decay, job=node_job)
                 crew.until_ready(board)
 
             crew.each(prepare)

@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fanin.clock import CLOCK_MHZ
-from fanin.fixed import LearningRate, Loss
+from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
 from fanin.glm import GlmConfig, TrainShape
 from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split_ports
 from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
@@ -92,6 +93,7 @@ class Cosim:
         loss: Loss,
         rate: LearningRate,
         epochs: int,
+        decay: Decay = NO_DECAY,
         network: NetworkConfig | None = None,
         events: int = 20_000,
         models: bool = True,
@@ -111,7 +113,8 @@ class Cosim:
         (job,) = default_deployment(program).jobs
         make = network.make_switch or functools.partial(make_switch, kind=network.switch, config=program)
         workers = range(self.workers)
-        configure = [self._configure(shape, loss, rate, job.slots, worker, network) for worker in workers]
+        training = {"loss": loss, "rate": rate, "decay": decay}
+        configure = [self._configure(shape, training, job.slots, worker, network) for worker in workers]
         epoch = self._epoch(shape, models)
         count = HostProgram().extend(self.driver.counters().operations)
         try:
@@ -158,8 +161,7 @@ class Cosim:
     def _configure(
         self,
         shape: TrainShape,
-        loss: Loss,
-        rate: LearningRate,
+        training: dict[str, Any],
         slots: int,
         worker: int,
         network: NetworkConfig,
@@ -177,9 +179,7 @@ class Cosim:
         driver = self.driver
         memories = NodeMemories(samples=[0] * self.config.sample_ports, labels=0)
         program = HostProgram().extend(driver.identify().operations)
-        program.extend(
-            driver.configure(shape, loss=loss, rate=rate, epochs=1, job=job, memories=memories).operations
-        )
+        program.extend(driver.configure(shape, **training, epochs=1, job=job, memories=memories).operations)
         program.extend(driver.command("clear_model", "clear_counters").operations)
         return program.poll_field(driver.registers, "status", "busy", 0)
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.errors import ToolFailed
-from fanin.fixed import LearningRate, Loss
+from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
 from fanin.glm import TrainShape
 from fanin.golden.glm.layout import pack_labels, pack_samples, split_ports
 from fanin.hdl.boards.memory_map import BOARD, LABELS, sample_memory
@@ -76,13 +76,19 @@ class HeldBoard:
         self.client.load(LABELS, _words(pack_labels(labels, shape, worker)))
 
     def configure(
-        self, shape: TrainShape, *, loss: Loss, rate: LearningRate, epochs: int, job: NodeJob
+        self,
+        shape: TrainShape,
+        *,
+        loss: Loss,
+        rate: LearningRate,
+        epochs: int,
+        job: NodeJob,
+        decay: Decay = NO_DECAY,
     ) -> None:
         """Everything that a run of ``epochs`` from model 0 needs; it is ordered, not waited for."""
         memories = NodeMemories(samples=[0] * self.driver.config.sample_ports, labels=0)
-        self.client.run(
-            self.driver.configure(shape, loss=loss, rate=rate, epochs=epochs, job=job, memories=memories)
-        )
+        run = {"loss": loss, "rate": rate, "epochs": epochs, "decay": decay}
+        self.client.run(self.driver.configure(shape, **run, job=job, memories=memories))
         self.client.run(self.driver.command("clear_model", "clear_counters"))
 
     def start(self) -> None:

@@ -50,6 +50,7 @@ class TrainOptions:
     batch: int
     epochs: int
     lr: float
+    l2: float = 0.0  #: λ that was asked for; the nearest one that nodes have is trained with
     bias: bool
     shuffle: bool
     test: float
@@ -61,6 +62,10 @@ class TrainOptions:
             raise InputError(f"epochs must be at least 1, not {self.epochs}")
         if not 0 <= self.seed <= MAX_SEED:
             raise InputError(f"seed must be in 0…{MAX_SEED}, not {self.seed}")
+        if self.l2 and not self.node.l2:
+            raise InputError(
+                f"l2: the weights of the nodes cannot decay, so that l2 must be 0, not {self.l2:g}"
+            )
         check_timeout(self.network.timeout_ns, self.clock_mhz)
         if not 0 <= self.network.retries <= MAX_RETRIES:
             raise InputError(f"retries must be in 0…{MAX_RETRIES}, not {self.network.retries}")
@@ -91,6 +96,7 @@ class TrainResult:
 
     options: TrainOptions
     shape: TrainShape
+    decay: fixed.Decay
     epochs: list[EpochResult]
     golden_loss: list[float]
     float64_loss: list[float]
@@ -100,6 +106,11 @@ class TrainResult:
     bit_exact: bool
     verilog_sha256: str  # on boards: their builds
     run: TrainRun = field(repr=False)
+
+    @property
+    def l2(self) -> float:
+        """λ of the training: the nearest to the one asked for that nodes have."""
+        return fixed.l2_of(self.decay.shift, self.options.lr)
 
     @property
     def cycles(self) -> int:
@@ -153,6 +164,8 @@ class TrainResult:
             "frames_rejected": self.frames_rejected,
             "clamps": self.total("clamps"),
             "verilog_sha256": self.verilog_sha256,
+            "l2": self.l2,
+            "decay_shift": self.decay.shift,
             "golden_loss": self.golden_loss,
             "float64_loss": self.float64_loss,
             "chance_loss": self.chance_loss,
@@ -217,6 +230,8 @@ class Trainer:
         self.shape = self._shape(*self.dataset.features.shape)
         self.labels = fixed.labels(self.dataset.labels, options.loss, options.node.frac)
         self.rate = fixed.learning_rate(options.lr / options.batch)
+        bias = self.shape.columns - 1 if options.bias else None
+        self.decay = fixed.decay_of(options.l2, options.lr, spared=bias)
         check_switch(options.network.switch)
         self.nodes = boards or Cosim(
             options.node, workers=options.workers, clock_mhz=options.clock_mhz, quiet=quiet
@@ -259,6 +274,7 @@ class Trainer:
             loss=self.options.loss,
             rate=self.rate,
             epochs=self.options.epochs,
+            decay=self.decay,
             network=self.options.network,
             pcap=pcap,
             progress=progress,
@@ -279,6 +295,7 @@ class Trainer:
                 loss=options.loss,
                 rate=self.rate,
                 epochs=options.epochs,
+                decay=self.decay,
             )
         )
         float64 = list(
@@ -290,6 +307,7 @@ class Trainer:
                 batch=options.batch,
                 rate=options.lr / options.batch,
                 epochs=options.epochs,
+                decay=self.decay,
             )
         )
         same = all(np.array_equal(a, b.model) for a, b in zip(run.models, golden, strict=True))
@@ -297,6 +315,7 @@ class Trainer:
         return TrainResult(
             options=options,
             shape=self.shape,
+            decay=self.decay,
             epochs=[EpochResult(*score, cycles) for score, cycles in zip(scores, run.cycles, strict=True)],
             golden_loss=[self._score(epoch.model).loss for epoch in golden],
             float64_loss=[self._score_float64(model).loss for model in float64],
@@ -318,6 +337,7 @@ class Trainer:
             precision=options.precision,
             frac=options.node.frac,
             bias=options.bias,
+            l2=fixed.l2_of(self.decay.shift, options.lr),
             classes=dataset.classes if options.loss.classifies else None,
             columns=dataset.columns,
             target=dataset.target,

@@ -2,7 +2,7 @@
 
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
-from math import floor
+from math import ceil, floor, log
 
 import numpy as np
 import pytest
@@ -80,6 +80,57 @@ def test_learning_rate_that_rounds_up_to_2_to_16_takes_one_less_shift():
 def test_learning_rate_outside_the_range_says_the_range(value):
     with pytest.raises(InputError, match=r"must be in \[2\^-24, 2\^15\)"):
         fixed.learning_rate(value)
+
+
+decays = st.integers(1, fixed.MAX_DECAY)
+
+
+@given(int32 | st.sampled_from([INT32_MIN, -1, 0, 1, INT32_MAX]), decays)
+def test_a_weight_decays_by_its_share_rounded_away_from_zero(x, shift):
+    lost = int(fixed.decay(x, shift))
+    assert abs(lost) == ceil(Fraction(abs(x), 2**shift))
+    assert lost == -int(fixed.decay(-x, shift))
+    assert abs(x - lost) <= (1 - Fraction(1, 2**shift)) * abs(x)  # a contraction
+    assert (x - lost) * x >= 0  # no overshoot, hence no oscillation
+    assert (x - lost == x) == (x == 0)  # it rests in 0 alone
+
+
+@pytest.mark.parametrize("x", [INT32_MIN, -1, 1, INT32_MAX])
+@pytest.mark.parametrize("shift", [1, 4, 8])
+def test_a_weight_without_a_gradient_ends_in_zero(x, shift):
+    steps, most = 0, 2**shift * (max(0, log(abs(x) / 2**shift)) + 1) + 1
+    while x:
+        x -= int(fixed.decay(x, shift))
+        steps += 1
+    assert steps <= most
+
+
+def test_shift_0_is_no_decay():
+    assert fixed.decay([INT32_MIN, -1, 0, 1, INT32_MAX], 0).tolist() == [0] * 5
+
+
+@given(decays, st.floats(2.0**-20, 2.0**20), st.floats(0.71, 1.41))
+def test_the_decay_of_a_lambda_is_the_nearest_by_ratio(shift, gamma, off):
+    exact = fixed.l2_of(shift, gamma)
+    assert exact * gamma == pytest.approx(2.0**-shift, rel=1e-12)
+    assert fixed.decay_of(exact * off, gamma, spared=3) == (shift, 3)
+
+
+def test_lambda_0_is_no_decay_of_any_column():
+    assert fixed.decay_of(0.0, 8.0, spared=3) == fixed.NO_DECAY == (0, None)
+    assert fixed.l2_of(0, 8.0) == 0
+
+
+@pytest.mark.parametrize("l2", [1e-9, 0.1, 1e300])
+def test_a_lambda_out_of_reach_says_which_are_within(l2):
+    with pytest.raises(InputError, match=r"l2 must be 0 or from 7.45e-09 to 0.0625 at learning rate 8, not"):
+        fixed.decay_of(l2, 8.0)
+
+
+@pytest.mark.parametrize("l2", [-1.0, float("nan"), float("inf")])
+def test_a_lambda_that_is_none_is_refused(l2):
+    with pytest.raises(InputError, match="l2 must be at least 0 and finite, not"):
+        fixed.decay_of(l2, 8.0)
 
 
 @given(st.integers(-(2**32), 2**32 - 1), st.integers(2**15, 2**16 - 1), st.integers(0, fixed.MAX_SHIFT))

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fanin.sklearn import GlmClassifier, GlmRegressor
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 
 @parametrize_with_checks([GlmRegressor(), GlmClassifier()])
@@ -47,15 +47,29 @@ def estimator(loss, **options):
 @pytest.mark.verilator
 @pytest.mark.parametrize("loss", ["linear", "logistic", "hinge"])
 @pytest.mark.parametrize("tries", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_emitted_nodes_learn_the_golden_bits(loss, tries):
+@pytest.mark.parametrize("decays", [False, *slow(True)])
+def test_emitted_nodes_learn_the_golden_bits(loss, tries, decays):
     rng = np.random.default_rng(new_seed())
     for _ in range(tries):
         X, y = problem(rng, loss)
         how = {"preset": "tiny", "workers": 2, "epochs": 2, "precision": int(rng.integers(1, 9)), "batch": 16}
+        how |= {"lr": 0.5, "l2": 0.05} if decays else {}
         golden, rtl = (estimator(loss, backend=backend, **how).fit(X, y) for backend in ("golden", "rtl"))
         assert np.array_equal(golden.models_[0].weights, rtl.models_[0].weights)
         assert golden.models_[0].weights.any()
         assert np.array_equal(golden.predict(X), rtl.predict(X))
+
+
+@pytest.mark.parametrize("loss", ["linear", "logistic", "hinge"])
+def test_l2_shrinks_the_weights_and_is_recorded(loss):
+    X, y = problem(np.random.default_rng(new_seed()), loss)
+    norms = []
+    for l2 in (0.0, 0.02, 0.2):
+        (model,) = estimator(loss, lr=0.25, l2=l2).fit(X, y).models_
+        assert model.l2 == 0 if l2 == 0 else 2**-0.5 <= model.l2 / l2 <= 2**0.5
+        assert model.float64[:-1] * 2**24 == pytest.approx(model.weights[:-1], abs=2**24 * 0.02)
+        norms.append(np.linalg.norm(model.weights[:-1]))
+    assert norms[0] > norms[1] > norms[2] > 0
 
 
 def test_sparse_samples_give_the_bits_of_dense_ones():
@@ -110,6 +124,8 @@ def test_targets_of_any_size_are_scaled_to_the_nodes_numbers():
         ({"workers": 99}, "workers must be in 1…32, not 99"),
         ({"lr": 0.0}, "learning rate / batch size must be in"),
         ({"frac": 40}, "frac"),
+        ({"l2": -1.0}, "l2 must be at least 0 and finite, not -1"),
+        ({"l2": 1.0, "lr": 4.0}, "l2 must be 0 or from .* to 0.125 at learning rate 4, not 1"),
     ],
 )
 def test_bad_parameters_are_refused(options, cause):

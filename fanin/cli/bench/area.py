@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from amaranth.lib import wiring
 
@@ -42,11 +43,15 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def _glm(config: GlmConfig) -> Iterator[Result]:
-    engine = Engine(lanes=config.lanes, banks=config.banks, depth=config.depth, fifo_depth=config.sample_fifo)
-    lanes = [Bank(lanes=config.lanes), GradientLane(banks=config.banks)]
+    engine, lanes = _engine_of(config)
     one = map_parts(engine, lanes, "-nodsp", goal=Goal.AREA)
     yield from _engine(one, limits=config.lanes == PRESETS["u280"].lanes)
     yield from depth_figures("engine", map_parts(engine, lanes, "-nodsp"))
+    decaying, its_lanes = _engine_of(replace(config, l2=True))
+    with_l2 = map_parts(decaying, its_lanes, "-nodsp", goal=Goal.AREA)
+    yield Result("engine with L2 regularisation: LUTs", with_l2.luts, "LUTs")
+    yield Result("engine with L2 regularisation: flip-flops", with_l2.flip_flops, "flip-flops")
+    yield from depth_figures("engine with L2 regularisation", map_parts(decaying, its_lanes, "-nodsp"))
     for protocol, encap in itertools.product(Protocol, Encap):
         transport = AggTransport(
             mac_width=config.mac_width,
@@ -62,6 +67,18 @@ def _glm(config: GlmConfig) -> Iterator[Result]:
     yield from depth_figures("node around its engines", map_parts(node, [engine], "", count_parts=False))
     around = map_parts(GlmNode(config=config), [engine], "", count_parts=False, goal=Goal.AREA)
     yield from _total(config, one, around)
+
+
+def _engine_of(config: GlmConfig) -> tuple[Engine, list[wiring.Component]]:
+    """An engine of the node, and the parts of which it has many."""
+    engine = Engine(
+        lanes=config.lanes,
+        banks=config.banks,
+        depth=config.depth,
+        fifo_depth=config.sample_fifo,
+        l2=config.l2,
+    )
+    return engine, [Bank(lanes=config.lanes), GradientLane(banks=config.banks, l2=config.l2)]
 
 
 def map_parts(

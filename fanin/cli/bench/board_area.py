@@ -26,6 +26,8 @@ CASES: Mapping[str, GlmConfig] = MappingProxyType(
         **{name: replace(PRESETS[name], encap=Encap.UDP) for name in MEMORIES},
         "4 lanes": replace(PRESETS["ecp5-25"], lanes=4, depth=128, encap=Encap.UDP),
         "16 lanes": replace(PRESETS["ecp5-85"], lanes=16),
+        "2 lanes, weights decay": replace(PRESETS["ecp5-25"], encap=Encap.UDP, l2=True),
+        "8 lanes, weights decay": replace(PRESETS["ecp5-45"], encap=Encap.UDP, l2=True),
         "8 lanes, L2": PRESETS["ecp5-85"],
         "tiny": replace(PRESETS["tiny"], mac_width=32),
     }

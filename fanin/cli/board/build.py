@@ -24,6 +24,11 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--node", choices=NODES, default=NODES[0], help="glm, or the shell alone")
     parser.add_argument("--preset", metavar="P", help="sizes of the node; the board's by default")
     parser.add_argument(
+        "--l2",
+        action="store_true",
+        help="weights can decay, for fanin train --l2: a shifter for each lane of the node",
+    )
+    parser.add_argument(
         "--memory",
         choices=MEMORY,
         default=MEMORY[0],

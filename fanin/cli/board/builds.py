@@ -37,6 +37,11 @@ class BoardBuild:
         """Of ``MEMORY``; a build that does not say has block RAM."""
         return self.record.text("memory") if "memory" in self.record.value else BLOCK
 
+    @property
+    def l2(self) -> bool:
+        """Whether its node's weights can decay; those of a build that does not say cannot."""
+        return bool(self.record.value.get("l2", False))
+
 
 def open_build(folder: Path) -> BoardBuild:
     """The build of a folder. Raises InputError where there is none."""

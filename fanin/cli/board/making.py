@@ -78,10 +78,12 @@ def _design(args: argparse.Namespace) -> _Design:
     board = find_board(args.board)
     own_top = board.name in CARDS  # whose node is not one of ours around a UDP port
     preset = args.preset or board.preset
-    if own_top and (args.preset or args.node != "glm" or args.core_mhz is not None):
+    if own_top and (args.preset or args.l2 or args.node != "glm" or args.core_mhz is not None):
         fixed = f"{board.preset} at {board.core_mhz:g} MHz"
         raise InputError(f"{board.name}: has the node {fixed} and no other")
-    config = None if own_top or args.node == "shell" else _config(preset)
+    if args.l2 and args.node == "shell":
+        raise InputError("a shell has no weights: --l2 is for a node")
+    config = None if own_top or args.node == "shell" else _config(preset, args.l2)
     core_mhz = board.core_mhz if args.core_mhz is None else args.core_mhz
     clock = board.core_mhz if own_top else _clock(board, core_mhz)
     sdram = _sdram(board, config, core_mhz) if args.memory == SDRAM else None
@@ -103,6 +105,7 @@ def _design(args: argparse.Namespace) -> _Design:
         "board": board.name,
         "node": args.node,
         "preset": preset if own_top or config else None,
+        "l2": args.l2,
         "memory": args.memory,
         "core_mhz": clock,
         "seed": args.seed,
@@ -219,11 +222,11 @@ def _keep(output: Path, said: bytes) -> str:
     return f" ({log} says more)"
 
 
-def _config(preset: str) -> GlmConfig:
-    """The preset's node, with packets that routers and hosts understand."""
+def _config(preset: str, l2: bool) -> GlmConfig:
+    """The preset's node, with packets that routers and hosts understand; ``l2``: whether weights can decay."""
     if preset not in MEMORIES:
         raise InputError(f"no preset {preset!r} for boards; there are {', '.join(MEMORIES)}")
-    return dataclasses.replace(PRESETS[preset], encap=Encap.UDP)
+    return dataclasses.replace(PRESETS[preset], encap=Encap.UDP, l2=l2)
 
 
 def _missed(placed: Placed, missed: list[Any], output: Path) -> str:

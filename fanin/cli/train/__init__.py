@@ -58,6 +58,13 @@ def _model_options(group: argparse._ArgumentGroup) -> None:
         metavar="G",
         help="learning rate γ; by default what suits a bundled set and the loss",
     )
+    group.add_argument(
+        "--l2",
+        type=float,
+        default=0.0,
+        metavar="LAMBDA",
+        help="L2 regularisation λ; the nearest of which γ·λ is a power of two",
+    )
     group.add_argument("--bias", action=flag, default=True, help="add a constant column")
     group.add_argument("--shuffle", action=flag, default=True, help="shuffle once, at load")
     group.add_argument("--test", type=float, default=0.25, metavar="SHARE", help="held out, stratified")

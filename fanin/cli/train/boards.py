@@ -18,9 +18,10 @@ from fanin.sim.glm.boards import BoardAddress
 
 @dataclass(frozen=True)
 class BoardCluster:
-    """The boards of a run, worker by worker, and the preset of their nodes."""
+    """The boards of a run, worker by worker, the preset of their nodes, and whether their weights can decay."""
 
     preset: str
+    l2: bool
     addresses: tuple[BoardAddress, ...]
 
 
@@ -41,7 +42,7 @@ def read_boards(path: Path) -> BoardCluster:
     record.finish()
     if not found:
         raise InputError(f"{path}: names no board")
-    addresses, presets = zip(*found, strict=True)
+    addresses, presets, decays = zip(*found, strict=True)
     hosts = [address.host for address in addresses]
     if twice := sorted({host for host in hosts if hosts.count(host) > 1}):
         raise InputError(f"{path}: two boards have the address {twice[0]}")
@@ -49,10 +50,12 @@ def read_boards(path: Path) -> BoardCluster:
         raise InputError(
             f"{path}: all boards must have nodes of one preset, not {', '.join(sorted(set(presets)))}"
         )
-    return BoardCluster(presets[0], addresses)
+    if len(set(decays)) > 1:
+        raise InputError(f"{path}: either all boards or none must be built with --l2")
+    return BoardCluster(presets[0], decays[0], addresses)
 
 
-def _board(record: Record, beside: Path) -> tuple[BoardAddress, str]:
+def _board(record: Record, beside: Path) -> tuple[BoardAddress, str, bool]:
     host = record.text("host")
     build = open_build(beside / record.text("build"))
     preset = build.record.optional_text("preset")
@@ -69,4 +72,4 @@ def _board(record: Record, beside: Path) -> tuple[BoardAddress, str]:
         core_mhz=float(build.record.number("core_mhz")),
         memory=memory_of(PRESETS[preset], sdram),
     )
-    return address, preset
+    return address, preset, build.l2

@@ -99,13 +99,16 @@ def _trainer(args: argparse.Namespace) -> Trainer:
     args.encap, args.clock_mhz = Encap.UDP, min(clocks)
     if args.timeout_ns is None:
         args.timeout_ns = BOARDS_TIMEOUT_NS
-    options = options_of(args)
+    options = options_of(args, l2_nodes=cluster.l2)
     check_timeout(options.network.timeout_ns, max(clocks))
     return Trainer(options, boards=Boards(options.node, cluster.addresses))
 
 
-def options_of(args: argparse.Namespace) -> TrainOptions:
-    """The options of a run. Raises InputError."""
+def options_of(args: argparse.Namespace, *, l2_nodes: bool | None = None) -> TrainOptions:
+    """The options of a run. Raises InputError.
+
+    ``l2_nodes``: whether the nodes' weights can decay; they are made so where ``--l2`` asks for it, by default.
+    """
     same = (
         "data",
         "target",
@@ -113,6 +116,7 @@ def options_of(args: argparse.Namespace) -> TrainOptions:
         "precision",
         "batch",
         "epochs",
+        "l2",
         "bias",
         "shuffle",
         "test",
@@ -122,7 +126,7 @@ def options_of(args: argparse.Namespace) -> TrainOptions:
     loss = LOSSES[args.loss]
     try:
         return TrainOptions(
-            node=_node(args),
+            node=_node(args, l2=args.l2 != 0 if l2_nodes is None else l2_nodes),
             network=_network(args),
             loss=loss,
             lr=rate_of(args.data, loss) if args.lr is None else args.lr,
@@ -132,7 +136,7 @@ def options_of(args: argparse.Namespace) -> TrainOptions:
         raise InputError(str(error)) from error
 
 
-def _node(args: argparse.Namespace) -> GlmConfig:
+def _node(args: argparse.Namespace, *, l2: bool) -> GlmConfig:
     preset = PRESETS[args.preset]
     node = dataclasses.replace(
         preset,
@@ -142,6 +146,7 @@ def _node(args: argparse.Namespace) -> GlmConfig:
         encap=args.encap,
         protocol=args.protocol,
         mode=args.mode,
+        l2=l2,
     )
     # Fewer slots than the preset's are a register of the job, not another node.
     return dataclasses.replace(node, slots=max(node.slots, preset.slots))
@@ -223,6 +228,7 @@ def summary(result: TrainResult, output: Path) -> str:
             [["clamps", f"{clamps:,} activations were clamped: a smaller --frac widens the range"]]
             * bool(clamps)
         ),
+        *([["L2", _decay(result)]] * bool(result.l2)),
         *([["warning", result.warning]] * bool(result.warning)),
         ["report", str(output / REPORT_FILE)],
     ]
@@ -236,6 +242,14 @@ def summary(result: TrainResult, output: Path) -> str:
             table(facts),
         ]
     )
+
+
+def _decay(result: TrainResult) -> str:
+    """Which λ it is, and what it means for the weights."""
+    weights = "the weights, the bias apart" if result.options.bias else "the weights"
+    asked = result.options.l2
+    share = f"each mini-batch takes 2^-{result.decay.shift} of {weights}"
+    return f"λ = {result.l2:.4g} for {asked:g}: {share}; losses are the data's alone"
 
 
 def _losses(result: TrainResult) -> str:

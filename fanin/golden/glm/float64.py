@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from fanin.fixed import Loss, unknown_loss
+from fanin.fixed import NO_DECAY, Decay, Loss, unknown_loss
 from fanin.golden.glm.quantise import Float64
 
 
@@ -34,15 +34,19 @@ def train_float64(
     batch: int,
     rate: float,
     epochs: int,
+    decay: Decay = NO_DECAY,
 ) -> Iterator[Float64]:
     """Mini-batch SGD in float64 on the same quantised features, in the same order; ``rate`` is γ/B.
 
-    Yields the model after every epoch.
+    Weights decay by just as much, 2^-shift in each mini-batch. Yields the model after every epoch.
     """
     model = np.zeros(features.shape[1])
+    kept = np.full(features.shape[1], 1 - 2.0**-decay.shift if decay.shift else 1.0)
+    if decay.spared is not None:
+        kept[decay.spared] = 1.0
     for _ in range(epochs):
         for start in range(0, len(features), batch):
             a = features[start : start + batch] / (1 << precision)
             df = derivative(a @ model, labels[start : start + batch], loss)
-            model = model - rate * (df @ a)
+            model = kept * model - rate * (df @ a)
         yield model

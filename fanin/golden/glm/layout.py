@@ -12,6 +12,7 @@ micro-batches as worker 0; samples that it lacks, as those that a short last mic
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,23 @@ def engine_columns(shape: TrainShape, worker: int, engine: int) -> slice:
     end = min(first + shape.columns_per_worker, shape.columns)
     start = first + engine * shape.columns_per_engine
     return slice(min(start, end), min(start + shape.columns_per_engine, end))
+
+
+class Place(NamedTuple):
+    """Where a worker holds a weight."""
+
+    engine: int
+    chunk: int
+    lane: int
+
+
+def place_of(column: int, shape: TrainShape, worker: int) -> Place | None:
+    """Where that worker holds the weight of a column; None where another one does."""
+    for engine in range(shape.node.engines):
+        columns = engine_columns(shape, worker, engine)
+        if columns.start <= column < columns.stop:
+            return Place(engine, *divmod(column - columns.start, shape.node.lanes))
+    return None
 
 
 def worker_samples(shape: TrainShape, worker: int) -> npt.NDArray[np.int64]:

@@ -18,15 +18,16 @@ from fanin.golden.glm.quantise import ColumnRanges, Features, Float64, quantise
 
 Label: TypeAlias = float | str
 
-FORMAT = 1  # of the file; another one is refused
+FORMAT = 2  # of the file; another one is refused
 
 
 @dataclass(frozen=True, kw_only=True)
 class GlmModel:
     """Weights of the nodes, in fixed point of ``frac`` bits, and those of float64, trained on the same samples.
 
-    The last weight is the bias' if there is one. ``classes``: the labels of the smaller and the larger class;
-    none for the linear loss. ``columns`` and ``target``: names in the CSV file of the samples, if it was one.
+    The last weight is the bias' if there is one. ``l2``: λ of the regularisation. ``classes``: the labels of
+    the smaller and the larger class; none for the linear loss. ``columns`` and ``target``: names in the CSV
+    file of the samples, if it was one.
     """
 
     loss: Loss
@@ -36,6 +37,7 @@ class GlmModel:
     precision: int
     frac: int
     bias: bool
+    l2: float
     classes: tuple[Label, Label] | None
     columns: tuple[str, ...]
     target: str
@@ -78,6 +80,7 @@ class GlmModel:
             precision=self.precision,
             frac=self.frac,
             bias=self.bias,
+            l2=self.l2,
             classes=np.array(self.classes or ()),
             columns=np.array(self.columns, dtype=np.str_),
             target=self.target,
@@ -112,6 +115,7 @@ class GlmModel:
             precision=int(found["precision"]),
             frac=int(found["frac"]),
             bias=bias,
+            l2=float(found["l2"]),
             classes=(classes[0], classes[1]) if classes else None,
             columns=tuple(found["columns"].tolist()),
             target=str(found["target"]),

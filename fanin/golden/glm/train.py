@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin import fixed
-from fanin.fixed import Int64, LearningRate, Loss
+from fanin.fixed import NO_DECAY, Decay, Int64, LearningRate, Loss
 from fanin.glm import MICRO_BATCH, TrainShape
 from fanin.golden.glm.quantise import column_blocks
 
@@ -61,6 +61,7 @@ def train(
     loss: Loss,
     rate: LearningRate,
     epochs: int,
+    decay: Decay = NO_DECAY,
 ) -> Iterator[Epoch]:
     """Train in the mode of ``shape.node``; yields the end of every epoch.
 
@@ -72,7 +73,7 @@ def train(
             f"not {features.shape} and {labels.shape}"
         )
     trainer = _DataParallel if shape.data_parallel else _ModelParallel
-    run = trainer(shape, loss, rate)
+    run = trainer(shape, loss, rate, decay)
     for _ in range(epochs):
         run.clamps = 0
         for start in range(0, shape.samples, shape.batch):
@@ -82,8 +83,8 @@ def train(
 
 
 class _Trainer:
-    def __init__(self, shape: TrainShape, loss: Loss, rate: LearningRate) -> None:
-        self.shape, self.loss, self.rate = shape, loss, rate
+    def __init__(self, shape: TrainShape, loss: Loss, rate: LearningRate, decay: Decay) -> None:
+        self.shape, self.loss, self.rate, self.decay = shape, loss, rate, decay
         self.model: Int64 = np.zeros(shape.columns, dtype=np.int64)
         self.clamps = 0
 
@@ -94,6 +95,13 @@ class _Trainer:
 
     def scale(self, fa: Int64, labels: npt.NDArray[np.int32]) -> Int64:
         return fixed.scale(fixed.df(fa, labels, self.loss, self.shape.node.frac), *self.rate)
+
+    def decays(self) -> Int64:
+        """What the mini-batch's decay takes from each weight."""
+        lost = fixed.decay(self.model, self.decay.shift)
+        if self.decay.spared is not None:
+            lost[self.decay.spared] = 0
+        return lost
 
 
 class _ModelParallel(_Trainer):
@@ -106,11 +114,12 @@ class _ModelParallel(_Trainer):
         for start in range(0, shape.columns, shape.columns_per_worker):
             columns = slice(start, start + shape.columns_per_worker)
             fa += self.clamp(forward(features[:, columns], self.model[columns], shape.precision), c)
-        scale = self.scale(fa, labels)
+        scale, lost = self.scale(fa, labels), self.decays()
         for start in range(0, len(labels), MICRO_BATCH):
             micro_batch = slice(start, start + MICRO_BATCH)
             g = gradient(features[micro_batch], scale[micro_batch], shape.precision)
-            self.model = fixed.saturate32(self.model - g)
+            self.model = fixed.saturate32(self.model - lost - g)
+            lost = np.zeros_like(lost)  # the first micro-batch's update has taken it
 
 
 class _DataParallel(_Trainer):
@@ -125,4 +134,4 @@ class _DataParallel(_Trainer):
             fa = self.clamp(forward(features[run], self.model, shape.precision), fixed.clamp_bits(1))
             g = gradient(features[run], self.scale(fa, labels[run]), shape.precision)
             total += self.clamp(g, c)
-        self.model = fixed.saturate32(self.model - total)
+        self.model = fixed.saturate32(self.model - self.decays() - total)

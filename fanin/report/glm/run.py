@@ -122,6 +122,7 @@ def _configuration(result: TrainResult) -> dict[str, Rows]:
             ("epochs", f"{options.epochs:,}"),
             ("mini-batch B", f"{options.batch:,}"),
             ("learning rate γ", f"{options.lr:g}"),
+            ("L2 regularisation λ", f"{result.l2:.4g}"),
             ("seed", str(options.seed)),
         ],
         "Hardware": [

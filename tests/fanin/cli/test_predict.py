@@ -41,6 +41,7 @@ def trained(source, loss=Loss.LOGISTIC):
         precision=4,
         frac=node.frac,
         bias=True,
+        l2=0.0,
         classes=found.classes if loss.classifies else None,
         columns=found.columns,
         target=found.target,

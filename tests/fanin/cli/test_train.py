@@ -166,6 +166,29 @@ def test_faults_change_nothing_but_the_time(capsys, tmp_path, lossless):
 
 
 @pytest.mark.slow
+def test_weights_that_decay_are_the_golden_models_under_faults_and_recorded(capsys, tmp_path, lossless):
+    folder = tmp_path / "run"
+    status, out, _ = _run(capsys, *NODES, "--l2", 0.002, "--drop", 0.02, "-o", folder)
+    assert status == 0
+    assert "λ = 0.001953 for 0.002: each mini-batch takes 2^-6 of the weights, the bias apart" in out
+    result = json.loads((folder / "run.json").read_text())
+    assert (result["bit_exact"], result["l2"], result["decay_shift"]) == (True, 2.0**-9, 6)
+    assert (result["options"]["l2"], result["options"]["node"]["l2"]) == (0.002, True)
+    model = np.load(folder / "model.npz")
+    assert model["l2"] == 2.0**-9
+    assert np.linalg.norm(model["weights"][:-1]) < np.linalg.norm(lossless[1][:-1])
+    assert "<td>0.001953</td>" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("l2", ["-1", "nan", "1e-9", "0.1"])
+def test_a_lambda_that_nodes_cannot_have_is_refused(capsys, tmp_path, l2):
+    status, _, err = _run(capsys, *NODES, "--l2", l2, "-o", tmp_path / "run")
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.startswith("fanin: error: l2 must be")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
 def test_switchml_trains_the_same_model_without_an_ack(capsys, tmp_path, lossless):
     folder = tmp_path / "run"
     status, out, _ = _run(capsys, *NODES, "--protocol", "switchml", "-o", folder, "--json")

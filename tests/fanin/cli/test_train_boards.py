@@ -64,6 +64,7 @@ def test_boards_are_read_with_what_their_builds_say(tmp_path):
         ("[[board", "Expected"),
         (board("10.0.0.1", "a") * 2, "two boards have the address 10.0.0.1"),
         (board("10.0.0.1", "a") + board("10.0.0.2", "c"), "one preset, not ecp5-25, ecp5-85"),
+        (board("10.0.0.1", "a") + board("10.0.0.2", "decay"), "either all boards or none .* with --l2"),
         (board("10.0.0.1", "none"), "none: holds no board.json of fanin board build"),
         (board("10.0.0.1", "shell"), "board[0]: .*shell is a shell without a node"),
         (board("10.0.0.1", "vendor"), "board[0]: .*vendor has the node u280, whose control is not by UDP"),
@@ -73,6 +74,7 @@ def test_boards_are_read_with_what_their_builds_say(tmp_path):
 def test_a_file_that_is_wrong_is_named_with_its_cause(tmp_path, text, cause):
     build(tmp_path / "a")
     build(tmp_path / "c", preset="ecp5-25")
+    build(tmp_path / "decay", l2=True)
     build(tmp_path / "shell", preset=None)
     build(tmp_path / "vendor", preset="u280")
     with pytest.raises(InputError, match=cause.replace("[", r"\[")) as error:
@@ -100,6 +102,19 @@ def test_a_set_is_held_to_the_memory_of_its_build(tmp_path, capsys, monkeypatch,
     words = ["train", str(large), "--test", "0", "--on", str(path), "-o", str(tmp_path / "run")]
     assert main(words) == 2
     assert f"board 127.0.0.1: {cause}" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("l2", "cause"), [(False, "the weights of the nodes cannot decay"), (True, "no answer")]
+)
+def test_l2_needs_boards_that_were_built_with_it(tmp_path, capsys, monkeypatch, l2, cause):
+    monkeypatch.setattr("fanin.sim.glm.boards.TRIES", 2)
+    build(tmp_path / "a", l2=l2)
+    path = written(tmp_path, board("127.0.0.1", "a"))
+    words = ["train", "breast_cancer", "--l2", "0.002", "--on", str(path), "-o", str(tmp_path / "run")]
+    assert main(words) == 2
+    assert cause in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

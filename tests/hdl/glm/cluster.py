@@ -244,6 +244,7 @@ class Cluster:
             loss=job.loss,
             rate=job.learning_rate,
             epochs=job.epochs,
+            decay=job.decay,
             job=replace(settings, **changes),
             memories=NodeMemories(
                 samples=[port * REGION for port in range(job.node.sample_ports)],

@@ -25,6 +25,7 @@ class Job:
     banks: int
     planes: int
     mini_batch: int  # micro-batches
+    decay: fixed.Decay | None = None  # None: of an engine without L2 regularisation
 
     @property
     def chunks(self):
@@ -45,7 +46,23 @@ class Job:
             "shape.planes": self.planes,
             "shape.mini_batch": self.mini_batch,
             "shape.epoch": self.micro_batches,
-        }
+        } | self._decay_settings()
+
+    def _decay_settings(self):
+        if self.decay is None:
+            return {}
+        shift, spared = self.decay
+        chunk, lane = divmod(spared or 0, self.lanes)
+        fields = {"shift": shift, "spared": spared is not None, "chunk": chunk, "lane": lane}
+        return {f"decay.{name}": int(value) for name, value in fields.items()}
+
+    def lost(self, weights):
+        """What a mini-batch's decay takes from the weights."""
+        shift, spared = self.decay or fixed.NO_DECAY
+        lost = fixed.decay(weights, shift)
+        if spared is not None:
+            lost[spared] = 0
+        return lost
 
     def words(self):
         """All epochs' words: micro-batch, chunk, plane; bit lanes·b + k."""
@@ -72,6 +89,8 @@ class Job:
                 products = fixed.bit_serial(q, architectural, self.planes)
                 pas.append([int(x) for x in products.sum(axis=1)])
                 gradient = fixed.bit_serial(q, scale[:, None], self.planes).sum(axis=0)
+                if n % self.mini_batch == 0:
+                    gradient += self.lost(current)
                 current = fixed.saturate32(current - gradient)
                 if (n + 1) % self.mini_batch == 0 or n + 1 == self.micro_batches:
                     architectural = current
@@ -123,6 +142,7 @@ def run(job, *, stall=0.3, depth=None, fifo_depth=None, seed, scale_delay=0):
         banks=job.banks,
         depth=depth or job.chunks,
         fifo_depth=fifo_depth or 4 * words_per_micro,
+        l2=job.decay is not None,
     )
     dut = Queued(engine)
     result = Result()

@@ -248,7 +248,11 @@ class _Exchange:
         self.job, self.gaps, self.rng = job, gaps, random.Random(seed)
         words = job.chunks * job.planes
         engine = GradientEngine(
-            lanes=job.lanes, banks=job.banks, depth=job.chunks, fifo_depth=words * job.mini_batch
+            lanes=job.lanes,
+            banks=job.banks,
+            depth=job.chunks,
+            fifo_depth=words * job.mini_batch,
+            l2=job.decay is not None,
         )
         self.dut = Queued(engine)
         self.scales, self.totals, self.busy = [], [], []  # cycles, cycles, per cycle
@@ -281,7 +285,7 @@ class _Exchange:
                 others = [_value(self.rng, 33) for _ in weights]
                 total = fixed.saturate32(gradient + np.array(others))
                 self.given += total.reshape(-1, job.banks).tolist()
-                weights = fixed.saturate32(weights - total)
+                weights = fixed.saturate32(weights - job.lost(weights) - total)
         self.weights = weights.tolist()
         self.per_mini_batch = len(weights) // job.banks
 
@@ -370,9 +374,13 @@ def _job(rng, **size):
         *slow((2, 2, 1, 1, 0.3, 3), (8, 2, 3, 2, 0, 0), (8, 8, 2, 3, 0, 0), (8, 8, 2, 3, 0.3, 3)),
     ],
 )
-def test_an_engine_trains_with_the_totals_it_gets(lanes, banks, chunks, planes, stall, gaps):
+@pytest.mark.parametrize("l2", [False, True])
+def test_an_engine_trains_with_the_totals_it_gets(lanes, banks, chunks, planes, stall, gaps, l2):
     seed = new_seed()
-    job = _job(random.Random(seed), lanes=lanes, banks=banks, chunks=chunks, planes=planes)
+    rng = random.Random(seed)
+    job = _job(rng, lanes=lanes, banks=banks, chunks=chunks, planes=planes)
+    if l2:
+        job.decay = fixed.Decay(rng.randint(1, fixed.MAX_DECAY), rng.randrange(lanes * chunks))
     _Exchange(job, stall=stall, gaps=gaps, seed=seed).check()
 
 
@@ -394,15 +402,16 @@ def test_gradients_leave_as_early_as_the_engine_says(lanes, banks, chunks, plane
 
 
 @pytest.mark.parametrize(("lanes", "banks", "planes"), [(8, 2, 3), *slow((8, 8, 1), (8, 4, 2))])
-@pytest.mark.parametrize("gaps", [6, *slow(0)])
-def test_forward_follows_the_totals_chunk_by_chunk(lanes, banks, planes, gaps):
+@pytest.mark.parametrize(("gaps", "decay"), [(6, None), (6, fixed.Decay(3)), *slow((0, None))])
+def test_forward_follows_the_totals_chunk_by_chunk(lanes, banks, planes, gaps, decay):
     job = _job(random.Random(3), lanes=lanes, banks=banks, chunks=3, planes=planes, micros=6, epochs=1)
+    job.decay = decay
     run = _Exchange(job, stall=0, gaps=gaps, seed=3)
     run.check()
     firsts = [cycle for cycle, _ in run.log["samples"]][::planes]  # of each micro-batch's chunks
     lasts = run.totals[lanes // banks - 1 :: lanes // banks]
     for mini in (1, 2):
         accepted = firsts[6 * mini : 6 * mini + 3]
-        readable = [last + 3 for last in lasts[3 * mini - 3 : 3 * mini]]
+        readable = [last + (5 if decay else 3) for last in lasts[3 * mini - 3 : 3 * mini]]
         before = [0, *(cycle + planes for cycle in accepted)]
         assert accepted == [max(both) for both in zip(readable, before[:3], strict=True)]

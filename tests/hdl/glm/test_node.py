@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from fanin import fixed
 from fanin.glm import PRESETS, Partitioning
 from fanin.hdl.glm.node_registers import Failure
 from fanin.hdl.glm.worker import GlmWorker
@@ -39,6 +40,16 @@ def _check(cluster: Cluster) -> None:
 def test_nodes_train_the_golden_model_while_memory_and_network_stall(case):
     workers, node = NODES[case]
     _check(Cluster(Job(seed=new_seed(), node=node, workers=workers)).run())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", Partitioning)
+def test_nodes_whose_weights_decay_train_the_golden_model(mode):
+    node = replace(TINY, engines=2, mode=mode, l2=True)
+    decay = fixed.Decay(2, spared=21)
+    job = Job(seed=new_seed(), node=node, workers=2, samples=40, batch=32, decay=decay)
+    assert job.golden.model.tolist() != replace(job, decay=fixed.NO_DECAY).golden.model.tolist()
+    _check(Cluster(job).run())
 
 
 def _second_of_each_kind(arrivals: list[int]) -> Link:

@@ -1,6 +1,8 @@
 # amaranth: UnusedElaboratable=no
 """The node's registers, the driver that writes them, the model window and the check at start."""
 
+from dataclasses import replace
+
 import pytest
 from amaranth.sim import Simulator
 
@@ -8,7 +10,15 @@ from fanin import fixed
 from fanin.fixed import Loss
 from fanin.glm import PRESETS, TrainShape
 from fanin.hdl.glm.model_window import ModelWindow
-from fanin.hdl.glm.node_registers import COUNTERS, IDENTITY, VERSION, Failure, model_address, node_registers
+from fanin.hdl.glm.node_registers import (
+    COUNTERS,
+    IDENTITY,
+    VERSION,
+    Failure,
+    model_address,
+    node_constants,
+    node_registers,
+)
 from fanin.hdl.glm.run_check import RunCheck
 from fanin.hdl.glm.shapes import ModelPortSignature
 from fanin.host.driver import RegisterDriver
@@ -22,9 +32,9 @@ TINY = PRESETS["tiny"]
 class Store:
     """Registers as plain memory."""
 
-    def __init__(self, **words: int):
+    def __init__(self, config=TINY, **words: int):
         self.words: dict[int, int] = {}
-        registers = node_registers(TINY)
+        registers = node_registers(config)
         for name, word in words.items():
             self.words[registers.offset(name)] = word
         self.driver = RegisterDriver(registers, lambda a: self.words.get(a, 0), self.words.__setitem__)
@@ -67,6 +77,58 @@ def test_configuration_writes_what_the_shape_says():
     assert read("own_mac") == 0x0200_0000_0001
     assert [read("sample_address", index=n) for n in range(2)] == [0x1_0000_0000, 0x2000]
     assert read("label_address") == 0x3000
+
+
+L2 = replace(TINY, l2=True)
+JOB = {
+    "loss": Loss.HINGE,
+    "rate": fixed.learning_rate(0.5 / 32),
+    "epochs": 9,
+    "memories": NodeMemories(samples=[0, 0], labels=0),
+}
+
+
+def _node_job(worker):
+    end = Endpoint(mac=1, ip=1)
+    return NodeJob(id=5, base=0, slots=4, member=1 << worker, own=end, switch=end, timeout=77)
+
+
+def _decay_register(config, worker, decay):
+    shape = TrainShape(node=config, workers=2, samples=100, columns=60, batch=32, precision=3)
+    store = Store(config)
+    driver = NodeDriver(config)
+    store.driver.run(driver.configure(shape, job=_node_job(worker), decay=decay, **JOB))
+    return store.driver.read("decay")
+
+
+def test_the_decay_names_the_bias_where_a_worker_has_it():
+    decay = fixed.Decay(7, spared=59)
+    none = {"spared": 0, "spared_lane": 0, "spared_chunk": 0, "spared_engine": 0}
+    assert _decay_register(L2, 0, decay) == {"decay_shift": 7} | none
+    assert _decay_register(L2, 1, decay) == {"decay_shift": 7} | none | {
+        "spared": 1,
+        "spared_lane": 5,
+        "spared_chunk": 3,
+    }
+    engines = replace(L2, engines=2)
+    assert _decay_register(engines, 1, decay) == {
+        "decay_shift": 7,
+        "spared": 1,
+        "spared_lane": 6,
+        "spared_chunk": 1,
+        "spared_engine": 1,
+    }
+    assert _decay_register(L2, 1, fixed.NO_DECAY) == {"decay_shift": 0} | none
+
+
+def test_only_a_node_whose_weights_can_decay_has_the_register_and_says_so():
+    assert node_constants(L2)["l2"] == 1
+    assert "l2" not in node_constants(TINY)
+    with pytest.raises(KeyError):
+        node_registers(TINY)["decay"]
+    shape = TrainShape(node=TINY, workers=1, samples=100, columns=20, batch=32, precision=3)
+    with pytest.raises(ValueError, match="decay must be none for a node that was made without l2"):
+        NodeDriver(TINY).configure(shape, job=_node_job(0), decay=fixed.Decay(3), **JOB)
 
 
 def test_the_driver_refuses_another_node():

@@ -33,6 +33,7 @@ class Job:
     loss: Loss = Loss.LOGISTIC
     epochs: int = 2
     rate: float = 0.7
+    decay: fixed.Decay = fixed.NO_DECAY
 
     @cached_property
     def shape(self) -> TrainShape:
@@ -73,6 +74,7 @@ class Job:
                 loss=self.loss,
                 rate=self.learning_rate,
                 epochs=self.epochs,
+                decay=self.decay,
             )
         )
         return Epoch(ends[-1].model, sum(end.clamps for end in ends))

@@ -52,7 +52,12 @@ def parallel():
     return Cosim(PARALLEL, workers=2, quiet=True)
 
 
-def problem(cosim, *, loss=Loss.LOGISTIC, rate=0.5, **shape):
+@functools.cache
+def decaying(node):
+    return Cosim(node, workers=2, quiet=True)
+
+
+def problem(cosim, *, loss=Loss.LOGISTIC, rate=0.5, decay=fixed.NO_DECAY, **shape):
     """A random data set, its settings, and the golden model's epochs."""
     rng = np.random.default_rng(new_seed())
     shape = TrainShape(node=cosim.config, workers=cosim.workers, **shape)
@@ -60,6 +65,7 @@ def problem(cosim, *, loss=Loss.LOGISTIC, rate=0.5, **shape):
     targets = rng.normal(size=shape.samples) if loss is Loss.LINEAR else rng.integers(0, 2, shape.samples)
     labels = fixed.labels(targets, loss, cosim.config.frac)
     run = {"loss": loss, "rate": fixed.learning_rate(rate / shape.batch), "epochs": EPOCHS}
+    run |= {"decay": decay}
     golden = list(train(features, labels, shape, **run))
     assert len({epoch.model.tobytes() for epoch in golden}) == EPOCHS
     return (shape, features, labels), run, golden
@@ -90,6 +96,20 @@ def test_clamped_activations_are_the_golden_ones(pairs):
     data, run, golden = problem(pairs, loss=Loss.LINEAR, rate=4000, samples=44, columns=95, batch=16)
     assert golden[-1].clamps > 0
     check(pairs.train(*data, **run), golden)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("node", [replace(PAIR, l2=True), replace(PARALLEL, l2=True)], ids=["model", "data"])
+@pytest.mark.parametrize("shift", [1, 5, 24])
+def test_weights_decay_as_the_golden_models_while_frames_are_lost(node, shift):
+    cosim = decaying(node)
+    decay = fixed.Decay(shift, spared=46)
+    shape = {"samples": 117, "columns": 47, "batch": 32}
+    data, run, golden = problem(cosim, loss=Loss.HINGE, rate=4.0, decay=decay, **shape)
+    network = NetworkConfig(link=FAULTS, seed=shift, timeout_ns=3000)
+    result = cosim.train(*data, **run, network=network)
+    check(result, golden)
+    assert sum(counts["retransmissions"] for counts in result.counters) > 0
 
 
 @pytest.mark.slow

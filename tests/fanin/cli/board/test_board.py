@@ -48,6 +48,7 @@ def test_the_list_has_every_board_with_its_preset(capsys):
             "build colorlight_i9 --memory sdram --node shell -o OUT",
             "a shell has no samples: --memory is for a node",
         ),
+        ("build colorlight_i9 --l2 --node shell -o OUT", "a shell has no weights: --l2 is for a node"),
         (
             "build colorlight_i9 --memory sdram --core-mhz 101 -o OUT",
             "core-mhz must be in 10…100 for an SDRAM, not 101",

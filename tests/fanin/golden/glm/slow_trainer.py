@@ -31,6 +31,8 @@ class SlowTrainer:
     shift: int
     table: list
     data_parallel: bool
+    decay: int = 0
+    spared: int | None = None
     clamps: int = 0
     saturations: int = 0
 
@@ -68,6 +70,14 @@ class SlowTrainer:
             df = -y if (y // one) * fa < one else 0
         return clip(floor_shift(df * self.mantissa, self.shift), 31)
 
+    def lost(self, k, x):
+        """In two steps of whole numbers: the quotient, and one more where something is left over."""
+        if self.decay == 0 or k == self.spared:
+            return 0
+        quotient, rest = divmod(abs(x), 2**self.decay)
+        size = quotient + (rest > 0)
+        return size if x > 0 else -size
+
     def epoch(self, model, samples, labels):
         for start in range(0, len(samples), self.batch):
             end = start + self.batch
@@ -89,7 +99,10 @@ class SlowTrainer:
         for first in range(0, len(samples), 8):
             rows = range(first, min(first + 8, len(samples)))
             for k in range(columns):
-                new[k] = self.saturate(new[k] - sum(self.product(samples[b][k], scales[b]) for b in rows))
+                lost = self.lost(k, model[k]) if first == 0 else 0
+                new[k] = self.saturate(
+                    new[k] - lost - sum(self.product(samples[b][k], scales[b]) for b in rows)
+                )
         return new
 
     def by_samples(self, model, samples, labels):
@@ -104,4 +117,6 @@ class SlowTrainer:
                 scales[b] = self.scale(self.clamp(pa, 31), labels[b])
             for k in range(columns):
                 total[k] += self.clamp(sum(self.product(samples[b][k], scales[b]) for b in mine), c)
-        return [self.saturate(x - g) for x, g in zip(model, total, strict=True)]
+        return [
+            self.saturate(x - self.lost(k, x) - g) for k, (x, g) in enumerate(zip(model, total, strict=True))
+        ]

@@ -157,3 +157,15 @@ def test_a_million_features_are_packed_in_seconds():
     start = perf_counter()
     layout.split_ports(layout.pack_samples(features, shape, 0))
     assert perf_counter() - start < 10
+
+
+@pytest.mark.parametrize("mode", Partitioning)
+def test_a_weight_is_found_where_the_model_holds_it(mode):
+    shape = shape_of(mode)
+    model = np.arange(1, shape.columns + 1, dtype=np.int32)
+    for worker in range(shape.workers):
+        held = split_model(model, shape, worker)
+        for column, weight in enumerate(model):
+            place = layout.place_of(column, shape, worker)
+            assert (place is None) == (weight not in held)
+            assert place is None or held[place] == weight

@@ -21,6 +21,7 @@ MODEL = GlmModel(
     precision=4,
     frac=24,
     bias=True,
+    l2=0.25,
     classes=("no", "yes"),
     columns=("a", "b"),
     target="ill",
@@ -84,7 +85,7 @@ def rewritten(path, **changes):
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
-        ({"format": 2}, "a model of format 2; this version reads format 1"),
+        ({"format": 1}, "a model of format 1; this version reads format 2"),
         ({"weights": np.zeros(2, np.int32)}, "its arrays do not fit one another"),
         ({"low": np.zeros(3)}, "its arrays do not fit one another"),
         ({"loss": "absolute"}, r"no model of fanin train \('ABSOLUTE'\)"),

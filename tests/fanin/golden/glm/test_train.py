@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
 
 from fanin import fixed
 from fanin.fixed import INT32_MAX, INT32_MIN, Loss
@@ -20,7 +20,7 @@ MODES = [Partitioning.MODEL_PARALLEL, Partitioning.DATA_PARALLEL]
 NODE = GlmConfig(name="test", lanes=8, depth=64)
 
 
-def run_both(features, y, *, mode, workers, batch, precision, frac, loss, lr, epochs=3):
+def run_both(features, y, *, mode, workers, batch, precision, frac, loss, lr, epochs=3, decay=fixed.NO_DECAY):
     """The epochs of both trainers as ``(model, clamps)``, and how often the slow one's model saturated."""
     node = replace(NODE, frac=frac, mode=mode)
     samples, columns = features.shape
@@ -31,7 +31,7 @@ def run_both(features, y, *, mode, workers, batch, precision, frac, loss, lr, ep
     labels = fixed.labels(y, loss, frac)
     fast = [
         (epoch.model.tolist(), epoch.clamps)
-        for epoch in train(features, labels, shape, loss=loss, rate=rate, epochs=epochs)
+        for epoch in train(features, labels, shape, loss=loss, rate=rate, epochs=epochs, decay=decay)
     ]
     slow, model, saturations = [], [0] * columns, 0
     for _ in range(epochs):
@@ -44,6 +44,8 @@ def run_both(features, y, *, mode, workers, batch, precision, frac, loss, lr, ep
             *rate,
             table=fixed.sigma_table(frac).tolist(),
             data_parallel=mode is Partitioning.DATA_PARALLEL,
+            decay=decay.shift,
+            spared=decay.spared,
         )
         model = trainer.epoch(model, features.tolist(), labels.tolist())
         slow.append((model, trainer.clamps))
@@ -71,6 +73,20 @@ def test_every_bit_equals_the_slow_trainer(mode, loss, precision):
     )
     assert fast == slow
     assert any(fast[-1][0]), "the model never moved"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shift", [1, 3, 12, fixed.MAX_DECAY])
+def test_weights_that_decay_equal_the_slow_trainers(mode, shift):
+    rng = np.random.default_rng(new_seed())
+    features = rng.integers(0, 16, (53, 7), dtype=np.uint8)
+    y = rng.integers(0, 2, 53).astype(float)
+    settings = {"workers": 2, "batch": 16, "precision": 4, "frac": 24, "loss": Loss.LOGISTIC, "lr": 5.0}
+    decay = fixed.Decay(shift, spared=6)
+    fast, slow, _ = run_both(features, y, mode=mode, **settings, decay=decay)
+    assert fast == slow
+    plain, _, _ = run_both(features, y, mode=mode, **settings)
+    assert fast != plain
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -214,6 +230,29 @@ def test_accuracy_is_that_of_scikit_learn_on_the_same_samples(name):
     for peer in peers:
         peer.fit(dataset.features / 16, dataset.labels)
         assert ours >= peer.score(dataset.test_features / 16, dataset.test_labels) - 0.03
+
+
+@pytest.mark.parametrize(("loss", "gamma"), [(Loss.LINEAR, 0.25), (Loss.LOGISTIC, 4.0)])
+def test_the_minimum_is_scikit_learns(loss, gamma):
+    """Logistic regression with C = 1/(λ·n), ridge regression with α = λ·n, neither of which shrinks a bias."""
+    rng = np.random.default_rng(new_seed())
+    n, columns, precision = 40, 5, 4
+    features = rng.integers(0, 1 << precision, (n, columns), dtype=np.uint8)
+    features[:, -1] = 15  # the bias
+    y = (features[:, 0] + rng.normal(0, 4, n) > 8).astype(float)
+    shape = TrainShape(node=NODE, workers=1, samples=n, columns=columns, batch=n, precision=precision)
+    decay = fixed.decay_of(2.0**-5 / gamma, gamma, spared=columns - 1)
+    run = {"loss": loss, "epochs": 1500, "decay": decay}
+    rate = fixed.learning_rate(gamma / n)
+    *_, golden = train(features, fixed.labels(y, loss, NODE.frac), shape, rate=rate, **run)
+    *_, floating = train_float64(features, y, precision=precision, batch=n, rate=gamma / n, **run)
+
+    l2 = fixed.l2_of(decay.shift, gamma)
+    peer = Ridge(alpha=l2 * n) if loss is Loss.LINEAR else LogisticRegression(C=1 / (l2 * n), tol=1e-9)
+    peer.fit(features[:, :-1] / 16, y)
+    theirs = [*np.ravel(peer.coef_), np.ravel(peer.intercept_)[0] / (15 / 16)]
+    assert floating == pytest.approx(theirs, abs=1e-4)
+    assert np.ldexp(golden.model.astype(float), -NODE.frac) == pytest.approx(theirs, abs=1e-3)
 
 
 def test_the_worked_example_of_the_documentation():
