@@ -87,8 +87,11 @@ class HeldBoard:
     ) -> None:
         """Everything that a run of ``epochs`` from model 0 needs; it is ordered, not waited for."""
         memories = NodeMemories(samples=[0] * self.driver.config.sample_ports, labels=0)
-        run = {"loss": loss, "rate": rate, "epochs": epochs, "decay": decay}
-        self.client.run(self.driver.configure(shape, **run, job=job, memories=memories))
+        self.client.run(
+            self.driver.configure(
+                shape, loss=loss, rate=rate, epochs=epochs, decay=decay, job=job, memories=memories
+            )
+        )
         self.client.run(self.driver.command("clear_model", "clear_counters"))
 
     def start(self) -> None:
