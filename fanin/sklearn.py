@@ -153,7 +153,7 @@ class _Glm(BaseEstimator):
                 frac=self.frac,
                 bias=self.fit_intercept,
                 l2=fixed.l2_of(decay.shift, gamma),
-                classes=(0.0, 1.0) if loss.classifies else None,
+                classes=None,
                 columns=(),
                 target="",
             )
@@ -174,10 +174,11 @@ class _Glm(BaseEstimator):
         return list(models)[-1]
 
     def _sums(self, X: Any) -> Float64:
-        """A column for each model."""
+        """One for each sample; of more than two classes a column for each."""
         check_is_fitted(self)
         X = _csr(validate_data(self, X, reset=False, **_INPUT))
-        return np.column_stack([model.activations(X)[0] for model in self.models_])
+        sums: Float64 = self.model_.activations(X)[0]
+        return sums
 
 
 def _golden(features: Quantised, labels: Int32, shape: TrainShape, **run: Any) -> Int32:
@@ -213,8 +214,8 @@ def _default_rate(features: Quantised, precision: int, loss: Loss) -> float:
 class GlmClassifier(ClassifierMixin, _Glm):
     """Logistic regression (``loss`` "logistic", the default) or a linear support vector machine ("hinge").
 
-    More than two classes are trained one against the rest. ``models_`` has a model of two classes, or one for
-    each class.
+    More than two classes are trained one against the rest. ``model_`` is what ``fanin train`` writes of the
+    same samples.
     """
 
     _losses = ("logistic", "hinge")
@@ -228,20 +229,20 @@ class GlmClassifier(ClassifierMixin, _Glm):
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class, {self.classes_.tolist()[0]!r}: a classifier needs two or more")
         larger = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
-        self.models_ = self._train(X, [(codes == n).astype(np.float64) for n in larger], loss)
+        models = self._train(X, [(codes == n).astype(np.float64) for n in larger], loss)
+        self.model_ = GlmModel.of_classes(models, tuple(self.classes_.tolist()))
         return self
 
     def decision_function(self, X: Any) -> Float64:
         """Sums of features times weights: above 0 for the larger class; a column for each of more than two."""
-        sums = self._sums(X)
-        return sums[:, 0] if len(self.classes_) == 2 else sums
+        return self._sums(X)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The label of each sample."""
         sums = self._sums(X)
         if len(self.classes_) > 2:
             return self.classes_[np.argmax(sums, axis=1)]
-        return self.classes_[metrics.is_larger_class(sums[:, 0], self.models_[0].loss).astype(int)]
+        return self.classes_[metrics.is_larger_class(sums, self.model_.loss).astype(int)]
 
     @available_if(lambda self: self.loss in (None, "logistic"))
     def predict_proba(self, X: Any) -> Float64:
@@ -256,7 +257,7 @@ class GlmClassifier(ClassifierMixin, _Glm):
 class GlmRegressor(RegressorMixin, _Glm):
     """Least squares. Targets are moved and halved or doubled into [−1, 1], which the nodes' numbers hold.
 
-    ``models_`` has one model, of the targets so scaled: y = ``offset_`` + ``scale_`` · sum.
+    ``model_`` is of the targets so scaled: y = ``offset_`` + ``scale_`` · sum.
     """
 
     _losses = ("linear",)
@@ -270,10 +271,9 @@ class GlmRegressor(RegressorMixin, _Glm):
         self.scale_ = float(
             2.0 ** np.ceil(np.log2(max(np.max(np.abs(y - self.offset_)), np.finfo(float).tiny)))
         )
-        self.models_ = self._train(X, [(y - self.offset_) / self.scale_], loss)
+        (self.model_,) = self._train(X, [(y - self.offset_) / self.scale_], loss)
         return self
 
     def predict(self, X: Any) -> Float64:
         """The prediction for each sample."""
-        sums = self._sums(X)[:, 0]
-        return self.offset_ + self.scale_ * sums
+        return self.offset_ + self.scale_ * self._sums(X)

@@ -22,6 +22,7 @@ from fanin.records import Record, open_record
 RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frames.pcap", "model.npz"
 WEIGHTS_FILE = "model.npy"  # of a parameter server: float32
 JOB_FILE, PROGRAM_FILE, STATE_FILE = "job.json", "aggregation.p4", "state.npz"
+CLASSES_FOLDER = "classes"  # of a run of more than two: a run's folder for each
 DISSECTOR_FILE = "link.lua"  # of links' frames, for Wireshark
 SWITCH_DISSECTOR_FILE = "aggregation.lua"  # of frames at the switch
 PROVENANCE_FILE = "provenance.json"  # what fanin rerun needs: fanin.cli.provenance
@@ -52,8 +53,15 @@ RUN = Kind(
     "run",
     RUN_FILE,
     "options",
-    (REPORT_FILE, PCAP_FILE, SWITCH_DISSECTOR_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE),
-    results=(MODEL_FILE, RUN_FILE, PCAP_FILE, JOB_FILE, PROGRAM_FILE),
+    (REPORT_FILE, PCAP_FILE, SWITCH_DISSECTOR_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE, CLASSES_FOLDER),
+    results=(
+        MODEL_FILE,
+        RUN_FILE,
+        PCAP_FILE,
+        JOB_FILE,
+        PROGRAM_FILE,
+        *(f"{CLASSES_FOLDER}/*/{name}" for name in (RUN_FILE, PCAP_FILE, JOB_FILE, PROGRAM_FILE)),
+    ),
     apart=("fanin", "options.data"),
 )
 PARAM_SERVER_RUN = Kind(

@@ -49,8 +49,7 @@ def run(args: argparse.Namespace) -> int:
     predictions = tuple(map(model.predict, sums))
     found = {"model": str(args.model), "data": args.data} | _facts(model, source, predictions)
     if args.output:
-        columns = (predictions[0].tolist(), sums[0].tolist(), predictions[1].tolist(), sums[1].tolist())
-        write_file(args.output, _csv(zip(*columns, strict=True)))
+        write_file(args.output, _csv(model, predictions, sums))
     if args.json:
         print_json(found | {"predictions": predictions[0].tolist()})
     else:
@@ -82,14 +81,24 @@ def _facts(model: GlmModel, source: Source, predictions: tuple[Any, ...]) -> dic
     }
 
 
-def _csv(rows: Any) -> str:
+def _csv(model: GlmModel, predictions: tuple[Any, ...], sums: tuple[Any, ...]) -> str:
+    """A line for each sample; of more than two classes a sum for each."""
     import csv
     import io
 
+    several = sums[0].ndim == 2
+    of_class = [f"sum_{label}" for label in model.classes or ()] if several else ["sum"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["prediction", "sum", "float64_prediction", "float64_sum"])
-    writer.writerows(rows)
+    writer.writerow(["prediction", *of_class, "float64_prediction", *(f"float64_{name}" for name in of_class)])
+    for fixed, fixed_sums, float64, float64_sums in zip(
+        predictions[0].tolist(),
+        sums[0].reshape(len(sums[0]), -1).tolist(),
+        predictions[1].tolist(),
+        sums[1].reshape(len(sums[1]), -1).tolist(),
+        strict=True,
+    ):
+        writer.writerow([fixed, *fixed_sums, float64, *float64_sums])
     return text.getvalue()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from fanin.sim.glm.libsvm import read_libsvm
 from fanin.sim.glm.tables import CsvTable, Labels, read_npz
 
 CSV = (".csv", ".tsv")
+MAX_CLASSES = 32  # each has a run of its own; more are targets that were taken for classes
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,14 @@ class Source:
 class RawData:
     """All samples in the order of their source.
 
-    ``labels`` are the targets for the linear loss, otherwise the classes: 0 the smaller, 1 the larger of
-    the two labels in ``classes``.
+    ``labels`` are the targets for the linear loss, otherwise the places of the classes in ``classes``, which
+    are in order.
     """
 
     name: str
     features: Features
     labels: Float64
-    classes: tuple[Label, Label] | None
+    classes: tuple[Label, ...] | None
     columns: tuple[str, ...] = ()
     target: str = ""
 
@@ -60,9 +61,17 @@ class Dataset:
     ranges: ColumnRanges
     precision: int
     bias: bool
-    classes: tuple[Label, Label] | None
+    classes: tuple[Label, ...] | None
     columns: tuple[str, ...] = ()
     target: str = ""
+
+    def against_the_rest(self, place: int) -> Dataset:
+        """The same samples, of two classes: that of the place, the larger one, and all others."""
+        return replace(
+            self,
+            labels=(self.labels == place).astype(np.float64),
+            test_labels=(self.test_labels == place).astype(np.float64),
+        )
 
 
 def _digits() -> tuple[Float64, Float64]:
@@ -110,13 +119,16 @@ def read(source: str, loss: Loss, target: str | None = None) -> RawData:
     some = ", ".join(f"{label:.6g}" if isinstance(label, float) else label for label in distinct[:4])
     some += ", …" if len(distinct) > 4 else ""
     if loss.classifies:
-        if len(distinct) != 2:
-            count = "one class" if len(distinct) == 1 else f"{len(distinct)} classes"
-            raise InputError(f"{source}: {count} (labels {some}): the {loss.name.lower()} loss needs two")
-        labels = labels == distinct[1]
+        name = loss.name.lower()
+        if len(distinct) < 2:
+            raise InputError(f"{source}: one class (labels {some}): the {name} loss needs two")
+        if len(distinct) > MAX_CLASSES:
+            limit = f"the {name} loss takes at most {MAX_CLASSES}, the linear loss takes targets"
+            raise InputError(f"{source}: {len(distinct)} classes (labels {some}): {limit}")
+        labels = np.searchsorted(distinct, labels)
     elif labels.dtype.kind == "U":
         raise InputError(f"{source}: labels are words ({some}): the {loss.name.lower()} loss needs numbers")
-    classes = (distinct[0], distinct[1]) if len(distinct) == 2 else None
+    classes = tuple(distinct) if loss.classifies or len(distinct) == 2 else None
     return RawData(
         source, found.features, labels.astype(np.float64), classes, columns=found.columns, target=found.target
     )
@@ -208,8 +220,8 @@ def split(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The samples to train on, in training order, and the held-out ones, in file order.
 
-    The split is stratified where there are two distinct labels. The training samples are in file order,
-    or that order permuted by ``numpy.random.default_rng(seed).permutation``.
+    The split is stratified where there are classes, or two distinct labels. The training samples are in file
+    order, or that order permuted by ``numpy.random.default_rng(seed).permutation``.
     """
     samples = len(raw.labels)
     if not 0 <= test < 1:

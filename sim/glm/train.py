@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from fanin.fixed import Loss
 from fanin.glm import GlmConfig, TrainShape
 from fanin.golden.glm import metrics
 from fanin.golden.glm.float64 import train_float64
-from fanin.golden.glm.model import GlmModel
+from fanin.golden.glm.model import GlmModel, Label
 from fanin.golden.glm.quantise import Float64
 from fanin.golden.glm.train import train as train_golden
 from fanin.hdl.aggregation.job import RETRY_BITS, TIMEOUT_BITS
@@ -95,6 +96,7 @@ class TrainResult:
     """
 
     options: TrainOptions
+    against_the_rest: Label | None  # of more than two classes, the one that is told from the others
     shape: TrainShape
     decay: fixed.Decay
     epochs: list[EpochResult]
@@ -152,6 +154,7 @@ class TrainResult:
         return {
             "fanin": __version__,
             "bit_exact": self.bit_exact,
+            "against_the_rest": self.against_the_rest,
             "epochs": [vars(epoch) for epoch in self.epochs],
             "test_accuracy": self.test_accuracy,
             "cycles": self.cycles,
@@ -207,52 +210,28 @@ def observations(run: TrainRun) -> dict[str, Any]:
 
 
 class Trainer:
-    """A run in three steps, so that the command can say what it is doing: prepare, simulate, compare.
+    """A run in two steps, so that the command can say what it is doing: simulate, compare.
 
-    The constructor loads the data and, unless it is to train on ``boards``, builds the simulator.
-    Raises InputError.
+    On ``nodes``, of targets or of two classes, or of one of several against the rest. Raises InputError.
     """
 
-    def __init__(self, options: TrainOptions, *, boards: Boards | None = None, quiet: bool = False):
+    def __init__(
+        self,
+        options: TrainOptions,
+        dataset: data.Dataset,
+        nodes: Callable[[], Cosim | Boards],
+        *,
+        against_the_rest: Label | None = None,
+    ):
         self.options = options
-        self._boards = boards
-        self.dataset = data.load(
-            options.data,
-            options.loss,
-            target=options.target,
-            precision=_checked_precision(options.precision),
-            bias=options.bias,
-            shuffle=options.shuffle,
-            test=options.test,
-            seed=options.seed,
-            check=self._shape,
-        )
-        self.shape = self._shape(*self.dataset.features.shape)
-        self.labels = fixed.labels(self.dataset.labels, options.loss, options.node.frac)
+        self.against_the_rest = against_the_rest
+        self.dataset = dataset
+        self.shape = shape_of(options, *dataset.features.shape)
+        self.labels = fixed.labels(dataset.labels, options.loss, options.node.frac)
         self.rate = fixed.learning_rate(options.lr / options.batch)
         bias = self.shape.columns - 1 if options.bias else None
         self.decay = fixed.decay_of(options.l2, options.lr, spared=bias)
-        check_switch(options.network.switch)
-        self.nodes = boards or Cosim(
-            options.node, workers=options.workers, clock_mhz=options.clock_mhz, quiet=quiet
-        )
-
-    def _shape(self, samples: int, columns: int) -> TrainShape:
-        options = self.options
-        try:
-            shape = TrainShape(
-                node=options.node,
-                workers=options.workers,
-                samples=samples,
-                columns=columns,
-                batch=options.batch,
-                precision=options.precision,
-            )
-            if self._boards:
-                self._boards.check_fits(shape)
-            return shape
-        except DoesNotFit as error:
-            raise InputError(f"{options.data}: {error}") from error
+        self.nodes = nodes()
 
     @property
     def operations(self) -> int:
@@ -314,6 +293,7 @@ class Trainer:
         scores = [self._score(model) for model in run.models]
         return TrainResult(
             options=options,
+            against_the_rest=self.against_the_rest,
             shape=self.shape,
             decay=self.decay,
             epochs=[EpochResult(*score, cycles) for score, cycles in zip(scores, run.cycles, strict=True)],
@@ -338,7 +318,7 @@ class Trainer:
             frac=options.node.frac,
             bias=options.bias,
             l2=fixed.l2_of(self.decay.shift, options.lr),
-            classes=dataset.classes if options.loss.classifies else None,
+            classes=dataset.classes if options.loss.classifies and self.against_the_rest is None else None,
             columns=dataset.columns,
             target=dataset.target,
         )
@@ -360,6 +340,55 @@ class Trainer:
             self.dataset.test_features, model, precision=self.options.precision, frac=self.options.node.frac
         )
         return metrics.score(fa, self.dataset.test_labels, self.options.loss).accuracy
+
+
+def shape_of(options: TrainOptions, samples: int, columns: int, boards: Boards | None = None) -> TrainShape:
+    """The shape of a data set on the nodes. Raises InputError where it does not fit them, or the boards."""
+    try:
+        shape = TrainShape(
+            node=options.node,
+            workers=options.workers,
+            samples=samples,
+            columns=columns,
+            batch=options.batch,
+            precision=options.precision,
+        )
+        if boards:
+            boards.check_fits(shape)
+        return shape
+    except DoesNotFit as error:
+        raise InputError(f"{options.data}: {error}") from error
+
+
+def trainers(options: TrainOptions, *, boards: Boards | None = None, quiet: bool = False) -> list[Trainer]:
+    """Load the data and, unless it is to train on ``boards``, build the simulator; the run, ready to go.
+
+    Of more than two classes a run for each, in their order, which tells it from the rest, on the same nodes.
+    Raises InputError.
+    """
+    dataset = data.load(
+        options.data,
+        options.loss,
+        target=options.target,
+        precision=_checked_precision(options.precision),
+        bias=options.bias,
+        shuffle=options.shuffle,
+        test=options.test,
+        seed=options.seed,
+        check=partial(shape_of, options, boards=boards),
+    )
+    check_switch(options.network.switch)
+
+    @cache
+    def nodes() -> Cosim | Boards:
+        return boards or Cosim(options.node, workers=options.workers, clock_mhz=options.clock_mhz, quiet=quiet)
+
+    if not dataset.classes or len(dataset.classes) == 2:
+        return [Trainer(options, dataset, nodes)]
+    return [
+        Trainer(options, dataset.against_the_rest(place), nodes, against_the_rest=label)
+        for place, label in enumerate(dataset.classes)
+    ]
 
 
 def _checked_precision(precision: int) -> int:

@@ -55,8 +55,8 @@ def test_emitted_nodes_learn_the_golden_bits(loss, tries, decays):
         how = {"preset": "tiny", "workers": 2, "epochs": 2, "precision": int(rng.integers(1, 9)), "batch": 16}
         how |= {"lr": 0.5, "l2": 0.05} if decays else {}
         golden, rtl = (estimator(loss, backend=backend, **how).fit(X, y) for backend in ("golden", "rtl"))
-        assert np.array_equal(golden.models_[0].weights, rtl.models_[0].weights)
-        assert golden.models_[0].weights.any()
+        assert np.array_equal(golden.model_.weights, rtl.model_.weights)
+        assert golden.model_.weights.any()
         assert np.array_equal(golden.predict(X), rtl.predict(X))
 
 
@@ -65,7 +65,7 @@ def test_l2_shrinks_the_weights_and_is_recorded(loss):
     X, y = problem(np.random.default_rng(new_seed()), loss)
     norms = []
     for l2 in (0.0, 0.02, 0.2):
-        (model,) = estimator(loss, lr=0.25, l2=l2).fit(X, y).models_
+        model = estimator(loss, lr=0.25, l2=l2).fit(X, y).model_
         assert model.l2 == 0 if l2 == 0 else 2**-0.5 <= model.l2 / l2 <= 2**0.5
         assert model.float64[:-1] * 2**24 == pytest.approx(model.weights[:-1], abs=2**24 * 0.02)
         norms.append(np.linalg.norm(model.weights[:-1]))
@@ -76,7 +76,7 @@ def test_sparse_samples_give_the_bits_of_dense_ones():
     rng = np.random.default_rng(new_seed())
     X, y = problem(rng, "logistic")
     dense, thin = (GlmClassifier(epochs=2).fit(of, y) for of in (X, sparse.csr_array(X)))
-    assert np.array_equal(dense.models_[0].weights, thin.models_[0].weights)
+    assert np.array_equal(dense.model_.weights, thin.model_.weights)
     assert np.array_equal(dense.decision_function(X), thin.decision_function(sparse.csc_matrix(X)))
 
 
@@ -96,13 +96,13 @@ def test_it_learns_words_in_pipelines_searches_and_pickles():
 def test_more_than_two_classes_go_one_against_the_rest():
     X, y = load_digits(return_X_y=True)
     found = GlmClassifier(epochs=5).fit(X[:1000], y[:1000])
-    assert len(found.models_) == 10
+    assert found.model_.weights.shape == (10, 65)
     assert found.score(X[1000:], y[1000:]) > 0.85
     probabilities = found.predict_proba(X[1000:])
     assert np.allclose(probabilities.sum(axis=1), 1)
     assert np.array_equal(found.classes_[np.argmax(found.decision_function(X), axis=1)], found.predict(X))
     alone = GlmClassifier(epochs=5).fit(X[:1000], y[:1000] == 3)
-    assert np.array_equal(alone.models_[0].weights, found.models_[3].weights)
+    assert np.array_equal(alone.model_.weights, found.model_.weights[3])
 
 
 def test_targets_of_any_size_are_scaled_to_the_nodes_numbers():

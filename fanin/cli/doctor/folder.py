@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fanin.cli.doctor import cluster, first_packet, gradients, ring
 from fanin.cli.output import (
+    CLASSES_FOLDER,
     CLUSTER_RUN,
     PARAM_SERVER_RUN,
     PLAN,
@@ -44,6 +45,9 @@ def diagnose(folder: Path, *, as_json: bool) -> int:
 
 def _train(folder: Path, as_json: bool) -> int:
     run = open_record(folder / RUN.mark)
+    if (folder / CLASSES_FOLDER).is_dir():
+        parts = sorted((folder / CLASSES_FOLDER).iterdir(), key=lambda part: int(part.name))
+        raise InputError(f"{folder}: has a run for each class: name {', '.join(map(str, parts))}")
     nodes = first_packet.diagnose(run)
     error = run.text("error") if "error" in run.value else None
     if as_json:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.cli.output import (
+    CLASSES_FOLDER,
     JOB_FILE,
     MODEL_FILE,
     PCAP_FILE,
@@ -31,6 +32,7 @@ from fanin.cli.train.boards import read_boards
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.fixed import LOSSES
 from fanin.glm import PRESETS, GlmConfig
+from fanin.golden.glm.model import GlmModel
 from fanin.p4.companions import dissector
 from fanin.p4.deployment import default_deployment, deployment_json
 from fanin.p4.emit import program_text
@@ -40,6 +42,7 @@ from fanin.report.glm.run import report_of
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm.boards import Boards
+from fanin.sim.glm.classes import ClassesResult, together
 from fanin.sim.glm.recipes import rate_of
 from fanin.sim.glm.train import (
     Trainer,
@@ -48,12 +51,15 @@ from fanin.sim.glm.train import (
     check_timeout,
     observations,
     options_json,
+    trainers,
 )
 from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, LinkConfig, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap
 
 SHOWN_EPOCHS = 6
+BIT_EXACT = "yes: every epoch's model equals the golden model"
+DIFFERS = "the RTL's model differs from the golden model"
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -62,14 +68,18 @@ def execute(args: argparse.Namespace) -> int:
     check_directory(output)
     copies = _copies(args, output)
     with run_directory(output, RUN, args) as folder:
-        stop = _run(_trainer(args), folder, args, output)
+        runs = _trainers(args)
+        if len(runs) == 1:
+            stop, where = _run(runs[0], folder, args, output), output
+        else:
+            stop, where = _run_classes(runs, folder, args, output)
     for name, copy in copies.items():
         if (output / name).exists():  # a failed run has no model
             write_file(copy, (output / name).read_bytes())
     if args.json:
         print_json(json.loads((output / RUN_FILE).read_bytes()))
     if isinstance(stop, (SimulationFailed, *OUTSIDE)):
-        stop_again(stop, f"{cause_of(stop)} (fanin doctor {output} says more)")
+        stop_again(stop, f"{cause_of(stop)} (fanin doctor {where} says more)")
     if stop:
         raise stop
     return 0
@@ -89,10 +99,10 @@ def _copies(args: argparse.Namespace, output: Path) -> dict[str, Path]:
     return copies
 
 
-def _trainer(args: argparse.Namespace) -> Trainer:
+def _trainers(args: argparse.Namespace) -> list[Trainer]:
     """What trains: simulated nodes, or the boards of ``--on``."""
     if args.on is None:
-        return Trainer(options_of(args))
+        return trainers(options_of(args))
     cluster = read_boards(args.on)
     args.workers, args.preset, args.engines = len(cluster.addresses), cluster.preset, None
     clocks = [address.core_mhz for address in cluster.addresses]
@@ -101,7 +111,7 @@ def _trainer(args: argparse.Namespace) -> Trainer:
         args.timeout_ns = BOARDS_TIMEOUT_NS
     options = options_of(args, l2_nodes=cluster.l2)
     check_timeout(options.network.timeout_ns, max(clocks))
-    return Trainer(options, boards=Boards(options.node, cluster.addresses))
+    return trainers(options, boards=Boards(options.node, cluster.addresses))
 
 
 def options_of(args: argparse.Namespace, *, l2_nodes: bool | None = None) -> TrainOptions:
@@ -171,28 +181,66 @@ def _network(args: argparse.Namespace) -> NetworkConfig:
 
 def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path) -> BaseException | None:
     """Fill the run's folder; what has stopped it, or nothing."""
+    result = _train(trainer, folder)
+    if isinstance(result, BaseException):
+        return result
+    _write_model(folder, result.model)
+    if not args.json:
+        print(summary(result, output))
+    return None if result.bit_exact else CheckFailed(DIFFERS)
+
+
+def _run_classes(
+    runs: list[Trainer], folder: Path, args: argparse.Namespace, output: Path
+) -> tuple[BaseException | None, Path]:
+    """Fill the folder with a run for each class, and what they say together.
+
+    What has stopped it, or nothing; and which run's folder says more. Raises InputError for --pcap.
+    """
+    if args.pcap:
+        raise InputError(f"--pcap: {len(runs)} classes have a capture each, in {output / CLASSES_FOLDER}")
+    results = []
+    for place, trainer in enumerate(runs):
+        name = f"{CLASSES_FOLDER}/{place}"
+        (folder / name).mkdir(parents=True)
+        result = _train(trainer, folder / name)
+        if isinstance(result, BaseException):
+            _write_failure(folder, trainer, result)
+            return result, output / name
+        results.append(result)
+    whole = together(runs, results)
+    _write_json(folder, whole.as_json())
+    _write_model(folder, whole.model)
+    if not args.json:
+        print(summary_of_classes(whole, output))
+    return None if whole.bit_exact else CheckFailed(DIFFERS), output
+
+
+def _train(trainer: Trainer, folder: Path) -> TrainResult | BaseException:
+    """The result of a run, whose folder has all but the model; or what has stopped it."""
     _write_switch(folder, trainer)
     try:
         with EpochBar(epochs=trainer.options.epochs, operations=trainer.operations) as bar:
             simulated = trainer.simulate(pcap=folder / PCAP_FILE, progress=bar.update)
     except (SimulationFailed, CheckFailed, ToolFailed, *OUTSIDE) as stop:
-        seen = stop.result if isinstance(stop, SimulationFailed) else None
-        _write_failure(folder, trainer, cause_of(stop), seen or RunResult())
+        _write_failure(folder, trainer, stop)
         return stop
     result = trainer.compare(simulated)
     _write_json(folder, result.as_json())
     (folder / REPORT_FILE).write_text(render(report_of(result)))
+    return result
+
+
+def _write_model(folder: Path, model: GlmModel) -> None:
     with (folder / MODEL_FILE).open("wb") as file:
-        result.model.save(file)
-    if not args.json:
-        print(summary(result, output))
-    return None if result.bit_exact else CheckFailed("the RTL's model differs from the golden model")
+        model.save(file)
 
 
-def _write_failure(folder: Path, trainer: Trainer, error: str, seen: RunResult) -> None:
+def _write_failure(folder: Path, trainer: Trainer, stop: BaseException) -> None:
     """What is known of a run that has not come to its end."""
-    found = {"error": error, "options": options_json(trainer.options)}
-    found |= observations(trainer.partial(seen))
+    seen = stop.result if isinstance(stop, SimulationFailed) else None
+    found = {"error": cause_of(stop), "options": options_json(trainer.options)}
+    found |= observations(trainer.partial(seen or RunResult()))
     _write_json(folder, found)
     (folder / REPORT_FILE).write_text(failure_page(f"Training on {trainer.options.data}", found))
 
@@ -211,13 +259,11 @@ def _write_json(folder: Path, value: dict[str, Any]) -> None:
 
 def summary(result: TrainResult, output: Path) -> str:
     """The result for people."""
-    options, shape = result.options, result.shape
-    engines = f"{options.node.engines} engine{'s' * (options.node.engines > 1)}"
     accuracy = "none held out" if result.test_accuracy is None else f"{100 * result.test_accuracy:.1f} %"
     clamps = result.total("clamps")
     facts = [
         ["test accuracy", accuracy],
-        ["bit-exact", "yes: every epoch's model equals the golden model" if result.bit_exact else "NO"],
+        ["bit-exact", BIT_EXACT if result.bit_exact else "NO"],
         ["cycles", f"{result.cycles:,}, {100 * result.cycles_ideal / result.cycles:.1f} % of them take a word"],
         [
             "AllReduce",
@@ -234,13 +280,54 @@ def summary(result: TrainResult, output: Path) -> str:
     ]
     return "\n".join(
         [
-            f"{options.data}: {shape.samples:,} samples × {shape.columns:,} columns, "
-            f"{options.loss.name.lower()} loss, {options.workers} × {options.node.name} node of {engines}",
+            _heading(result),
             "",
             _epochs(result),
             "",
             table(facts),
         ]
+    )
+
+
+def summary_of_classes(whole: ClassesResult, output: Path) -> str:
+    """The result of more than two classes for people."""
+    classes, results = whole.model.classes or (), whole.results
+    rows = [["class", "loss", "float64", "against the rest", "cycles"]]
+    for label, result in zip(classes, results, strict=True):
+        last = result.epochs[-1]
+        accuracy = f"{100 * last.accuracy:.1f} %"
+        losses = f"{last.loss:.4f}", f"{result.float64_loss[-1]:.4f}"
+        rows.append([_label(label), *losses, accuracy, f"{result.cycles:,}"])
+    held_out = "none held out" if whole.test_accuracy is None else f"{100 * whole.test_accuracy:.1f} %"
+    facts = [
+        ["accuracy", f"{100 * whole.accuracy:.1f} %"],
+        ["test accuracy", held_out],
+        ["bit-exact", BIT_EXACT if whole.bit_exact else "NO"],
+        *([["L2", _decay(results[0])]] * bool(results[0].l2)),
+        *([["warning", whole.warning]] * bool(whole.warning)),
+        ["reports", str(output / CLASSES_FOLDER / "*" / REPORT_FILE)],
+    ]
+    return "\n".join(
+        [
+            _heading(results[0], f"{len(classes)} classes, "),
+            "",
+            table(rows, right=range(1, 5)),
+            "",
+            table(facts),
+        ]
+    )
+
+
+def _label(label: float | str) -> str:
+    return f"{label:g}" if isinstance(label, float) else label
+
+
+def _heading(result: TrainResult, what: str = "") -> str:
+    options, shape = result.options, result.shape
+    engines = f"{options.node.engines} engine{'s' * (options.node.engines > 1)}"
+    return (
+        f"{options.data}: {what}{shape.samples:,} samples × {shape.columns:,} columns, "
+        f"{options.loss.name.lower()} loss, {options.workers} × {options.node.name} node of {engines}"
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -26,8 +28,9 @@ class GlmModel:
     """Weights of the nodes, in fixed point of ``frac`` bits, and those of float64, trained on the same samples.
 
     The last weight is the bias' if there is one. ``l2``: λ of the regularisation. ``classes``: the labels of
-    the smaller and the larger class; none for the linear loss. ``columns`` and ``target``: names in the CSV
-    file of the samples, if it was one.
+    the smaller and the larger class; none for the linear loss. Of more than two classes the weights have a row
+    for each, which tells it from the rest. ``columns`` and ``target``: names in the CSV file of the samples, if
+    it was one.
     """
 
     loss: Loss
@@ -38,12 +41,12 @@ class GlmModel:
     frac: int
     bias: bool
     l2: float
-    classes: tuple[Label, Label] | None
+    classes: tuple[Label, ...] | None
     columns: tuple[str, ...]
     target: str
 
     def activations(self, features: Features) -> tuple[Float64, Float64]:
-        """Σ of features times weights, by the nodes' weights and by float64's.
+        """Σ of features times weights, by the nodes' weights and by float64's; a column for each row of these.
 
         Sparse features may have fewer columns than the model, as a LIBSVM file has that ends in zeros. Raises
         ValueError for any other number.
@@ -57,15 +60,29 @@ class GlmModel:
             raise ValueError(f"{columns:,} features, but the model has {wanted:,}")
         q = quantise(features, self.ranges, self.precision, bias=self.bias)
         return (
-            metrics.activations(q, self.weights, precision=self.precision, frac=self.frac),
-            metrics.activations_float64(q, self.float64, precision=self.precision),
+            _by_row(partial(metrics.activations, q, precision=self.precision, frac=self.frac), self.weights),
+            _by_row(partial(metrics.activations_float64, q, precision=self.precision), self.float64),
         )
 
     def predict(self, activations: Float64) -> npt.NDArray[Any]:
-        """Labels of these sums; for the linear loss they are the predictions."""
+        """Labels of these sums; of more than two classes the largest decides. The linear loss': the sums."""
         if self.classes is None:
             return activations
+        if activations.ndim == 2:
+            return np.array(self.classes)[np.argmax(activations, axis=1)]
         return np.array(self.classes)[metrics.is_larger_class(activations, self.loss).astype(int)]
+
+    @classmethod
+    def of_classes(cls, models: Sequence[GlmModel], classes: tuple[Label, ...]) -> GlmModel:
+        """One model of these classes: from a model of two; of more, from those that tell each from the rest."""
+        if len(classes) == 2:
+            return replace(models[0], classes=classes)
+        return replace(
+            models[0],
+            weights=np.stack([model.weights for model in models]),
+            float64=np.stack([model.float64 for model in models]),
+            classes=classes,
+        )
 
     def save(self, file: BinaryIO) -> None:
         """Write an .npz that :meth:`load` reads, and NumPy without us."""
@@ -104,8 +121,12 @@ class GlmModel:
     @classmethod
     def _of(cls, found: dict[str, npt.NDArray[Any]]) -> GlmModel:
         low, high, weights = found["low"], found["high"], found["weights"]
-        bias, classes = bool(found["bias"]), found["classes"].tolist()
-        if not low.shape == high.shape or not weights.shape == found["float64"].shape == (len(low) + bias,):
+        bias, classes = bool(found["bias"]), tuple(found["classes"].tolist())
+        rows = (len(classes),) if len(classes) > 2 else ()
+        if not low.shape == high.shape or not weights.shape == found["float64"].shape == (
+            *rows,
+            len(low) + bias,
+        ):
             raise ValueError("its arrays do not fit one another")
         return cls(
             loss=Loss[str(found["loss"]).upper()],
@@ -116,7 +137,11 @@ class GlmModel:
             frac=int(found["frac"]),
             bias=bias,
             l2=float(found["l2"]),
-            classes=(classes[0], classes[1]) if classes else None,
+            classes=classes or None,
             columns=tuple(found["columns"].tolist()),
             target=str(found["target"]),
         )
+
+
+def _by_row(sums: Callable[[npt.NDArray[Any]], Float64], weights: npt.NDArray[Any]) -> Float64:
+    return np.column_stack([sums(row) for row in weights]) if weights.ndim == 2 else sums(weights)

@@ -32,7 +32,7 @@ def report_of(result: TrainResult) -> Report:
     options = result.options
     run = result.run
     return Report(
-        title=f"{options.data}: {options.loss.name.lower()} loss, {_count(options.workers, 'worker')}",
+        title=f"{options.data}: {_what(result)}, {_count(options.workers, 'worker')}",
         bit_exact=result.bit_exact,
         verdict="bit-exact with the golden model" if result.bit_exact else "differs from the golden model",
         warning=result.warning,
@@ -54,6 +54,11 @@ def report_of(result: TrainResult) -> Report:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _what(result: TrainResult) -> str:
+    loss, label = f"{result.options.loss.name.lower()} loss", result.against_the_rest
+    return loss if label is None else f"{label} against the rest, {loss}"
 
 
 def _headline(result: TrainResult) -> Rows:

@@ -112,7 +112,7 @@ def test_a_missing_file_names_the_bundled_sets(capsys, tmp_path):
         ("1 1:0.5\n0 1:nan\n", ":2: feature 1 is nan"),
         ("1 1:0.5\n0 1:inf\n", ":2: feature 1 is inf"),
         ("1 1:0.5\n1 1:0.25\n" * 8, "one class"),
-        ("1 1:0.5\n2 1:0.25\n3 1:1\n" * 8, "3 classes"),
+        ("".join(f"{n} 1:{n}\n" for n in range(33)) * 8, "33 classes"),
         ("", "no samples"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_damaged_archive_is_named(capsys, tmp_path):
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_two_classes_are_needed_to_classify(capsys, tmp_path, loss):
-    text = "1 1:0.5\n2 1:0.25\n3 1:1\n" * 8
+    text = "1 1:0.5\n1 1:0.25\n1 1:1\n" * 8
     assert f"the {loss} loss needs two" in _train(tmp_path, capsys, "--loss", loss, text=text)
 
 

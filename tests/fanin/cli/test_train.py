@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from scapy.utils import RawPcapNgReader, RawPcapReader
+from sklearn.datasets import load_iris
 
 from fanin.cache import BUILDS, EMISSION
 from fanin.cli.main import main
@@ -178,6 +179,59 @@ def test_weights_that_decay_are_the_golden_models_under_faults_and_recorded(caps
     assert model["l2"] == 2.0**-9
     assert np.linalg.norm(model["weights"][:-1]) < np.linalg.norm(lossless[1][:-1])
     assert "<td>0.001953</td>" in (folder / "report.html").read_text()
+
+
+@pytest.fixture
+def iris(tmp_path):
+    """150 samples of three species, by name."""
+    flowers = load_iris()
+    path = tmp_path / "iris.npz"
+    np.savez(path, X=flowers.data, y=flowers.target_names[flowers.target])
+    return path
+
+
+@pytest.mark.slow
+def test_a_command_trains_all_classes_and_predict_takes_the_likeliest(capsys, tmp_path, iris):
+    folder = tmp_path / "run"
+    command = ("train", iris, *NODES[2:], "--l2", 0.002, "-o", folder)
+    status, out, err = _run(capsys, *command)
+    assert status == 0
+    assert "3 classes, 112 samples × 5 columns" in out
+    whole = json.loads((folder / "run.json").read_text())
+    assert (whole["bit_exact"], whole["classes"]) == (True, ["setosa", "versicolor", "virginica"])
+    parts = [json.loads((folder / "classes" / str(n) / "run.json").read_text()) for n in range(3)]
+    assert [part["against_the_rest"] for part in parts] == whole["classes"]
+    assert whole["cycles"] == sum(part["cycles"] for part in parts)
+    assert "versicolor against the rest" in (folder / "classes" / "1" / "report.html").read_text()
+    assert _replay(capsys, folder / "classes" / "2")[0] == 0
+    assert _run(capsys, "doctor", folder / "classes" / "0")[0] == 0
+    status, _, err = _run(capsys, "doctor", folder)
+    assert (status, "has a run for each class: name" in err) == (2, True)
+
+    status, out, _ = _run(capsys, "predict", folder, iris, "--json", "-o", tmp_path / "said.csv")
+    found = json.loads(out)
+    assert found["accuracy"] == pytest.approx((112 * whole["accuracy"] + 38 * whole["test_accuracy"]) / 150)
+    assert (tmp_path / "said.csv").read_text().startswith("prediction,sum_setosa,sum_versicolor,sum_virginica,")
+    status, _, _ = _run(capsys, *NODES, "-o", folder)  # a run of two classes takes its place
+    assert (status, (folder / "classes").exists()) == (0, False)
+
+
+@pytest.mark.slow
+def test_a_class_whose_nodes_stop_is_named(capsys, tmp_path, iris):
+    dead = ("--drop", 1, "--retries", 2, "--timeout-ns", 2000, "--l2", 0.002)
+    status, _, err = _run(capsys, "train", iris, *NODES[2:], *dead, "-o", tmp_path / "run")
+    assert (status, err.count("\n")) == (1, 1)
+    assert re.search(r"TIMEOUT.*fanin doctor .*run/classes/0 says more", err)
+    assert not (tmp_path / "run" / "model.npz").exists()
+    assert _run(capsys, "doctor", tmp_path / "run" / "classes" / "0")[0] == 1
+
+
+def test_several_classes_have_no_single_capture(capsys, tmp_path, iris):
+    status, _, err = _run(
+        capsys, "train", iris, *NODES[2:], "--pcap", tmp_path / "x.pcap", "-o", tmp_path / "run"
+    )
+    assert status == 2
+    assert f"--pcap: 3 classes have a capture each, in {tmp_path}/run/classes" in err
 
 
 @pytest.mark.parametrize("l2", ["-1", "nan", "1e-9", "0.1"])

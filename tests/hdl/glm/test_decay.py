@@ -88,9 +88,9 @@ def test_an_engine_decays_its_weights_bit_for_bit_under_stalls(chunks, planes, m
 
 @pytest.mark.parametrize("shift", [1, 8, *slow(2, 16, MAX_DECAY)])
 def test_special_weights_with_gradients_that_saturate_and_without(shift):
-    job = _job(random.Random(1), shift=shift, lanes=16, chunks=1, planes=2, micros=6, mini_batch=2, epochs=1)
+    job = _job(random.Random(1), shift=shift, lanes=16, chunks=1, planes=8, micros=6, mini_batch=2, epochs=1)
     job.weights = np.resize(SPECIAL, 16)
-    job.features[:] = 3 * (np.arange(16) % 2)  # every other one has no gradient
+    job.features[:] = 255 * (np.arange(16) % 2)  # every other one has no gradient
     job.scales[0] = np.repeat([0, INT32_MIN, INT32_MAX], 4)
     _check(job, seed=1, stall=0)
 

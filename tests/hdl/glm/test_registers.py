@@ -25,6 +25,7 @@ from fanin.host.driver import RegisterDriver
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
 from fanin.wire.aggregation import Protocol
 from fanin.wire.ethernet import Endpoint
+from tests.support import resolve
 
 TINY = PRESETS["tiny"]
 
@@ -216,6 +217,7 @@ GOOD = {
     "training.shift": 39,
     "training.mantissa": 1 << 15,
     "training.clamp_bits": 26,
+    "training.decay.decay_shift": 0,
     "job.log2_slots": 6,
     "job.base": 128,
     "job.member": 1 << 31,
@@ -235,6 +237,8 @@ EDGES = [
     ({"training.mantissa": (1 << 15) - 1}, False),
     ({"training.mantissa": (1 << 16) - 1, "training.clamp_bits": 31}, True),
     ({"training.clamp_bits": 25}, False),
+    ({"training.decay.decay_shift": fixed.MAX_DECAY}, True),
+    ({"training.decay.decay_shift": fixed.MAX_DECAY + 1}, False),
     ({"job.log2_slots": 7, "job.base": 128}, False),
     ({"job.base": 96}, False),
     ({"job.member": 1 << 31 | 1}, False),
@@ -256,8 +260,7 @@ def test_the_check_draws_every_line_where_the_hardware_ends(protocol):
     async def body(ctx):
         for changes, _ in edges:
             for path, value in (GOOD | changes).items():
-                part, name = path.split(".")
-                ctx.set(getattr(check, part)[name], value)
+                ctx.set(resolve(check, path), value)
             await ctx.tick().repeat(RunCheck.LATENCY)
             verdicts.append(bool(ctx.get(check.ok)))
             words.append(ctx.get(check.words))
@@ -283,8 +286,7 @@ def test_the_check_counts_beats_of_labels_and_refuses_what_needs_more_than_32_bi
         for epoch in (3, most, most + 1):
             one_word = {"shape.chunks": 1, "shape.planes": 1, "shape.epoch": epoch & 0xFFFF_FFFF}
             for path, value in (GOOD | one_word).items():
-                part, name = path.split(".")
-                ctx.set(getattr(check, part)[name], value)
+                ctx.set(resolve(check, path), value)
             await ctx.tick().repeat(RunCheck.LATENCY)
             found.append((ctx.get(check.ok), ctx.get(check.label_words)))
 

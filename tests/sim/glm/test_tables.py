@@ -71,7 +71,6 @@ def test_the_target_may_be_another_column(write):
         ("a,b\n1,yes\n2,0\n", ":2", "column 'b': 'yes' is not a number"),
         ("a,b\n1,yes\n2,\n", ":2", "column 'b': 'yes' is not a number"),
         ("a,b\n1,yes\n2,yes\n", "", "one class (labels yes): the logistic loss needs two"),
-        ("a,b\n1,x\n2,y\n3,z\n", "", "3 classes (labels x, y, z): the logistic loss needs two"),
         ('a,b\n1,"x\n', ":2", "not CSV: unexpected end of data"),
         (b"a,b\n1,\xff\n", "", "not CSV: byte 6 is no UTF-8"),
     ],

@@ -68,6 +68,20 @@ def test_it_says_what_the_golden_metrics_say(model):
         assert set(predicted.tolist()) == set(model.classes)
 
 
+OF_FOUR = GlmModel.of_classes([replace(MODEL, weights=MODEL.weights * n) for n in (1, -1, 0, 1)], tuple("abcd"))
+
+
+def test_of_more_than_two_classes_the_largest_sum_decides_and_the_first_of_equal_ones(tmp_path):
+    found = GlmModel.load(saved(OF_FOUR, tmp_path / "model.npz"))
+    assert found.classes == tuple("abcd")
+    samples = np.array([[2.0, -1.0], [0.0, 1.0]])
+    sums, float64 = found.activations(samples)
+    assert sums.shape == float64.shape == (2, 4)
+    assert np.array_equal(sums[:, 0], MODEL.activations(samples)[0])
+    assert np.array_equal(sums, sums[:, :1] * [1, -1, 0, 1])
+    assert found.predict(sums).tolist() == ["a", "b"]
+
+
 def test_sparse_columns_that_are_missing_are_zeros_and_all_else_is_refused():
     one, both = np.array([[1.5], [0.5]]), np.array([[1.5, 0], [0.5, 0]])
     expected = MODEL.activations(both)[0]
@@ -87,6 +101,7 @@ def rewritten(path, **changes):
     [
         ({"format": 1}, "a model of format 1; this version reads format 2"),
         ({"weights": np.zeros(2, np.int32)}, "its arrays do not fit one another"),
+        ({"classes": np.array(["a", "b", "c"])}, "its arrays do not fit one another"),
         ({"low": np.zeros(3)}, "its arrays do not fit one another"),
         ({"loss": "absolute"}, r"no model of fanin train \('ABSOLUTE'\)"),
         ({"frac": None}, "no model of fanin train"),
