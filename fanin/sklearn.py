@@ -276,4 +276,5 @@ class GlmRegressor(RegressorMixin, _Glm):
 
     def predict(self, X: Any) -> Float64:
         """The prediction for each sample."""
-        return self.offset_ + self.scale_ * self._sums(X)
+        sums = self._sums(X)
+        return self.offset_ + self.scale_ * sums
