@@ -40,7 +40,7 @@ class _Logic:
 
 # What does not grow, and what each adds.
 _ENGINE, _LANE = _Logic(2700, 1830), _Logic(1160, 678)
-_DECAY_LANE = _Logic(300, 70)
+_DECAY_LANE = _Logic(300, 80)
 _MODEL_BIT = 2 * _LUTS_OF_16_WORDS  # of 16 words of both models
 _REDUCER, _REDUCER_ENGINE = _Logic(1400, 800), _Logic(800, 470)
 _LOSS_SAMPLE, _LOSS_SEQUENCE = _Logic(525, 405), _Logic(204, 230)

@@ -38,10 +38,13 @@ class EngineDecay(data.Struct):
 class LaneDecay(data.Struct):
     """How a lane's weight of a cycle decays.
 
-    ``valid``: it does, now; ``shift``, and ``below``, the bits of a weight that it drops, are constant.
+    ``valid``: it does, now, unless the row has a weight that is spared (``row_spares``) and it is this lane's
+    (``lane_spared``); ``shift``, and ``below``, the bits of a weight that it drops, are constant.
     """
 
     valid: 1
+    row_spares: 1
+    lane_spared: 1
     shift: DECAY_SHIFT
     below: unsigned(MAX_DECAY)
 
@@ -58,35 +61,35 @@ class Lost(data.Struct):
 
 
 def lost(m: Module, weight: Value, decay: Any, *, name: str = "lost") -> Any:
-    """The register, a ``Lost``, of what a weight loses; 0 unless ``valid``. It lies behind three LUTs."""
+    """The register, a ``Lost``, of what a weight loses; 0 where it does not decay. It lies behind four LUTs."""
     register = Signal(Lost, name=name)
+    decays = decay.valid & ~(decay.row_spares & decay.lane_spared)
     up = ~weight[-1] & (weight[: len(decay.below)] & decay.below).any()
     m.d.sync += [
-        register.quotient.eq(Mux(decay.valid, weight >> decay.shift, 0)),
-        register.up.eq(decay.valid & up),
+        register.quotient.eq(Mux(decays, weight >> decay.shift, 0)),
+        register.up.eq(decays & up),
     ]
     return register
 
 
 def lane_decays(m: Module, decay: Any, lanes: int, *, chunk: Value, valid: Value) -> list[Any]:
-    """The ``LaneDecay`` of every lane of a row of weights.
+    """The ``LaneDecay`` of every lane of a row of weights; all from registers if ``valid`` is one.
 
-    ``valid``: they decay in this cycle; ``chunk``: of the row in the next cycle.
+    ``valid``: they decay in this cycle; ``chunk``: of the row in the next cycle. With shift 0 all are spared.
     """
-    shared = Signal(LaneDecay)
-    decays = Signal()
-    spares = Signal()  # the row has the weight that is spared
-    spared_lane = Signal(lanes)
+    row = Signal(LaneDecay)
+    lane_spared = Signal(lanes)
+    none = decay.shift == 0
+    m.d.comb += row.valid.eq(valid)
     m.d.sync += [
-        shared.shift.eq(decay.shift),
-        shared.below.eq(Cat(decay.shift > bit for bit in range(MAX_DECAY))),
-        decays.eq(decay.shift.any()),
-        spares.eq(decay.spared & (decay.chunk == chunk)),
-        spared_lane.eq(1 << decay.lane),
+        row.row_spares.eq(none | decay.spared & (decay.chunk == chunk)),
+        row.shift.eq(decay.shift),
+        row.below.eq(Cat(decay.shift > bit for bit in range(MAX_DECAY))),
+        lane_spared.eq(Mux(none, -1, 1 << decay.lane)),
     ]
     rows = []
     for k in range(lanes):
-        row = Signal(LaneDecay, name=f"decay_{k}")
-        m.d.comb += [row.eq(shared), row.valid.eq(valid & decays & ~(spares & spared_lane[k]))]
-        rows.append(row)
+        of_lane = Signal(LaneDecay, name=f"decay_{k}")
+        m.d.comb += [of_lane.eq(row), of_lane.lane_spared.eq(lane_spared[k])]
+        rows.append(of_lane)
     return rows

@@ -125,7 +125,7 @@ def read(source: str, loss: Loss, target: str | None = None) -> RawData:
         if len(distinct) > MAX_CLASSES:
             limit = f"the {name} loss takes at most {MAX_CLASSES}, the linear loss takes targets"
             raise InputError(f"{source}: {len(distinct)} classes (labels {some}): {limit}")
-        labels = np.searchsorted(distinct, labels)
+        labels = np.searchsorted(distinct, labels).astype(np.float64)
     elif labels.dtype.kind == "U":
         raise InputError(f"{source}: labels are words ({some}): the {loss.name.lower()} loss needs numbers")
     classes = tuple(distinct) if loss.classifies or len(distinct) == 2 else None
