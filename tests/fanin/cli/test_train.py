@@ -17,7 +17,7 @@ from fanin.cache import BUILDS, EMISSION
 from fanin.cli.main import main
 from fanin.sim.cosim.exchange import Step
 from fanin.sim.glm.cosim import Cosim
-from tests.fanin.cli.json_page import documented
+from tests.fanin.cli.json_page import RIGHT, documented, wrong
 
 pytestmark = pytest.mark.verilator
 
@@ -198,6 +198,7 @@ def test_a_command_trains_all_classes_and_predict_takes_the_likeliest(capsys, tm
     assert status == 0
     assert "3 classes, 112 samples × 5 columns" in out
     whole = json.loads((folder / "run.json").read_text())
+    assert wrong("train", whole) == RIGHT
     assert (whole["bit_exact"], whole["classes"]) == (True, ["setosa", "versicolor", "virginica"])
     parts = [json.loads((folder / "classes" / str(n) / "run.json").read_text()) for n in range(3)]
     assert [part["against_the_rest"] for part in parts] == whole["classes"]
