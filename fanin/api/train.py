@@ -49,6 +49,7 @@ def train(
     epochs: int = 40,
     batch: int = 32,
     lr: float | None = None,
+    l2: float = 0.0,
     bias: bool = True,
     shuffle: bool = True,
     test: float = 0.25,
