@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from fanin.api.commands import Folder, PathLike, carried_out
-from fanin.cli.output import MODEL_FILE, RUN_FILE
+from fanin.cli.output import CLASSES_FOLDER, MODEL_FILE, RUN_FILE
 from fanin.golden.glm.model import GlmModel
 
 
@@ -20,8 +20,19 @@ class TrainRun(Folder):
         return bool(self.values["bit_exact"])
 
     @property
+    def classes(self) -> list[TrainRun]:
+        """Of more than two classes, the training of each against the rest, in their order."""
+        parts = self.folder / CLASSES_FOLDER
+        if not parts.is_dir():
+            return []
+        return [
+            TrainRun(part, f"class {part.name} against the rest")
+            for part in sorted(parts.iterdir(), key=lambda part: int(part.name))
+        ]
+
+    @property
     def losses(self) -> list[float]:
-        """The mean loss of the training samples behind each epoch; of two classes, or of targets."""
+        """The mean training loss behind each epoch. Of more than two classes, see ``classes``."""
         return [epoch["loss"] for epoch in self.values["epochs"]]
 
     @property

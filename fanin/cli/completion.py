@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 SHELLS = ("bash", "zsh", "tcsh")
 DESCRIPTION = (
@@ -11,17 +12,15 @@ DESCRIPTION = (
 )
 
 
-def add_parser(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], parser: argparse.ArgumentParser
-) -> None:
-    """Declare the command; ``parser`` is that of all commands."""
+def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.ArgumentParser) -> None:
+    """Declare the command; ``whole`` parses all commands."""
     completion = commands.add_parser("completion", help="completion for a shell", description=DESCRIPTION)
     completion.add_argument("shell", choices=SHELLS, help="which shell")
 
     def run(args: argparse.Namespace) -> int:
         import shtab  # needed here alone
 
-        print(shtab.complete(parser, shell=args.shell))
+        print(shtab.complete(whole, shell=args.shell))
         return 0
 
     completion.set_defaults(run=run)

@@ -26,6 +26,7 @@ CLASSES_FOLDER = "classes"  # of a run of more than two: a run's folder for each
 DISSECTOR_FILE = "link.lua"  # of links' frames, for Wireshark
 SWITCH_DISSECTOR_FILE = "aggregation.lua"  # of frames at the switch
 PROVENANCE_FILE = "provenance.json"  # what fanin rerun needs: fanin.cli.provenance
+TRACE_FILE = "trace.json"  # a timeline for Perfetto
 _SCRATCH = ".fanin-"  # prefix of what is not whole yet
 
 
@@ -53,7 +54,16 @@ RUN = Kind(
     "run",
     RUN_FILE,
     "options",
-    (REPORT_FILE, PCAP_FILE, SWITCH_DISSECTOR_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE, CLASSES_FOLDER),
+    (
+        REPORT_FILE,
+        TRACE_FILE,
+        PCAP_FILE,
+        SWITCH_DISSECTOR_FILE,
+        MODEL_FILE,
+        JOB_FILE,
+        PROGRAM_FILE,
+        CLASSES_FOLDER,
+    ),
     results=(
         MODEL_FILE,
         RUN_FILE,

@@ -6,8 +6,6 @@ import json
 import re
 from typing import Any
 
-TRACE_FILE = "trace.json"
-
 
 class Trace:
     """Slices on tracks. A track is a process and a thread of it; what overlaps lies on further lanes of it.

@@ -19,6 +19,7 @@ from fanin.cli.output import (
     RUN,
     RUN_FILE,
     SWITCH_DISSECTOR_FILE,
+    TRACE_FILE,
     check_directory,
     check_writable,
     print_json,
@@ -39,6 +40,8 @@ from fanin.p4.emit import program_text
 from fanin.report.failure import failure_page
 from fanin.report.glm.page import render
 from fanin.report.glm.run import report_of
+from fanin.report.glm.trace import train_trace
+from fanin.sim.capture import read_capture
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm.boards import Boards
@@ -228,6 +231,7 @@ def _train(trainer: Trainer, folder: Path) -> TrainResult | BaseException:
     result = trainer.compare(simulated)
     _write_json(folder, result.as_json())
     (folder / REPORT_FILE).write_text(render(report_of(result)))
+    (folder / TRACE_FILE).write_text(train_trace(result, read_capture(folder / PCAP_FILE)))
     return result
 
 
