@@ -19,6 +19,7 @@ from fanin.api.shown import page_frame
 from fanin.cli.main import build_parser
 from fanin.cli.output import REPORT_FILE, write_file
 from fanin.errors import InputError
+from fanin.extras import how_to_install
 
 PathLike = str | os.PathLike[str]
 
@@ -121,6 +122,11 @@ def carried_out(kind: type[Result], command: Sequence[str], given: Mapping[str, 
 def _run(kind: type[Result], command: Sequence[str], given: Mapping[str, Any], folder: Path) -> Result:
     args = arguments(command, {**given, "output": folder})
     said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        args.run(args)
+    try:
+        with contextlib.redirect_stdout(said):
+            args.run(args)
+    except ModuleNotFoundError as error:
+        if install := how_to_install(error):
+            raise InputError(install) from error
+        raise
     return kind(folder, said.getvalue().rstrip())

@@ -79,6 +79,14 @@ def test_a_command_that_needs_an_extra_names_it(tmp_path, arguments, extra):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_function_that_needs_an_extra_names_it(tmp_path):
+    found = _python(
+        "import fanin\ntry: fanin.plan('digits_cnn', 'arria10x1')\nexcept fanin.InputError as e: print(e)",
+        tmp_path,
+    )
+    assert found.stdout.endswith(": pip install 'fanin[planner]'\n"), found.stderr
+
+
 def test_every_extra_is_one_of_the_project_and_says_what_it_adds():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {extra.name for extra in EXTRAS} | {"all", "docs", "litex", "test", "lint"} == set(declared)
