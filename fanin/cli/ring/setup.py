@@ -178,10 +178,10 @@ def _codec(values: Mapping[str, Any]) -> CodecConfig | None:
 
 
 def _check_frames(values: Mapping[str, Any]) -> None:
-    """Raise InputError for faults and captures of a model."""
-    of_frames = [f"--{name}" for name in (*FAULTS, "stop", "pcap") if values[name]]
+    """Raise InputError for faults, captures and waveforms of a model."""
+    of_frames = [f"--{name}" for name in (*FAULTS, "stop", "pcap", "wave") if values[name]]
     if values["on"] == "model" and of_frames:
-        raise InputError(f"{', '.join(of_frames)}: faults and frames need --on rtl")
+        raise InputError(f"{', '.join(of_frames)}: faults, frames and waveforms need --on rtl")
 
 
 def _smart_nic(
