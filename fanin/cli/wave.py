@@ -17,6 +17,7 @@ from fanin.sim.cosim.window import ALL_LEVELS, CYCLES, Window
 if TYPE_CHECKING:  # Amaranth takes a second to load, which --help need not pay
     from fanin.sim.cosim.waves import Waveform
 
+NO_RTL = "--wave: nothing is simulated in RTL"
 MOST = 10**12  # cycles, levels
 _DETAILS = ("wave_nodes", "wave_from", "wave_cycles", "wave_depth")
 SUFFIX, GTKWAVE_SUFFIX, SURFER_SUFFIX = ".fst", ".gtkw", ".sucl"
@@ -52,7 +53,7 @@ def waveform(args: argparse.Namespace, *, rtl: bool = True) -> Iterator[Waveform
         yield None
         return
     if not rtl:
-        raise InputError("--wave: nothing is simulated in RTL")
+        raise InputError(NO_RTL)
     from fanin.sim.cosim.waves import Waveform
 
     with scratch_file(args.wave) as scratch:

@@ -127,7 +127,7 @@ TRAIN = ("train", "breast_cancer")
         (
             ("ring", "train"),
             {"wave": "w.fst", "on": "model"},
-            "--wave: faults, frames and waveforms need",
+            "--wave: nothing is simulated in RTL",
         ),
         (("ps", "train"), {"wave": "w.fst", "on": "model"}, "--wave: nothing is simulated in RTL"),
         (("cluster", "run"), {"wave": "w.fst", "on": "golden"}, "--wave: nothing is simulated in RTL"),
