@@ -370,8 +370,8 @@ def trainers(
 ) -> list[Trainer]:
     """Load the data and, unless it is to train on ``boards``, build the simulator; the run, ready to go.
 
-    The simulator writes ``wave``. Of more than two classes a run for each, in their order, which tells it from the rest, on the same nodes.
-    Raises InputError.
+    The simulator writes ``wave``. Of more than two classes a run for each, in their order, which tells it from
+    the rest, on the same nodes. Raises InputError.
     """
     dataset = data.load(
         options.data,

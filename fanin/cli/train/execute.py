@@ -73,11 +73,11 @@ def execute(args: argparse.Namespace) -> int:
     check_directory(output)
     copies = _copies(args, output)
     with waveform(args, rtl=args.on is None) as wave:
-        _train(args, output, copies, wave)
+        _carry_out(args, output, copies, wave)
     return 0
 
 
-def _train(args: argparse.Namespace, output: Path, copies: dict[str, Path], wave: Waveform | None) -> None:
+def _carry_out(args: argparse.Namespace, output: Path, copies: dict[str, Path], wave: Waveform | None) -> None:
     """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
     with run_directory(output, RUN, args) as folder:
         runs = _trainers(args, wave)
