@@ -150,6 +150,29 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
             raise
 
 
+@contextlib.contextmanager
+def scratch_file(path: Path) -> Iterator[Path]:
+    """An empty file near ``path``, for another process to write; ``keep_file`` makes it that one.
+
+    It is deleted at the end unless it has been kept. Raises InputError when it cannot be made.
+    """
+    with _reported(path):
+        handle, name = tempfile.mkstemp(dir=_nearest(path.absolute().parent), prefix=_SCRATCH)
+        os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def keep_file(scratch: Path, path: Path) -> None:
+    """Put a whole file in its place. Raises InputError when its folder cannot be written."""
+    with _reported(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.chmod(0o666 & ~_umask())
+        scratch.replace(path)
+
+
 def check_writable(path: Path) -> None:
     """Raise InputError where ``write_file`` would, before the work whose result is to be written."""
     with _reported(path):

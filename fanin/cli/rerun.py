@@ -15,6 +15,7 @@ from fanin.cli.output import PCAP_FILE, PROVENANCE_FILE, add_json, print_json, t
 from fanin.cli.provenance.comparison import Change, Verdict, changes, verdicts
 from fanin.cli.provenance.document import Provenance, read_provenance
 from fanin.cli.provenance.inputs import Input, resolved
+from fanin.cli.wave import forget_wave
 from fanin.errors import CheckFailed, InputError, ToolFailed
 
 _BEHIND = "-rerun"  # of the run's name, where no -o is given
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
         setattr(again, copy, None)
     if again.files.capture and getattr(again, again.files.capture):
         setattr(again, again.files.capture, output / PCAP_FILE)
+    forget_wave(again)
     failure = _carry_out(again)
     after = read_provenance(output)
     found = verdicts(before, after)

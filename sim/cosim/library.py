@@ -6,12 +6,17 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c_uint32, c_uint64
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import FailedCheck, Intervals
+from fanin.sim.cosim.window import Window
+
+if TYPE_CHECKING:
+    from fanin.sim.cosim.wave_writer import WaveWriter
 
 _NEVER = 2**64 - 1
 _RATE_UNITS = 65536  # parts of a byte, in which rates are counted
@@ -58,6 +63,7 @@ class Library:
 
     def __init__(self) -> None:
         self._functions = ctypes.CDLL(None)
+        self._wave: WaveWriter | None = None
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(self._functions, name)
             function.restype, function.argtypes = result, arguments
@@ -89,6 +95,16 @@ class Library:
     def close_trace(self) -> None:
         """Complete the trace file."""
         self._functions.cosim_close_trace()
+
+    def open_wave(self, window: Window, path: Path, *, nodes: int, period_ps: int) -> None:
+        """Write a waveform when its window has come, of so many nodes, in a simulator built for it."""
+        from fanin.sim.cosim.wave_writer import WaveWriter  # its compressor is for nothing else
+
+        self._wave = WaveWriter(window, path, nodes=nodes, period_ps=period_ps)
+
+    def close_wave(self) -> int:
+        """Complete the waveform; how many rising edges it has."""
+        return self._wave.close() if self._wave else 0
 
     def run_host(self, node: int, program: HostProgram) -> None:
         """Start a program on a node's bus; those started in one wake start in the same cycle."""
@@ -137,6 +153,8 @@ class Library:
     def skip(self, time_ps: int) -> None:
         """Let time pass without the clock; that counts as progress."""
         self._functions.cosim_skip(time_ps)
+        if self._wave:
+            self._wave.skip(time_ps)
 
     def bytes_read(self, node: int, port: int) -> int:
         """Bytes that a memory port has delivered."""

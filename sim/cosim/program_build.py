@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from fanin.sim.cosim.build import (
     kept_build,
     run_tool,
     run_verilator,
+    verilator_root,
 )
 
 _CORES = min(8, os.cpu_count() or 1)
@@ -128,16 +128,8 @@ def _compile(source: Path, work: Path, flags: Sequence[str]) -> str:
 
 
 def _headers(work: Path, verilator: Verilator) -> list[str]:
-    include = _root(verilator) / "include"
+    include = verilator_root(verilator) / "include"
     return [f"-I{path}" for path in (work, work / _MODELS, include, include / "vltstd")]
-
-
-def _root(verilator: Verilator) -> Path:
-    """Where Verilator's library lies."""
-    if own := dict(verilator.environment).get("VERILATOR_ROOT"):
-        return Path(own)
-    command = [str(verilator.program), "--getenv", "VERILATOR_ROOT"]
-    return Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
 
 
 def _library(headers: Sequence[str], verilator: Verilator) -> list[str]:
@@ -148,6 +140,6 @@ def _library(headers: Sequence[str], verilator: Verilator) -> list[str]:
     with sole_maker(folder), making(folder.parent) as work:
         for path in objects:
             if not path.exists():
-                _compile(_root(verilator) / "include" / f"{path.stem}.cpp", work, ["-O1", *headers])
+                _compile(verilator_root(verilator) / "include" / f"{path.stem}.cpp", work, ["-O1", *headers])
                 (work / path.name).replace(path)
     return list(map(str, objects))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.window import Window
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Switch
 
@@ -63,6 +64,7 @@ class RunRequest:
     quiet_cycles: int = QUIET_CYCLES  # in which nothing happens, before live hosts have time skipped
     trace: Path | None = None
     pcap: Path | None = None
+    wave: tuple[Window, Path] | None = None  # of a simulator that was built for it
 
 
 @dataclass
@@ -118,5 +120,6 @@ class RunResult:
     occupied: list[Intervals] = field(default_factory=list)  # per node, when its MAC's link was
     memories: list[list[Bytes]] = field(default_factory=list)  # of nodes that write theirs, at the end
     events: npt.NDArray = field(default_factory=lambda: np.zeros(0, EVENT))
+    recorded: int = 0  # rising edges in the waveform
     seconds: float = 0.0
     cpu_seconds: float = 0.0  # of the simulator's one thread

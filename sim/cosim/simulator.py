@@ -25,10 +25,14 @@ from fanin.sim.cosim.build import EXECUTABLE, build
 from fanin.sim.cosim.ports import NodePorts
 from fanin.sim.cosim.run import Progress, RunRequest, RunResult
 from fanin.sim.cosim.templates import template
+from fanin.sim.cosim.view import FrameFormat, with_view
+from fanin.sim.cosim.waves import ShownNode
+from fanin.sim.cosim.window import scope_of
 
 _LOG_LINES = 15
 _GRACE_SECONDS = 5
 _MAX_MAC_BYTES = 1024  # a cycle: more than any MAC stream has
+_EMPTY_LIBRARY = "!<arch>\n"
 _ENVIRONMENT = {
     "COCOTB_TEST_MODULES": "fanin.sim.cosim.testbench",
     "COCOTB_TOPLEVEL": "top",
@@ -72,13 +76,14 @@ class Group:
     """Nodes of one kind: ``count`` copies of a component.
 
     ``apart`` names, by class, components inside that occur several times: they are Verilated apart, once.
-    ``arith`` says what arrays of binary32 operators are simulated as.
+    ``arith`` says what arrays of binary32 operators are simulated as, ``frames`` how waveforms show frames.
     """
 
     component: wiring.Component
     count: int = 1
     apart: Collection[str] = ()
     arith: Arith = Arith.RTL
+    frames: FrameFormat | None = None
 
 
 def _modules(groups: Sequence[Group]) -> list[str]:
@@ -91,13 +96,14 @@ def _modules(groups: Sequence[Group]) -> list[str]:
     return names
 
 
-def simulation_sources(groups: Sequence[Group]) -> Sources:
+def simulation_sources(groups: Sequence[Group], *, waves: bool = False) -> Sources:
     """The sources of a top with the nodes of all groups, one after the other.
 
     What may occur several times is translated and compiled once: each kind of node, if there are several nodes,
-    and the components that are apart. Their outputs must be registers (see block.sv.j2).
+    and the components that are apart. Their outputs must be registers (see block.sv.j2). With ``waves``, models
+    can write waveforms, and a node that is alone is apart, too, so that it is called as it is beside others.
     """
-    several = sum(group.count for group in groups) > 1
+    apart = waves or sum(group.count for group in groups) > 1
     models: dict[str, dict[str, str]] = {}
     parts: dict[str, str] = {}  # of the top
     nodes: list[dict[str, object]] = []
@@ -109,21 +115,32 @@ def simulation_sources(groups: Sequence[Group]) -> Sources:
         arrays += found
         *blocks, whole = cut(text, name, group.apart)
         nodes += [{"ports": NodePorts.of(group.component), "module": whole.module}] * group.count
-        if several:
+        if waves:
+            whole = with_view(whole, NodePorts.of(group.component), group.frames)
+        if apart:
             blocks.append(whole)
         else:
             parts["node.v"] = whole.verilog
         stubs: dict[str, str] = {}
         for block in blocks:  # one that is apart in two kinds is the same in both
-            models[block.module] = {f"{block.module}.v": block.verilog, **stubs}
-            stubs[f"{block.module}.sv"] = block.stub
-            parts[f"{block.module}.cpp"] = block.source
+            models[block.module] = {f"{block.module}.v": block.named if waves else block.verilog, **stubs}
+            stubs[f"{block.module}.sv"] = block.stub(waves=waves)
+            parts[f"{block.module}.cpp"] = block.source(waves=waves)
         parts |= stubs
     if arrays:
         parts["arrays.cpp"] = arrays_source(arrays)
     top = template("top.sv.j2").render(nodes=nodes, hold=_hold)
     fixed = {name: _text(name) for name in ("top.vlt", "parts.sv", "dpi.cpp")}
+    if waves:
+        models = {name: {**sources, **_compression()} for name, sources in models.items()}
+        fixed |= {name: _text(name) for name in ("wave.cpp", "wave.h")} | _compression()
     return Sources(top={**fixed, "top.sv": top, **parts}, models=models, verilog=texts)
+
+
+def _compression() -> dict[str, str]:
+    """In the places of liblz4 and zlib, for Verilator's FST writer (see lz4.h)."""
+    headers = {name: _text(name) for name in ("lz4.h", "zlib.h", "wave_compress.h")}
+    return headers | dict.fromkeys(("liblz4.a", "libz.a"), _EMPTY_LIBRARY)
 
 
 class SimulationFailed(Exception):
@@ -138,16 +155,19 @@ class Simulator:
     """A built simulation of groups of nodes, numbered through all groups; each ``run`` is a new process.
 
     ``verilog`` is the text of each group's node that is built, as ``emit_verilog`` writes it. Raises ValueError
-    for nodes that the top cannot drive, and without any; InputError for a missing tool.
+    for nodes that the top cannot drive, and without any; InputError for a missing tool. With ``waves``, which
+    is another build, requests may ask for a waveform.
     """
 
-    def __init__(self, groups: Sequence[Group], *, quiet: bool = False):
-        self.ports = [NodePorts.of(group.component) for group in groups for _ in range(group.count)]
+    def __init__(self, groups: Sequence[Group], *, waves: bool = False, quiet: bool = False):
+        self._groups = [group for group in groups if group.count]
+        self._kinds = [kind for kind, group in enumerate(self._groups) for _ in range(group.count)]
+        self.ports = [NodePorts.of(self._groups[kind].component) for kind in self._kinds]
         if not self.ports:
             raise ValueError("groups must have a node at least")
-        sources = simulation_sources([group for group in groups if group.count])
+        sources = simulation_sources(self._groups, waves=waves)
         self.verilog = sources.verilog
-        self.directory = build(sources.top, models=sources.models, quiet=quiet)
+        self.directory = build(sources.top, models=sources.models, waves=waves, quiet=quiet)
 
     def run(self, request: RunRequest, *, progress: Callable[[Progress], None] | None = None) -> RunResult:
         """Carry out a request; ``progress`` is called a few times a second, and when a phase has ended.
@@ -171,6 +191,12 @@ class Simulator:
         if status:
             raise SimulationFailed(f"the simulator ended with status {status}", result)
         return result
+
+    def shown(self, node: int) -> ShownNode:
+        """A node as a waveform shows it."""
+        kind = self._kinds[node]
+        group, module = self._groups[kind], _modules(self._groups)[kind]
+        return ShownNode(scope_of(node), self.ports[node], module, self.verilog[kind], group.frames)
 
     def _check(self, request: RunRequest) -> None:
         for name, count in ("nodes", request.nodes), ("memories", len(request.memories)):

@@ -122,6 +122,7 @@ class Session:
         result, exchange, request = self.result, self.exchange, self.request
         self.network.close()
         self.library.close_trace()
+        result.recorded = self.library.close_wave()
         if self._pcap:
             self._pcap.close()
         result.cycles = self.library.cycle()
@@ -157,6 +158,9 @@ def _prepare(request: RunRequest) -> Library:
             library.map_memory(node, path, writable=writable)
     if request.trace:
         library.open_trace(request.trace, mask=request.event_mask, limit=request.event_limit)
+    if request.wave:
+        window, path = request.wave
+        library.open_wave(window, path, nodes=request.nodes, period_ps=request.period_ps)
     return library
 
 

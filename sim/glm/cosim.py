@@ -26,8 +26,11 @@ from fanin.sim.cosim.cluster import Cluster, Reads, check_identities
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, Progress, RunResult, Words
 from fanin.sim.cosim.simulator import Group, SimulationFailed
+from fanin.sim.cosim.view import FrameFormat
+from fanin.sim.cosim.waves import Waveform
 from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.make import make_switch
+from fanin.wire.aggregation import AGGREGATION, Kind, header_length
 
 Int32 = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
@@ -64,14 +67,27 @@ class Cosim:
     Raises InputError for a missing tool and for numbers that the nodes cannot hold.
     """
 
-    def __init__(self, config: GlmConfig, *, workers: int, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
+    def __init__(
+        self,
+        config: GlmConfig,
+        *,
+        workers: int,
+        clock_mhz: float = CLOCK_MHZ,
+        wave: Waveform | None = None,
+        quiet: bool = False,
+    ):
         self.config = config
         self.workers = workers
         self.driver = NodeDriver(config)
         engine = worker_class(config).engine_type.__name__
         apart = (engine,) if config.engines > 1 else ()
+        fields = ("kind", "job", "slot", "round")
+        frames = FrameFormat(AGGREGATION, header_length(config.encap), fields, {"kind": Kind})
         self._cluster = Cluster(
-            lambda: [Group(GlmNode(config=config), workers, apart)], clock_mhz=clock_mhz, quiet=quiet
+            lambda: [Group(GlmNode(config=config), workers, apart, frames=frames)],
+            clock_mhz=clock_mhz,
+            wave=wave,
+            quiet=quiet,
         )
 
     @property

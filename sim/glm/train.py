@@ -24,6 +24,7 @@ from fanin.golden.glm.train import train as train_golden
 from fanin.hdl.aggregation.job import RETRY_BITS, TIMEOUT_BITS
 from fanin.seed import MAX_SEED
 from fanin.sim.cosim.run import Progress, RunResult
+from fanin.sim.cosim.waves import Waveform
 from fanin.sim.glm import data
 from fanin.sim.glm.boards import Boards
 from fanin.sim.glm.cosim import Cosim, TrainRun
@@ -360,11 +361,17 @@ def shape_of(options: TrainOptions, samples: int, columns: int, boards: Boards |
         raise InputError(f"{options.data}: {error}") from error
 
 
-def trainers(options: TrainOptions, *, boards: Boards | None = None, quiet: bool = False) -> list[Trainer]:
+def trainers(
+    options: TrainOptions,
+    *,
+    boards: Boards | None = None,
+    wave: Waveform | None = None,
+    quiet: bool = False,
+) -> list[Trainer]:
     """Load the data and, unless it is to train on ``boards``, build the simulator; the run, ready to go.
 
-    Of more than two classes a run for each, in their order, which tells it from the rest, on the same nodes.
-    Raises InputError.
+    The simulator writes ``wave``. Of more than two classes a run for each, in their order, which tells it from
+    the rest, on the same nodes. Raises InputError.
     """
     dataset = data.load(
         options.data,
@@ -381,7 +388,9 @@ def trainers(options: TrainOptions, *, boards: Boards | None = None, quiet: bool
 
     @cache
     def nodes() -> Cosim | Boards:
-        return boards or Cosim(options.node, workers=options.workers, clock_mhz=options.clock_mhz, quiet=quiet)
+        return boards or Cosim(
+            options.node, workers=options.workers, clock_mhz=options.clock_mhz, wave=wave, quiet=quiet
+        )
 
     if not dataset.classes or len(dataset.classes) == 2:
         return [Trainer(options, dataset, nodes)]

@@ -21,14 +21,19 @@ from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunResult
 from fanin.sim.cosim.simulator import Group
+from fanin.sim.cosim.view import FrameFormat
+from fanin.sim.cosim.waves import Waveform
 from fanin.sim.inceptionn.hosts import Exchanged, ExchangeHosts, MakeHosts, Plan
 from fanin.sim.inceptionn.meter import LegTraffic, Meter, legs_of
 from fanin.sim.network import LinkConfig
+from fanin.wire.ethernet import ETHERNET, IPV4, TCP
+from fanin.wire.fields import byte_length
 
 Float32 = npt.NDArray[np.float32]
 
 GBPS = 10.0  # of the links: the paper's Ethernet
 MAX_NODES = MAX_WORKERS + MAX_WORKERS // MIN_WORKERS + 1  # an aggregator for each group, and one above
+_FRAMES = FrameFormat(TCP, byte_length(ETHERNET) + byte_length(IPV4), ("sequence", "acknowledgement", "flags"))
 _QUIET_CYCLES = 300  # in which a frame passes a NIC, however long it is
 
 
@@ -52,11 +57,20 @@ class InceptionnCosim:
     Raises InputError for a missing tool and for sizes out of range.
     """
 
-    def __init__(self, *, nodes: int, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
+    def __init__(
+        self,
+        *,
+        nodes: int,
+        clock_mhz: float = CLOCK_MHZ,
+        wave: Waveform | None = None,
+        quiet: bool = False,
+    ):
         if not 2 <= nodes <= MAX_NODES:
             raise InputError(f"nodes must be 2 to {MAX_NODES}, not {nodes}")
         self.nodes, self.driver = nodes, InceptionnDriver()
-        self._cluster = Cluster(lambda: [Group(InceptionnNic(), nodes)], clock_mhz=clock_mhz, quiet=quiet)
+        self._cluster = Cluster(
+            lambda: [Group(InceptionnNic(), nodes, frames=_FRAMES)], clock_mhz=clock_mhz, wave=wave, quiet=quiet
+        )
 
     def exchange(
         self, plan: Plan, gradients: Sequence[Float32], *, seed: int = 0, **settings: Unpack[Settings]

@@ -17,6 +17,7 @@ from fanin.golden.codec.exchange import Wire, exchange, hand_down
 from fanin.inceptionn import VALUE_BYTES, Leg
 from fanin.sim.cosim.run import Progress as RunProgress
 from fanin.sim.cosim.run import RunResult
+from fanin.sim.cosim.waves import Waveform
 from fanin.sim.inceptionn.cosim import GBPS, InceptionnCosim
 from fanin.sim.inceptionn.exchange import Program, Spend, Work
 from fanin.sim.inceptionn.host import HostCosts
@@ -216,6 +217,7 @@ def run(
     quiet: bool = True,
     link: LinkConfig | None = None,
     pcap: Path | None = None,
+    wave: Waveform | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Trained:
     """Train on simulated NICs, from ``state`` on, which stays as it is.
@@ -229,7 +231,7 @@ def run(
     """
     if job.nodes != plan.topology.workers:
         raise ValueError(f"nodes must be the {plan.topology.workers} workers, not {job.nodes}")
-    cosim = InceptionnCosim(nodes=plan.topology.nodes, clock_mhz=clock_mhz, quiet=quiet)
+    cosim = InceptionnCosim(nodes=plan.topology.nodes, clock_mhz=clock_mhz, wave=wave, quiet=quiet)
 
     def report(now: RunProgress) -> None:
         if progress and now.phases:

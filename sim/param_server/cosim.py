@@ -24,15 +24,19 @@ from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import QUIET_CYCLES, Bytes, Phase
 from fanin.sim.cosim.run import Progress as RunProgress
 from fanin.sim.cosim.simulator import Group
+from fanin.sim.cosim.view import FrameFormat
+from fanin.sim.cosim.waves import Waveform
 from fanin.sim.learning.learner import Learner
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.costs import patience
 from fanin.sim.param_server.hosts import SERVER_KEY, Hosts, WildRun
 from fanin.sim.param_server.training import Algorithm, Outcome, Progress, TrainingJob
 from fanin.sim.rdma.cosim import Pair, configure_node
+from fanin.wire.rdma import BTH, BTH_AT, Opcode
 
 WORKER_KEY = 0x1000  # and a shard: the key of its model buffers at a worker
 WINDOW = 256  # packets in flight
+_FRAMES = FrameFormat(BTH, BTH_AT, ("opcode", "queue_pair", "psn"), {"opcode": Opcode})
 
 
 def _nic(partners: int, width: int) -> RdmaConfig:
@@ -56,6 +60,7 @@ class ParamServerCosim:
         servers: int = 1,
         width: int = 512,
         clock_mhz: float = CLOCK_MHZ,
+        wave: Waveform | None = None,
         quiet: bool = False,
     ):
         if not 1 <= workers <= MAX_QUEUE_PAIRS:
@@ -69,10 +74,11 @@ class ParamServerCosim:
         self.worker_driver, self.server_driver = RdmaDriver(at_worker), ParamServerDriver(at_server)
         self._cluster = Cluster(
             lambda: [
-                Group(RdmaNode(config=at_worker), workers),
-                Group(ParamServerNode(config=at_server), servers),
+                Group(RdmaNode(config=at_worker), workers, frames=_FRAMES),
+                Group(ParamServerNode(config=at_server), servers, frames=_FRAMES),
             ],
             clock_mhz=clock_mhz,
+            wave=wave,
             quiet=quiet,
         )
         self.period_ps = self._cluster.period_ps
@@ -209,6 +215,7 @@ def run_rtl(
     *,
     link: LinkConfig | None = None,
     pcap: Path | None = None,
+    wave: Waveform | None = None,
     width: int = 512,
     quiet: bool = True,
 ) -> Outcome:
@@ -217,7 +224,7 @@ def run_rtl(
     Raises ValueError for sizes that do not fit, InputError for a missing tool, SimulationFailed when it cannot
     go on.
     """
-    cosim = ParamServerCosim(workers=job.workers, servers=job.servers, width=width, quiet=quiet)
+    cosim = ParamServerCosim(workers=job.workers, servers=job.servers, width=width, wave=wave, quiet=quiet)
 
     def report(now: RunProgress) -> None:
         if progress and now.phases:

@@ -22,6 +22,8 @@ from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import QUIET_CYCLES, Phase, RunResult
 from fanin.sim.cosim.run import Progress as RunProgress
 from fanin.sim.cosim.simulator import Group
+from fanin.sim.cosim.view import FrameFormat
+from fanin.sim.cosim.waves import Waveform
 from fanin.sim.learning.replica import Dataset, State
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.group_hosts import GroupHosts
@@ -29,8 +31,13 @@ from fanin.sim.ring.hosts import Buffers, Hosts, HostsResult
 from fanin.sim.ring.rounds import RETRIES, TIMEOUT, JobSettings
 from fanin.sim.ring.schedule import MAX_OUTSTANDING, Learners
 from fanin.sim.ring.training import Learning, Outcome, RingTraining
+from fanin.wire.ethernet import Encap
+from fanin.wire.link import LinkKind
+from fanin.wire.ring import RING_LINK
 
 JOB_ID = 1
+_FIELDS = ("kind", "operation", "sequence", "count")
+_FRAMES = FrameFormat(RING_LINK.fields, RING_LINK.header_at(Encap.L2), _FIELDS, {"kind": LinkKind})
 
 
 class RingTrainingCosim:
@@ -39,14 +46,23 @@ class RingTrainingCosim:
     Raises InputError for a missing tool and for sizes out of range.
     """
 
-    def __init__(self, config: RingConfig, *, nodes: int, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
+    def __init__(
+        self,
+        config: RingConfig,
+        *,
+        nodes: int,
+        clock_mhz: float = CLOCK_MHZ,
+        wave: Waveform | None = None,
+        quiet: bool = False,
+    ):
         if nodes not in range(MIN_NODES, MAX_NODES + 1):
             raise InputError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
         self.config, self.nodes = config, nodes
         self.driver = RingDriver(config)
         self._cluster = Cluster(
-            lambda: [Group(RingNode(config=config, queue=MAX_OUTSTANDING), nodes)],
+            lambda: [Group(RingNode(config=config, queue=MAX_OUTSTANDING), nodes, frames=_FRAMES)],
             clock_mhz=clock_mhz,
+            wave=wave,
             quiet=quiet,
         )
 
@@ -116,6 +132,7 @@ def run_rtl(
     *,
     link: LinkConfig | None = None,
     pcap: Path | None = None,
+    wave: Waveform | None = None,
     progress: Callable[[int], None] = lambda steps: None,
     quiet: bool = True,
 ) -> Outcome:
@@ -123,7 +140,7 @@ def run_rtl(
 
     Raises InputError for a missing tool, SimulationFailed when the run cannot go on, or a check fails.
     """
-    cosim = RingTrainingCosim(job.config, nodes=job.nodes, quiet=quiet)
+    cosim = RingTrainingCosim(job.config, nodes=job.nodes, wave=wave, quiet=quiet)
 
     def report(now: RunProgress) -> None:
         if now.phases:

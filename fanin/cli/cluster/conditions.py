@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fanin.cli.output import PCAP_FILE
 from fanin.cnn_parts import Placement
@@ -16,6 +16,9 @@ from fanin.errors import InputError
 from fanin.records import Record
 from fanin.seed import MAX_SEED
 from fanin.sim.network import FAULTS, LinkConfig
+
+if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.waves import Waveform
 
 LINKS = (RELIABLE, PUBLISHED) = ("reliable", "published")
 ENCAPS = ("l2", "udp")  # by fanin.wire.ethernet
@@ -49,12 +52,13 @@ class Cut:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What happens to a run. ``faults``: probabilities by name; ``capture``: where all frames go."""
+    """What happens to a run. ``faults``: probabilities; ``capture``: where all frames go, ``wave``: signals."""
 
     faults: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
     cut: Cut | None = None
     capture: Path | None = None
+    wave: Waveform | None = None
 
     def link(self, gbps: float) -> LinkConfig:
         """The links, at a rate."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from fanin.cli.cluster.checkpoint import Checkpoint, save_checkpoint
 from fanin.cli.cluster.conditions import check_conditions
 from fanin.cli.cluster.loop import Loop
+from fanin.cli.cluster.machine import RTL
 from fanin.cli.cluster.machines import machines_of
 from fanin.cli.cluster.metrics import Metrics, metrics_of
 from fanin.cli.cluster.runs import BUILD, state_file
@@ -25,6 +27,7 @@ from fanin.cli.output import (
 from fanin.cli.progress import Remaining, StatusLine
 from fanin.cli.provenance.document import renew_results, run_directory
 from fanin.cli.stopped import OUTSIDE, UNENDED, cause_of, stop_again
+from fanin.cli.wave import waveform
 from fanin.errors import CheckFailed
 from fanin.report.cnn.page import cnn_page
 from fanin.report.failure import failure_page
@@ -39,11 +42,12 @@ def execute(args: argparse.Namespace) -> int:
     check_directory(output, CLUSTER_RUN)
     training_of(args)  # said before the plan and the images are read
     check_conditions(args)
-    with sole_writer(output):
+    with sole_writer(output), waveform(args, rtl=args.on == RTL) as wave:
         with StatusLine() as status:
             with run_directory(output, CLUSTER_RUN, args) as folder:
                 status.show("building")
                 setup = setup_of(args, folder / BUILD)
+                setup = replace(setup, conditions=replace(setup.conditions, wave=wave))
                 kept = Kept(output, setup, status)
                 write_metrics(folder, kept.metrics(UNENDED))
             stop = kept.train()

@@ -85,6 +85,7 @@ class Rtl:
             clock_mhz=planned.clock / HZ_PER_MHZ,
             encap=Encap(wires.encap),
             published=wires.link == PUBLISHED,
+            wave=conditions.wave,
         )
         self.link, self.memory_gbps = link_of(planned, conditions), memory_gbps_of(planned)
         self._conditions = conditions

@@ -7,7 +7,7 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from fanin.cli.param_server.setup import Setup, backend_of, learner_of, setup_of
 from fanin.cli.progress import Remaining, StatusLine
 from fanin.cli.provenance.document import run_directory
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
+from fanin.cli.wave import waveform
 from fanin.errors import CheckFailed
 from fanin.report.failure import failure_page
 from fanin.report.param_server.charts import worker_seconds
@@ -33,6 +34,9 @@ from fanin.report.param_server.page import param_server_page, stop_lines
 from fanin.report.unit import Unit
 from fanin.sim.learning.workloads import BUNDLED
 from fanin.sim.param_server.training import Outcome
+
+if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.waves import Waveform
 
 SHOWN_EPOCHS = 20
 UNANSWERED = "a write that was not answered"
@@ -46,12 +50,19 @@ def execute(args: argparse.Namespace) -> int:
     output: Path = args.output
     if args.pcap:
         check_capture(args.pcap, output, PARAM_SERVER_RUN)
+    with waveform(args, rtl=args.on == "rtl") as wave:
+        _run(args, output, wave)
+    return 0
+
+
+def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
+    """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
     setup = setup_of(args)
     elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
     stop: BaseException | None = None
     with run_directory(output, PARAM_SERVER_RUN, args, elsewhere=elsewhere) as folder, StatusLine() as status:
         status.show("reading the samples")
-        work = _Work(setup, folder / PCAP_FILE if args.pcap else None, status)
+        work = _Work(setup, folder / PCAP_FILE if args.pcap else None, wave, status)
         try:
             outcome = work.train()
         except (CheckFailed, *OUTSIDE) as failure:
@@ -73,13 +84,13 @@ def execute(args: argparse.Namespace) -> int:
         stop_again(stop, f"{metrics['error']} (fanin doctor {output} says more)")
     if metrics["error"]:
         raise CheckFailed(metrics["error"])
-    return 0
 
 
 class _Work:
     """A run, and how far it is: gradients ``applied`` of all workers, and simulated ``seconds``."""
 
-    def __init__(self, setup: Setup, capture: Path | None, status: StatusLine):
+    def __init__(self, setup: Setup, capture: Path | None, wave: Waveform | None, status: StatusLine):
+        self._wave = wave
         self.capture, self.applied, self.seconds = capture, 0, 0.0
         self._setup, self._status, self._shown = setup, status, -1
         self._learner = learner_of(setup)
@@ -93,7 +104,7 @@ class _Work:
 
     def train(self) -> Outcome:
         """Carry the run out. Raises CheckFailed where it cannot be ended."""
-        backend = backend_of(self._setup, self.capture)
+        backend = backend_of(self._setup, self.capture, self._wave)
         with np.errstate(over="ignore", invalid="ignore"):  # of a model that diverges, which is told at the end
             return backend(self._setup.job, self._learner, progress=self._progress)
 

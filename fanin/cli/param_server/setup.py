@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fanin.cli.param_server.stragglers import parse_stragglers
 from fanin.cli.ranges import Ranges, check_ranges
@@ -23,6 +23,9 @@ from fanin.sim.param_server import events, training
 from fanin.sim.param_server.costs import DESIGN, WORD_BITS, Compute
 from fanin.sim.param_server.paper import PAPER
 from fanin.sim.param_server.recipes import recipes_of
+
+if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.waves import Waveform
 
 _OF_RANDOM_FEATURES = ("features", "gamma")
 _FEATURE_BYTES = 3 * 8  # float64, and what stands beside it while it is made
@@ -161,11 +164,12 @@ def _check_memory(samples: int, features: int | None) -> None:
         raise InputError(f"{what}; this machine has {have / 2**30:,.0f} GiB")
 
 
-def backend_of(setup: Setup, pcap: Path | None) -> Backend:
-    """What the run runs on; all its frames go to ``pcap``."""
+def backend_of(setup: Setup, pcap: Path | None, wave: Waveform | None) -> Backend:
+    """What the run runs on; all its frames go to ``pcap``, its signals to ``wave``."""
     if setup.on == "model":
         return events.run
-    return partial(_in_rtl, width=setup.configuration["width"], link=setup.link, pcap=pcap)
+    width = setup.configuration["width"]
+    return partial(_in_rtl, width=width, link=setup.link, pcap=pcap, wave=wave)
 
 
 def _in_rtl(
@@ -175,12 +179,15 @@ def _in_rtl(
     width: int,
     link: LinkConfig,
     pcap: Path | None,
+    wave: Waveform | None,
     progress: training.Progress,
 ) -> training.Outcome:
     from fanin.sim.cosim.simulator import SimulationFailed
     from fanin.sim.param_server.cosim import run_rtl  # Amaranth takes a second to load
 
     try:
-        return run_rtl(job, learner, width=width, link=link, pcap=pcap, progress=progress, quiet=False)
+        return run_rtl(
+            job, learner, width=width, link=link, pcap=pcap, wave=wave, progress=progress, quiet=False
+        )
     except SimulationFailed as failure:
         raise CheckFailed(str(failure)) from failure

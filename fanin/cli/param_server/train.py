@@ -8,6 +8,7 @@ from pathlib import Path
 from fanin.cli.cache import add_no_cache
 from fanin.cli.files import Files
 from fanin.cli.output import add_json
+from fanin.cli.wave import add_wave
 
 # Known here before anything heavy is loaded; a test compares them with what the models have.
 MODELS = ("lr", "lr-rff", "fcnn")
@@ -37,6 +38,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _time_options(parser.add_argument_group("time of the workers"))
     _network_options(parser.add_argument_group("network, of --on rtl"))
     _output_options(parser.add_argument_group("output"))
+    add_wave(parser)
     add_no_cache(parser, "with --on rtl, ")
     parser.set_defaults(run=run, files=Files(inputs=("data",), capture="pcap"))
 

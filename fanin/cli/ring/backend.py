@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fanin.sim.learning.learner import Measures
 from fanin.sim.learning.references import References
 from fanin.sim.learning.replica import DataParallel, Dataset, State
 from fanin.sim.ring.schedule import Times
+
+if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.waves import Waveform
 
 #: Is told how many steps of the run all nodes have made.
 Progress = Callable[[int], None]
@@ -70,8 +73,10 @@ class Backend(Protocol):
     def golden(self, data: Dataset, epochs: int, state: State) -> State:
         """The state behind so many epochs, on from one before."""
 
-    def run(self, data: Dataset, state: State, *, pcap: Path | None, progress: Progress) -> Result:
-        """Carry it out, on from a state; all frames go to ``pcap``.
+    def run(
+        self, data: Dataset, state: State, *, pcap: Path | None, wave: Waveform | None, progress: Progress
+    ) -> Result:
+        """Carry it out, on from a state; all frames go to ``pcap``, signals to ``wave``.
 
         Raises CheckFailed of one line where the run cannot be ended: with the node that is silent, with where a
         gradient is not finite, or with the sum or the weights that differ.

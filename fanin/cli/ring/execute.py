@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fanin.cli.output import (
     DISSECTOR_FILE,
@@ -23,11 +24,15 @@ from fanin.cli.ring.resume import save_state
 from fanin.cli.ring.setup import Setup, setup_of
 from fanin.cli.ring.summary import summary
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
+from fanin.cli.wave import waveform
 from fanin.errors import CheckFailed
 from fanin.report.failure import failure_page
 from fanin.report.ring.page import ring_page
 from fanin.sim.dissector import link_dissector
 from fanin.sim.learning.replica import State
+
+if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.waves import Waveform
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -39,10 +44,17 @@ def execute(args: argparse.Namespace) -> int:
     output: Path = args.output
     if args.pcap:
         check_capture(args.pcap, output, RING_RUN)
+    with waveform(args) as wave:
+        _train(args, output, wave)
+    return 0
+
+
+def _train(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
+    """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
     elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
     with StatusLine() as status, run_directory(output, RING_RUN, args, elsewhere=elsewhere) as folder:
         status.show("reading the samples")
-        metrics, stop = _fill(folder, setup_of(args), args.pcap, status)
+        metrics, stop = _fill(folder, setup_of(args), args.pcap, wave, status)
     if args.json:
         print_json(metrics)
     elif not metrics["error"]:
@@ -50,11 +62,10 @@ def execute(args: argparse.Namespace) -> int:
     if metrics["error"]:
         message = f"{metrics['error']} (fanin doctor {output} says more)"
         stop_again(stop or CheckFailed(), message)
-    return 0
 
 
 def _fill(
-    folder: Path, setup: Setup, pcap: Path | None, status: StatusLine
+    folder: Path, setup: Setup, pcap: Path | None, wave: Waveform | None, status: StatusLine
 ) -> tuple[Metrics, BaseException | None]:
     """Train, and write the run's files; what has stopped the run before its end.
 
@@ -68,7 +79,7 @@ def _fill(
     state: State | None
     stop: BaseException | None = None
     try:
-        result = setup.backend.run(setup.data, setup.state, pcap=capture, progress=steps)
+        result = setup.backend.run(setup.data, setup.state, pcap=capture, wave=wave, progress=steps)
     except (CheckFailed, *OUTSIDE) as failure:
         stop = failure
         metrics, state = failure_of(setup, cause_of(stop), steps.made), _last_epoch(setup, steps.made)

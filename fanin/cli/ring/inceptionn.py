@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from fanin.cli.ring.backend import Progress, Result
 from fanin.errors import CheckFailed
@@ -12,6 +13,9 @@ from fanin.sim.inceptionn.hosts import Plan
 from fanin.sim.learning.references import References
 from fanin.sim.learning.replica import DataParallel, Dataset, State, train
 from fanin.sim.network import LinkConfig
+
+if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.waves import Waveform
 
 PARTS = ("compute", "sum", "update", "communicate")
 
@@ -47,14 +51,26 @@ class InceptionnRtl:
         job = replace(self.training, epochs=epochs)
         return train(job, data, reducer(self.plan), state=state, whole=True)
 
-    def run(self, data: Dataset, state: State, *, pcap: Path | None, progress: Progress) -> Result:
+    def run(
+        self, data: Dataset, state: State, *, pcap: Path | None, wave: Waveform | None, progress: Progress
+    ) -> Result:
         """Counters are those of the hosts' transport; traffic is that of each leg."""
         from fanin.sim.cosim.simulator import SimulationFailed
         from fanin.sim.inceptionn.training import run
 
         job, plan, link = self.training, self.plan, self.link
         try:
-            found = run(job, data, plan, state=state, link=link, pcap=pcap, progress=progress, quiet=False)
+            found = run(
+                job,
+                data,
+                plan,
+                state=state,
+                link=link,
+                pcap=pcap,
+                wave=wave,
+                progress=progress,
+                quiet=False,
+            )
         except SimulationFailed as failure:
             raise CheckFailed(" ".join(str(failure).split())) from failure
         iteration = {part: fmean(getattr(each, part) for each in found.iterations) for part in PARTS}

@@ -27,6 +27,7 @@ from fanin.cli.ring.layers import parse_layers
 from fanin.cli.ring.resume import Earlier, open_run
 from fanin.cli.ring.smart_nic import Rtl, cores, nic_model
 from fanin.cli.stops import parse_stops
+from fanin.cli.wave import NO_RTL
 from fanin.codec import Codec, CodecConfig, Inceptionn
 from fanin.errors import InputError
 from fanin.golden.mlp import Mlp
@@ -178,10 +179,12 @@ def _codec(values: Mapping[str, Any]) -> CodecConfig | None:
 
 
 def _check_frames(values: Mapping[str, Any]) -> None:
-    """Raise InputError for faults and captures of a model."""
+    """Raise InputError for faults, captures and waveforms of a model."""
     of_frames = [f"--{name}" for name in (*FAULTS, "stop", "pcap") if values[name]]
     if values["on"] == "model" and of_frames:
         raise InputError(f"{', '.join(of_frames)}: faults and frames need --on rtl")
+    if values["on"] == "model" and values["wave"]:
+        raise InputError(NO_RTL)
 
 
 def _smart_nic(

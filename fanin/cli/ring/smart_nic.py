@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fanin.cli.ring.backend import Progress, Result
 from fanin.errors import CheckFailed
@@ -16,6 +17,9 @@ from fanin.sim.ring.groups_time import exchange_seconds
 from fanin.sim.ring.model import nic_seconds, on_cores, run_model
 from fanin.sim.ring.smart_nic_paper import fitted
 from fanin.sim.ring.training import Outcome, RingTraining, references
+
+if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.waves import Waveform
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,11 @@ class _Ring(ABC):
         exchange = self.job.reducer(self.job.config)
         return train(replace(self.training, epochs=epochs), data, exchange, state=state)
 
-    def run(self, data: Dataset, state: State, *, pcap: Path | None, progress: Progress) -> Result:
+    def run(
+        self, data: Dataset, state: State, *, pcap: Path | None, wave: Waveform | None, progress: Progress
+    ) -> Result:
         """Counters and rounds are those of RTL alone."""
-        outcome = self._outcome(data, state, pcap, progress)
+        outcome = self._outcome(data, state, pcap, wave, progress)
         rounds = [{"round": number, **asdict(each)} for number, each in enumerate(outcome.rounds)]
         return Result(
             outcome.epochs,
@@ -63,7 +69,9 @@ class _Ring(ABC):
         )
 
     @abstractmethod
-    def _outcome(self, data: Dataset, state: State, pcap: Path | None, progress: Progress) -> Outcome:
+    def _outcome(
+        self, data: Dataset, state: State, pcap: Path | None, wave: Waveform | None, progress: Progress
+    ) -> Outcome:
         """Carry it out."""
 
     def _iteration(self, outcome: Outcome) -> dict[str, float]:
@@ -85,12 +93,16 @@ class Rtl(_Ring):
 
     link: LinkConfig
 
-    def _outcome(self, data: Dataset, state: State, pcap: Path | None, progress: Progress) -> Outcome:
+    def _outcome(
+        self, data: Dataset, state: State, pcap: Path | None, wave: Waveform | None, progress: Progress
+    ) -> Outcome:
         from fanin.sim.cosim.simulator import SimulationFailed
         from fanin.sim.ring.train_cosim import run_rtl  # Amaranth takes a second to load
 
         try:
-            return run_rtl(self.job, data, state, link=self.link, pcap=pcap, progress=progress, quiet=False)
+            return run_rtl(
+                self.job, data, state, link=self.link, pcap=pcap, wave=wave, progress=progress, quiet=False
+            )
         except SimulationFailed as failure:
             raise CheckFailed(" ".join(str(failure).split())) from failure
 
@@ -101,7 +113,9 @@ class Model(_Ring):
 
     seconds: Callable[[int], float]
 
-    def _outcome(self, data: Dataset, state: State, pcap: Path | None, progress: Progress) -> Outcome:
+    def _outcome(
+        self, data: Dataset, state: State, pcap: Path | None, wave: Waveform | None, progress: Progress
+    ) -> Outcome:
         return run_model(self.job, data, state, seconds=self.seconds, progress=progress)
 
 

@@ -30,6 +30,7 @@ from fanin.cli.progress import EpochBar
 from fanin.cli.provenance.document import run_directory
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.cli.train.boards import read_boards
+from fanin.cli.wave import waveform
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.fixed import LOSSES
 from fanin.glm import PRESETS, GlmConfig
@@ -44,6 +45,7 @@ from fanin.report.glm.trace import train_trace
 from fanin.sim.capture import read_capture
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.cosim.waves import Waveform
 from fanin.sim.glm.boards import Boards
 from fanin.sim.glm.classes import ClassesResult, together
 from fanin.sim.glm.recipes import rate_of
@@ -70,8 +72,15 @@ def execute(args: argparse.Namespace) -> int:
     output = args.output or Path("runs") / Path(args.data).stem
     check_directory(output)
     copies = _copies(args, output)
+    with waveform(args, rtl=args.on is None) as wave:
+        _carry_out(args, output, copies, wave)
+    return 0
+
+
+def _carry_out(args: argparse.Namespace, output: Path, copies: dict[str, Path], wave: Waveform | None) -> None:
+    """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
     with run_directory(output, RUN, args) as folder:
-        runs = _trainers(args)
+        runs = _trainers(args, wave)
         if len(runs) == 1:
             stop, where = _run(runs[0], folder, args, output), output
         else:
@@ -85,7 +94,6 @@ def execute(args: argparse.Namespace) -> int:
         stop_again(stop, f"{cause_of(stop)} (fanin doctor {where} says more)")
     if stop:
         raise stop
-    return 0
 
 
 def _copies(args: argparse.Namespace, output: Path) -> dict[str, Path]:
@@ -102,10 +110,10 @@ def _copies(args: argparse.Namespace, output: Path) -> dict[str, Path]:
     return copies
 
 
-def _trainers(args: argparse.Namespace) -> list[Trainer]:
+def _trainers(args: argparse.Namespace, wave: Waveform | None) -> list[Trainer]:
     """What trains: simulated nodes, or the boards of ``--on``."""
     if args.on is None:
-        return trainers(options_of(args))
+        return trainers(options_of(args), wave=wave)
     cluster = read_boards(args.on)
     args.workers, args.preset, args.engines = len(cluster.addresses), cluster.preset, None
     clocks = [address.core_mhz for address in cluster.addresses]

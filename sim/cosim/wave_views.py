@@ -1,0 +1,110 @@
+"""Save files for viewers: what of a waveform is shown at first, in GTKWave and in Surfer."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcd.gtkw import GTKWSave
+
+from fanin.sim.cosim import view
+from fanin.sim.cosim.waves import ShownNode
+
+_PACKETS = ("tvalid", "tready", "tlast", "tdata", "tkeep", "tuser")
+_REGISTERS = "registers"  # the instance, in a node's module, whose ports are what hosts write and read
+_PORT = re.compile(r"^  (?:input|output) (?:signed )?(?:\[(\d+):0\] )?(\w+);", re.MULTILINE)
+_BUS = "__"  # in a port's name, between a bus and its signal
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A signal by its whole name."""
+
+    name: str
+    width: int
+
+    @property
+    def ranged(self) -> str:
+        """As GTKWave calls it, whose names of vectors have their range."""
+        return f"{self.name}[{self.width - 1}:0]" if self.width > 1 else self.name
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Signals that are shown together."""
+
+    title: str
+    signals: tuple[Signal, ...]
+    closed: bool = False
+
+
+def shown(node: ShownNode, depth: int) -> list[Shown]:
+    """What of a node is shown, of so many levels: frames, streams, buses, events, registers and counters."""
+    ports, frames, inside = node.ports, node.frames, f"{node.scope}.{node.module}"
+
+    def of(title: str, names: Iterable[str], closed: bool = False) -> Shown:
+        own = tuple(Signal(f"{node.scope}.{name}", widths[name]) for name in names if name in widths)
+        return Shown(title, own, closed)
+
+    widths = {port.name: port.width for port in ports.all}
+    fields = view.signals(ports, frames).items()
+    groups = [Shown("frames", tuple(Signal(f"{inside}.{view.INSTANCE}.{name}", bits) for name, bits in fields))]
+    sides = [side for side, width in (("mac", ports.mac_width), ("host", ports.host_width)) if width]
+    streams = [f"{side}_{way}" for side in sides for way in view.WAYS]
+    groups += [of(stream, (f"{stream}_{signal}" for signal in _PACKETS)) for stream in streams]
+    for bus in (*ports.memories, ports.host):
+        names = [name for name in widths if name.removeprefix(f"{bus.name}_") in bus.signals]
+        groups.append(of(bus.name, names, closed=True))
+    groups.append(of("events", (port.name for port in ports.events)))
+    if depth > 1:
+        groups.append(Shown(_REGISTERS, tuple(_registers(node)), closed=True))
+    return [group for group in groups if group.signals]
+
+
+def _registers(node: ShownNode) -> list[Signal]:
+    """Ports of the node's register file but its buses: its registers' fields, and counters' pulses."""
+    instance = rf"^module {node.module}\(.*?^  (\w+) {_REGISTERS} \("
+    module = re.search(instance, node.verilog, re.MULTILINE | re.DOTALL)
+    if module is None:
+        return []
+    begin = node.verilog.index(f"module {module[1]}(")
+    ports = _PORT.findall(node.verilog[begin : node.verilog.index("endmodule", begin)])
+    scope = f"{node.scope}.{node.module}.{_REGISTERS}"
+    return [
+        Signal(f"{scope}.{name}", int(last or 0) + 1)
+        for last, name in ports
+        if _BUS not in name and name not in ("clk", "rst")
+    ]
+
+
+def gtkwave(nodes: Sequence[ShownNode], *, depth: int, wave: Path, save: Path) -> str:
+    """A save file for GTKWave, at ``save``, for the waveform at ``wave``."""
+    text = io.StringIO()
+    file = GTKWSave(text)
+    file.dumpfile(str(wave))
+    file.savefile(str(save))
+    for node in nodes:
+        file.treeopen(node.scope)
+    for node in nodes:
+        with file.group(node.scope):
+            file.trace(f"{node.scope}.clk")
+            for group in shown(node, depth):
+                with file.group(group.title, closed=group.closed):
+                    for signal in group.signals:
+                        file.trace(signal.ranged)
+    return text.getvalue()
+
+
+def surfer(nodes: Sequence[ShownNode], *, depth: int) -> str:
+    """Commands for Surfer, to be run when it has the waveform; what is closed in GTKWave is left out."""
+    lines = []
+    for node in nodes:
+        lines.append(f"variable_add {node.scope}.clk")
+        for group in shown(node, depth):
+            if not group.closed:
+                lines.append(f"divider_add {node.scope} {group.title}")
+                lines += [f"variable_add {signal.name}" for signal in group.signals]
+    return "\n".join([*lines, "zoom_fit"]) + "\n"

@@ -1,0 +1,47 @@
+"""The functions of wave.cpp, as Python in the simulator's own process calls them, and what they ask of it."""
+
+from __future__ import annotations
+
+import ctypes
+import zlib
+from ctypes import CFUNCTYPE, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from pathlib import Path
+
+import lz4.block
+
+from fanin.sim.cosim.window import Window, scope_of
+
+_LEVEL = 4  # of zlib
+
+
+@CFUNCTYPE(c_size_t, c_int, c_void_p, c_size_t, c_void_p, c_size_t)
+def _compress(method: int, source: int, size: int, target: int, room: int) -> int:
+    """As ``fanin_compress`` of wave_compress.h."""
+    data = ctypes.string_at(source, size)
+    packed = zlib.compress(data, _LEVEL) if method else lz4.block.compress(data, store_size=False)
+    if len(packed) > room:
+        return 0
+    ctypes.memmove(target, packed, len(packed))
+    return len(packed)
+
+
+class WaveWriter:
+    """The waveform of a run. Made before the simulation begins, in a simulator that was built for it."""
+
+    def __init__(self, window: Window, path: Path, *, nodes: int, period_ps: int):
+        self._functions = functions = ctypes.CDLL(None)
+        functions.cosim_wave_node.argtypes = (c_char_p,)
+        functions.cosim_wave.argtypes = (c_char_p, *[c_uint64] * 4, type(_compress))
+        functions.cosim_wave_skip.argtypes = (c_uint64,)
+        functions.cosim_close_wave.restype = c_uint64
+        for node in window.of(nodes):
+            functions.cosim_wave_node(scope_of(node).encode())
+        functions.cosim_wave(str(path).encode(), period_ps, window.first, window.count, window.depth, _compress)
+
+    def skip(self, time_ps: int) -> None:
+        """Let time pass without the clock."""
+        self._functions.cosim_wave_skip(time_ps)
+
+    def close(self) -> int:
+        """Complete the file, if the window has been reached: how many rising edges it has."""
+        return int(self._functions.cosim_close_wave())

@@ -1,0 +1,45 @@
+"""Which part of a run a waveform shows: cycles, nodes and levels of modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fanin.errors import InputError
+
+CYCLES = 2_000  # of a window, unless it is said
+ALL_LEVELS = 1_000  # more than any hierarchy has
+_MAX_CYCLE = 1 << 40
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rising edges ``first`` to ``first + count - 1`` of some nodes, ``depth`` levels of modules of each.
+
+    The node's own module is the first level. ``nodes`` is None for all. Raises ValueError for what no run has.
+    """
+
+    first: int = 0
+    count: int = CYCLES
+    nodes: tuple[int, ...] | None = None
+    depth: int = ALL_LEVELS
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first <= _MAX_CYCLE:
+            raise ValueError(f"first must be 0 to {_MAX_CYCLE}, not {self.first!r}")
+        if not 1 <= self.count <= _MAX_CYCLE:
+            raise ValueError(f"count must be 1 to {_MAX_CYCLE}, not {self.count!r}")
+        if not 1 <= self.depth <= ALL_LEVELS:
+            raise ValueError(f"depth must be 1 to {ALL_LEVELS}, not {self.depth!r}")
+
+    def of(self, nodes: int) -> tuple[int, ...]:
+        """The nodes that it shows, of so many. Raises InputError for one that there is not."""
+        if self.nodes is None:
+            return tuple(range(nodes))
+        if strange := [node for node in self.nodes if node >= nodes]:
+            raise InputError(f"--wave-nodes {strange[0]}: the nodes are 0 to {nodes - 1}")
+        return self.nodes
+
+
+def scope_of(node: int) -> str:
+    """What a node is called in a waveform."""
+    return f"node{node}"
