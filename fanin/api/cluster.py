@@ -78,6 +78,11 @@ def cluster(
     cut: str | None = None,
     pcap: bool = False,
     checkpoint: int | None = None,
+    wave: PathLike | None = None,
+    wave_nodes: str | None = None,
+    wave_from: int | None = None,
+    wave_cycles: int | None = None,
+    wave_depth: int | None = None,
     output: PathLike | None = None,
 ) -> ClusterRun:
     """Train a CNN on images on the devices of a build, every batch compared with the golden model.

@@ -40,6 +40,11 @@ def ps_train(
     duplicate: float = 0.0,
     reorder: float = 0.0,
     pcap: PathLike | None = None,
+    wave: PathLike | None = None,
+    wave_nodes: str | None = None,
+    wave_from: int | None = None,
+    wave_cycles: int | None = None,
+    wave_depth: int | None = None,
     output: PathLike | None = None,
 ) -> ParamServerRun:
     """Train with a parameter server in FPGAs, asynchronously (RDMA-wild) or in steps (Sync-DSGD).

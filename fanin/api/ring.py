@@ -50,6 +50,11 @@ def ring_train(
     corrupt: float | None = None,
     stop: str | None = None,
     pcap: PathLike | None = None,
+    wave: PathLike | None = None,
+    wave_nodes: str | None = None,
+    wave_from: int | None = None,
+    wave_cycles: int | None = None,
+    wave_depth: int | None = None,
     output: PathLike | None = None,
 ) -> RingRun:
     """Train a network on nodes whose NICs add gradients up (AI Smart NIC), or with INCEPTIONN's hosts and NICs.
