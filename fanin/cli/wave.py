@@ -113,14 +113,15 @@ def _nodes(text: str | None) -> tuple[int, ...] | None:
 def _keep(wave: Waveform, path: Path) -> str:
     """Put what was written in its place, with save files beside it, and say so; nothing if nothing was."""
     from fanin.sim.cosim.wave_views import gtkwave, surfer
-    from fanin.sim.cosim.waves import check_whole
+    from fanin.sim.cosim.waves import check_whole, span
 
     if not wave.recorded:
         return ""
     check_whole(wave.path, path)
     _, gtkw, sucl = _files(path)
     depth, first = wave.window.depth, wave.window.first
-    write_file(gtkw, gtkwave(wave.shown, depth=depth, wave=path, save=gtkw))
+    text = gtkwave(wave.shown, depth=depth, wave=path, save=gtkw, span=span(wave.path))
+    write_file(gtkw, text)
     write_file(sucl, surfer(wave.shown, depth=depth))
     keep_file(wave.path, path)
     cut = "" if wave.recorded == wave.window.count else ", where the run ended"

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Cluster nodes train in co-simulation: RTL and memories in the engine, live hosts that run jobs."""
 
 from __future__ import annotations

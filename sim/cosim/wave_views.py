@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from fanin.sim.cosim.waves import ShownNode
 _PACKETS = ("tvalid", "tready", "tlast", "tdata", "tkeep", "tuser")
 _REGISTERS = "registers"  # the instance, in a node's module, whose ports are what hosts write and read
 _PORT = re.compile(r"^  (?:input|output) (?:signed )?(?:\[(\d+):0\] )?(\w+);", re.MULTILINE)
+_WINDOW = 4  # 2^(zoom) picoseconds are 200 pixels, and 800 are shown
 _BUS = "__"  # in a port's name, between a bus and its signal
 
 
@@ -80,12 +82,13 @@ def _registers(node: ShownNode) -> list[Signal]:
     ]
 
 
-def gtkwave(nodes: Sequence[ShownNode], *, depth: int, wave: Path, save: Path) -> str:
-    """A save file for GTKWave, at ``save``, for the waveform at ``wave``."""
+def gtkwave(nodes: Sequence[ShownNode], *, depth: int, wave: Path, save: Path, span: int) -> str:
+    """A save file for GTKWave, at ``save``, for the waveform at ``wave`` of ``span`` picoseconds."""
     text = io.StringIO()
     file = GTKWSave(text)
     file.dumpfile(str(wave))
     file.savefile(str(save))
+    file.zoom_markers(-math.log2(max(span, 1) / _WINDOW))
     for node in nodes:
         file.treeopen(node.scope)
     for node in nodes:

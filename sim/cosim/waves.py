@@ -12,6 +12,7 @@ from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.window import Window
 
 _BLOCK = struct.Struct(">BQ")  # of FST: its type, its length from there on
+_HEADER = struct.Struct(">BQQQ")  # the first block: type, length, first and last time
 _BLOCKS = range(9)  # types that there are
 
 
@@ -49,6 +50,13 @@ class Waveform:
         """A run is over."""
         self.cycles += cycles
         self.recorded += recorded
+
+
+def span(path: Path) -> int:
+    """Picoseconds from the first to the last change of an FST file: its header says when they are."""
+    with path.open("rb") as file:
+        *_, begin, end = _HEADER.unpack(file.read(_HEADER.size))
+    return int(end - begin)
 
 
 def check_whole(path: Path, target: Path) -> None:

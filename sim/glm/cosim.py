@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Trains on W simulated GLM nodes: memories filled, registers written, epochs run, models read back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Hosts that exchange gradients over simulated INCEPTIONN NICs, RTL, at one switch."""
 
 from __future__ import annotations

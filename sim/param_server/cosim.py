@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Asynchronous training on simulated hardware: RTL NICs and RTL servers in one top, workers in NumPy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Runs one-sided writes between simulated nodes: memories filled, writes posted, memories read back."""
 
 from __future__ import annotations

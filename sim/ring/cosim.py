@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Runs all-reduces on N simulated ring nodes: memories filled, descriptors posted, sums read back."""
 
 from __future__ import annotations

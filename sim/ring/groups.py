@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """One exchange in groups on simulated ring nodes: vectors in, every worker's sum out, figures of each round."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Training on simulated ring nodes: RTL in one top, a live host for each."""
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from fanin.errors import CheckFailed, InputError
 from fanin.sim.capture import read_capture
 from fanin.sim.cosim.window import Window
 
-WHOLE = b"\x00" + (8).to_bytes(8, "big")  # a block of FST
+WHOLE = b"\x00" + (24).to_bytes(8, "big") + bytes(16)  # a block of FST: its header, with first and last time
 
 
 def parsed(*arguments):

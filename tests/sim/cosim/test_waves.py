@@ -15,7 +15,7 @@ from fanin.sim.cosim.run import Phase
 from fanin.sim.cosim.simulator import Group
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.wave_views import gtkwave, surfer
-from fanin.sim.cosim.waves import Waveform, check_whole
+from fanin.sim.cosim.waves import Waveform, check_whole, span
 from fanin.sim.cosim.window import Window
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Member
@@ -142,7 +142,12 @@ def test_the_clock_has_an_edge_for_each_cycle_and_kinds_have_names(recorded):
 def test_what_save_files_name_is_there(recorded, tmp_path):
     wave, found, _ = recorded
     depth = wave.window.depth
-    text = gtkwave(wave.shown, depth=depth, wave=wave.path, save=tmp_path / "w.gtkw")
+    long = span(wave.path)
+    assert 199 * PERIOD <= long <= 201 * PERIOD
+    save = tmp_path / "w.gtkw"
+    text = gtkwave(wave.shown, depth=depth, wave=wave.path, save=save, span=long)
+    zoom = float(re.search(r"^\*(-[\d.]+) ", text, re.MULTILINE)[1])
+    assert 2**-zoom / 200 * 800 == pytest.approx(long)  # GTKWave's units: the window's 800 pixels show all
     named = re.findall(r"^(node\d\.[\w.]+)(?:\[(\d+):0\])?$", text, re.MULTILINE)
     widths = {name: int(last or 0) + 1 for name, last in named}
     assert widths == {name: found.variables[name].bitwidth for name in widths}
