@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from fanin.cli.main import build_parser
+
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs/tutorials"
+PAGES = sorted([*FOLDER.glob("*.md"), ROOT / "docs/start.md", ROOT / "docs/howto.md"])
 #: Those that take more than some seconds, since they build simulators or search.
 SLOW = {"cluster", "fpga", "ml", "reviewer"}
 _BLOCK = re.compile(r'^```([\w-]*)(?: title="([\w./]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
@@ -75,6 +79,14 @@ def test_a_tutorial_runs_as_it_stands(page, tmp_path, monkeypatch):
     commands = ("fanin ", "gtkwave ", "surfer ", "…")
     lines = [line for text in shown for line in text.splitlines() if not line.startswith(commands)]
     assert [line for line in lines if line and line not in printed] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_that_are_only_shown_exist(page):
+    for language, _, text in _BLOCK.findall(page.read_text()):
+        for line in text.splitlines() if language == "text" else ():
+            if line.startswith("fanin ") and not line.startswith("fanin: "):
+                build_parser().parse_args(shlex.split(line.partition("#")[0])[1:])
 
 
 def test_there_is_a_tutorial_for_each_kind_of_user():
