@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fanin.cli.main import main
+from fanin.cli.output import PROVENANCE_FILE
 from fanin.planner.check.plan import check_plan
 from tests.fanin.cli.json_page import documented
 
@@ -100,7 +101,7 @@ class TestOnePlan:
 
     def test_is_the_same_every_time(self, listing1, tmp_path, capsys):
         _run(capsys, "listing1", "arria10x4", "-o", tmp_path, "--workers", "1")
-        for path in (p for p in listing1.rglob("*.json")):
+        for path in (p for p in listing1.rglob("*.json") if p.name != PROVENANCE_FILE):  # it says where
             first, second = (
                 json.loads((f / path.relative_to(listing1)).read_text()) for f in (listing1, tmp_path)
             )
@@ -185,7 +186,7 @@ class TestSweep:
     def test_has_a_plan_for_every_number_and_factor(self, swept, capsys):
         sweep = json.loads((swept / "sweep.json").read_text())
         assert (sweep["model"], sweep["cluster"]) == ("listing1", "arria10x3")
-        assert _names(swept) == ["plans", "report.html", "sweep.json"]
+        assert _names(swept) == ["plans", PROVENANCE_FILE, "report.html", "sweep.json"]
         rows = {(row["devices"], row["mp"]): row for row in sweep["plans"]}
         assert set(rows) == {(n, k) for n in (1, 2, 3) for k in (1, 2)}
         assert _names(swept / "plans") == sorted(f"devices{n}-mp{k}" for n, k in rows)

@@ -1,5 +1,6 @@
 """``fanin train --on`` with boards that fall silent, fail, or are others: one line names the board, in time."""
 
+import json
 import os
 import re
 import signal
@@ -106,7 +107,11 @@ class Cluster:
         except SystemExit as end:  # told to by SIGTERM
             status = end.code
         assert time.monotonic() - begin < LONGEST_S
-        assert not (self.folder / "run").exists()
+        if status == 2:
+            assert not (self.folder / "run").exists()
+        else:  # what stopped it is left
+            assert json.loads((self.folder / "run/run.json").read_text())["error"]
+            assert (self.folder / "run/report.html").exists()
         return status
 
     def held(self):

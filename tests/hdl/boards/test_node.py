@@ -100,7 +100,7 @@ def test_node_and_memories_lie_where_the_map_says(preset):
     places = [sample_memory(0), sample_memory(1), LABELS]
     written = [(place + 8 | WRITE_BIT, 0xABC0 + n) for n, place in enumerate(places)]
     identity, _, read = answers(
-        _config(preset),
+        _config(preset, l2=False),
         [
             access(1, (NODE, 0)),
             access(2, *written),
@@ -112,6 +112,6 @@ def test_node_and_memories_lie_where_the_map_says(preset):
 
 
 def test_a_node_whose_mac_is_too_wide_is_refused():
-    wide = replace(_config("ecp5-25"), mac_width=64)
+    wide = replace(_config("ecp5-25", l2=False), mac_width=64)
     with pytest.raises(ValueError, match="config must have a mac_width of 32, not 64"):
         BoardNode(config=wide, identity=Identity(board=1, build=1, mac=1, ip=1), clock_hz=1000)
