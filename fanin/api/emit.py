@@ -130,8 +130,7 @@ class SwitchProgram(Shown):
     def write(self, folder: str | Path, *, taken: str | Path | None = None) -> list[Path]:
         """Write ``files`` into a folder; their paths.
 
-        Raises InputError rather than write over a job.json that somebody has edited, unless it is the one that
-        was ``taken``.
+        An edited job.json is not overwritten: that raises InputError, unless it is the one that was ``taken``.
         """
         folder = Path(folder)
         _keep_edited(folder / JOB_FILE, self.files[JOB_FILE], None if taken is None else Path(taken))

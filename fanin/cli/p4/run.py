@@ -143,7 +143,7 @@ def _process(
 
 
 def _compare(recording: Recording, out: dict[int, list[Timed]], path: Path) -> Comparison:
-    """How the answers compare with the recorded ones; what is nobody's is warned of."""
+    """How the answers compare with the recorded ones; a warning counts frames of no member."""
     if recording.others:
         _warn(
             f"{path}: {recording.others} frames are neither from a member of a job nor from the switch to one"

@@ -10,7 +10,7 @@ from fanin.report.glm.run import stage_spans
 from fanin.report.perfetto import Trace
 from fanin.sim.glm.train import TrainResult
 from fanin.sim.network import LinkConfig
-from fanin.wire.aggregation import AggPacket, Kind, decode_payload, header_length
+from fanin.wire.aggregation import AggPacket, Kind, decode_payload, header_length, payload_length
 from fanin.wire.ethernet import FCS_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 MOST_FRAMES = 20_000  # in a trace: some megabytes
@@ -54,9 +54,13 @@ class _Packets:
         self._summed: set[tuple[int, int]] = set()
 
     def add(self, frames: Iterable[tuple[int, bytes]]) -> None:
-        """All packets, in order of time."""
+        """All packets, in order of time. Other frames, as a board may send them, are left out."""
         for time, frame in frames:
+            if len(frame) < self._header + payload_length(self._values):
+                continue
             packet = decode_payload(frame[self._header :], self._values)
+            if packet.kind not in list(Kind):
+                continue
             size = max(len(frame), MIN_FRAME_BYTES) + PREAMBLE_BYTES + FCS_BYTES
             wire_ns = self._link.duration(size) / 1000
             facts = {"slot": packet.slot, "round": packet.round, "bitmap": packet.bitmap}

@@ -126,6 +126,13 @@ def test_micro_batches_packets_and_sums_of_a_training():
     assert value["otherData"] == {}
 
 
+def test_frames_that_are_no_packets_are_left_out():
+    unknown = bytearray(FRAMES[0][1])
+    unknown[14] |= 0x0F  # the kind, behind Ethernet's header
+    others = [(900, b"\2" * 20), (950, bytes(unknown)), *FRAMES]
+    assert train_trace(_result(), others) == train_trace(_result(), FRAMES)
+
+
 def test_frames_beyond_the_most_are_counted(monkeypatch):
     monkeypatch.setattr(glm_trace, "MOST_FRAMES", 3)
     found, value = slices(train_trace(_result(data_parallel=True), FRAMES))
