@@ -53,6 +53,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     boards.add_argument("--epochs", type=int, default=32, metavar="N", help="of eight AllReduces each")
     _benchmark(names, "switch", "the embedded switch: start and packets a second")
+    _benchmark(names, "serve", "the embedded switch on Linux interfaces: packets a second over veth")
     _benchmark(names, "plan", "the planner: time, throughput and gap of the paper's two models")
     ring = _benchmark(names, "ring", "the ring NIC: the papers' models beside their figures; the RTL's cycles")
     ring.add_argument("--models", action="store_true", help="the papers' models alone: seconds, not minutes")

@@ -1,4 +1,4 @@
-"""``fanin p4 job``: jobs of a running BMv2, added, removed, reset and counted."""
+"""``fanin p4 job``: jobs of a running switch, added, removed, reset and counted."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     parser = parts.add_parser(
         "job",
-        help="jobs of a running BMv2: add, remove, reset, stats",
-        description="Manage the jobs of a running simple_switch_grpc through P4Runtime. What it runs is read "
-        "back from it: only add needs files, the folder that fanin p4 emit wrote. Registers are reset through "
-        "Thrift, since BMv2's P4Runtime cannot.",
+        help="jobs of a running switch: add, remove, reset, stats",
+        description="Manage the jobs of a running switch (simple_switch_grpc, fanin p4 serve) through "
+        "P4Runtime. What it runs is read back from it: only add needs files, the folder that fanin p4 emit wrote. "
+        "BMv2's registers are reset through Thrift, since its P4Runtime cannot.",
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     add = _action(actions, "add", _add, "install the jobs of DIR/job.json, and the program if there is none")

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fanin.cli.output import add_json, check_writable, output_file, print_json
+from fanin.cli.p4.jobs import switch_with_jobs
 from fanin.cli.p4.step import Stepper
 from fanin.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
     from fanin.cli.p4.replay import Arrival, Comparison, Recording, Timed
     from fanin.p4.deployment import Deployment
-    from fanin.sim.switch.embedded import Program, Switch
+    from fanin.sim.switch.embedded import Switch
     from fanin.sim.switch.embedded.trace import Tracer
 
 PORTS = 511  # of a switch that no job describes; 511 is BMv2's drop port
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     stepper = Stepper() if args.step else None
     try:
         if deployment:
-            switch = _with_job(program, deployment, args.job, tracer)
+            switch = switch_with_jobs(program, deployment, args.job, tracer)
         else:
             switch = program.switch(range(PORTS), tracer)
         if args.entries:
@@ -171,26 +172,6 @@ def _input(text: str) -> tuple[int, Path]:
     if not sign or not port.isdecimal():
         raise InputError(f"--in {text}: must be PORT=FILE")
     return int(port), Path(path)
-
-
-def _with_job(program: Program, deployment: Deployment, path: Path, tracer: Tracer | None) -> Switch:
-    """The emitted program with the jobs of its job.json, ``path``. Raises InputError, ValueError."""
-    from fanin.p4.aggregation import register_words
-    from fanin.sim.switch.emitted import EmbeddedPipeline
-    from fanin.sim.switch.program import ProgramSwitch
-
-    config = deployment.program
-    if config is None:
-        raise InputError(f'{path}: "program" is missing: fanin p4 emit --job {path} adds it')
-    if set(program.registers) != set(register_words(config)):
-        raise InputError(f"{path}: is for another program than {program.name}: fanin p4 emit writes both")
-    ports = [port.number for port in deployment.ports]
-    switch = program.switch(ports, tracer)
-    pipeline = EmbeddedPipeline(config, switch)
-    control = ProgramSwitch(config=config, pipeline=pipeline, endpoint=deployment.switch, ports=ports)
-    for job in deployment.jobs:
-        control.add_job(job)
-    return switch
 
 
 def _write(folder: Path, out: dict[int, list[tuple[int, bytes]]]) -> None:

@@ -6,27 +6,19 @@ import contextlib
 import os
 import queue
 import selectors
-import socket
-import struct
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from fanin.host.ethernet import Interface, open_interface
 from fanin.sim.switch.bmv2.process import MTU, BmvProcess, host_end
 from fanin.wire.ethernet import ETHERNET
 from fanin.wire.fields import byte_length
 
 _ETHERNET_BYTES = byte_length(ETHERNET)
-_ALL_PROTOCOLS = 3  # ETH_P_ALL
-_SOL_PACKET, _PACKET_AUXDATA = 263, 8
-_OUTGOING = 4  # PACKET_OUTGOING: our own frame, once more
-_AUXDATA = struct.Struct("=IIIHHHH")  # status, len, snaplen, mac, net, vlan_tci, vlan_tpid
-_VLAN_VALID = 1 << 4
-_LONGEST = 65536
-_BUFFER = 1 << 22
 
 
 class Frames(ABC):
@@ -48,7 +40,7 @@ class Frames(ABC):
 
 
 class VethFrames(Frames):
-    """A raw socket at our end of each port's veth pair. Frames of one port keep their order."""
+    """Our end of each port's veth pair. Frames of one port keep their order."""
 
     ordered = False
 
@@ -57,15 +49,17 @@ class VethFrames(Frames):
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._died, selectors.EVENT_READ, None)
         self._waiting: deque[tuple[int, bytes]] = deque()
-        self._sockets: dict[int, socket.socket] = process.inside(lambda: {port: _open(port) for port in ports})
-        for port, opened in self._sockets.items():
-            self._selector.register(opened, selectors.EVENT_READ, port)
+        self._ends: dict[int, Interface] = process.inside(
+            lambda: {port: open_interface(host_end(port)) for port in ports}
+        )
+        for port, end in self._ends.items():
+            self._selector.register(end, selectors.EVENT_READ, port)
 
     def send(self, port: int, frame: bytes) -> None:  # noqa: D102
         if not _ETHERNET_BYTES <= len(frame) <= _ETHERNET_BYTES + MTU:
             limits = f"{_ETHERNET_BYTES} to {_ETHERNET_BYTES + MTU}"
             raise ValueError(f"a frame on a veth pair has {limits} bytes, not {len(frame)}")
-        self._sockets[port].send(frame)
+        self._ends[port].send(frame)
 
     def receive(self, limit: float) -> tuple[int, bytes] | None:  # noqa: D102
         end = time.monotonic() + limit
@@ -73,7 +67,7 @@ class VethFrames(Frames):
             ready = self._selector.select(max(0.0, end - time.monotonic()))
             ports = [key.data for key, _ in ready if key.data is not None]
             for port in ports:
-                self._waiting += [(port, frame) for frame in _received(self._sockets[port])]
+                self._waiting += [(port, frame) for _, frame in self._ends[port].receive()]
             if not self._waiting and (len(ready) > len(ports) or time.monotonic() >= end):
                 return None
         return self._waiting.popleft()
@@ -81,33 +75,8 @@ class VethFrames(Frames):
     def close(self) -> None:  # noqa: D102
         self._selector.close()
         os.close(self._died)
-        for opened in self._sockets.values():
-            opened.close()
-
-
-def _open(port: int) -> socket.socket:
-    opened = socket.socket(
-        socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(_ALL_PROTOCOLS)
-    )
-    opened.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
-    opened.bind((host_end(port), _ALL_PROTOCOLS))
-    return opened
-
-
-def _received(opened: socket.socket) -> Iterator[bytes]:
-    """All that has come. The kernel takes VLAN tags out of frames; they are put back."""
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            frame, ancillary, _, address = opened.recvmsg(_LONGEST, socket.CMSG_SPACE(_AUXDATA.size))
-            if address[2] == _OUTGOING:
-                continue
-            for level, kind, data in ancillary:
-                if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA):
-                    status, *_, tci, tpid = _AUXDATA.unpack(data[: _AUXDATA.size])
-                    if status & _VLAN_VALID:
-                        frame = frame[:12] + struct.pack(">HH", tpid or 0x8100, tci) + frame[12:]
-            yield frame
+        for end in self._ends.values():
+            end.close()
 
 
 class StreamFrames(Frames):

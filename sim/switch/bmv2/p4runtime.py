@@ -27,6 +27,7 @@ from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Range, Replica, 
 T = TypeVar("T")
 ADDRESS = "127.0.0.1:9559"  # P4Runtime's port
 _LIMIT = 20.0  # seconds, for one request; finsy gives up after 10
+_AT_ONCE = 1024  # cells of a register in a request
 _AGAIN = 0.05  # seconds between attempts to connect
 
 
@@ -129,9 +130,32 @@ class P4Runtime:
                 return counter.packet_count, counter.byte_count
         raise ToolFailed(f"{self.address}: {entry.table} has no entry {dict(entry.match)}")
 
-    def _write(self, kind: Any, entity: Any) -> None:
-        update = p4r.Update(type=kind, entity=entity.encode(self.schema))
-        self._run(self._client.request(p4r.WriteRequest(device_id=self._device, updates=[update])))
+    def has_registers(self, name: str) -> bool:
+        """Whether the switch reads a register here; BMv2 does not."""
+        try:
+            self._read(p4entity.P4RegisterEntry(name, index=0))
+        except ToolFailed as error:
+            if isinstance(error.__cause__, P4ClientError):
+                return False
+            raise
+        return True
+
+    def read(self, name: str, index: int) -> int:
+        """A register's cell."""
+        (entry,) = self._read(p4entity.P4RegisterEntry(name, index=index))
+        return int(entry.data)
+
+    def write_range(self, name: str, start: int, end: int, value: int) -> None:
+        """Set a register's cells from ``start`` up to ``end``."""
+        for begin in range(start, end, _AT_ONCE):
+            cells = range(begin, min(begin + _AT_ONCE, end))
+            self._write(
+                p4r.Update.MODIFY, *(p4entity.P4RegisterEntry(name, index=i, data=value) for i in cells)
+            )
+
+    def _write(self, kind: Any, *entities: Any) -> None:
+        updates = [p4r.Update(type=kind, entity=entity.encode(self.schema)) for entity in entities]
+        self._run(self._client.request(p4r.WriteRequest(device_id=self._device, updates=updates)))
 
     def _read(self, entity: Any) -> list[Any]:
         request = p4r.ReadRequest(device_id=self._device, entities=[entity.encode(self.schema)])

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from fanin.errors import ToolFailed
+from fanin.host.lab import may_have_namespace
 from fanin.p4.aggregation import ProgramConfig, register_words
 from fanin.p4.control import MulticastGroup, TableEntry
 from fanin.sim.switch.bmv2.exchange import Exchange, marker_entries, spare_port
 from fanin.sim.switch.bmv2.frames import Frames, StreamFrames, VethFrames
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram, P4Runtime, connect
-from fanin.sim.switch.bmv2.process import BmvProcess, may_have_namespace
+from fanin.sim.switch.bmv2.process import BmvProcess
 from fanin.sim.switch.bmv2.thrift import Registers
 from fanin.sim.switch.program import split_words
 
@@ -24,10 +25,20 @@ START = 60.0  # seconds until it answers; it takes one, on an idle machine
 _DYING = 1.0  # seconds between the end of a connection and that of the process behind it
 
 
-class ControlPlane:
-    """A pipeline's tables, groups and counters through P4Runtime, its registers through Thrift."""
+class RegisterAccess(Protocol):
+    """Registers of a running switch: through Thrift, or through P4Runtime."""
 
-    def __init__(self, config: ProgramConfig, control: P4Runtime, registers: Callable[[], Registers]):
+    def read(self, name: str, index: int) -> int:
+        """A cell."""
+
+    def write_range(self, name: str, start: int, end: int, value: int) -> None:
+        """Set cells."""
+
+
+class ControlPlane:
+    """A pipeline's tables, groups and counters through P4Runtime, its registers as ``registers`` has them."""
+
+    def __init__(self, config: ProgramConfig, control: P4Runtime, registers: Callable[[], RegisterAccess]):
         self._words = register_words(config)
         self._registers = functools.cache(registers)
         self.insert: Callable[[TableEntry], None] = self._watched(control.insert)

@@ -8,7 +8,6 @@ nothing but a temporary folder can outlive a crash, and the next start removes t
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import itertools
 import os
 import re
@@ -20,11 +19,11 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from fanin.errors import InputError, ToolFailed
+from fanin.host.lab import in_namespace
 from fanin.p4.aggregation import Target
 from fanin.p4.compiler import COMPILERS, find_compiler
 from fanin.sim.switch.bmv2.thrift import connect_thrift
@@ -40,9 +39,7 @@ _SOCKET_PATH = 107  # bytes, without the 0 behind it
 _LAST_LINES = 3  # of its log, and of what else it printed
 _PATIENCE = 5.0  # seconds, for the operating system
 _AGAIN = 0.05  # seconds between attempts
-_NEEDED = 1 << 12 | 1 << 13 | 1 << 21  # CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
 MTU = 9000
-_CLONE_NEWNET = 0x4000_0000
 
 # Whoever died before the kernel knew that we are to die with it is not our parent any more.
 _ORPHAN = '[ "$PPID" = "$1" ] || exit 1; shift; exec "$@"'
@@ -70,13 +67,6 @@ def check_tools() -> None:
             "docs/reference/bmv2.md)"
         )
     program(SWITCH, INSTALL)
-
-
-def may_have_namespace() -> bool:
-    """Whether this process may make a network namespace with interfaces; root in a container may not."""
-    status = Path("/proc/self/status").read_text()
-    capabilities = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
-    return capabilities is not None and int(capabilities[1], 16) & _NEEDED == _NEEDED
 
 
 def host_end(port: int) -> str:
@@ -159,16 +149,7 @@ class BmvProcess:
         """What ``action`` returns in the switch's network namespace; sockets opened there stay usable."""
         if not self.veth:
             return action()
-
-        def enter() -> T:
-            with open(f"/proc/{self.pid}/ns/net") as namespace:
-                libc = ctypes.CDLL(None, use_errno=True)
-                if libc.setns(namespace.fileno(), _CLONE_NEWNET):
-                    raise OSError(ctypes.get_errno(), "setns failed")
-            return action()
-
-        with ThreadPoolExecutor(1) as thread:  # the namespace is the thread's alone, and ends with it
-            return thread.submit(enter).result(2 * _PATIENCE)
+        return in_namespace(self.pid, action)
 
     def close(self) -> None:
         """Kill the switch, whose namespace and interfaces go with it, and remove its folder."""

@@ -1,4 +1,4 @@
-"""A BMv2 that somebody else has started: its jobs, read back from it and changed."""
+"""A switch that somebody else has started, BMv2 or ``fanin p4 serve``: its jobs, read back and changed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fanin.p4.deployment import Deployment
 from fanin.p4.installation import FOREIGN
 from fanin.p4.readback import JOB_TABLES, RunningJob, program_config, running_jobs
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram, P4Runtime
-from fanin.sim.switch.bmv2.pipeline import ControlPlane
+from fanin.sim.switch.bmv2.pipeline import ControlPlane, RegisterAccess
 from fanin.sim.switch.bmv2.thrift import Registers, connect_thrift
 from fanin.sim.switch.program import ProgramSwitch
 from fanin.wire.ethernet import Endpoint
 
 
 class RunningSwitch:
-    """The switch whose P4Runtime server is at ``address``; ``thrift`` is used when registers are reset.
+    """The switch whose P4Runtime server is at ``address``; where that has no registers, ``thrift`` resets them.
 
     Raises ToolFailed when a server does not answer or refuses, ValueError for what the switch cannot run or
     does not know.
@@ -26,7 +26,8 @@ class RunningSwitch:
 
     def __init__(self, address: str, *, thrift: tuple[str, int], device: int = 0):
         self.address = address
-        self._registers = functools.cache(lambda: Registers(connect_thrift(thrift)))
+        self._thrift = functools.cache(lambda: Registers(connect_thrift(thrift)))
+        self._registers = functools.cache(self._found_registers)
         self._control = P4Runtime(address, device=device)
         self._switch: ProgramSwitch | None = None
         self._running: dict[int, RunningJob] = {}
@@ -40,8 +41,8 @@ class RunningSwitch:
     def close(self) -> None:
         """Let go of the switch, which goes on."""
         self._control.close()
-        if self._registers.cache_info().currsize:
-            self._registers().close()
+        if self._thrift.cache_info().currsize:
+            self._thrift().close()
 
     def prepare(self, directory: Path, deployment: Deployment) -> None:
         """Load the program of ``directory`` unless one runs, and what it needs before the first job."""
@@ -92,6 +93,11 @@ class RunningSwitch:
     def counters(self) -> SwitchCounters:
         """Of the switch; traffic forwarded to jobs that are gone is forgotten."""
         return self._program().counters()
+
+    def _found_registers(self) -> RegisterAccess:
+        """P4Runtime, where the switch has registers there; else Thrift, as of BMv2."""
+        name = next(iter(self._control.schema.registers)).name
+        return self._control if self._control.has_registers(name) else self._thrift()
 
     def _program(self) -> ProgramSwitch:
         if self._switch is None:

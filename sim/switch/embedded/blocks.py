@@ -14,7 +14,7 @@ from fanin.sim.switch.embedded.calls_code import CallBody
 from fanin.sim.switch.embedded.context import BlockContext
 from fanin.sim.switch.embedded.description import ExternInfo, TableInfo
 from fanin.sim.switch.embedded.errors import Position, Refused
-from fanin.sim.switch.embedded.names import title
+from fanin.sim.switch.embedded.names import annotated_id, title
 from fanin.sim.switch.embedded.records import Records
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.tables_code import TableCode
@@ -64,8 +64,9 @@ class Generator:
         name: str,
         instance: BlockContext | None,
         body: Sequence[ast.Declaration] = (),
+        number: int | None = None,
     ) -> str:
-        """Make an instance of an extern; the Python name of it."""
+        """Make an instance of an extern; the Python name of it. ``number`` is its ``@id``."""
         shape = self.extern_class(node.position, kind.declaration.name)
         arguments = []
         for argument in node.arguments:
@@ -90,7 +91,8 @@ class Generator:
             f"{python} = {shape_name}({''.join(a + ', ' for a in arguments)}name={name!r}, types={kinds}, "
             f"fresh=({fresh}), arch=ARCH, {inner})"
         )
-        self.externs[python] = ExternInfo(kind.declaration.name, name)
+        values = tuple(map(_constant, node.arguments))
+        self.externs[python] = ExternInfo(kind.declaration.name, name, kind.arguments, values, number)
         return python
 
     def static(self, node: ast.Expression, instance: BlockContext | None) -> str:
@@ -106,7 +108,9 @@ class Generator:
     def global_extern(self, node: ast.Instance) -> str:
         """The Python name of an extern instance outside of all blocks."""
         if node not in self._globals:
-            self._globals[node] = self.extern(node.call, node.type, title(node), None, node.body)
+            self._globals[node] = self.extern(
+                node.call, node.type, title(node), None, node.body, annotated_id(node.annotations)
+            )
         return self._globals[node]
 
     def function_of(self, node: ast.Declaration, instance: BlockContext | None) -> str:
@@ -229,7 +233,9 @@ class Instance:
             name = self.name_of(node)
             if isinstance(node.type, types.External):
                 self.own_functions |= set(node.body)
-                self._externs[node] = self.generator.extern(node.call, node.type, name, self, node.body)
+                self._externs[node] = self.generator.extern(
+                    node.call, node.type, name, self, node.body, annotated_id(node.annotations)
+                )
             elif isinstance(node.type, types.Block):
                 arguments = {
                     parameter: self._constructor_argument(argument.value)
@@ -317,6 +323,16 @@ class Instance:
         if open_end:
             body.source.emit("raise Reject(NO_MATCH)")
         self.generator.functions.extend(body.function(f"def {names[node.name]}(f):"))
+
+
+def _constant(argument: ast.Argument) -> Any:
+    """A constructor's argument: a number, the name of an enum's member, or None where it is neither."""
+    value = argument.value
+    if value is None or value.constant is None:
+        return None
+    if isinstance(value.type, types.Enum) and value.type.underlying is None:
+        return next(name for name, number in value.type.members.items() if number == value.constant)
+    return value.constant
 
 
 def _matches(body: CallBody, key: ast.Expression, code: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from fanin.sim.switch.embedded import ast, types
-from fanin.sim.switch.embedded.description import TableInfo
+from fanin.sim.switch.embedded.description import ExternInfo, TableInfo
 from fanin.sim.switch.embedded.errors import Position
 from fanin.sim.switch.embedded.records import Records
 from fanin.sim.switch.embedded.source import Source
@@ -23,6 +23,7 @@ class ProgramContext(Protocol):
     records: Records
     functions: Source
     tables: dict[str, TableInfo]
+    externs: dict[str, ExternInfo]
 
     def action_number(self, action: ast.Action) -> int:
         """A number that is the action's alone."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+DEFAULT_SIZE = 1024  #: entries of a table that does not say how many, as p4c has it
 
 
 @dataclass(frozen=True)
@@ -13,6 +16,7 @@ class KeyInfo:
     kind: str
     width: int
     signed: bool = False
+    id: int | None = None  #: what ``@id`` says
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,8 @@ class ActionInfo:
     parameters: dict[str, int]
     function: str  # the Python function that takes the frame and these
     number: int
+    id: int | None = None
+    ids: dict[str, int] = field(default_factory=dict)  #: of parameters that have ``@id``
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,10 @@ class RowInfo:
 
 @dataclass(frozen=True)
 class TableInfo:
-    """A table. ``default`` is an action's name and arguments."""
+    """A table. ``default`` is an action's name and arguments; ``only`` says of actions that they are for
+    ``"entries"`` or for the ``"default"``; ``attached`` names its direct counters and meters, ``profile`` its
+    action profile.
+    """
 
     name: str
     keys: tuple[KeyInfo, ...]
@@ -48,11 +57,29 @@ class TableInfo:
     rows: tuple[RowInfo, ...] = ()
     constant: bool = False
     counters: tuple[str, ...] = field(default=())  # Python names of the direct counters that each hit counts
+    size: int = DEFAULT_SIZE
+    only: dict[str, str] = field(default_factory=dict)
+    attached: tuple[str, ...] = ()
+    profile: str | None = None
+    id: int | None = None
 
 
 @dataclass(frozen=True)
 class ExternInfo:
-    """An instance of an extern object: its kind and its name for the control plane."""
+    """An instance of an extern object: its kind, its name for the control plane, how it was made."""
 
     kind: str
     name: str
+    types: tuple[Any, ...] = ()  #: its type arguments
+    arguments: tuple[Any, ...] = ()  #: the constructor's numbers and enum members; None for others
+    id: int | None = None
+
+
+@dataclass(frozen=True)
+class ControllerHeader:
+    """A header between the switch and its controller: ``kind`` is what ``@controller_header`` says."""
+
+    name: str
+    kind: str
+    fields: tuple[KeyInfo, ...]  #: in order; their ``kind`` means nothing here
+    id: int | None = None

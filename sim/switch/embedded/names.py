@@ -16,6 +16,12 @@ def annotated_name(annotations: ast.Annotations) -> str | None:
     return body[0].text[1:-1] if body and body[0].type == "STRING" else None
 
 
+def annotated_id(annotations: ast.Annotations) -> int | None:
+    """What ``@id`` says, if it is there."""
+    body = annotations.get("id")
+    return int(body[0].text, 0) if body and body[0].type == "INT" else None
+
+
 def spelled(node: ast.Expression) -> str:
     """An expression as a key is named after it."""
     if isinstance(node, ast.Name):
@@ -23,11 +29,13 @@ def spelled(node: ast.Expression) -> str:
     if isinstance(node, ast.Member):
         return f"{spelled(node.base)}.{node.name}"
     if isinstance(node, ast.Index):
-        return f"{spelled(node.base)}[{node.index.constant}]"
+        index = node.index.constant
+        return f"{spelled(node.base)}[{spelled(node.index) if index is None else index}]"
     if isinstance(node, ast.Slice):
         return f"{spelled(node.base)}[{node.bounds[0]}:{node.bounds[1]}]"
     if isinstance(node, ast.Call) and isinstance(node.function, ast.Member):
-        return f"{spelled(node.function.base)}.{node.function.name}()"
+        name = "$valid$" if node.function.name == "isValid" else f"{node.function.name}()"  # as in P4Info
+        return f"{spelled(node.function.base)}.{name}"
     if isinstance(node, ast.Cast):
         return spelled(node.operand)
     return "key"

@@ -7,19 +7,20 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from fanin.p4.control import MulticastGroup, TableEntry
+from fanin.p4.control import MulticastGroup, Replica, TableEntry
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.blocks import Generator, Instance
 from fanin.sim.switch.embedded.checker import Checker
-from fanin.sim.switch.embedded.description import ActionInfo, ExternInfo, TableInfo
+from fanin.sim.switch.embedded.description import ActionInfo, ControllerHeader, ExternInfo, KeyInfo, TableInfo
 from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, RunRefused
-from fanin.sim.switch.embedded.names import title
+from fanin.sim.switch.embedded.names import annotated_id, title
 from fanin.sim.switch.embedded.parser import parse
 from fanin.sim.switch.embedded.preprocessor import Preprocessor
 from fanin.sim.switch.embedded.runtime import (
     NAMES,
     CounterArray,
     RegisterArray,
+    Session,
     no_action,
     run_states,
 )
@@ -65,7 +66,7 @@ def load(
 class Program:
     """A compiled program.
 
-    ``tables`` and ``actions`` are by name; so are ``registers`` and ``counters``, by kind.
+    ``tables``, ``actions`` and ``externs`` are by name; of externs, ``registers`` and ``counters`` name these.
     """
 
     def __init__(self, tree: Sequence[ast.Declaration], name: str):
@@ -93,6 +94,8 @@ class Program:
         self.actions: dict[str, ActionInfo] = {
             a.name: a for t in self.tables.values() for a in t.actions.values()
         }
+        self.externs: dict[str, ExternInfo] = {info.name: info for info in generator.externs.values()}
+        self.controller_headers = tuple(_controller_headers(tree))
         self.registers = self._of(generator.externs, RegisterArray)
         self.counters = self._of(generator.externs, CounterArray)
 
@@ -160,6 +163,20 @@ class Program:
         return found
 
 
+def _controller_headers(tree: Sequence[ast.Declaration]) -> Iterator[ControllerHeader]:
+    """What ``@controller_header`` is written at."""
+    for node in tree:
+        kind = node.annotations.get("controller_header")
+        if kind and isinstance(node, ast.FieldsType):
+            fields = tuple(
+                KeyInfo(
+                    f.name, "", types.width_of(node.type.fields[f.name]) or 0, id=annotated_id(f.annotations)
+                )
+                for f in node.fields
+            )
+            yield ControllerHeader(title(node), kind[0].text[1:-1], fields, annotated_id(node.annotations))
+
+
 def _blocks_of(package: ast.Instance) -> Iterator[ast.Argument]:
     """The arguments of a package, packages within it (Tofino's pipes) taken apart."""
     for argument in package.arguments:
@@ -207,26 +224,31 @@ class Switch:
 
     # control plane
 
-    def _table(self, name: str) -> Table:
+    def table(self, name: str) -> Table:
+        """A table, to look at. Raises ValueError."""
         if name not in self._tables:
             raise ValueError(f"there is no table {name}; there are {', '.join(self._tables) or 'none'}")
         return self._tables[name]
 
     def insert(self, entry: TableEntry) -> None:
         """Add a table entry. Raises ValueError that names what is wrong."""
-        self._table(entry.table).insert(entry.match, entry.action, entry.parameters, entry.priority)
+        self.table(entry.table).insert(entry.match, entry.action, entry.parameters, entry.priority)
+
+    def modify(self, entry: TableEntry) -> None:
+        """Give an entry another action. Raises ValueError."""
+        self.table(entry.table).modify(entry.match, entry.action, entry.parameters, entry.priority)
 
     def delete(self, entry: TableEntry) -> None:
         """Remove the table entry with the match and priority of ``entry``. Raises ValueError."""
-        self._table(entry.table).delete(entry.match, entry.priority)
+        self.table(entry.table).delete(entry.match, entry.priority)
 
     def clear(self, table: str) -> None:
         """Remove all entries of a table but constant ones."""
-        self._table(table).clear()
+        self.table(table).clear()
 
     def set_default(self, table: str, action: str, parameters: Mapping[str, int] | None = None) -> None:
         """Replace a table's default action. Raises ValueError."""
-        self._table(table).set_default(action, parameters or {})
+        self.table(table).set_default(action, parameters or {})
 
     def set_multicast_group(self, group: MulticastGroup) -> None:
         """Install or replace a multicast group. Raises ValueError."""
@@ -239,24 +261,56 @@ class Switch:
         """Remove a multicast group. Raises ValueError."""
         self._runtime.replication.delete(number)
 
-    def set_clone_session(self, number: int, *, port: int | None = None, group: int | None = None) -> None:
-        """Where clones of a session go: to a port, to a multicast group, or both."""
+    @property
+    def multicast_groups(self) -> Mapping[int, MulticastGroup]:
+        """The groups that are installed, by number."""
+        return self._runtime.replication.groups
+
+    def set_clone_session(
+        self,
+        number: int,
+        *,
+        port: int | None = None,
+        group: int | None = None,
+        replicas: Sequence[Replica] = (),
+    ) -> None:
+        """Where clones of a session go: to a port, to a multicast group, to replicas of its own."""
+        own = [Replica(port)] if port is not None else []
+        self._sessions[number] = Session((*own, *replicas), group)
+
+    def delete_clone_session(self, number: int) -> None:
+        """Clones of a session go nowhere. Raises ValueError."""
+        if self._sessions.pop(number, None) is None:
+            raise ValueError(f"there is no clone session {number}")
+
+    @property
+    def _sessions(self) -> dict[int, Session]:
         if not hasattr(self._runtime, "sessions"):
             raise ValueError(f"{self.program.architecture} has no clone sessions here")
-        self._runtime.sessions[number] = (port, group)
+        sessions: dict[int, Session] = self._runtime.sessions
+        return sessions
 
     def counter(self, name: str, index: int) -> tuple[int, int]:
         """Packets and bytes. Raises ValueError."""
+        counter = self._counter(name, index)
+        return counter.packets[index], counter.bytes[index]
+
+    def set_counter(self, name: str, index: int, packets: int, octets: int) -> None:
+        """Let a counter go on from these. Raises ValueError."""
+        counter = self._counter(name, index)
+        counter.packets[index], counter.bytes[index] = packets, octets
+
+    def _counter(self, name: str, index: int) -> CounterArray:
         if name not in self.program.counters:
             raise ValueError(f"there is no counter {name}")
         counter: CounterArray = self._externs[name]
         if not 0 <= index < len(counter):
             raise ValueError(f"counter {name} has no index {index}; it has {len(counter)}")
-        return counter.packets[index], counter.bytes[index]
+        return counter
 
     def direct_counter(self, entry: TableEntry) -> tuple[int, int]:
         """Packets and bytes of an entry, also of a constant one. Raises ValueError."""
-        found = self._table(entry.table).entry(entry.match, entry.priority)
+        found = self.table(entry.table).entry(entry.match, entry.priority)
         return found.packets, found.bytes
 
     # packets

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from fanin.p4.control import MulticastGroup
+from fanin.p4.control import MulticastGroup, Replica
 from fanin.sim.switch.embedded import packet, values
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.types import Bits, Type, base_of
@@ -142,6 +142,13 @@ class CounterArray(ExternObject):
 
     def __len__(self) -> int:
         return len(self.packets)
+
+
+class Session(NamedTuple):
+    """Where the clones of a session go."""
+
+    replicas: tuple[Replica, ...] = ()
+    group: int | None = None
 
 
 class Replication:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fanin.p4.control import Exact, Lpm, Match, Range, Ternary
+from fanin.p4.control import Exact, Lpm, Match, Range, TableEntry, Ternary
 from fanin.sim.switch.embedded.description import ActionInfo, KeyInfo, TableInfo
 from fanin.sim.switch.embedded.errors import RunRefused
 
@@ -18,7 +18,7 @@ _ORDERED = ("ternary", "range", "optional")  # a table with such a key goes by p
 
 
 class Entry:
-    """An entry, or a table's default action (``hit`` is False)."""
+    """An entry, or a table's default action (``hit`` is False); ``note`` is the controller's own."""
 
     __slots__ = (
         "action",
@@ -30,6 +30,7 @@ class Entry:
         "hit",
         "identity",
         "mask",
+        "note",
         "packets",
         "priority",
         "ranges",
@@ -37,16 +38,21 @@ class Entry:
     )  # fmt: skip
 
     def __init__(self, action: ActionInfo, function: Callable[..., Any], arguments: tuple[Any, ...], hit: bool):
-        self.action = action.number
-        self.action_name = action.name
-        self.function = function
-        self.arguments = arguments
+        self.become(action, function, arguments)
         self.hit = hit
         self.packets = self.bytes = 0
         self.value = self.mask = self.priority = 0
         self.ranges: tuple[tuple[int, int, int, int], ...] = ()  # shift, mask, low, high
         self.identity: Any = None
         self.constant = False
+        self.note = b""
+
+    def become(self, action: ActionInfo, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        """Run this action."""
+        self.action = action.number
+        self.action_name = action.name
+        self.function = function
+        self.arguments = arguments
 
 
 class _Group:
@@ -66,7 +72,7 @@ class Table:
     def __init__(self, info: TableInfo, functions: Mapping[str, Any]):
         self.info = info
         self._functions = functions
-        self._by_priority = any(key.kind in _ORDERED for key in info.keys)
+        self.by_priority = any(key.kind in _ORDERED for key in info.keys)
         self._groups: list[_Group] = []
         self._entries: dict[Any, Entry] = {}
         self._found: dict[int, Entry] = {}  # by key; forgotten when the table changes
@@ -120,6 +126,16 @@ class Table:
         arguments = self._arguments(action, parameters)
         return self._add(self._checked(match), action, arguments, priority)
 
+    def modify(
+        self, match: Mapping[str, Match], action: str, parameters: Mapping[str, int], priority: int
+    ) -> None:
+        """Give an entry another action; what it has counted stays. Raises ValueError."""
+        entry = self.entry(match, priority)
+        if entry.constant:
+            raise ValueError(f"table {self.info.name}: the entry is constant")
+        arguments = self._arguments(action, parameters)
+        entry.become(self.info.actions[action], self._functions[self.info.actions[action].function], arguments)
+
     def delete(self, match: Mapping[str, Match], priority: int) -> None:
         """Remove an entry. Raises ValueError where there is none."""
         entry = self.entry(match, priority)
@@ -133,10 +149,30 @@ class Table:
 
     def entry(self, match: Mapping[str, Match], priority: int) -> Entry:
         """The entry with this match and priority. Raises ValueError where there is none."""
-        identity = self._identity(self._checked(match), priority)
-        if identity not in self._entries:
+        found = self.find_entry(match, priority)
+        if found is None:
             raise ValueError(f"table {self.info.name} has no such entry: {dict(match)}, priority {priority}")
-        return self._entries[identity]
+        return found
+
+    def entries(self) -> list[Entry]:
+        """All entries, in the order in which they came."""
+        return list(self._entries.values())
+
+    def described(self, entry: Entry) -> TableEntry:
+        """An entry as the control plane gives it; the default's has no match."""
+        kinds = {key.name: key for key in self.info.keys}
+        matches, priority = entry.identity or ((), 0)
+        match = {name: _match(kinds[name], found) for name, found in matches}
+        names = self.info.actions[entry.action_name].parameters
+        parameters = {name: int(value) for name, value in zip(names, entry.arguments, strict=True)}
+        return TableEntry(self.info.name, match, entry.action_name, parameters, priority)
+
+    def find_entry(self, match: Mapping[str, Match], priority: int) -> Entry | None:
+        """The entry with this match and priority, if there is one. Raises ValueError where they do not fit."""
+        return self._entries.get(self._identity(self._checked(match), priority))
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def clear(self) -> None:
         """Remove all entries but the constant ones."""
@@ -146,6 +182,11 @@ class Table:
         self._groups = []
         for entry in kept:
             self._file(entry)
+
+    def reset_default(self) -> None:
+        """Go back to the program's default action."""
+        self.default = self._made(*self.info.default, hit=False)
+        self._found.clear()
 
     def set_default(self, action: str, parameters: Mapping[str, int]) -> None:
         """Replace the default action. Raises ValueError."""
@@ -220,7 +261,7 @@ class Table:
     # filing
 
     def _identity(self, match: Mapping[str, Any], priority: int) -> Any:
-        return frozenset(match.items()), priority if self._by_priority else 0
+        return frozenset(match.items()), priority if self.by_priority else 0
 
     def _add(
         self,
@@ -245,7 +286,7 @@ class Table:
                 entry.mask |= found[1] << shift
                 length += found[1].bit_count()
         entry.ranges = tuple(ranges)
-        entry.priority = priority if self._by_priority else length  # of prefixes the longest wins
+        entry.priority = priority if self.by_priority else length  # of prefixes the longest wins
         self._entries[entry.identity] = entry
         self._file(entry)
         return entry
@@ -262,6 +303,15 @@ class Table:
         row.sort(key=lambda e: -e.priority)
         group.best = max(group.best, entry.priority)
         self._groups.sort(key=lambda g: -g.best)
+
+
+def _match(key: KeyInfo, found: tuple[int, int] | range) -> Match:
+    if isinstance(found, range):
+        return Range(found.start, found.stop - 1)
+    value, mask = found
+    if key.kind == "ternary":
+        return Ternary(value, mask)
+    return Lpm(value, mask.bit_count()) if key.kind == "lpm" else Exact(value)
 
 
 def _fits(place: str, value: int, width: int) -> None:

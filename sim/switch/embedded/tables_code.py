@@ -8,9 +8,9 @@ from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls import Callee
 from fanin.sim.switch.embedded.calls_code import CallBody
 from fanin.sim.switch.embedded.context import BlockContext, ProgramContext
-from fanin.sim.switch.embedded.description import ActionInfo, KeyInfo, RowInfo, TableInfo
+from fanin.sim.switch.embedded.description import DEFAULT_SIZE, ActionInfo, KeyInfo, RowInfo, TableInfo
 from fanin.sim.switch.embedded.errors import P4Error, Refused
-from fanin.sim.switch.embedded.names import annotated_name, spelled, title
+from fanin.sim.switch.embedded.names import annotated_id, annotated_name, spelled, title
 from fanin.sim.switch.embedded.types import BOOL, Bits, base_of
 
 _KINDS = ("exact", "ternary", "lpm", "range", "optional")
@@ -49,7 +49,9 @@ class TableCode:
         info = TableInfo(
             name, tuple(map(self._key, self._matched())), infos, (default, arguments),
             "default_action" in node.properties and node.properties["default_action"].constant,
-            self._rows(actions), node.constant_entries, counters,
+            self._rows(actions), node.constant_entries, counters, self._flag("size", DEFAULT_SIZE),
+            self._only(actions, infos), self._names_of(*_ATTACHED),
+            next(iter(self._names_of("implementation")), None), annotated_id(node.annotations),
         )  # fmt: skip
         self.generator.tables[table] = info
         self._function(function, table, info)
@@ -89,7 +91,8 @@ class TableCode:
             raise Refused(node.position, f"a key of type {node.expression.type}")
         if signed and node.kind == "range":
             raise Refused(node.position, "a range of signed numbers")
-        return KeyInfo(annotated_name(node.annotations) or spelled(node.expression), node.kind, width, signed)
+        name = annotated_name(node.annotations) or spelled(node.expression)
+        return KeyInfo(name, node.kind, width, signed, annotated_id(node.annotations))
 
     def _action(self, row: ast.TableAction) -> ActionInfo:
         """An action of the table; where its list gives arguments, a function that adds them."""
@@ -114,7 +117,11 @@ class TableCode:
         local = action in self.instance.own_functions
         name = self.instance.name_of(action) if local else title(action)
         widths = {p.name: self._data_width(p) for p in data}
-        return ActionInfo(name.removeprefix("."), widths, function, self.generator.action_number(action))
+        ids = {p.name: number for p in data if (number := annotated_id(p.annotations)) is not None}
+        return ActionInfo(
+            name.removeprefix("."), widths, function, self.generator.action_number(action),
+            annotated_id(action.annotations), ids,
+        )  # fmt: skip
 
     @staticmethod
     def _data_width(parameter: ast.Parameter) -> int:
@@ -155,6 +162,27 @@ class TableCode:
             elif isinstance(value, ast.Name):
                 result.append(self.instance.extern_of(value))
         return tuple(result)
+
+    def _names_of(self, *properties: str) -> tuple[str, ...]:
+        """The control plane's names of the externs that these properties name."""
+        result = []
+        for name in properties:
+            item = self.node.properties.get(name)
+            if item is not None and isinstance(item.value, ast.Name):
+                python = self.instance.extern_of(item.value)
+                result.append(self.generator.externs[python].name)
+            elif name == "counters" and item is not None:  # made where it is used: it has the table's name
+                result.append(self.instance.name_of(self.node))
+        return tuple(result)
+
+    def _only(self, actions: dict[ast.Action, ActionInfo], infos: dict[str, ActionInfo]) -> dict[str, str]:
+        """Actions that are for entries alone, or for the default alone."""
+        result = dict.fromkeys(infos.keys() - {info.name for info in actions.values()}, "default")
+        for row in self.node.actions:
+            for annotation, meaning in (("tableonly", "entries"), ("defaultonly", "default")):
+                if annotation in row.annotations:
+                    result[actions[row.action].name] = meaning
+        return result
 
     # entries of the program
 

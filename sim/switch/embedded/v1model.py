@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from fanin.p4.control import Replica
 from fanin.sim.switch.embedded import types
 from fanin.sim.switch.embedded.checksums import as_bytes, csum16, digest_of
 from fanin.sim.switch.embedded.errors import RunRefused
@@ -17,6 +19,7 @@ from fanin.sim.switch.embedded.runtime import (
     ExternObject,
     RegisterArray,
     Replication,
+    Session,
     run_block,
     takes_widths,
 )
@@ -120,7 +123,7 @@ class V1Model:
 
     def __init__(self) -> None:
         self.replication = Replication()
-        self.sessions: dict[int, tuple[int | None, int | None]] = {}  # port, multicast group
+        self.sessions: dict[int, Session] = {}
         self.digests: list[tuple[int, tuple[int, int]]] = []
         self.frame_length = 0
         self.drops: list[str] = []  #: of the packet last processed: why copies did not leave
@@ -218,7 +221,11 @@ class V1Model:
         members = self.replication.groups.get(group)
         if not members or not members.replicas:
             self.drops.append(f"multicast group {group} has no members")
-        for replica in members.replicas if members else ():
+            return
+        self._replicate(members.replicas, copy)
+
+    def _replicate(self, replicas: Sequence[Replica], copy: _Copy) -> None:
+        for replica in replicas:
             own = copy._replace(
                 port=replica.port, headers=copy.headers.copy(), metadata=copy.metadata.copy(),
                 standard=copy.standard.copy(),
@@ -299,11 +306,10 @@ class V1Model:
         standard.f_instance_type = kind
 
     def _to_session(self, session: int, copy: _Copy) -> None:
-        port, group = self.sessions.get(session, (None, None))
-        if group is not None:
-            self._multicast(group, copy)
-        if port is not None:
-            self._send(copy._replace(port=port), 0)
+        found = self.sessions.get(session, Session())
+        if found.group is not None:
+            self._multicast(found.group, copy)
+        self._replicate(found.replicas, copy)
 
     # externs that are functions
 

@@ -10,10 +10,11 @@ import pytest
 
 from fanin.cli.main import main
 from fanin.errors import InputError, ToolFailed
+from fanin.host.lab import may_have_namespace
 from fanin.job import SWITCH, Job, Member, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.sim.switch.bmv2.frames import StreamFrames
-from fanin.sim.switch.bmv2.process import BmvProcess, may_have_namespace
+from fanin.sim.switch.bmv2.process import BmvProcess
 from fanin.sim.switch.bmv2.switch import bmv2_switch
 from fanin.wire.aggregation import AggPacket, Encap, Kind, Protocol, decode_payload, encode
 from tests.p4.bridge import run_tests

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fanin.errors import InputError, ToolFailed
+from fanin.host.lab import may_have_namespace
 from fanin.sim.switch.bmv2 import process
 from fanin.sim.switch.bmv2.frames import StreamFrames, VethFrames
 from fanin.sim.switch.bmv2.p4runtime import Unreachable, connect
@@ -20,7 +21,7 @@ from tests.sim.switch.bmv2.fake import compiled
 from tests.sim.switch.bmv2.test_control import CONFIGS
 
 WAITS = "echo one; echo two; echo three; echo four; exec sleep 600"
-needs_root = pytest.mark.skipif(not process.may_have_namespace(), reason="network namespaces need root")
+needs_root = pytest.mark.skipif(not may_have_namespace(), reason="network namespaces need root")
 
 
 @pytest.fixture

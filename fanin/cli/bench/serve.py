@@ -1,0 +1,114 @@
+"""The embedded switch on Linux interfaces: packets a second over veth pairs, through ``fanin p4 serve``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import selectors
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from fanin.cli.bench.result import Result
+from fanin.errors import CheckFailed, ToolFailed
+from fanin.host.ethernet import Interface, open_interface
+from fanin.host.lab import Lab
+from fanin.job import SWITCH, worker_endpoint
+from fanin.tools import program
+from fanin.wire.aggregation import AggPacket, Encap, Kind, encode
+
+WORKERS, SLOTS, VALUES = 4, 64, 8
+ROUNDS = 150  # of every slot: 76,800 packets with ACKs
+MIN_RATE = 20_000.0
+_IN_FLIGHT = 16  # slots
+_PATIENCE = 30.0  # seconds for one answer
+_START = 30.0
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield packets in per second of time, and of the switch's CPU time."""
+    with tempfile.TemporaryDirectory(prefix="fanin-serve-") as name, Lab(["switch"]) as lab:
+        folder = Path(name)
+        for port in range(WORKERS):
+            lab.wire("switch", f"port{port}", "switch", f"host{port}")
+        with _serving(lab, folder) as process, contextlib.ExitStack() as opened:
+            hosts = [
+                opened.enter_context(lab.opened("switch", lambda port=port: open_interface(f"host{port}")))
+                for port in range(WORKERS)
+            ]
+            before, began = _cpu_seconds(process.pid), time.perf_counter()
+            packets = _all_reduced(hosts)
+            seconds, busy = time.perf_counter() - began, _cpu_seconds(process.pid) - before
+    yield Result(
+        "serve over veth, v1model, l2", packets / seconds, "packets/s", note="sender on the other core"
+    )
+    yield Result("serve over veth, one core", packets / busy, "packets/s", MIN_RATE, at_least=True)
+
+
+@contextlib.contextmanager
+def _serving(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    fanin = program("fanin", "pip install fanin")
+    emit = [fanin, "p4", "emit", "--workers", str(WORKERS), "--slots", str(SLOTS), "--values", str(VALUES)]
+    lab.run("switch", [*emit, "-o", folder])
+    ports = itertools.chain.from_iterable(("--port", f"{n}=port{n}") for n in range(WORKERS))
+    command = [fanin, "p4", "serve", folder / "aggregation.p4", "--job", folder / "job.json", *ports]
+    process = lab.start(
+        "switch", [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        if "P4Runtime" not in process.stderr.readline() + process.stderr.readline():
+            raise ToolFailed("fanin p4 serve did not start")
+        yield process
+        process.terminate()
+        counters = json.loads(process.communicate(timeout=_START)[0])["ports"]
+        lost = sum(c["refused"] + c["overrun"] + c["lost"] + c["unsent"] for c in counters.values())
+        if lost:
+            raise CheckFailed(f"the switch lost {lost} packets")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _all_reduced(hosts: list[Interface]) -> int:
+    """Packets sent: all workers' of all rounds, so many slots in flight that no queue fills."""
+    selector = selectors.DefaultSelector()
+    for host in hosts:
+        selector.register(host, selectors.EVENT_READ, host)
+    sent = 0
+    for number in range(1, ROUNDS + 1):
+        for begin in range(0, SLOTS, _IN_FLIGHT):
+            for kind in (Kind.AGG, Kind.ACK):
+                for slot in range(begin, begin + _IN_FLIGHT):
+                    for worker, host in enumerate(hosts):
+                        values = tuple(range(number, number + VALUES)) if kind is Kind.AGG else (0,) * VALUES
+                        packet = AggPacket(kind, 1, slot, number, 1 << worker, values)
+                        frame = encode(
+                            packet, encap=Encap.L2, source=worker_endpoint(worker), destination=SWITCH
+                        )
+                        host.send(frame)
+                        sent += 1
+                _await(selector, _IN_FLIGHT * len(hosts))
+    selector.close()
+    return sent
+
+
+def _await(selector: selectors.BaseSelector, wanted: int) -> None:
+    """Until every host has all its answers."""
+    end = time.monotonic() + _PATIENCE
+    while wanted:
+        for key, _ in selector.select(0.1):
+            wanted -= len(key.data.receive())
+        if time.monotonic() > end:
+            raise CheckFailed(f"{wanted} answers are missing")
+
+
+def _cpu_seconds(pid: int) -> float:
+    """User and system time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,43 @@
+"""The jobs of a job.json, installed in an embedded switch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fanin.errors import InputError
+
+if TYPE_CHECKING:
+    from fanin.p4.deployment import Deployment
+    from fanin.sim.switch.embedded import Program, Switch
+    from fanin.sim.switch.embedded.trace import Tracer
+
+
+def switch_with_jobs(
+    program: Program,
+    deployment: Deployment,
+    path: Path,
+    tracer: Tracer | None = None,
+    ports: Iterable[int] = (),
+) -> Switch:
+    """The emitted program with the jobs of its job.json, ``path``; the switch has its ports, and ``ports``.
+
+    Raises InputError, ValueError.
+    """
+    from fanin.p4.aggregation import register_words
+    from fanin.sim.switch.emitted import EmbeddedPipeline
+    from fanin.sim.switch.program import ProgramSwitch
+
+    config = deployment.program
+    if config is None:
+        raise InputError(f'{path}: "program" is missing: fanin p4 emit --job {path} adds it')
+    if set(program.registers) != set(register_words(config)):
+        raise InputError(f"{path}: is for another program than {program.name}: fanin p4 emit writes both")
+    own = [port.number for port in deployment.ports]
+    switch = program.switch({*own, *ports}, tracer)
+    pipeline = EmbeddedPipeline(config, switch)
+    control = ProgramSwitch(config=config, pipeline=pipeline, endpoint=deployment.switch, ports=own)
+    for job in deployment.jobs:
+        control.add_job(job)
+    return switch

@@ -1,0 +1,88 @@
+"""A live table of what a switch forwards, and its totals."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import astuple
+from typing import TYPE_CHECKING
+
+from fanin.cli.output import table
+
+if TYPE_CHECKING:
+    from fanin.sim.switch.service.forwarding import Forwarding, PortCounters
+
+_EVERY = 1.0  # seconds
+_UP, _CLEAR = "\033[{}A", "\033[J"
+
+
+class Rates:
+    """Frames and bits a second of each port, once a second, in place; ``seconds`` since the first look."""
+
+    def __init__(self, forwarding: Forwarding, names: Mapping[int, str], *, live: bool):
+        self._forwarding = forwarding
+        self._names = names
+        self._live = live
+        self._began = self._last = time.monotonic()
+        self._before: dict[int, tuple[int, ...]] = {}
+        self._lines = 0
+
+    @property
+    def seconds(self) -> float:
+        """Of service."""
+        return time.monotonic() - self._began
+
+    def show(self) -> None:
+        """Once a second, if anybody looks."""
+        now = time.monotonic()
+        if not self._live or now - self._last < _EVERY:
+            return
+        text = self._table(now - self._last)
+        up = _UP.format(self._lines) + _CLEAR if self._lines else ""
+        print(up + text, file=sys.stderr, flush=True)
+        self._lines = text.count("\n") + 1
+        self._last = now
+
+    def _table(self, seconds: float) -> str:
+        rows = [["port", "interface", "in/s", "Mb/s", "out/s", "Mb/s", "lost"]]
+        for port, counters in self._forwarding.counters.items():
+            values = astuple(counters)
+            before = self._before.get(port, (0,) * len(values))
+            per_second = [(v - b) / seconds for v, b in zip(values, before, strict=True)]
+            self._before[port] = values
+            frames_in, bytes_in, frames_out, bytes_out = per_second[:4]
+            rows.append(
+                [str(port), self._names[port], f"{frames_in:,.0f}", f"{bytes_in * 8e-6:,.1f}",
+                 f"{frames_out:,.0f}", f"{bytes_out * 8e-6:,.1f}", f"{_lost(counters):,}"]
+            )  # fmt: skip
+        return table(rows, right=[0, 2, 3, 4, 5, 6])
+
+
+def totals(forwarding: Forwarding, names: Mapping[int, str]) -> str:
+    """What each port has forwarded; what was lost, and where, if anything was."""
+    rows = [["port", "interface", "frames in", "frames out", "lost"]]
+    for port, counters in forwarding.counters.items():
+        rows.append(
+            [
+                str(port),
+                names[port],
+                f"{counters.frames_in:,}",
+                f"{counters.frames_out:,}",
+                f"{_lost(counters):,}",
+            ]
+        )
+    text = table(rows, right=[0, 2, 3, 4])
+    reasons = {
+        "refused by the program": "refused", "no room in the kernel's queue": "overrun",
+        "of a form that no wire carries": "lost", "not taken by the interface": "unsent",
+    }  # fmt: skip
+    for meaning, name in reasons.items():
+        found = {port: getattr(c, name) for port, c in forwarding.counters.items() if getattr(c, name)}
+        if found:
+            text += f"\n  {meaning}: " + ", ".join(f"port {port}: {n:,}" for port, n in found.items())
+    return text
+
+
+def _lost(counters: PortCounters) -> int:
+    return counters.refused + counters.overrun + counters.lost + counters.unsent

@@ -1,0 +1,194 @@
+"""``fanin p4 serve``: a program between Linux interfaces, with P4Runtime."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fanin.cli.output import add_json, output_file, print_json
+from fanin.cli.p4.jobs import switch_with_jobs
+from fanin.cli.p4.rates import Rates, totals
+from fanin.errors import InputError
+
+if TYPE_CHECKING:
+    from fanin.host.ethernet import Interface
+    from fanin.sim.switch.embedded import Program, Switch
+    from fanin.sim.switch.service.forwarding import Forwarding
+    from fanin.sim.switch.service.server import P4RuntimeServer
+
+GRPC = "127.0.0.1:9559"  # P4Runtime's port
+MAX_PORT = 511  # of BMv2, where it means drop
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    part = parts.add_parser(
+        "serve",
+        help="run a program between Linux interfaces, with P4Runtime",
+        description="Execute PROGRAM.p4 in the embedded switch, between Linux interfaces (veth, TAP, "
+        "physical), until it is interrupted. Controllers speak P4Runtime with it, as with BMv2. "
+        "Opening interfaces needs CAP_NET_RAW; nothing of them is changed.",
+    )
+    part.add_argument("program", type=Path, metavar="PROGRAM.p4")
+    part.add_argument(
+        "--port",
+        dest="ports",
+        action="append",
+        required=True,
+        metavar="N=INTERFACE",
+        help="repeat it for each port",
+    )
+    tables = part.add_mutually_exclusive_group()
+    tables.add_argument(
+        "--job", type=Path, metavar="job.json", help="what fanin p4 emit writes beside the program"
+    )
+    tables.add_argument("--entries", type=Path, metavar="FILE.json", help="entries and groups of any program")
+    part.add_argument(
+        "--grpc", default=GRPC, metavar="HOST:PORT", help="where P4Runtime listens; none: nowhere"
+    )
+    part.add_argument("--device", type=int, default=0, metavar="N", help="P4Runtime's device id")
+    part.add_argument(
+        "--cpu-port", type=int, metavar="N", help="the port whose frames are packets of the controller"
+    )
+    part.add_argument("--p4info", type=Path, metavar="FILE", help="write P4Info here, as text")
+    part.add_argument(
+        "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include"
+    )
+    part.add_argument("--seconds", type=float, metavar="S", help="end after so long")
+    add_json(part)
+    part.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve. Raises InputError for a wrong program, port, address or job; before any frame is taken."""
+    from fanin.sim.switch.embedded import load
+    from fanin.sim.switch.service.forwarding import Forwarding
+
+    if args.seconds is not None and not args.seconds > 0:
+        raise InputError(f"--seconds {args.seconds:g}: must be above 0")
+    names = _ports(args.ports, args.cpu_port)
+    try:
+        program = load(args.program, include_dirs=args.include)
+        switch = _switch(program, args, names)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    if args.p4info:
+        _write_p4info(program, args.p4info)
+    with contextlib.ExitStack() as opened:
+        interfaces = _opened(opened, names)
+        forwarding = Forwarding(switch, interfaces, cpu=args.cpu_port, say=_warn)
+        opened.callback(forwarding.close)
+        server = None
+        if args.grpc != "none":
+            server = _server(program, forwarding, args)
+            opened.callback(server.close)
+        rates = Rates(forwarding, names, live=sys.stderr.isatty())
+        _say(f"{program.name} on {', '.join(f'{n}={name}' for n, name in names.items())}")
+        if server is not None:
+            _say(f"P4Runtime at {args.grpc.rpartition(':')[0]}:{server.port}, device {args.device}")
+        _forward(forwarding, rates, args.seconds)
+    if args.json:
+        counters = {str(port): asdict(found) for port, found in forwarding.counters.items()}
+        print_json({"seconds": rates.seconds, "ports": counters})
+    else:
+        print(totals(forwarding, names))
+    return 0
+
+
+def _forward(forwarding: Forwarding, rates: Rates, seconds: float | None) -> None:
+    """Until a signal or the time is up."""
+    end = None if seconds is None else time.monotonic() + seconds
+
+    def tick() -> None:
+        rates.show()
+        if end is not None and time.monotonic() >= end:
+            forwarding.stop()
+
+    with _signals(forwarding):
+        forwarding.run(tick)
+
+
+@contextlib.contextmanager
+def _signals(forwarding: Forwarding) -> Iterator[None]:
+    """An interrupt is how a service ends."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda *_: forwarding.stop())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ports(texts: list[str], cpu: int | None) -> dict[int, str]:
+    """Interfaces by port."""
+    result: dict[int, str] = {}
+    for text in texts:
+        number, sign, name = text.partition("=")
+        if not sign or not number.isdecimal() or not name:
+            raise InputError(f"--port {text}: must be N=INTERFACE")
+        if int(number) >= MAX_PORT:
+            raise InputError(f"--port {text}: ports are 0 to {MAX_PORT - 1}")
+        if int(number) in result or name in result.values():
+            raise InputError(f"--port {text}: the port or the interface was named before")
+        result[int(number)] = name
+    if cpu is not None and (cpu in result or not 0 <= cpu < MAX_PORT):
+        raise InputError(f"--cpu-port {cpu}: must be a port of its own, 0 to {MAX_PORT - 1}")
+    return result
+
+
+def _opened(opened: contextlib.ExitStack, names: dict[int, str]) -> dict[int, Interface]:
+    from fanin.host.ethernet import open_interface
+
+    return {port: opened.enter_context(open_interface(name)) for port, name in names.items()}
+
+
+def _switch(program: Program, args: argparse.Namespace, names: dict[int, str]) -> Switch:
+    """With its jobs or entries, if there are any."""
+    if args.job:
+        from fanin.p4.deployment import load_deployment
+
+        deployment = load_deployment(args.job)
+        unserved = sorted({port.number for port in deployment.ports} - set(names))
+        if unserved:
+            _warn(f"{args.job}: no --port for {', '.join(map(str, unserved))}: frames to it are lost")
+        return switch_with_jobs(program, deployment, args.job, ports=range(MAX_PORT))
+    switch = program.switch(range(MAX_PORT))
+    if args.entries:
+        from fanin.cli.p4.entries import install_entries
+
+        install_entries(switch, args.entries)
+    return switch
+
+
+def _server(program: Program, forwarding: Forwarding, args: argparse.Namespace) -> P4RuntimeServer:
+    from fanin.sim.switch.service.server import P4RuntimeServer, P4RuntimeService
+
+    ports = forwarding.switch.ports
+    service = P4RuntimeService(program, forwarding, lambda: program.switch(ports), args.device)
+    return P4RuntimeServer(service, args.grpc)
+
+
+def _write_p4info(program: Program, path: Path) -> None:
+    from google.protobuf import text_format
+
+    from fanin.sim.switch.service.p4info import p4info
+
+    with output_file(path) as file:
+        file.write(text_format.MessageToString(p4info(program)).encode())
+
+
+def _say(message: str) -> None:
+    print(f"fanin: {message}", file=sys.stderr, flush=True)
+
+
+def _warn(message: str) -> None:
+    _say(f"warning: {message}")

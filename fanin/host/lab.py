@@ -1,0 +1,163 @@
+"""A network of Linux namespaces: hosts with network stacks of their own, joined by veth pairs.
+
+docs/reference/interfaces.md. A namespace lives as long as a process of ours that waits for its input to end.
+So it goes, with its interfaces, when the lab is closed and also when this process is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from fanin.errors import InputError, ToolFailed
+from fanin.tools import program
+
+T = TypeVar("T")
+_NEEDED = 1 << 12 | 1 << 13 | 1 << 21  # CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
+_CLONE_NEWNET = 0x4000_0000
+_LIMIT = 30.0  # seconds, for one command of ours
+_QUIET = (
+    "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6"
+)
+
+
+def may_have_namespace() -> bool:
+    """Whether this process may make a network namespace with interfaces; root in a container may not."""
+    status = Path("/proc/self/status").read_text()
+    capabilities = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
+    return capabilities is not None and int(capabilities[1], 16) & _NEEDED == _NEEDED
+
+
+def in_namespace(pid: int, action: Callable[[], T]) -> T:
+    """What ``action`` returns in a process's network namespace; sockets that it opens stay usable outside."""
+
+    def enter() -> T:
+        with open(f"/proc/{pid}/ns/net") as namespace:
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.setns(namespace.fileno(), _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns failed")
+        return action()
+
+    with ThreadPoolExecutor(1) as thread:  # the namespace is the thread's alone, and ends with it
+        return thread.submit(enter).result(_LIMIT)
+
+
+class Lab:
+    """Namespaces by name, empty but for their loopback. Raises InputError where they may not be made.
+
+    IPv6 is off in them, so that no host sends what it is not asked for.
+    """
+
+    def __init__(self, names: Sequence[str]):
+        unshare = program("unshare", "util-linux")
+        self._holders: dict[str, subprocess.Popen[bytes]] = {}
+        try:
+            for name in names:
+                # ``cat`` says that the namespace is there, and waits until we end or close its input.
+                holder = subprocess.Popen(
+                    [unshare, "--net", "--", "cat"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+                self._holders[name] = holder
+                assert holder.stdin is not None
+                assert holder.stdout is not None
+                try:
+                    holder.stdin.write(b"\n")
+                    holder.stdin.flush()
+                    there = holder.stdout.read(1)
+                except BrokenPipeError:
+                    there = b""
+                if not there:
+                    raise InputError("network namespaces may not be made here: that needs CAP_SYS_ADMIN (root)")
+                self.run(name, ["ip", "link", "set", "lo", "up"])
+                self.run(name, ["sh", "-c", _QUIET], check=False)  # a kernel may have no IPv6
+        except BaseException:
+            self.close()
+            raise
+
+    def inside(self, name: str, command: Sequence[str | Path]) -> list[str]:
+        """``command``, to be started in a namespace."""
+        net = f"--net=/proc/{self._holders[name].pid}/ns/net"
+        return [program("nsenter", "util-linux"), net, "--", *map(str, command)]
+
+    def run(
+        self, name: str, command: Sequence[str | Path], *, check: bool = True, limit: float = _LIMIT
+    ) -> str:
+        """Run a command to its end; what it printed. Raises ToolFailed when it fails, or takes too long."""
+        try:
+            done = subprocess.run(
+                self.inside(name, command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=limit,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ToolFailed(f"{name}: {command[0]} did not end in {limit:g} s") from error
+        if check and done.returncode:
+            raise ToolFailed(f"{name}: {' '.join(map(str, command))}: {' '.join(done.stdout.split())}")
+        return done.stdout
+
+    def start(self, name: str, command: Sequence[str | Path], **options: Any) -> subprocess.Popen[Any]:
+        """Start a command; ``options`` as for Popen. It is the caller's to end."""
+        return subprocess.Popen(self.inside(name, command), **options)
+
+    def opened(self, name: str, action: Callable[[], T]) -> T:
+        """What ``action`` returns in a namespace; sockets that it opens stay usable outside."""
+        return in_namespace(self._holders[name].pid, action)
+
+    def wire(self, one: str, interface: str, other: str, peer: str) -> None:
+        """A veth pair, both ends up: ``interface`` in the namespace ``one``, ``peer`` in ``other``."""
+        pid = str(self._holders[other].pid)
+        self.run(
+            one, ["ip", "link", "add", "name", interface, "type", "veth", "peer", "name", peer, "netns", pid]
+        )
+        for name, end in ((one, interface), (other, peer)):
+            self.run(name, ["ip", "link", "set", end, "up"])
+
+    def address(
+        self,
+        name: str,
+        interface: str,
+        ip: str,
+        *,
+        mac: str | None = None,
+        gateway: str | None = None,
+        neighbours: Mapping[str, str] | None = None,
+    ) -> None:
+        """An address (with its prefix's length), a default route, neighbours that need no ARP: MAC by IP."""
+        if mac:
+            self.run(name, ["ip", "link", "set", interface, "address", mac])
+        self.run(name, ["ip", "address", "add", ip, "dev", interface])
+        for neighbour, of in (neighbours or {}).items():
+            self.run(name, ["ip", "neighbour", "replace", neighbour, "lladdr", of, "dev", interface])
+        if gateway:
+            self.run(name, ["ip", "route", "add", "default", "via", gateway])
+
+    def close(self) -> None:
+        """Remove the namespaces; what still runs in one keeps it until it ends."""
+        for holder in self._holders.values():
+            holder.kill()
+            holder.wait()
+            for pipe in (holder.stdin, holder.stdout):
+                if pipe is not None:
+                    pipe.close()
+        self._holders.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,92 @@
+"""What the kernel leaves to a network card, done in software: checksums, and segments of large sends.
+
+A frame from the other end of a veth pair has no checksum yet, and a TCP send may come as one frame of up to
+64 KiB. The kernel says so in virtio's header (Linux, ``include/uapi/linux/virtio_net.h``).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from fanin.wire.ethernet import internet_checksum
+
+OFFLOAD = struct.Struct("=BBHHHH")  # flags, gso_type, hdr_len, gso_size, csum_start, csum_offset
+OFFLOAD_BYTES = OFFLOAD.size
+_NEEDS_CHECKSUM = 1
+_TCP4, _TCP6, _UDP = 1, 4, 5  # VIRTIO_NET_HDR_GSO_*
+_ECN = 0x80
+_FIN, _PSH, _CWR = 0x01, 0x08, 0x80
+_IPV4_AT = 14  # the kernel takes a VLAN tag out
+
+
+def finished(offload: bytes, frame: bytes) -> list[bytes]:
+    """The frames that the wire would carry. Raises ValueError where the kernel asks for something else."""
+    flags, kind, _, size, start, offset = OFFLOAD.unpack(offload)
+    kind &= ~_ECN
+    if not flags & _NEEDS_CHECKSUM:
+        if kind:
+            raise ValueError("segments without a checksum")
+        return [frame]
+    if start + offset + 2 > len(frame):
+        raise ValueError("a checksum behind the end of the frame")
+    if not kind:
+        return [_with_checksum(frame, start, offset)]
+    if kind not in (_TCP4, _TCP6, _UDP) or not size:
+        raise ValueError(f"segments of kind {kind}")
+    return _segments(frame, start, offset, size, tcp=kind != _UDP)
+
+
+def _with_checksum(frame: bytes, start: int, offset: int) -> bytes:
+    """The field holds the pseudo header's sum; the checksum is over it and all that follows."""
+    at = start + offset
+    found = internet_checksum(frame[start:])
+    return frame[:at] + (found or 0xFFFF).to_bytes(2, "big") + frame[at + 2 :]
+
+
+def _segments(frame: bytes, start: int, offset: int, size: int, *, tcp: bool) -> list[bytes]:
+    header = start + ((frame[start + 12] >> 4) * 4 if tcp else 8)
+    payload = frame[header:]
+    result = []
+    for number, begin in enumerate(range(0, len(payload), size)):
+        part = payload[begin : begin + size]
+        head = bytearray(frame[:header])
+        _shorten(head, start, offset, header + len(part), number)
+        if tcp:
+            sequence = (int.from_bytes(head[start + 4 : start + 8], "big") + begin) & 0xFFFFFFFF
+            head[start + 4 : start + 8] = sequence.to_bytes(4, "big")
+            if begin + size < len(payload):
+                head[start + 13] &= ~(_FIN | _PSH)
+            if begin:
+                head[start + 13] &= ~_CWR
+        result.append(_with_checksum(bytes(head) + part, start, offset))
+    return result
+
+
+def _shorten(head: bytearray, start: int, offset: int, length: int, number: int) -> None:
+    """Lengths, identification and the pseudo header's sum of one segment, ``length`` bytes long."""
+    before = int.from_bytes(head[start + offset : start + offset + 2], "big")
+    whole = _length_in_pseudo_header(head, start)
+    if head[_IPV4_AT] >> 4 == 4:
+        head[_IPV4_AT + 2 : _IPV4_AT + 4] = (length - _IPV4_AT).to_bytes(2, "big")
+        identification = (int.from_bytes(head[_IPV4_AT + 4 : _IPV4_AT + 6], "big") + number) & 0xFFFF
+        head[_IPV4_AT + 4 : _IPV4_AT + 6] = identification.to_bytes(2, "big")
+        head[_IPV4_AT + 10 : _IPV4_AT + 12] = bytes(2)
+        own = internet_checksum(bytes(head[_IPV4_AT : _IPV4_AT + (head[_IPV4_AT] & 15) * 4]))
+        head[_IPV4_AT + 10 : _IPV4_AT + 12] = own.to_bytes(2, "big")
+    else:
+        head[_IPV4_AT + 4 : _IPV4_AT + 6] = (length - _IPV4_AT - 40).to_bytes(2, "big")
+    if offset == 6:  # UDP
+        head[start + 4 : start + 6] = (length - start).to_bytes(2, "big")
+    changed = (
+        before + (~whole & 0xFFFF) + (length - start)
+    )  # one's complement: the old length out, the new one in
+    while changed >> 16:
+        changed = (changed & 0xFFFF) + (changed >> 16)
+    head[start + offset : start + offset + 2] = changed.to_bytes(2, "big")
+
+
+def _length_in_pseudo_header(head: bytearray, start: int) -> int:
+    """Bytes from the transport header on, as the whole send's IP header has it."""
+    if head[_IPV4_AT] >> 4 == 4:
+        return _IPV4_AT + int.from_bytes(head[_IPV4_AT + 2 : _IPV4_AT + 4], "big") - start
+    return _IPV4_AT + 40 + int.from_bytes(head[_IPV4_AT + 4 : _IPV4_AT + 6], "big") - start

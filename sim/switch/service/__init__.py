@@ -1,0 +1,1 @@
+"""The embedded switch as a service: on Linux interfaces, with P4Runtime."""

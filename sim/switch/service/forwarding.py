@@ -1,0 +1,170 @@
+"""The loop that carries frames between interfaces and the embedded switch.
+
+One thread owns the switch. It takes what waits at each interface in turn, a batch at most, and between batches
+carries out what other threads ask of the switch: so no packet sees half an update.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import selectors
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fanin.host.ethernet import Interface
+from fanin.sim.switch.embedded import Refused, Switch
+
+T = TypeVar("T")
+_LIMIT = 20.0  # seconds that a request to the switch may wait
+_SAID = 100  # reasons, of which some hold numbers of a frame
+_TICK = 0.5  # seconds between looks at the clock while nothing comes
+
+
+@dataclass
+class PortCounters:
+    """Of one port since it was opened. ``refused``: frames whose answer the program leaves open."""
+
+    frames_in: int = 0
+    bytes_in: int = 0
+    frames_out: int = 0
+    bytes_out: int = 0
+    refused: int = 0
+    overrun: int = 0  #: frames for which the kernel's queue had no room
+    lost: int = 0  #: frames that the kernel hands over in a form that no wire carries
+    unsent: int = 0  #: frames that the interface did not take
+
+
+class Forwarding:
+    """Frames between ``ports`` and ``switch``; ``cpu`` is the port whose frames go to ``controller``.
+
+    ``say`` is told, once for each reason, why a frame was refused.
+    """
+
+    def __init__(
+        self,
+        switch: Switch,
+        ports: Mapping[int, Interface],
+        *,
+        cpu: int | None = None,
+        say: Callable[[str], None] = print,
+    ):
+        self.switch = switch
+        self.counters = {port: PortCounters() for port in ports}
+        self.controller: Callable[[bytes], None] = lambda frame: None
+        self.to_controller = self.from_controller = 0
+        self.unconnected = 0  #: frames to ports without an interface
+        self._ports = dict(ports)
+        self._cpu = cpu
+        self._say = say
+        self._said: set[str] = set()
+        self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake, selectors.EVENT_READ, None)
+        for port, interface in ports.items():
+            self._selector.register(interface, selectors.EVENT_READ, port)
+        self._stopped = False
+
+    def ask(self, action: Callable[[], T]) -> T:
+        """What ``action`` returns, or raises, when the loop's thread carries it out between two frames."""
+        future: Future[T] = Future()
+        if self._stopped:
+            raise CancelledError
+        self._asked.put((action, future))
+        self._poke()
+        return future.result(_LIMIT)
+
+    def stop(self) -> None:
+        """Let :meth:`run` return soon; also from a signal's handler."""
+        self._stopped = True
+        self._poke()
+
+    def run(self, tick: Callable[[], None]) -> None:
+        """Forward until :meth:`stop`. Raises InterfaceLost."""
+        due = 0.0
+        try:
+            while not self._stopped:
+                for key, _ in self._selector.select(_TICK):
+                    if key.data is None:
+                        self._carry_out()
+                    else:
+                        self._forward(key.data)
+                now = time.monotonic()
+                if now >= due:
+                    self._look()
+                    tick()
+                    due = now + _TICK
+        finally:
+            self._stopped = True
+            self._look()
+            while not self._asked.empty():
+                self._asked.get()[1].cancel()
+
+    def close(self) -> None:
+        """Let go of what the loop polls; the interfaces are their owner's."""
+        self._selector.close()
+        os.close(self._wake)
+        os.close(self._waker)
+
+    def inject(self, frame: bytes) -> None:
+        """A frame from the controller, at the CPU port; in the loop's thread."""
+        self.from_controller += 1
+        if self._cpu is not None:
+            self._process(self._cpu, frame)
+
+    def _poke(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it is awake
+            os.write(self._waker, b"\0")
+
+    def _carry_out(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._wake, 4096):
+                pass
+        while not self._asked.empty():
+            action, future = self._asked.get()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(action())
+            except BaseException as error:  # the asker's
+                future.set_exception(error)
+
+    def _forward(self, port: int) -> None:
+        counters = self.counters[port]
+        for _, frame in self._ports[port].receive():
+            counters.frames_in += 1
+            counters.bytes_in += len(frame)
+            self._process(port, frame)
+
+    def _process(self, port: int, frame: bytes) -> None:
+        try:
+            left = self.switch.process(port, frame)
+        except Refused as error:
+            if port in self.counters:
+                self.counters[port].refused += 1
+            if str(error) not in self._said and len(self._said) < _SAID:
+                self._said.add(str(error))
+                self._say(f"{error}; frames that need it are lost")
+            return
+        for to, data in left:
+            if to == self._cpu:
+                self.to_controller += 1
+                self.controller(data)
+            elif to not in self._ports:
+                self.unconnected += 1
+            elif self._ports[to].send(data):
+                counters = self.counters[to]
+                counters.frames_out += 1
+                counters.bytes_out += len(data)
+
+    def _look(self) -> None:
+        """What the interfaces count themselves."""
+        for port, interface in self._ports.items():
+            counters = self.counters[port]
+            counters.overrun += interface.overrun()
+            counters.lost, counters.unsent = interface.lost, interface.unsent

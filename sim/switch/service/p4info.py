@@ -1,0 +1,233 @@
+"""P4Info of a program, as p4c writes it: what a P4Runtime controller knows the program's objects by.
+
+Ids follow p4c's rule, so that a controller with p4c's own file speaks of the same objects: the kind in the
+highest byte, then what ``@id`` says, or Jenkins' one-at-a-time hash of the name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from finsy.proto import p4i, p4t
+
+from fanin.sim.switch.embedded import Program, types
+from fanin.sim.switch.embedded.description import ActionInfo, ExternInfo, KeyInfo, TableInfo
+
+MATCHES = {
+    "exact": p4i.MatchField.EXACT,
+    "ternary": p4i.MatchField.TERNARY,
+    "lpm": p4i.MatchField.LPM,
+    "range": p4i.MatchField.RANGE,
+    "optional": p4i.MatchField.OPTIONAL,
+}
+_UNITS = {
+    "packets": p4i.CounterSpec.PACKETS,
+    "bytes": p4i.CounterSpec.BYTES,
+    "packets_and_bytes": p4i.CounterSpec.BOTH,
+}
+_METERS = {"packets": p4i.MeterSpec.PACKETS, "bytes": p4i.MeterSpec.BYTES}
+#: kind of extern, of both architectures: P4Info's list, and the first byte of its ids
+_EXTERNS = {
+    "register": ("registers", p4i.P4Ids.REGISTER),
+    "Register": ("registers", p4i.P4Ids.REGISTER),
+    "counter": ("counters", p4i.P4Ids.COUNTER),
+    "Counter": ("counters", p4i.P4Ids.COUNTER),
+    "direct_counter": ("direct_counters", p4i.P4Ids.DIRECT_COUNTER),
+    "DirectCounter": ("direct_counters", p4i.P4Ids.DIRECT_COUNTER),
+    "meter": ("meters", p4i.P4Ids.METER),
+    "direct_meter": ("direct_meters", p4i.P4Ids.DIRECT_METER),
+    "action_profile": ("action_profiles", p4i.P4Ids.ACTION_PROFILE),
+    "action_selector": ("action_profiles", p4i.P4Ids.ACTION_PROFILE),
+}
+
+
+def p4info(program: Program) -> p4i.P4Info:
+    """P4Info of ``program``: tables, actions, registers, counters, meters, profiles, controller headers."""
+    return _Writer(program).written()
+
+
+class _Writer:
+    """Writes one P4Info."""
+
+    def __init__(self, program: Program):
+        self._program = program
+        self._tables = {t.name: t.id for t in program.tables.values()}
+        self._actions = {a.name: a.id for a in program.actions.values()}
+        self._headers = {h.name: h.id for h in program.controller_headers}
+        self._externs = {e.name: e for e in program.externs.values() if e.kind in _EXTERNS}
+        self._ids = {
+            p4i.P4Ids.TABLE: ids_of(p4i.P4Ids.TABLE, self._tables),
+            p4i.P4Ids.ACTION: ids_of(p4i.P4Ids.ACTION, self._actions),
+            p4i.P4Ids.CONTROLLER_HEADER: ids_of(p4i.P4Ids.CONTROLLER_HEADER, self._headers),
+        }
+        for prefix in sorted({prefix for _, prefix in _EXTERNS.values()}):
+            own = {e.name: e.id for e in self._externs.values() if _EXTERNS[e.kind][1] == prefix}
+            self._ids[prefix] = ids_of(prefix, own)
+        self._aliases = aliases(name for ids in self._ids.values() for name in ids)
+        self._result = p4i.P4Info(pkg_info=p4i.PkgInfo(arch=program.architecture))
+
+    def written(self) -> p4i.P4Info:
+        """The whole."""
+        for table in self._program.tables.values():
+            self._table(table)
+        for action in self._program.actions.values():
+            self._action(action)
+        for extern in self._externs.values():
+            self._extern(extern)
+        for header in self._program.controller_headers:
+            message = self._result.controller_packet_metadata.add()
+            self._preamble(message, p4i.P4Ids.CONTROLLER_HEADER, header.name)
+            message.preamble.name = message.preamble.alias = header.kind  # p4c's, whatever the type's name
+            for number, field in _numbered(header.fields):
+                message.metadata.add(id=number, name=field.name, bitwidth=field.width)
+        return self._result
+
+    def _preamble(self, message: Any, prefix: int, name: str) -> None:
+        message.preamble.id = self._ids[prefix][name]
+        message.preamble.name = name
+        message.preamble.alias = self._aliases[name]
+
+    def _table(self, table: TableInfo) -> None:
+        message = self._result.tables.add(size=table.size, is_const_table=table.constant)
+        message.has_initial_entries = bool(table.rows)
+        self._preamble(message, p4i.P4Ids.TABLE, table.name)
+        for number, key in _numbered(table.keys):
+            message.match_fields.add(id=number, name=key.name, bitwidth=key.width, match_type=MATCHES[key.kind])
+        actions = self._ids[p4i.P4Ids.ACTION]
+        scopes = {"entries": p4i.ActionRef.TABLE_ONLY, "default": p4i.ActionRef.DEFAULT_ONLY}
+        for name in table.actions:
+            message.action_refs.add(
+                id=actions[name], scope=scopes.get(table.only.get(name, ""), p4i.ActionRef.TABLE_AND_DEFAULT)
+            )
+        default, arguments = table.default
+        if table.default_constant:
+            message.const_default_action_id = actions[default]
+        initial = message.initial_default_action
+        initial.action_id = actions[default]
+        action = table.actions[default]
+        numbers = parameter_ids(action)
+        for (name, width), value in zip(action.parameters.items(), arguments, strict=True):
+            initial.arguments.add(param_id=numbers[name], value=as_bytes(int(value), width))
+        if table.profile is not None:
+            message.implementation_id = self._ids[p4i.P4Ids.ACTION_PROFILE][table.profile]
+        for name in table.attached:
+            message.direct_resource_ids.append(self._ids[_EXTERNS[self._externs[name].kind][1]][name])
+
+    def _action(self, action: ActionInfo) -> None:
+        message = self._result.actions.add()
+        self._preamble(message, p4i.P4Ids.ACTION, action.name)
+        numbers = parameter_ids(action)
+        for name, width in action.parameters.items():
+            message.params.add(id=numbers[name], name=name, bitwidth=width)
+
+    def _extern(self, extern: ExternInfo) -> None:
+        lists, prefix = _EXTERNS[extern.kind]
+        message = getattr(self._result, lists).add()
+        self._preamble(message, prefix, extern.name)
+        size = next((a for a in extern.arguments if isinstance(a, int)), 0)
+        unit = next((a for a in extern.arguments if isinstance(a, str)), "packets_and_bytes").lower()
+        tables = [t for t in self._program.tables.values() if extern.name in (*t.attached, t.profile)]
+        numbers = [self._ids[p4i.P4Ids.TABLE][table.name] for table in tables]
+        if lists == "registers":
+            message.size = size
+            message.type_spec.CopyFrom(self._type(extern.types[0]))
+        elif lists in ("counters", "direct_counters"):
+            message.spec.unit = _UNITS.get(unit, p4i.CounterSpec.BOTH)
+        elif lists in ("meters", "direct_meters"):
+            message.spec.unit = _METERS.get(unit, p4i.MeterSpec.UNSPECIFIED)
+        if lists in ("counters", "meters"):
+            message.size = size
+        elif lists in ("direct_counters", "direct_meters"):
+            message.direct_table_id = numbers[0] if numbers else 0
+        elif lists == "action_profiles":
+            message.size = size
+            message.table_ids.extend(numbers)
+            message.with_selector = extern.kind == "action_selector"
+
+    def _type(self, kind: types.Type) -> p4t.P4DataTypeSpec:
+        """A register's type; structs go to ``type_info``."""
+        base = types.base_of(kind)
+        spec = p4t.P4DataTypeSpec()
+        if isinstance(base, types.Bits):
+            (spec.bitstring.int if base.signed else spec.bitstring.bit).bitwidth = base.width
+        elif base == types.BOOL:
+            spec.bool.SetInParent()
+        elif isinstance(base, types.Record) and base.kind == "struct":
+            spec.struct.name = base.name
+            members = [
+                p4t.P4StructTypeSpec.Member(name=name, type_spec=self._type(field))
+                for name, field in base.fields.items()
+            ]
+            self._result.type_info.structs[base.name].CopyFrom(p4t.P4StructTypeSpec(members=members))
+        return spec
+
+
+def _numbered(fields: Iterable[KeyInfo]) -> Iterator[tuple[int, KeyInfo]]:
+    fields = tuple(fields)
+    return zip(_numbers([field.id for field in fields]), fields, strict=True)
+
+
+def parameter_ids(action: ActionInfo) -> dict[str, int]:
+    """P4Info's ids of an action's parameters."""
+    given = [action.ids.get(name) for name in action.parameters]
+    return dict(zip(action.parameters, _numbers(given), strict=True))
+
+
+def _numbers(given: list[int | None]) -> list[int]:
+    """Ids of parameters, or of fields, as p4c gives them: what ``@id`` says; to others the next free place."""
+    taken = {number for number in given if number is not None}
+    result, place = [], 1
+    for number in given:
+        if number is not None:
+            place += 1
+            result.append(number)
+            continue
+        while place in taken:
+            place += 1
+        taken.add(place)
+        result.append(place)
+    return result
+
+
+def ids_of(prefix: int, names: Mapping[str, int | None]) -> dict[str, int]:
+    """Ids of all objects of one kind: ``names`` with what ``@id`` says of them."""
+    result = {name: prefix << 24 | given & 0xFFFFFF for name, given in names.items() if given is not None}
+    taken = set(result.values())
+    for name in sorted(names, key=str.encode):
+        if name not in result:
+            number = _hashed(name.encode())
+            while (found := prefix << 24 | number & 0xFFFFFF) in taken:
+                number += 1
+            taken.add(found)
+            result[name] = found
+    return result
+
+
+def _hashed(name: bytes) -> int:
+    """Jenkins' one-at-a-time hash."""
+    result = 0
+    for byte in name:
+        result = (result + byte) * 1025 & 0xFFFFFFFF
+        result ^= result >> 6
+    result = result * 9 & 0xFFFFFFFF
+    result ^= result >> 11
+    return result * 32769 & 0xFFFFFFFF
+
+
+def aliases(names: Iterable[str]) -> dict[str, str]:
+    """The shortest end of each name, in whole parts, which no other name has."""
+    parts = {name: name.split(".") for name in names}
+    ends = Counter(tuple(p[i:]) for p in parts.values() for i in range(len(p)))
+    result = {}
+    for name, own in parts.items():
+        begin = next((i for i in range(len(own) - 1, -1, -1) if ends[tuple(own[i:])] == 1), 0)
+        result[name] = ".".join(own[begin:])
+    return result
+
+
+def as_bytes(value: int, width: int) -> bytes:
+    """P4Runtime's canonical form: as few bytes as hold the value, at least one."""
+    value &= (1 << width) - 1
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")

@@ -1,0 +1,210 @@
+"""Interfaces in namespaces that the tests make: veth, TAP, VLAN tags, the kernel's own TCP, what may not be opened."""
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from fanin.errors import InputError
+from fanin.host import ethernet
+from fanin.host.ethernet import InterfaceLost, open_interface
+from fanin.host.lab import Lab, may_have_namespace
+from fanin.wire.ethernet import internet_checksum
+
+pytestmark = pytest.mark.skipif(not may_have_namespace(), reason="network namespaces need root")
+
+HEADER = bytes(12) + b"\x88\xb5"
+
+
+@pytest.fixture
+def lab():
+    with Lab(["here", "there"]) as lab:
+        lab.wire("here", "near", "there", "far")
+        yield lab
+
+
+def _open(lab, namespace, name):
+    return lab.opened(namespace, lambda: open_interface(name))
+
+
+def _received(interface, count, limit=20):
+    frames = []
+    with selectors.DefaultSelector() as selector:
+        selector.register(interface, selectors.EVENT_READ)
+        end = time.monotonic() + limit
+        while len(frames) < count and time.monotonic() < end:
+            selector.select(0.2)
+            frames += interface.receive()
+    return frames
+
+
+def test_frames_cross_as_they_are_with_their_times(lab):
+    with _open(lab, "here", "near") as near, _open(lab, "there", "far") as far:
+        tagged = bytes(12) + b"\x81\x00\x20\x07\x88\xb5" + bytes(range(40))  # the kernel takes VLAN tags out
+        twice = bytes(12) + b"\x88\xa8\x00\x05" + tagged[12:]
+        frames = [HEADER, tagged, twice, HEADER + bytes(1500), *(HEADER + bytes([n]) * n for n in range(200))]
+        before = time.time_ns()
+        for number, frame in enumerate(frames):
+            assert near.send(frame)
+            if number % 50 == 49:
+                time.sleep(0.01)
+        found = _received(far, len(frames))
+        assert [frame for _, frame in found] == frames
+        times = [at for at, _ in found]
+        assert times == sorted(times)
+        assert before <= times[0] <= times[-1] <= time.time_ns()
+        assert near.receive() == []  # its own are not received
+        assert not near.send(HEADER[:13])
+        assert not near.send(HEADER + bytes(1505))
+        assert (near.unsent, far.lost, far.overrun()) == (2, 0, 0)
+
+
+def test_frames_for_which_there_is_no_room_are_counted(lab):
+    with _open(lab, "here", "near") as near, _open(lab, "there", "far") as far:
+        sent = 0
+        while not far.overrun() and sent < 100_000:
+            for _ in range(500):
+                near.send(HEADER + bytes(1400))
+            sent += 500
+        assert 0 < sent < 100_000
+        left = _received(far, 1)
+        while more := far.receive():
+            left += more
+        assert 0 < len(left) < sent
+
+
+def test_a_tap_interface_is_attached_to(lab):
+    lab.run("here", ["ip", "tuntap", "add", "tap0", "mode", "tap"])
+    lab.run("here", ["ip", "link", "set", "tap0", "up"])
+    lab.address(
+        "here", "tap0", "10.9.0.1/24", mac="02:00:00:00:00:01", neighbours={"10.9.0.2": "02:00:00:00:00:02"}
+    )
+    with _open(lab, "here", "tap0") as tap:
+        lab.run("here", ["ping", "-c", "1", "-W", "1", "10.9.0.2"], check=False)
+        frames = [frame for _, frame in _received(tap, 1) if frame[12:14] == b"\x08\x00"]
+        assert frames[0][:12].hex() == "020000000002020000000001"
+        assert tap.send(HEADER)
+        with pytest.raises(InputError, match="tap0: the interface is in use by another fanin"):
+            _open(lab, "here", "tap0")
+    attached = "from fanin.host.ethernet import TapInterface; import sys; TapInterface('tap0'); print(flush=True); sys.stdin.read()"
+    other = lab.start(
+        "here", [sys.executable, "-c", f"import fanin.host.ethernet as e; e._claimed = lambda n: open('/dev/null'); {attached}"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    other.stdout.readline()
+    with pytest.raises(InputError, match="tap0: in use by another program"):
+        _open(lab, "here", "tap0")
+    other.communicate()
+    _open(lab, "here", "tap0").close()  # it is as it was
+
+
+def test_the_kernels_own_tcp_passes_whole(lab):
+    """Partial checksums and large sends come out as frames that a wire could carry: Linux accepts every one."""
+    with Lab(["a", "b"]) as hosts:
+        for host, end in (("a", "10.8.0.1"), ("b", "10.8.0.2")):
+            hosts.wire(host, "eth0", "a" if host == "b" else "b", f"wire-{host}")
+            hosts.address(host, "eth0", f"{end}/24")
+        left, right = _open(hosts, "b", "wire-a"), _open(hosts, "a", "wire-b")
+        stop, seen = threading.Event(), []
+
+        def forward():
+            with selectors.DefaultSelector() as selector:
+                selector.register(left, selectors.EVENT_READ, right)
+                selector.register(right, selectors.EVENT_READ, left)
+                while not stop.is_set():
+                    for key, _ in selector.select(0.1):
+                        for _, frame in key.fileobj.receive():
+                            seen.append(frame)
+                            key.data.send(frame)
+
+        carrier = threading.Thread(target=forward)
+        carrier.start()
+        data = os.urandom(500_000)
+        server = hosts.opened("b", lambda: socket.create_server(("10.8.0.2", 5000)))
+        client = hosts.opened("a", lambda: socket.create_connection(("10.8.0.2", 5000), 20))
+        sender = threading.Thread(target=lambda: (client.sendall(data), client.close()))
+        sender.start()
+        connection, _ = server.accept()
+        connection.settimeout(20)
+        found = b""
+        while part := connection.recv(1 << 16):
+            found += part
+        sender.join()
+        stop.set()
+        carrier.join()
+        for end in (left, right, server, connection):
+            end.close()
+        errors = hosts.run("b", ["cat", "/proc/net/snmp"])
+    assert found == data
+    assert max(map(len, seen)) == 1514
+    tcp = [frame for frame in seen if frame[12:14] == b"\x08\x00" and frame[23] == 6]
+    for frame in tcp:
+        assert internet_checksum(frame[14:34]) == 0
+        length = int.from_bytes(frame[16:18], "big") - 20
+        pseudo = frame[26:34] + b"\0\x06" + length.to_bytes(2, "big")
+        assert internet_checksum(pseudo + frame[34 : 34 + length]) == 0
+    names, values = (line.split()[1:] for line in errors.splitlines() if line.startswith("Tcp:"))
+    assert dict(zip(names, values, strict=True))["InErrs"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nope", "nope: there is no such interface; there are .*near"),
+        ("lo", "lo: is no Ethernet interface"),
+        ("down0", "down0: the interface is down: ip link set down0 up"),
+    ],
+)
+def test_what_cannot_be_opened_is_named(lab, name, message):
+    lab.run("here", ["ip", "link", "add", "name", "down0", "type", "veth", "peer", "name", "down1"])
+    with pytest.raises(InputError, match=message):
+        _open(lab, "here", name)
+
+
+def test_one_interface_has_one_owner_who_ends_with_it(lab):
+    near = _open(lab, "here", "near")
+    with pytest.raises(InputError, match="near: the interface is in use by another fanin"):
+        _open(lab, "here", "near")
+    near.close()
+    near = _open(lab, "here", "near")
+    lab.run("there", ["ip", "link", "delete", "far"])
+    with pytest.raises(InterfaceLost, match="near: the interface is gone"):
+        near.send(HEADER)
+    with pytest.raises(InterfaceLost, match="near: the interface is gone"):
+        lab.opened("here", lambda: (near.receive(), near.receive()))
+    near.close()
+
+
+def test_without_the_right_it_is_said(lab, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(ethernet.PacketInterface, "__init__", refuse)
+    with pytest.raises(InputError, match="near: opening it needs CAP_NET_RAW"):
+        _open(lab, "here", "near")
+
+
+def test_a_lab_goes_with_its_process():
+    script = (
+        "from fanin.host.lab import Lab; import time\n"
+        "lab = Lab(['x']); lab.wire('x', 'one', 'x', 'two')\n"
+        "print(lab._holders['x'].pid, flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    holder = int(process.stdout.readline())
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    end = time.monotonic() + 20
+    while Path(f"/proc/{holder}").exists() and time.monotonic() < end:
+        state = Path(f"/proc/{holder}/stat").read_text().rpartition(")")[2].split()[0]
+        if state == "Z":
+            break
+        time.sleep(0.05)
+    assert time.monotonic() < end
