@@ -161,7 +161,7 @@ def _switch(program: Program, args: argparse.Namespace, names: dict[int, str]) -
         if unserved:
             _warn(f"{args.job}: no --port for {', '.join(map(str, unserved))}: frames to it are lost")
         return switch_with_jobs(program, deployment, args.job, ports=range(MAX_PORT))
-    switch = program.switch(range(MAX_PORT))
+    switch = _fresh(program)
     if args.entries:
         from fanin.cli.p4.entries import install_entries
 
@@ -169,11 +169,15 @@ def _switch(program: Program, args: argparse.Namespace, names: dict[int, str]) -
     return switch
 
 
+def _fresh(program: Program) -> Switch:
+    began = time.monotonic_ns()
+    return program.switch(range(MAX_PORT), clock=lambda: (time.monotonic_ns() - began) // 1000)
+
+
 def _server(program: Program, forwarding: Forwarding, args: argparse.Namespace) -> P4RuntimeServer:
     from fanin.sim.switch.service.server import P4RuntimeServer, P4RuntimeService
 
-    ports = forwarding.switch.ports
-    service = P4RuntimeService(program, forwarding, lambda: program.switch(ports), args.device)
+    service = P4RuntimeService(program, forwarding, lambda: _fresh(program), args.device)
     return P4RuntimeServer(service, args.grpc)
 
 

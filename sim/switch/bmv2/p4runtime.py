@@ -123,10 +123,12 @@ class P4Runtime:
         """Packets and bytes that an entry has matched."""
         wanted = encoded(self.schema, entry)
         wanted.action = None
+        fields = self.schema.tables[entry.table].match_fields
         for counter in self._read(p4entity.P4DirectCounterEntry(table_entry=wanted)):
             # An entry without a match stands for all of its table.
             found = counter.table_entry
-            if (found.match or {}, found.priority) == (wanted.match or {}, entry.priority):
+            match = {fields[key].name: value for key, value in (found.match or {}).items()}
+            if (match, found.priority) == (wanted.match or {}, entry.priority):
                 return counter.packet_count, counter.byte_count
         raise ToolFailed(f"{self.address}: {entry.table} has no entry {dict(entry.match)}")
 
@@ -277,7 +279,10 @@ def decoded(schema: P4Schema, entry: p4entity.P4TableEntry) -> TableEntry:
     if not isinstance(action, p4entity.P4TableAction):
         raise ValueError(f"table {table.name} has entries with action profiles, which fanin does not use")
     fields = table.match_fields
-    match = {key: _decoded_match(fields[key].match_type, value) for key, value in (entry.match or {}).items()}
+    match = {
+        fields[key].name: _decoded_match(fields[key].match_type, value)
+        for key, value in (entry.match or {}).items()
+    }
     name = schema.actions[action.name].name
     return TableEntry(table.name, match, name, dict(action.args), entry.priority)
 

@@ -121,7 +121,7 @@ class Classifier:
         if text in ("key", "actions", "entries"):
             return following == "=" and self._text(1) == "{"
         if text == "state":
-            return self._text(1) == "{" and self._previous() in ("}", ";", "{", "@")
+            return self._text(1) == "{" and self._previous() in ("}", ";", "{", "ANNOTATION")
         if text == "type":
             return self._depth == 0 and self._parens == 0 and following != ";"
         return text == "priority" and self._entries is not None and following in ("=", "(")

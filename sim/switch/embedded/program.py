@@ -145,12 +145,20 @@ class Program:
         self._file = f"<{self.name}>"
         self._code: CodeType = compile(self.text, self._file, "exec")
 
-    def switch(self, ports: Iterable[int] = range(8), tracer: Tracer | None = None) -> Switch:
+    def switch(
+        self,
+        ports: Iterable[int] = range(8),
+        tracer: Tracer | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> Switch:
         """A running switch with these ports, empty tables but for constant entries, and registers at 0.
 
-        ``tracer`` is told what happens to each packet.
+        ``tracer`` is told what happens to each packet. ``clock`` gives microseconds; without one, what a program
+        reads of clocks and queues is undefined, and with one, queues are empty.
         """
-        return Switch(self, frozenset(ports), tracer)
+        switch = Switch(self, frozenset(ports), tracer)
+        switch._runtime.clock = clock
+        return switch
 
     def place_of(self, error: BaseException) -> Position:
         """Where in the P4 text a run was when it raised ``error``."""

@@ -203,6 +203,7 @@ class Tna:
         return [p.type for block in blocks for p in block.node.parameters]
 
     def __init__(self) -> None:
+        self.clock: Callable[[], int] | None = None  # what it would give is refused
         self.replication = Replication()
         self.checksums: list[Checksum] = []
         self.frame_length = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from fanin.p4.control import Replica
@@ -26,6 +26,8 @@ from fanin.sim.switch.embedded.runtime import (
 from fanin.sim.switch.embedded.values import UNDEFINED, Reject
 
 DROP_PORT = 511
+_DIGESTS = 1024
+_TIME = (1 << 48) - 1
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, _, RECIRCULATED, REPLICATED, RESUBMITTED = range(7)
 
 
@@ -124,7 +126,8 @@ class V1Model:
     def __init__(self) -> None:
         self.replication = Replication()
         self.sessions: dict[int, Session] = {}
-        self.digests: list[tuple[int, tuple[int, int]]] = []
+        self.clock: Callable[[], int] | None = None  #: microseconds; without one, times are undefined
+        self.digests: deque[tuple[int, tuple[int, int]]] = deque(maxlen=_DIGESTS)  # the last ones
         self.frame_length = 0
         self.drops: list[str] = []  #: of the packet last processed: why copies did not leave
         self._out: list[tuple[int, bytes]] = []
@@ -176,13 +179,11 @@ class V1Model:
         standard.f_ingress_port = port
         standard.f_instance_type = kind
         standard.f_packet_length = self.frame_length = len(frame)
-        # The clock is not part of a simulation, and the egress port not known yet.
-        standard.f_egress_port = standard.f_ingress_global_timestamp = standard.f_egress_global_timestamp = (
-            UNDEFINED
-        )
-        standard.f_enq_timestamp = standard.f_enq_qdepth = standard.f_deq_timedelta = standard.f_deq_qdepth = (
-            UNDEFINED
-        )
+        standard.f_egress_port = UNDEFINED  # not known yet
+        standard.f_ingress_global_timestamp = UNDEFINED if self.clock is None else self.clock() & _TIME
+        standard.f_egress_global_timestamp = UNDEFINED
+        standard.f_enq_timestamp = standard.f_enq_qdepth = UNDEFINED
+        standard.f_deq_timedelta = standard.f_deq_qdepth = UNDEFINED
         self.packet = packet = PacketIn(frame)
         self._clear()
         try:
@@ -237,6 +238,10 @@ class V1Model:
         standard.f_egress_port = copy.port
         standard.f_egress_rid = replica
         standard.f_egress_spec = UNDEFINED
+        if self.clock is not None:  # there is no queue: nothing waits
+            now = self.clock()
+            standard.f_egress_global_timestamp, standard.f_enq_timestamp = now & _TIME, now & 0xFFFFFFFF
+            standard.f_enq_qdepth = standard.f_deq_qdepth = standard.f_deq_timedelta = 0
         standard.f_packet_length = self.frame_length = copy.length
         self._clear()
         run_block(self._egress, headers, metadata, standard)

@@ -14,7 +14,7 @@ from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
 from fanin.sim.switch.service.names import Names
 
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
-_OF_TERNARY = "this table's entries have a priority above 0"
+_OF_TERNARY = "its entries have a priority above 0"
 
 
 class Entities:

@@ -83,14 +83,14 @@ extern action_profile {
     action_profile(bit<32> size);
 }
 extern action_selector {
-    action_selector(HashAlgorithm algorithm, bit<32> size, bit<32> width);
+    action_selector(HashAlgorithm algorithm, bit<32> size, bit<32> outputWidth);
 }
 extern Checksum16 {
     Checksum16();
     bit<16> get<D>(in D data);
 }
 
-extern void random<T>(out T result, in T low, in T high);
+extern void random<T>(out T result, in T lo, in T hi);
 extern void digest<T>(in bit<32> receiver, in T data);
 extern void mark_to_drop();
 extern void mark_to_drop(inout standard_metadata_t standard_metadata);

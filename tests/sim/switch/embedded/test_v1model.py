@@ -192,3 +192,17 @@ def test_two_switches_of_one_program_share_nothing():
     one_switch, other = program.switch(), program.switch()
     send(one_switch, FRAME)
     assert (one_switch.registers["I.r"][0], other.registers["I.r"][0]) == (1, 0)
+
+
+def test_a_clock_gives_times_and_empty_queues():
+    times = iter(range(1000, 2000, 7))
+    apply = "hdr.h.a = (bit<8>) std.ingress_global_timestamp;"
+    egress = "hdr.h.b = (bit<8>) std.egress_global_timestamp; hdr.h.c = (bit<8>) std.deq_qdepth;"
+    program = v1model(apply=apply, egress=egress)
+    assert send(program.switch(clock=lambda: next(times)), FRAME)[0][1] == "e8ef0004"
+
+
+def test_an_annotated_state_and_arguments_by_name():
+    """As p4c's own test programs have them."""
+    parser = '@name("begin") state start { packet.extract(hdr = hdr.h); packet.advance(sizeInBits = 8); transition accept; }'
+    assert one("0102030405", parser=parser, deparser="packet.emit(hdr = hdr);") == "01020304"

@@ -1,0 +1,100 @@
+"""The loop between interfaces and switch: counters, refusals, frames to nowhere, requests between frames."""
+
+import random
+import threading
+from concurrent.futures import CancelledError
+
+import pytest
+
+from fanin.p4.control import Exact, TableEntry
+from tests.sim.switch.service.served import TEXT, Served, frame_to
+from tests.support import new_seed
+
+BAD = TEXT.replace("action drop() {", "action drop() { bit<9> nothing; std.egress_spec = nothing;").replace(
+    "mark_to_drop(std); }", "if (std.egress_spec == 1) { mark_to_drop(std); } }"
+)
+
+
+@pytest.fixture
+def served():
+    served = Served()
+    yield served
+    served.close()
+
+
+def _forward(served, mac, port):
+    entry = TableEntry("I.stations", {"hdr.ethernet.destination": Exact(mac)}, "I.forward", {"port": port})
+    served.forwarding.ask(lambda: served.forwarding.switch.insert(entry))
+
+
+def test_frames_and_bytes_are_counted_by_port(served):
+    _forward(served, 0x10, 1)
+    _forward(served, 0x11, 400)  # a port without an interface
+    for length in (0, 10, 100):
+        served.send(0, frame_to(0x10, payload=bytes(length)))
+        assert served.receive(1) == frame_to(0x10, payload=bytes(length))
+    served.send(2, frame_to(0x11))
+    served.send(2, frame_to(0x12))  # dropped by the program
+    served.send(2, frame_to(0x10))
+    served.receive(1)
+    served.forwarding.ask(lambda: None)  # the last frame has been counted
+    counters = served.forwarding.counters
+    assert (counters[0].frames_in, counters[0].bytes_in) == (3, 3 * 14 + 110)
+    assert (counters[1].frames_out, counters[1].bytes_out) == (4, 4 * 14 + 117)
+    assert (counters[2].frames_in, served.forwarding.unconnected) == (3, 1)
+
+
+def test_a_frame_whose_answer_is_open_is_counted_and_said_once():
+    served = Served(BAD)
+    try:
+        _forward(served, 0x10, 1)
+        for _ in range(3):
+            served.send(0, frame_to(0x99))
+        served.send(0, frame_to(0x10))
+        assert served.receive(1) == frame_to(0x10)
+        assert served.forwarding.counters[0].refused == 3
+        (said,) = served.said
+        assert "frames that need it are lost" in said
+    finally:
+        served.close()
+
+
+def test_fuzzed_frames_leave_counters_exact(served):
+    """What is no frame of the program's is dropped or refused; nothing else changes, and nothing ends."""
+    rng = random.Random(new_seed())
+    _forward(served, 0x10, 1)
+    sent = good = 0
+    for _ in range(3000):
+        frame = frame_to(0x10, payload=rng.randbytes(rng.randrange(50)))
+        if rng.random() < 0.7:
+            frame = bytearray(frame[: rng.randrange(1, len(frame))])
+            frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
+            frame = bytes(frame)
+        served.send(0, frame)
+        sent += 1
+        if frame[:6] == (0x10).to_bytes(6, "big") and len(frame) >= 14:
+            good += 1
+            assert served.receive(1) == frame
+    served.send(0, frame_to(0x10))
+    served.receive(1)
+    served.forwarding.ask(lambda: None)
+    counters = served.forwarding.counters
+    assert counters[0].frames_in == sent + 1
+    assert counters[1].frames_out == good + 1
+    assert served.forwarding.unconnected == 0
+
+
+def test_requests_are_carried_out_between_frames_and_errors_are_the_askers(served):
+    _forward(served, 0x10, 1)
+    with pytest.raises(ZeroDivisionError):
+        served.forwarding.ask(lambda: 1 // 0)
+    owner = served.forwarding.ask(threading.current_thread)
+    assert owner is not threading.current_thread()
+    served.send(0, frame_to(0x10))
+    assert served.receive(1) == frame_to(0x10)
+
+
+def test_nobody_waits_for_a_loop_that_has_ended(served):
+    served.forwarding.stop()
+    with pytest.raises(CancelledError):
+        served.forwarding.ask(lambda: None)
