@@ -1,4 +1,4 @@
-"""Interfaces in namespaces that the tests make: veth, TAP, VLAN tags, the kernel's own TCP, what may not be opened."""
+"""Interfaces in namespaces that the tests make: veth, TAP, VLAN tags, the kernel's own TCP, what is refused."""
 
 import os
 import selectors
@@ -93,9 +93,12 @@ def test_a_tap_interface_is_attached_to(lab):
         assert tap.send(HEADER)
         with pytest.raises(InputError, match="tap0: the interface is in use by another fanin"):
             _open(lab, "here", "tap0")
-    attached = "from fanin.host.ethernet import TapInterface; import sys; TapInterface('tap0'); print(flush=True); sys.stdin.read()"
+    attach = (
+        "import fanin.host.ethernet as e, sys; e._claimed = lambda n: open('/dev/null'); "
+        "e.TapInterface('tap0'); print(flush=True); sys.stdin.read()"
+    )
     other = lab.start(
-        "here", [sys.executable, "-c", f"import fanin.host.ethernet as e; e._claimed = lambda n: open('/dev/null'); {attached}"],
+        "here", [sys.executable, "-c", attach],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     other.stdout.readline()

@@ -1,4 +1,4 @@
-"""What the kernel leaves to a card, done in software: scapy's checksums beside ours, segments put together again."""
+"""What the kernel leaves to a card, done in software: scapy's checksums beside ours, segments put together."""
 
 import random
 import struct
@@ -90,14 +90,14 @@ def test_a_frame_without_requests_is_as_it_is():
 
 
 @pytest.mark.parametrize(
-    "offload",
+    ("offload", "message"),
     [
-        OFFLOAD.pack(0, TCP4, 0, 1000, 34, 16),  # segments, but no checksum
-        OFFLOAD.pack(NEEDS_CHECKSUM, 3, 0, 1000, 34, 16),  # UDP fragments
-        OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 0, 34, 16),
-        OFFLOAD.pack(NEEDS_CHECKSUM, 0, 0, 0, 60, 16),
+        (OFFLOAD.pack(0, TCP4, 0, 1000, 34, 16), "segments without a checksum"),
+        (OFFLOAD.pack(NEEDS_CHECKSUM, 3, 0, 1000, 34, 16), "segments of kind 3"),  # UDP fragments
+        (OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 0, 34, 16), "segments of kind 1"),
+        (OFFLOAD.pack(NEEDS_CHECKSUM, 0, 0, 0, 60, 16), "behind the end"),
     ],
 )
-def test_what_else_the_kernel_may_ask_is_refused(offload):
-    with pytest.raises(ValueError):
+def test_what_else_the_kernel_may_ask_is_refused(offload, message):
+    with pytest.raises(ValueError, match=message):
         finished(offload, bytes(64))

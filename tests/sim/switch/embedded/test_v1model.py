@@ -204,5 +204,6 @@ def test_a_clock_gives_times_and_empty_queues():
 
 def test_an_annotated_state_and_arguments_by_name():
     """As p4c's own test programs have them."""
-    parser = '@name("begin") state start { packet.extract(hdr = hdr.h); packet.advance(sizeInBits = 8); transition accept; }'
+    body = "packet.extract(hdr = hdr.h); packet.advance(sizeInBits = 8); transition accept;"
+    parser = f'@name("begin") state start {{ {body} }}'
     assert one("0102030405", parser=parser, deparser="packet.emit(hdr = hdr);") == "01020304"

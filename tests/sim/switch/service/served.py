@@ -1,4 +1,4 @@
-"""A program that has one of everything, served to a test: ports are pairs of sockets, P4Runtime is on loopback."""
+"""A program that has one of everything, served: ports are pairs of sockets, P4Runtime is on loopback."""
 
 from __future__ import annotations
 
@@ -37,7 +37,12 @@ control I(inout Headers hdr, inout Metadata meta, inout standard_metadata_t std)
     action forward(bit<9> port) { std.egress_spec = port; }
     action spread(bit<16> group) { std.mcast_grp = group; }
     action copy(bit<9> port) { std.egress_spec = port; clone(CloneType.I2E, 5); }
-    action to_controller() { hdr.inner.setValid(); hdr.inner.port = std.ingress_port; hdr.inner.reason = 3; std.egress_spec = 100; }
+    action to_controller() {
+        hdr.inner.setValid();
+        hdr.inner.port = std.ingress_port;
+        hdr.inner.reason = 3;
+        std.egress_spec = 100;
+    }
     action drop() { mark_to_drop(std); }
     table stations {
         key = { hdr.ethernet.destination: exact; }
@@ -52,7 +57,11 @@ control I(inout Headers hdr, inout Metadata meta, inout standard_metadata_t std)
     }
     table route { key = { hdr.ethernet.source: lpm; } actions = { forward; @tableonly spread; NoAction; } }
     table choose { key = { hdr.ethernet.kind: optional; } actions = { drop; NoAction; } }
-    table fixed { key = { hdr.ethernet.kind: exact; } actions = { drop; NoAction; } const entries = { 0xdead: drop(); } }
+    table fixed {
+        key = { hdr.ethernet.kind: exact; }
+        actions = { drop; NoAction; }
+        const entries = { 0xdead: drop(); }
+    }
     apply {
         if (hdr.outer.isValid()) { std.egress_spec = hdr.outer.port; hdr.outer.setInvalid(); exit; }
         by_port.count((bit<32>) std.ingress_port);

@@ -1,0 +1,272 @@
+"""``fanin p4 serve``: real pings and aggregation between namespaces, P4Runtime from outside, and bad input."""
+
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+
+from fanin.cli.main import main
+from fanin.host.ethernet import open_interface
+from fanin.host.lab import Lab, may_have_namespace
+from fanin.tools import program
+from tests.support import new_seed, slow
+
+needs_root = pytest.mark.skipif(not may_have_namespace(), reason="network namespaces need root")
+
+ROUTER = """
+#include <core.p4>
+#include <v1model.p4>
+header ethernet_t { bit<48> destination; bit<48> source; bit<16> kind; }
+header ipv4_t {
+    bit<8> version; bit<8> tos; bit<16> length; bit<16> id; bit<16> fragment; bit<8> ttl; bit<8> protocol;
+    bit<16> checksum; bit<32> source; bit<32> destination;
+}
+struct Headers { ethernet_t ethernet; ipv4_t ipv4; }
+struct Metadata {}
+parser P(packet_in packet, out Headers hdr, inout Metadata meta, inout standard_metadata_t std) {
+    state start {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.kind) { 0x0800: ipv4; default: accept; }
+    }
+    state ipv4 { packet.extract(hdr.ipv4); transition accept; }
+}
+control V(inout Headers hdr, inout Metadata meta) { apply {} }
+control I(inout Headers hdr, inout Metadata meta, inout standard_metadata_t std) {
+    counter(4, CounterType.packets) seen;
+    action drop() { mark_to_drop(std); }
+    action forward(bit<48> to, bit<9> port) {
+        std.egress_spec = port;
+        hdr.ethernet.source = hdr.ethernet.destination;
+        hdr.ethernet.destination = to;
+        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+    }
+    table route { key = { hdr.ipv4.destination: lpm; } actions = { forward; drop; } default_action = drop(); }
+    apply {
+        seen.count((bit<32>) std.ingress_port);
+        if (hdr.ipv4.isValid()) { route.apply(); } else { drop(); }
+    }
+}
+control E(inout Headers hdr, inout Metadata meta, inout standard_metadata_t std) { apply {} }
+control C(inout Headers hdr, inout Metadata meta) {
+    apply {
+        update_checksum(hdr.ipv4.isValid(), { hdr.ipv4.version, hdr.ipv4.tos, hdr.ipv4.length, hdr.ipv4.id,
+            hdr.ipv4.fragment, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination },
+            hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
+}
+control D(packet_out packet, in Headers hdr) { apply { packet.emit(hdr); } }
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+"""
+ENTRIES = [
+    {
+        "table": "I.route",
+        "match": {"hdr.ipv4.destination": {"value": f"10.0.{n}.0", "length": 24}},
+        "action": "I.forward",
+        "parameters": {"to": f"02:00:00:00:00:0{n}", "port": n},
+    }
+    for n in (1, 2)
+]
+
+
+@pytest.fixture
+def router(tmp_path):
+    (tmp_path / "router.p4").write_text(ROUTER)
+    (tmp_path / "entries.json").write_text(json.dumps(ENTRIES))
+    return tmp_path
+
+
+@pytest.fixture
+def lab():
+    """Two hosts in networks of their own, on ports 1 and 2 of ``switch``."""
+    with Lab(["switch", "h1", "h2"]) as lab:
+        for n in (1, 2):
+            lab.wire("switch", f"port{n}", f"h{n}", "eth0")
+            gateway = f"10.0.{n}.254"
+            lab.address(
+                f"h{n}", "eth0", f"10.0.{n}.1/24", mac=f"02:00:00:00:00:0{n}", gateway=gateway,
+                neighbours={gateway: "02:00:00:00:00:fe"},
+            )  # fmt: skip
+        yield lab
+
+
+@contextmanager
+def _serving(lab, folder, *options, name="router.p4", ports=(1, 2)):
+    """The running command, once it says that it is ready; ended at the latest here."""
+    fanin = program("fanin", "pip install fanin")
+    interfaces = [text for n in ports for text in ("--port", f"{n}=port{n}")]
+    process = lab.start(
+        "switch", [fanin, "p4", "serve", folder / name, *interfaces, *options],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        lines = [process.stderr.readline()]
+        if "none" not in options:
+            lines.append(process.stderr.readline())
+        assert all(line.startswith("fanin: ") and "error" not in line for line in lines), lines
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _ended(process, how=signal.SIGTERM):
+    process.send_signal(how)
+    out, error = process.communicate(timeout=30)
+    assert process.returncode == 0, error
+    return out
+
+
+@needs_root
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_hosts_ping_each_other_through_a_program(lab, router, how):
+    with _serving(lab, router, "--entries", router / "entries.json", "--grpc", "none") as process:
+        answer = lab.run("h1", ["ping", "-c", "3", "-i", "0.05", "-W", "5", "10.0.2.1"])
+        assert "3 received" in answer
+        assert "ttl=63" in answer
+        out = _ended(process, how)
+    counts = [
+        list(map(int, line.split()[2:]))
+        for line in out.splitlines()
+        if "port" in line and "interface" not in line
+    ]
+    assert counts == [[3, 3, 0], [3, 3, 0]]
+    assert "PROMISC" not in lab.run("switch", ["ip", "link", "show", "port1"])  # as it was
+
+
+@needs_root
+def test_a_controller_from_outside_installs_what_hosts_need(lab, router):
+    with _serving(lab, router, "--json", "--p4info", router / "router.p4info") as process:
+        script = (
+            "import sys\n"
+            "from fanin.sim.switch.bmv2.p4runtime import P4Runtime\n"
+            "from fanin.p4.control import Lpm, TableEntry\n"
+            "control = P4Runtime('127.0.0.1:9559')\n"
+            "for n in (1, 2):\n"
+            "    match = {'hdr.ipv4.destination': Lpm(10 << 24 | n << 8, 24)}\n"
+            "    control.insert(TableEntry('I.route', match, 'I.forward', {'to': 2 << 40 | n, 'port': n}))\n"
+            "control.close()\n"
+        )
+        lab.run("switch", [sys.executable, "-c", script])
+        assert "2 received" in lab.run("h2", ["ping", "-c", "2", "-i", "0.05", "-W", "5", "10.0.1.1"])
+        ports = json.loads(_ended(process))["ports"]
+    assert [ports[n]["frames_in"] for n in ("1", "2")] == [2, 2]
+    assert 'name: "I.route"' in (router / "router.p4info").read_text()
+
+
+@needs_root
+def test_jobs_are_managed_as_on_bmv2(lab, tmp_path):
+    assert main(["p4", "emit", "--workers", "2", "--slots", "8", "-o", str(tmp_path)]) == 0
+    fanin = program("fanin", "pip install fanin")
+    with _serving(lab, tmp_path, name="aggregation.p4", ports=(1,)) as process:
+        assert "job 1 added" in lab.run("switch", [fanin, "p4", "job", "add", tmp_path])
+        assert "job 1 reset" in lab.run("switch", [fanin, "p4", "job", "reset", "1"])
+        stats = json.loads(lab.run("switch", [fanin, "p4", "job", "stats", "--json"]))
+        assert stats["jobs"]["1"]["aggregated"] == 0
+        _ended(process)
+
+
+@needs_root
+def test_an_interface_that_vanishes_ends_the_service_with_its_name(lab, router):
+    with _serving(lab, router, "--grpc", "none") as process:
+        lab.run("h2", ["ip", "link", "delete", "eth0"])
+        _, error = process.communicate(timeout=30)
+        assert process.returncode == 2
+        assert error.splitlines()[-1] == "fanin: error: port2: the interface is gone"
+
+
+@needs_root
+def test_what_is_taken_is_named(lab, router):
+    with _serving(lab, router):
+        fanin = program("fanin", "pip install fanin")
+        second = [fanin, "p4", "serve", router / "router.p4", "--port"]
+        assert "port1: the interface is in use by another fanin" in lab.run(
+            "switch", [*second, "1=port1"], check=False
+        )
+        lab.wire("switch", "port3", "h1", "eth3")
+        taken = lab.run("switch", [*second, "3=port3"], check=False)
+        assert "--grpc 127.0.0.1:9559: the address is in use" in taken
+
+
+@needs_root
+@pytest.mark.parametrize("seconds", [3, *slow(60)])
+def test_load_and_malformed_frames_leave_counters_exact_and_memory_as_it_was(lab, router, seconds):
+    rng = random.Random(new_seed())
+    base = bytes(Ether(dst="02:00:00:00:00:fe") / IP(src="10.0.1.1", dst="10.0.2.1") / UDP() / bytes(20))
+    lab.run("h1", ["ip", "address", "flush", "dev", "eth0"])
+    with (
+        _serving(lab, router, "--entries", router / "entries.json", "--grpc", "none", "--json") as process,
+        lab.opened("h1", lambda: open_interface("eth0")) as one,
+        lab.opened("h2", lambda: open_interface("eth0")) as two,
+    ):
+        sent = found = good = 0
+        begin, end, grown = None, time.monotonic() + seconds, time.monotonic() + seconds / 2
+        while time.monotonic() < end:
+            frames = [_fuzzed(rng, base) for _ in range(64)]
+            good += 64 - len([f for f in frames if f != base])
+            sent += sum(map(one.send, frames))
+            found += len(two.receive())
+            if begin is None and time.monotonic() > grown:
+                begin = _resident(process.pid)
+            time.sleep(0.004)  # some 10,000 frames a second
+        time.sleep(0.5)
+        while frames := two.receive():
+            found += len(frames)
+        after = _resident(process.pid)
+        (link,) = json.loads(lab.run("h1", ["ip", "-s", "-j", "link", "show", "eth0"]))
+        sent -= link["stats64"]["tx"]["dropped"]  # the kernel's own queue behind the veth pair was full
+        ports = json.loads(_ended(process))["ports"]
+    assert ports["1"]["frames_in"] + ports["1"]["overrun"] == sent
+    assert ports["2"]["frames_out"] == found >= good - ports["1"]["overrun"]
+    assert ports["1"]["refused"] + ports["1"]["lost"] == 0
+    assert after - begin < 2_000, f"{begin} kB became {after} kB"
+
+
+def _fuzzed(rng, base):
+    """As it is, or cut, lengthened, changed."""
+    if rng.random() < 0.5:
+        return base
+    frame = bytearray(base[: rng.randrange(14, len(base))] + rng.randbytes(rng.randrange(1400)))
+    for _ in range(rng.randrange(4)):
+        frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
+    return bytes(frame)
+
+
+def _resident(pid):
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--port", "1"], "--port 1: must be N=INTERFACE"),
+        (["--port", "x=lo"], "--port x=lo: must be N=INTERFACE"),
+        (["--port", "511=lo"], "--port 511=lo: ports are 0 to 510"),
+        (["--port", "1=a", "--port", "1=b"], "--port 1=b: the port or the interface was named before"),
+        (["--port", "1=a", "--port", "2=a"], "--port 2=a: the port or the interface was named before"),
+        (["--port", "1=a", "--cpu-port", "1"], "--cpu-port 1: must be a port of its own"),
+        (["--port", "1=lo", "--seconds", "0"], "--seconds 0: must be above 0"),
+        (["--port", "1=none-such"], "none-such: there is no such interface; there are"),
+        (["--port", "1=lo"], "lo: is no Ethernet interface"),
+        (["--port", "1=lo", "--entries", "nothing.json"], "nothing.json"),
+    ],
+)
+def test_bad_input_is_one_line(router, capsys, options, message):
+    assert main(["p4", "serve", str(router / "router.p4"), *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("fanin: error: ")
+    assert message in line
+
+
+def test_a_refused_program_is_named(tmp_path, capsys):
+    (tmp_path / "p.p4").write_text("extern foo { foo(); }\n")
+    assert main(["p4", "serve", str(tmp_path / "p.p4"), "--port", "1=lo"]) == 2
+    assert "p.p4:1:1" in capsys.readouterr().err
