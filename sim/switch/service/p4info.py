@@ -57,7 +57,7 @@ class _Writer:
         self._actions = {a.name: a.id for a in program.actions.values()}
         self._headers = {h.name: h.id for h in program.controller_headers}
         self._externs = {e.name: e for e in program.externs.values() if e.kind in _EXTERNS}
-        self._ids = {
+        self._ids: dict[int, dict[str, int]] = {
             p4i.P4Ids.TABLE: ids_of(p4i.P4Ids.TABLE, self._tables),
             p4i.P4Ids.ACTION: ids_of(p4i.P4Ids.ACTION, self._actions),
             p4i.P4Ids.CONTROLLER_HEADER: ids_of(p4i.P4Ids.CONTROLLER_HEADER, self._headers),

@@ -7,6 +7,7 @@ JSON) is kept and given back, not executed.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any, TypeVar
@@ -137,7 +138,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 pass
             self.controllers.leave(stream)
 
-        futures.thread.threading.Thread(target=take, daemon=True).start()
+        threading.Thread(target=take, daemon=True).start()
         while (message := stream.waiting.get()) is not None:
             yield message
 
@@ -188,6 +189,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             context.abort(grpc.StatusCode.UNAVAILABLE, "the switch ends")
         except futures.TimeoutError:
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the switch did not get to it")
+        raise AssertionError  # abort raises
 
 
 class P4RuntimeServer:
