@@ -13,7 +13,7 @@ P4_SHELL := .venv-p4-shell
 FILES ?= hdl/stream hdl/arith hdl/aggregation hdl/bus
 N ?= 20
 
-.PHONY: help demo demo-ring test test-all mutate lint docs verilog p4 plan bitstreams bench p4-shell clean
+.PHONY: help demo demo-ring test test-all mutate lint docs host verilog p4 plan bitstreams bench p4-shell clean
 .DELETE_ON_ERROR:
 
 help:
@@ -47,6 +47,18 @@ lint: $(VENV)/.developer ## ruff, its formatter, and mypy on the installed wheel
 docs: $(VENV)/.docs ## the documentation as a site, in build/site/index.html; every link is checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
+# MPICC: the machine's own MPI, by default what the extra brings. Without MPI on the way: CFLAGS=... gcc codec.c socket.c.
+MPICC ?= $(BIN)/mpicc
+CFLAGS ?= -std=c11 -O2 -Wall -Wextra
+HOST_PARTS := codec socket allreduce
+host: $(VENV)/.mpi ## the codecs and the ring's all-reduce for C, in build/host: fanin.h, libfanin.a (MPICC=mpicc)
+	mkdir -p build/host
+	cp fanin/host/c/fanin.h build/host
+	set -e; for part in $(HOST_PARTS); do \
+		PATH=$(abspath $(BIN)):$$PATH $(MPICC) $(CFLAGS) -fPIC -c -o build/host/$$part.o fanin/host/c/$$part.c; done
+	rm -f build/host/libfanin.a
+	ar rcs build/host/libfanin.a $(HOST_PARTS:%=build/host/%.o)
+
 # What these three emit goes by their arguments: make p4 TARGET=tna WORKERS=8.
 NODE = glm-node
 PRESET = u280
@@ -76,6 +88,7 @@ bench: $(VENV)/.developer $(VENV)/.boards ## speed and area, each figure beside 
 	$(BIN)/fanin bench allreduce -o runs
 	$(BIN)/fanin bench boards
 	$(BIN)/fanin bench switch
+	$(BIN)/fanin bench serve
 	$(BIN)/fanin bench plan
 	$(BIN)/fanin bench codec
 	$(BIN)/fanin bench codec-training
@@ -121,6 +134,10 @@ $(VENV)/.boards: $(VENV)/.user
 
 $(VENV)/.all: $(VENV)/.user
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[all]'
+	@touch $@
+
+$(VENV)/.mpi: $(VENV)/.user
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mpi]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.user

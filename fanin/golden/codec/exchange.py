@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import TAG_BYTES, Inceptionn, Tag
+from fanin.codec import TAG_BYTES, CodecConfig, Inceptionn, Tag
 from fanin.golden.codec import inceptionn
+from fanin.golden.codec.codecs import roundtrip
 from fanin.golden.codec.packet import LENGTH_BYTES
 from fanin.inceptionn import VALUE_BYTES, Leg, Topology, blocks
 from fanin.scheme import Scheme
@@ -127,6 +128,19 @@ def ring(gradients: Sequence[Float32], wire: Wire, leg: Leg) -> Float32:
             travelling = wire.send(leg, travelling) + gradients[(first + hop) % nodes][block]
         total[block] = wire.of(leg).settled(travelling)
         wire.send(leg, total[block], times=nodes - 1)
+    return total
+
+
+def host_ring(gradients: Sequence[Float32], codec: CodecConfig | None) -> Float32:
+    """Algorithm 1 with the codec in the hosts: a message is one stream, and a total is encoded once."""
+    nodes, total = len(gradients), np.empty_like(gradients[0])
+    if nodes == 1:
+        return gradients[0].copy()
+    for first, block in enumerate(blocks(total.size, nodes)):
+        travelling = gradients[first][block]
+        for hop in range(1, nodes):
+            travelling = roundtrip(travelling, codec) + gradients[(first + hop) % nodes][block]
+        total[block] = roundtrip(travelling, codec)
     return total
 
 
