@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import runpy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -444,6 +445,7 @@ FOLDER = Path(__file__).parent / "reference"
 BITSTREAMS = Path(__file__).parent.parent / "bitstreams"
 
 PAGES: dict[str, Callable[[], str]] = {
+    "nodes.md": lambda: runpy.run_path(str(Path(__file__).with_name("nodes.py")))["nodes_page"](),
     "aggregation-packet.md": packet_page,
     "rdma-packet.md": rdma_packet_page,
     "glm-registers.md": registers_page,

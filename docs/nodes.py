@@ -1,0 +1,123 @@
+"""The page of nodes, from the catalogue: ports, parameters, what lies beside each; for ``generate.py``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amaranth.hdl import Shape
+from amaranth.lib import stream, wiring
+
+from fanin.glm import PRESETS
+from fanin.hdl.bus.axi4 import AXI4LiteSignature
+from fanin.hdl.catalog import CATALOG
+
+PAGE = """# Nodes
+
+Generated from `hdl/catalog.py` by `docs/generate.py`: what a hardware engineer takes into a design of their
+own. Each is one Verilog module with one clock; [a package](../packages.md) brings registers, constraints,
+IP-XACT and a FuseSoC core along.
+
+```
+fanin verilog NAME --package DIR               # the parameters below are the default preset's
+fanin verilog NAME --preset tiny --set KEY=VALUE
+fanin verilog --list                           # these and all parts, for a preset
+```
+
+At the top level, names are joined by one underscore: `memory_araddr`, `mac_tx_tdata`. Packet streams are
+AXI4-Stream. Areas and clocks: [what boards reached](boards-reached.md), `fanin bench area`, `fanin bench fmax`.
+"""
+
+
+@dataclass(frozen=True)
+class Node:
+    """What the catalogue does not know of a node: pages, driver, testbench."""
+
+    contract: str
+    registers: str
+    driver: str
+    testbench: str = ""
+    litex: str = ""
+    note: str = ""
+
+
+NODES = {
+    "glm-node": Node("../systems/glm.md", "glm-registers.md", "fanin/host/glm.py", "glm", "--preset tiny"),
+    "ring-node": Node("../systems/ring.md", "ring-registers.md", "fanin/host/ring.py", "ring", "--set lanes=2"),
+    "ring-nic": Node(
+        "../systems/smart-nic.md", "ring-nic-registers.md", "fanin/host/ring.py",
+        note="The host's own frames go in at `host_tx` and out at `host_rx`",
+    ),
+    "inceptionn-nic": Node("../systems/inceptionn-nic.md", "", "fanin/host/inceptionn.py", "inceptionn"),
+    "rdma-nic": Node("../systems/rdma.md", "rdma-registers.md", "fanin/host/rdma.py", "rdma"),
+    "param-server": Node(
+        "../systems/param-server-hardware.md", "param-server-registers.md", "fanin/host/param_server.py"
+    ),
+    "cluster-node": Node(
+        "../systems/cluster.md", "cluster-registers.md", "fanin/host/cnn.py", "cluster",
+        note="A network of `fanin cluster build` has one MAC stream for each device beside it",
+    ),
+}  # fmt: skip
+
+
+def nodes_page() -> str:
+    """The whole page."""
+    return PAGE + "".join(_section(name, node) for name, node in NODES.items())
+
+
+def _section(name: str, node: Node) -> str:
+    entry = CATALOG[name]
+    config = PRESETS["demo"]
+    component = entry.build(config, {})
+    parameters = ", ".join(f"`{key}={value}`" for key, value in entry.parameters(config).items())
+    summary = f"{entry.summary} {node.note}." if node.note else entry.summary
+    lines = [f"\n## {name}\n", summary, ""]
+    lines += ["| port | what | width |", "|---|---|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in _ports(component)]
+    lines += ["", f"Parameters: {parameters}.", "", f"[How it works]({node.contract})"]
+    if node.registers:
+        lines[-1] += f", [its registers]({node.registers})"
+    lines[-1] += f", its driver `{node.driver}`"
+    if node.testbench:
+        lines[-1] += f", a testbench to copy `examples/cocotb/{node.testbench}`"
+    lines[-1] += "."
+    if node.litex:
+        lines += ["", "Into LiteX's SoC ([more](../packages.md#in-litex)):", "", "```"]
+        lines.append(f"fanin verilog {name} {node.litex} --package node")
+        lines += ["python examples/litex_soc.py node -o build/litex", "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _ports(component: wiring.Component) -> list[list[str]]:
+    rows = [["`clk`, `rst`", "clock; synchronous reset, high", "1"]]
+    for name, member in component.signature.members.items():
+        if member.is_port:
+            way = "output" if member.flow is wiring.Out else "input"
+            rows.append([f"`{name}`", f"{way}, of no bus", str(_bits(member))])
+            continue
+        count = member.dimensions[0] if member.dimensions else 1
+        shown = f"`{name}_*`" if not member.dimensions else f"`{name}0_*` … `{name}{count - 1}_*`"
+        rows.append([shown, *_bus(member.signature, member.flow)])
+    return rows
+
+
+def _bus(signature: wiring.Signature, flow: wiring.Flow) -> list[str]:
+    members = signature.members
+    if isinstance(signature, AXI4LiteSignature) or ("awprot" in members and "awid" not in members):
+        return ["AXI4-Lite, slave: registers", "32"]
+    if "arid" in members or "awid" in members:
+        ways = " and ".join(way for key, way in (("arid", "reads"), ("awid", "writes")) if key in members)
+        width = _bits(members["rdata" if "arid" in members else "wdata"])
+        address = _bits(members["araddr" if "arid" in members else "awaddr"])
+        return [f"AXI4, master: {ways}; addresses of {address} bits", str(width)]
+    if isinstance(signature, stream.Signature) or "payload" in members:
+        way = "out" if flow is wiring.Out else "in"
+        shape = members["payload"].shape
+        fields = getattr(shape, "members", {})
+        if {"data", "last"} <= set(fields):
+            return [f"AXI4-Stream, {way}: frames", str(fields["data"])]
+        return [f"stream, {way}", str(_bits(members["payload"]))]
+    return ["signals", "-"]
+
+
+def _bits(member: wiring.Member) -> int:
+    return Shape.cast(member.shape).width
