@@ -12,12 +12,13 @@ import itertools
 import random
 import zlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 from fanin.sim.switch.base import Delivery, Switch, SwitchKind
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
+_MAC_BYTES = 6
 _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
 
 
@@ -103,11 +104,51 @@ class Arrival:
     error: bool = False
 
 
-class Link:
-    """One direction of a link: a FIFO at the link's rate, then the delay and its faults, seeded."""
+@dataclass(frozen=True)
+class Crossing:
+    """A frame on one direction of a link: that of ``port``, ``up`` to the switch or down from it.
 
-    def __init__(self, config: LinkConfig, seed: str):
+    ``begin``: the first bit of its preamble is on the wire; ``end``: the last one of its FCS. ``head``: the
+    frame, or its beginning, of ``size`` bytes. Then what the network did to it: ``corrupted`` counts copies.
+    """
+
+    port: int
+    up: bool
+    begin: int
+    end: int
+    size: int
+    head: bytes
+    dropped: bool = False
+    reordered: bool = False
+    duplicated: bool = False
+    corrupted: int = 0
+
+    @property
+    def destination(self) -> int:
+        """The MAC address that the frame is for."""
+        return int.from_bytes(self.head[:_MAC_BYTES], "big")
+
+    @property
+    def source(self) -> int:
+        """The MAC address that it is from."""
+        return int.from_bytes(self.head[_MAC_BYTES : 2 * _MAC_BYTES], "big")
+
+
+#: Is told what links carry, as each of them takes a frame.
+Log = Callable[[Crossing], None]
+
+
+class Link:
+    """One direction of a link: a FIFO at the link's rate, then the delay and its faults, seeded.
+
+    ``log`` gets every frame; for it the link is called ``port`` and ``up``.
+    """
+
+    def __init__(
+        self, config: LinkConfig, seed: str, *, port: int = 0, up: bool = True, log: Log | None = None
+    ):
         self.config = config
+        self._port, self._up, self._log = port, up, log
         self.statistics = LinkStatistics()
         self.cut = False  # if so, every frame is dropped
         self._random = random.Random(seed)
@@ -123,6 +164,30 @@ class Link:
 
     def send(self, frame: bytes, time: int) -> list[Arrival]:
         """Send a frame at ``time``, not before the previous one's. Returns its arrivals: none, one or two."""
+        if self._log is None:
+            return self._send(frame, time)
+        before = replace(self.statistics)
+        arrivals = self._send(frame, time)
+        end = self._free - self.config.duration(GAP_BYTES)
+        begin = end - self.config.duration(PREAMBLE_BYTES + max(len(frame), MIN_FRAME_BYTES) + FCS_BYTES)
+        now = self.statistics
+        self._log(
+            Crossing(
+                self._port,
+                self._up,
+                begin,
+                end,
+                len(frame),
+                frame,
+                dropped=now.dropped > before.dropped,
+                reordered=now.reordered > before.reordered,
+                duplicated=now.duplicated > before.duplicated,
+                corrupted=now.corrupted - before.corrupted,
+            )
+        )
+        return arrivals
+
+    def _send(self, frame: bytes, time: int) -> list[Arrival]:
         config, statistics, draw = self.config, self.statistics, self._random.random
         statistics.frames += 1
         statistics.bytes += len(frame)
@@ -173,7 +238,8 @@ class Network:
     """A switch with one link per port, and all frames in flight.
 
     ``seed`` seeds each direction of each link by its own; ``capture`` gets every intact frame at the switch,
-    as ``(frame, time)``, received or sent, in order of time. Frames go in by ``send``, in order of time;
+    as ``(frame, time)``, received or sent, in order of time; ``log`` gets all that links carry, lost frames
+    too, in the order in which they take them. Frames go in by ``send``, in order of time;
     ``advance`` lets the switch receive what arrives up to a time and returns what nodes will receive of that.
     """
 
@@ -186,11 +252,14 @@ class Network:
         switch_ns: float = 0.0,
         seed: int = 0,
         capture: Callable[[bytes, int], None] | None = None,
+        log: Log | None = None,
     ):
         _check_delay("switch_ns", switch_ns)
         self.switch = switch
-        self.up = [Link(link, f"{seed} up {port}") for port in range(ports)]
-        self.down = [Link(link, f"{seed} down {port}") for port in range(ports)]
+        self.up, self.down = (
+            [Link(link, f"{seed} {way} {port}", port=port, up=way == "up", log=log) for port in range(ports)]
+            for way in ("up", "down")
+        )
         self.lookahead = min((link.least_latency for link in self.up), default=0)
         self.first_arrival: list[int | None] = [None] * ports  # per port, when the switch received from it
         self._severed: set[frozenset[int]] = set()  # pairs of ports between which nothing passes any more

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from fanin.wire.ethernet import ETHERNET, IPV4, UDP, Encap
-from fanin.wire.fields import Field, byte_length
+from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP, Encap
+from fanin.wire.fields import Field, byte_length, unpack_fields
 
 ETHERTYPE_LINK = 0x88B6  # IEEE 802 local experimental
 LINK_PORT = ETHERTYPE_LINK  # of UDP
@@ -51,6 +51,24 @@ class LinkFormat:
         """Bytes of a frame in front of the header itself."""
         ip = byte_length(IPV4) + byte_length(UDP) if encap is Encap.UDP else 0
         return byte_length(ETHERNET) + ip
+
+    def read_header(self, frame: bytes) -> dict[str, int] | None:
+        """The fields of a frame, of which its beginning is enough; None for other traffic.
+
+        Told apart by EtherType, with UDP by the port, by version and kind. Nothing else is checked.
+        """
+        ethertype = int.from_bytes(frame[byte_length(ETHERNET) - 2 : byte_length(ETHERNET)], "big")
+        encap = {ETHERTYPE_LINK: Encap.L2, ETHERTYPE_IPV4: Encap.UDP}.get(ethertype)
+        if encap is None or len(frame) < self.header_at(encap) + byte_length(self.fields):
+            return None
+        if encap is Encap.UDP:
+            ip = unpack_fields(IPV4, frame[byte_length(ETHERNET) :])
+            udp = unpack_fields(UDP, frame[byte_length(ETHERNET) + byte_length(IPV4) :])
+            if (ip["protocol"], udp["destination_port"]) != (IP_PROTOCOL_UDP, LINK_PORT):
+                return None
+        header = unpack_fields(self.fields, frame[self.header_at(encap) :])
+        ours = header["version"] == self.version and header["kind"] in tuple(LinkKind)
+        return header if ours else None
 
     def frame_bytes(self, kind: int, payload: int, *, encap: Encap, beat_bytes: int) -> int:
         """Bytes of a frame without FCS: whole beats, and never less than a control frame."""
