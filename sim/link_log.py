@@ -31,12 +31,6 @@ class LinkLog:
         moved = (replace(one, begin=one.begin + time_ps, end=one.end + time_ps) for one in self.crossings)
         return LinkLog(tuple(moved), self.left_out)
 
-    def then(self, more: LinkLog) -> LinkLog:
-        """With what another log has; of all frames the first ``MOST_FRAMES``."""
-        both = self.crossings + more.crossings
-        beyond = max(len(both) - MOST_FRAMES, 0)
-        return LinkLog(both[:MOST_FRAMES], self.left_out + more.left_out + beyond)
-
 
 class LinkLogWriter:
     """Writes a log; ``write`` is what a Network is given."""
@@ -74,5 +68,16 @@ def read_link_log(path: Path) -> LinkLog:
 
 
 def _crossing(entry: tuple[Any, ...]) -> Crossing:
-    begin, end, size, port, kept, up, *fates, corrupted, head = entry
-    return Crossing(port, bool(up), begin, end, size, head[:kept], *map(bool, fates), corrupted)
+    begin, end, size, port, kept, up, dropped, reordered, duplicated, corrupted, head = entry
+    return Crossing(
+        port,
+        bool(up),
+        begin,
+        end,
+        size,
+        head[:kept],
+        dropped=bool(dropped),
+        reordered=bool(reordered),
+        duplicated=bool(duplicated),
+        corrupted=corrupted,
+    )

@@ -8,11 +8,11 @@ from typing import Any
 
 from fanin.cnn_parts import Placement
 from fanin.job import worker_endpoint
-from fanin.report.links import Frame, add_credit, add_links, decoded, link_frame
+from fanin.report.links import Frame, Sent, add_credit, add_links, decoded, link_frame
 from fanin.report.perfetto import Trace
 from fanin.sim.cnn.batch_times import drain_and_update, timeline_of
 from fanin.sim.cnn.hosts import EpochResult
-from fanin.sim.link_log import LinkLog
+from fanin.sim.link_log import MOST_FRAMES, LinkLog
 from fanin.sim.network import Crossing
 from fanin.wire.connection import CONNECTION_LINK
 
@@ -49,11 +49,17 @@ class ClusterTrace:
         self._macs = {name: worker_endpoint(number).mac for number, name in enumerate(placement.names)}
         self._sources = {one.number: placement.devices[one.source] for one in placement.connections}
         self._jobs: list[_Job] = []
-        self._log = LinkLog()
+        self._begun = 0  # jobs, those that fail among them
+        self._sent: list[Sent] = []  # the first frames of all jobs
+        self._left_out = 0
 
     def add_frames(self, start_ps: int, log: LinkLog) -> None:
-        """Frames of a job, in times of its simulation, which began at ``start_ps``."""
-        self._log = self._log.then(log.later(start_ps))
+        """Frames of the next job, in times of its simulation, which began at ``start_ps``."""
+        sent = decoded(log.later(start_ps), self._frame)
+        kept = sent[: MOST_FRAMES - len(self._sent)]
+        self._sent += kept
+        self._left_out += len(sent) - len(kept) + log.left_out
+        self._begun += 1
 
     def add_job(self, start_ps: int, result: EpochResult) -> None:
         """A job that has come to its end; its simulation began at ``start_ps``."""
@@ -77,10 +83,8 @@ class ClusterTrace:
             layers = [stage.name for stage, device in stages if device == name]
             trace.declare(name, [f"{layer} {part}" for layer in layers for part in _PARTS])
         self._add_jobs(trace)
-        names = self._placement.names
-        sent = decoded(self._log, self._frame)
-        add_links(trace, sent, names, self._log.left_out)
-        add_credit(trace, sent, names)
+        add_links(trace, self._sent, self._placement.names, self._left_out)
+        add_credit(trace, self._sent, self._placement.names)
         return trace.text()
 
     def _add_jobs(self, trace: Trace) -> None:
@@ -126,10 +130,11 @@ class ClusterTrace:
     def _frame(self, crossing: Crossing) -> Frame | None:
         """A frame of a connection: features that go to the consumer's device, or gradients that come back."""
         found = link_frame(CONNECTION_LINK, crossing.head)
-        if found is None or found.number is None:
-            return found
-        source = self._sources.get(found.facts["connection"])
-        if source is None:
+        source = found and self._sources.get(found.facts["connection"])
+        if found is None or source is None:
             return None
+        found = replace(found, stream=(self._begun, found.stream))  # each job numbers its frames anew
+        if found.number is None:
+            return found
         carries = "features" if crossing.source == self._macs[source] else "gradients"
         return replace(found, kind=f"{found.kind} {carries}")

@@ -68,7 +68,7 @@ def _add_hosts(
 class _Jobs:
     """Tells jobs apart that have the same number, as those of groups have after a while.
 
-    A node has one at a time. What of the last one is still on a link may come behind what is of the next.
+    A node has one at a time. What comes to it may be of an earlier one, or of the next.
     """
 
     def __init__(self) -> None:
@@ -80,9 +80,10 @@ class _Jobs:
         if found is None:
             return None
         job, numbers = found.facts["job"], self._numbers.setdefault(crossing.port, [])
-        if job not in numbers[-2:]:
+        if crossing.up and job not in numbers[-1:]:
             numbers.append(job)
-        return replace(found, stream=len(numbers) - (job != numbers[-1]))
+        same = [count for count, number in enumerate(numbers) if number == job]
+        return replace(found, stream=max(same, default=len(numbers)))
 
 
 def _data_of(sent: Sequence[Sent], node: int) -> list[Sent]:
