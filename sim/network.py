@@ -12,13 +12,13 @@ import itertools
 import random
 import zlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from enum import IntFlag
 from typing import Protocol
 
 from fanin.sim.switch.base import Delivery, Switch, SwitchKind
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
-_MAC_BYTES = 6
 _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
 
 
@@ -104,38 +104,22 @@ class Arrival:
     error: bool = False
 
 
-@dataclass(frozen=True)
-class Crossing:
-    """A frame on one direction of a link: that of ``port``, ``up`` to the switch or down from it.
+class Fate(IntFlag):
+    """What a link did to a frame; what it corrupted are copies, and counted apart."""
 
-    ``begin``: the first bit of its preamble is on the wire; ``end``: the last one of its FCS. ``head``: the
-    frame, or its beginning, of ``size`` bytes. Then what the network did to it: ``corrupted`` counts copies.
-    """
-
-    port: int
-    up: bool
-    begin: int
-    end: int
-    size: int
-    head: bytes
-    dropped: bool = False
-    reordered: bool = False
-    duplicated: bool = False
-    corrupted: int = 0
-
-    @property
-    def destination(self) -> int:
-        """The MAC address that the frame is for."""
-        return int.from_bytes(self.head[:_MAC_BYTES], "big")
-
-    @property
-    def source(self) -> int:
-        """The MAC address that it is from."""
-        return int.from_bytes(self.head[_MAC_BYTES : 2 * _MAC_BYTES], "big")
+    DROPPED = 1
+    REORDERED = 2
+    DUPLICATED = 4
 
 
-#: Is told what links carry, as each of them takes a frame.
-Log = Callable[[Crossing], None]
+class Log(Protocol):
+    """Is told what links carry, as each of them takes a frame: :class:`fanin.sim.link_log.LinkLogWriter`."""
+
+    def write(self, port: int, up: bool, begin: int, end: int, frame: bytes, fate: int, corrupted: int) -> None:
+        """A frame on the link of ``port``, ``up`` to the switch or down from it.
+
+        ``begin``: the first bit of its preamble is on the wire; ``end``: the last one of its FCS.
+        """
 
 
 class Link:
@@ -164,47 +148,29 @@ class Link:
 
     def send(self, frame: bytes, time: int) -> list[Arrival]:
         """Send a frame at ``time``, not before the previous one's. Returns its arrivals: none, one or two."""
-        if self._log is None:
-            return self._send(frame, time)
-        before = replace(self.statistics)
-        arrivals = self._send(frame, time)
-        end = self._free - self.config.duration(GAP_BYTES)
-        begin = end - self.config.duration(PREAMBLE_BYTES + max(len(frame), MIN_FRAME_BYTES) + FCS_BYTES)
-        now = self.statistics
-        self._log(
-            Crossing(
-                self._port,
-                self._up,
-                begin,
-                end,
-                len(frame),
-                frame,
-                dropped=now.dropped > before.dropped,
-                reordered=now.reordered > before.reordered,
-                duplicated=now.duplicated > before.duplicated,
-                corrupted=now.corrupted - before.corrupted,
-            )
-        )
-        return arrivals
-
-    def _send(self, frame: bytes, time: int) -> list[Arrival]:
         config, statistics, draw = self.config, self.statistics, self._random.random
         statistics.frames += 1
         statistics.bytes += len(frame)
         start = max(time, self._free)
         arrival = self._arrival(start, frame)
-        self._free = arrival - self._delay_ps + config.duration(GAP_BYTES)
+        end = arrival - self._delay_ps
+        self._free = end + config.duration(GAP_BYTES)
+        times, fate, corrupted = [arrival], 0, statistics.corrupted
         if draw() < config.drop or self.cut:
             statistics.dropped += 1
-            return []
-        times = [arrival]
-        if draw() < config.reorder:
+            times, fate = [], Fate.DROPPED
+        elif draw() < config.reorder:
             statistics.reordered += 1
             times[0] += self._random.randint(0, self._late_ps)
-        if draw() < config.duplicate:
+            fate = Fate.REORDERED
+        if times and draw() < config.duplicate:
             statistics.duplicated += 1
             times.append(arrival + self._random.randint(0, self._late_ps))
-        return [self._deliver(frame, t) for t in times]
+            fate |= Fate.DUPLICATED
+        arrivals = [self._deliver(frame, t) for t in times]
+        if self._log:
+            self._log.write(self._port, self._up, start, end, frame, fate, statistics.corrupted - corrupted)
+        return arrivals
 
     def _deliver(self, frame: bytes, time: int) -> Arrival:
         if self._random.random() >= self.config.corrupt:

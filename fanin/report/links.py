@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fanin.job import worker_endpoint
 from fanin.report.perfetto import Trace
-from fanin.sim.link_log import LinkLog
-from fanin.sim.network import Crossing
+from fanin.sim.link_log import LinkLog, LoggedFrame
 from fanin.wire.link import LinkFormat, LinkKind
 
 NETWORK = "network"  # the process that has links' tracks
-FAULTS = ("dropped", "duplicated", "reordered", "corrupted")  # of a Crossing
 AGAIN = "again"  # ends the name of a frame that its node has sent before
 _PS = 1000  # in a nanosecond
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """What a timeline says of a frame: its kind, and facts by name.
 
     ``stream``: of its node's frames, those that are numbered together; ``number``: its own among them, which it
@@ -27,47 +23,46 @@ class Frame:
     """
 
     kind: str
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any]
     stream: Hashable = None
     number: int | None = None
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(NamedTuple):
     """A frame on a link, decoded. ``again``: its node has sent it before."""
 
-    crossing: Crossing
+    logged: LoggedFrame
     frame: Frame
     again: bool = False
 
     @property
     def begin_ns(self) -> float:
         """When it begins."""
-        return self.crossing.begin / _PS
+        return self.logged.begin / _PS
 
     @property
     def end_ns(self) -> float:
         """When it has passed."""
-        return self.crossing.end / _PS
+        return self.logged.end / _PS
 
 
 #: What a frame is, by its beginning; None for one that is not the system's. Is called in order of time.
-Decode = Callable[[Crossing], Frame | None]
+Decode = Callable[[LoggedFrame], Frame | None]
 
 
 def decoded(log: LinkLog, decode: Decode) -> list[Sent]:
     """The frames of a log that are the system's, in order of time. Foreign ones are left out."""
     seen: set[tuple[int, Hashable, int]] = set()
     found = []
-    for crossing in sorted(log.crossings, key=lambda one: one.begin):
-        frame = decode(crossing)
+    for logged in sorted(log.frames, key=lambda one: one.begin):
+        frame = decode(logged)
         if frame is None:
             continue
-        if not crossing.up or frame.number is None:
-            found.append(Sent(crossing, frame))
+        if not logged.up or frame.number is None:
+            found.append(Sent(logged, frame))
             continue
-        key = crossing.port, frame.stream, frame.number
-        found.append(Sent(crossing, frame, key in seen))
+        key = logged.port, frame.stream, frame.number
+        found.append(Sent(logged, frame, key in seen))
         seen.add(key)
     return found
 
@@ -80,15 +75,14 @@ def add_links(trace: Trace, sent: Sequence[Sent], nodes: Sequence[str], left_out
     """
     named = {worker_endpoint(number).mac: name for number, name in enumerate(nodes)}
     for one in trace.first("frames", sent, left_out):
-        crossing, frame = one.crossing, one.frame
-        peer = named.get(crossing.destination if crossing.up else crossing.source)
-        track = f"{'from' if crossing.up else 'to'} {nodes[crossing.port]}"
+        logged, frame = one.logged, one.frame
+        peer = named.get(logged.destination if logged.up else logged.source)
+        track = f"{'from' if logged.up else 'to'} {nodes[logged.port]}"
         name = f"{frame.kind} {AGAIN}" if one.again else frame.kind
-        facts = {"peer": peer, "bytes": crossing.size} | frame.facts
+        facts = {"peer": peer, "bytes": logged.size} | frame.facts
         trace.slice(NETWORK, track, name, one.begin_ns, one.end_ns, **facts)
-        for fault in FAULTS:
-            for _ in range(getattr(crossing, fault)):
-                trace.instant(NETWORK, track, fault, one.end_ns, frame=name)
+        for fault in logged.faults:
+            trace.instant(NETWORK, track, fault, one.end_ns, frame=name)
 
 
 def link_frame(form: LinkFormat, head: bytes) -> Frame | None:
@@ -116,15 +110,15 @@ def add_credit(trace: Trace, sent: Iterable[Sent], nodes: Sequence[str]) -> None
     """
     limits: dict[tuple[int, Hashable], int] = {}
     unsent: dict[tuple[int, Hashable], int] = {}
-    for one in sorted(sent, key=lambda one: one.crossing.end):
-        crossing, facts = one.crossing, one.frame.facts
-        end = crossing.port, one.frame.stream
-        if crossing.up and one.frame.number is not None and not one.again:
+    for one in sorted(sent, key=lambda one: one.logged.end):
+        logged, facts = one.logged, one.frame.facts
+        end = logged.port, one.frame.stream
+        if logged.up and one.frame.number is not None and not one.again:
             unsent[end] = one.frame.number + 1
-        elif not crossing.up and "limit" in facts and not (crossing.dropped or crossing.corrupted):
+        elif not logged.up and "limit" in facts and not (logged.dropped or logged.corrupted):
             limits[end] = max(limits.get(end, 0), facts["limit"])
         else:
             continue
-        of = f"{nodes[crossing.port]}, connection {facts['connection']}" if "connection" in facts else ""
+        of = f"{nodes[logged.port]}, connection {facts['connection']}" if "connection" in facts else ""
         credit = limits.get(end, 0) - unsent.get(end, 0)
-        trace.counter(NETWORK, f"credit of {of or nodes[crossing.port]}", one.end_ns, credit)
+        trace.counter(NETWORK, f"credit of {of or nodes[logged.port]}", one.end_ns, credit)

@@ -49,7 +49,9 @@ class Trace:
         """Something that lasts, with ``facts`` about it."""
         begin, end = round(begin_ns), round(end_ns)
         lanes = self._lanes.setdefault((process, thread), [])
-        lane = next((n for n, before in enumerate(lanes) if before <= begin), len(lanes))
+        lane = 0
+        while lane < len(lanes) and lanes[lane] > begin:
+            lane += 1
         lanes[lane : lane + 1] = [end]
         self._add("X", process, thread, name, begin, facts, lane)
         self._events[-1]["dur"] = (end - begin) / 1000

@@ -15,6 +15,12 @@ MAX_FRAMES = 256  # of a link's buffer
 LINK_CONTROL_BYTES = 64  # a frame of any kind but DATA, zeros behind the header
 _UDP_HEADER_BYTES = 64  # with UDP zeros behind the header, so that it is whole beats
 
+_IP_AT = byte_length(ETHERNET)
+_UDP_AT = _IP_AT + byte_length(IPV4)
+_BEHIND_UDP = _UDP_AT + byte_length(UDP)
+#: Where a link's header begins, by the EtherType.
+_HEADER_AT = {ETHERTYPE_LINK.to_bytes(2, "big"): _IP_AT, ETHERTYPE_IPV4.to_bytes(2, "big"): _BEHIND_UDP}
+
 
 class LinkKind(IntEnum):
     """What a frame of a link is: words for the peer, its two answers, and the question for one."""
@@ -49,25 +55,22 @@ class LinkFormat:
 
     def header_at(self, encap: Encap) -> int:
         """Bytes of a frame in front of the header itself."""
-        ip = byte_length(IPV4) + byte_length(UDP) if encap is Encap.UDP else 0
-        return byte_length(ETHERNET) + ip
+        return _BEHIND_UDP if encap is Encap.UDP else _IP_AT
 
     def read_header(self, frame: bytes) -> dict[str, int] | None:
         """The fields of a frame, of which its beginning is enough; None for other traffic.
 
         Told apart by EtherType, with UDP by the port, by version and kind. Nothing else is checked.
         """
-        ethertype = int.from_bytes(frame[byte_length(ETHERNET) - 2 : byte_length(ETHERNET)], "big")
-        encap = {ETHERTYPE_LINK: Encap.L2, ETHERTYPE_IPV4: Encap.UDP}.get(ethertype)
-        if encap is None or len(frame) < self.header_at(encap) + byte_length(self.fields):
+        at = _HEADER_AT.get(frame[_IP_AT - 2 : _IP_AT])
+        if at is None or len(frame) < at + byte_length(self.fields):
             return None
-        if encap is Encap.UDP:
-            ip = unpack_fields(IPV4, frame[byte_length(ETHERNET) :])
-            udp = unpack_fields(UDP, frame[byte_length(ETHERNET) + byte_length(IPV4) :])
+        if at == _BEHIND_UDP:
+            ip, udp = unpack_fields(IPV4, frame[_IP_AT:]), unpack_fields(UDP, frame[_UDP_AT:])
             if (ip["protocol"], udp["destination_port"]) != (IP_PROTOCOL_UDP, LINK_PORT):
                 return None
-        header = unpack_fields(self.fields, frame[self.header_at(encap) :])
-        ours = header["version"] == self.version and header["kind"] in tuple(LinkKind)
+        header = unpack_fields(self.fields, frame[at:])
+        ours = header["version"] == self.version and header["kind"] < len(LinkKind)
         return header if ours else None
 
     def frame_bytes(self, kind: int, payload: int, *, encap: Encap, beat_bytes: int) -> int:

@@ -51,7 +51,7 @@ class Session:
             switch_ns=request.switch_ns,
             seed=request.seed,
             capture=self._pcap.write if self._pcap else None,
-            log=self._link_log.write if self._link_log else None,
+            log=self._link_log,
         )
         self.clock = Clock(request.period_ps)
         self.exchange = Exchange(library, self.network, self.clock, nodes=request.nodes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fanin.cnn_parts import Placement
@@ -12,8 +12,7 @@ from fanin.report.links import Frame, Sent, add_credit, add_links, decoded, link
 from fanin.report.perfetto import Trace
 from fanin.sim.cnn.batch_times import drain_and_update, timeline_of
 from fanin.sim.cnn.hosts import EpochResult
-from fanin.sim.link_log import MOST_FRAMES, LinkLog
-from fanin.sim.network import Crossing
+from fanin.sim.link_log import MOST_FRAMES, LinkLog, LoggedFrame
 from fanin.wire.connection import CONNECTION_LINK
 
 _RUN = "run"  # the process of jobs, and its tracks:
@@ -127,14 +126,14 @@ class ClusterTrace:
         names = [stage.name for stage in self._placement.network.stages]
         return self._placement.devices[names.index(layer)]
 
-    def _frame(self, crossing: Crossing) -> Frame | None:
+    def _frame(self, logged: LoggedFrame) -> Frame | None:
         """A frame of a connection: features that go to the consumer's device, or gradients that come back."""
-        found = link_frame(CONNECTION_LINK, crossing.head)
+        found = link_frame(CONNECTION_LINK, logged.head)
         source = found and self._sources.get(found.facts["connection"])
         if found is None or source is None:
             return None
-        found = replace(found, stream=(self._begun, found.stream))  # each job numbers its frames anew
-        if found.number is None:
-            return found
-        carries = "features" if crossing.source == self._macs[source] else "gradients"
-        return replace(found, kind=f"{found.kind} {carries}")
+        kind = found.kind
+        if found.number is not None:
+            kind += " features" if logged.source == self._macs[source] else " gradients"
+        # Each job numbers its frames anew.
+        return Frame(kind, found.facts, (self._begun, found.stream), found.number)

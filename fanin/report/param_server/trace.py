@@ -6,8 +6,7 @@ import math
 
 from fanin.report.links import Frame, add_links, decoded
 from fanin.report.perfetto import Trace
-from fanin.sim.link_log import LinkLog
-from fanin.sim.network import Crossing
+from fanin.sim.link_log import LinkLog, LoggedFrame
 from fanin.sim.param_server.training import Outcome
 from fanin.wire.rdma import ACK_SYNDROME, Opcode, read_headers
 
@@ -56,9 +55,9 @@ def _add_servers(trace: Trace, outcome: Outcome) -> None:
             trace.slice(server, f"row to worker {update.worker}", name, made, arrived)
 
 
-def packet(crossing: Crossing) -> Frame | None:
+def packet(logged: LoggedFrame) -> Frame | None:
     """A packet of RoCEv2: a part of a write, or an acknowledgement."""
-    header = read_headers(crossing.head)
+    header = read_headers(logged.head)
     if header is None:
         return None
     opcode = Opcode(header["opcode"])
@@ -66,4 +65,4 @@ def packet(crossing: Crossing) -> Frame | None:
     if opcode is Opcode.ACKNOWLEDGE:
         kind = "ACK" if header["syndrome"] == ACK_SYNDROME else "NAK"
         return Frame(kind, facts)
-    return Frame(opcode.name, facts, (crossing.destination, header["queue_pair"]), header["psn"])
+    return Frame(opcode.name, facts, (logged.destination, header["queue_pair"]), header["psn"])

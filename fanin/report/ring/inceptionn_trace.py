@@ -9,8 +9,7 @@ from fanin.inceptionn import Leg
 from fanin.report.links import Frame, add_links, decoded
 from fanin.report.perfetto import Trace
 from fanin.sim.inceptionn.host import Activity, Span
-from fanin.sim.link_log import LinkLog
-from fanin.sim.network import Crossing
+from fanin.sim.link_log import LinkLog, LoggedFrame
 from fanin.sim.spans import FirstSpans
 from fanin.wire.tcp import read_headers
 
@@ -37,15 +36,15 @@ def inceptionn_trace(timelines: Sequence[FirstSpans[Span]], log: LinkLog, *, nod
     return trace.text()
 
 
-def segment(crossing: Crossing) -> Frame | None:
+def segment(logged: LoggedFrame) -> Frame | None:
     """A TCP segment of a leg: one with payload, or an acknowledgement."""
-    header = read_headers(crossing.head)
+    header = read_headers(logged.head)
     leg = header and _LEGS.get(header["destination_port"])
     if not header or not leg:
         return None
     names = ("sequence", "acknowledgement", "payload")
     facts = {"leg": leg.label} | {name: header[name] for name in names}
-    stream = crossing.destination, leg
+    stream = logged.destination, leg
     if not header["payload"]:
         return Frame("ACK", facts, stream)
     facts["compressed"] = header["tos"] == TOS_COMPRESSIBLE

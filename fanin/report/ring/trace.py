@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, repeat
 
 from fanin.report.links import Frame, Sent, add_credit, add_links, decoded, link_frame
 from fanin.report.perfetto import Trace
 from fanin.report.ring.charts import KINDS
 from fanin.ring import RingConfig
-from fanin.sim.link_log import LinkLog
-from fanin.sim.network import Crossing
+from fanin.sim.link_log import LinkLog, LoggedFrame
 from fanin.sim.ring.schedule import Times
 from fanin.sim.ring.training import RingTraining
 from fanin.wire.ring import RING_LINK
@@ -74,16 +73,16 @@ class _Jobs:
     def __init__(self) -> None:
         self._numbers: dict[int, list[int]] = {}  # by port: of the jobs so far
 
-    def frame(self, crossing: Crossing) -> Frame | None:
+    def frame(self, logged: LoggedFrame) -> Frame | None:
         """A frame, whose stream is the count of its node's jobs."""
-        found = link_frame(RING_LINK, crossing.head)
+        found = link_frame(RING_LINK, logged.head)
         if found is None:
             return None
-        job, numbers = found.facts["job"], self._numbers.setdefault(crossing.port, [])
-        if crossing.up and job not in numbers[-1:]:
+        job, numbers = found.facts["job"], self._numbers.setdefault(logged.port, [])
+        if logged.up and job not in numbers[-1:]:
             numbers.append(job)
-        same = [count for count, number in enumerate(numbers) if number == job]
-        return replace(found, stream=max(same, default=len(numbers)))
+        before = next((n for n, number in enumerate(reversed(numbers)) if number == job), -1)
+        return Frame(found.kind, found.facts, len(numbers) - 1 - before, found.number)
 
 
 def _data_of(sent: Sequence[Sent], node: int) -> list[Sent]:
@@ -91,7 +90,7 @@ def _data_of(sent: Sequence[Sent], node: int) -> list[Sent]:
     return [
         one
         for one in sent
-        if one.crossing.up and one.crossing.port == node and one.frame.number is not None and not one.again
+        if one.logged.up and one.logged.port == node and one.frame.number is not None and not one.again
     ]
 
 

@@ -100,8 +100,8 @@ def test_what_differs_first_is_named_and_what_has_changed(capsys, made, finished
     monkeypatch.setattr(fanin, "__version__", "9.9")
     assert run("rerun", made, "-o", made.parent / "new") == 1
     out, err = capsys.readouterr()
-    assert "state.npz  DIFFERS: parameters0: " in out
-    assert "run.json   DIFFERS: loss was " in out
+    assert "state.npz   DIFFERS: parameters0: " in out
+    assert "run.json    DIFFERS: loss was " in out
     assert "options.rate: none then, 0.05 now" in out
     assert f"fanin.version: {recorded['fanin']['version']} then, 9.9 now" in out
     assert err == f"fanin: error: {made.parent / 'new'}: 2 of 3 results differ: state.npz, run.json\n"
@@ -112,7 +112,7 @@ def test_a_result_that_was_edited_after_the_run_is_told(capsys, made):
     _edit(made, argv=[*recorded["argv"], "--rate", "0.05"])
     (made / "state.npz").write_bytes(b"edited")
     assert run("rerun", made) == 1
-    assert f"state.npz  DIFFERS: {made / 'state.npz'} was changed after the run" in capsys.readouterr().out
+    assert f"state.npz   DIFFERS: {made / 'state.npz'} was changed after the run" in capsys.readouterr().out
 
 
 def test_an_input_that_has_changed_is_refused_unless_it_is_asked_for(capsys, finished, tmp_path):

@@ -9,8 +9,7 @@ from fanin.job import worker_endpoint
 from fanin.report import perfetto
 from fanin.report.links import add_credit, add_links, decoded, link_frame
 from fanin.report.perfetto import Trace
-from fanin.sim.link_log import HEAD_BYTES, LinkLog
-from fanin.sim.network import Crossing
+from fanin.sim.link_log import HEAD_BYTES, LinkLog, LoggedFrame
 from fanin.wire import rdma, tcp
 from fanin.wire.connection import CONNECTION_LINK, ConnectionFrame, encode_connection
 from fanin.wire.ethernet import Encap
@@ -34,16 +33,16 @@ def data(sequence, source=0, *, number=1):
     return connection(LinkKind.DATA, source, number=number, sequence=sequence, frame=9, words=(1, 2, 3))
 
 
-def crossings(*frames):
+def logged_frames(*frames):
     """Of (port, up, frame), one behind the other, 100 ns each."""
     return tuple(
-        Crossing(port, up, 100_000 * n, 100_000 * n + 90_000, len(frame), frame[:HEAD_BYTES])
+        LoggedFrame(port, up, 100_000 * n, 100_000 * n + 90_000, len(frame), frame[:HEAD_BYTES])
         for n, (port, up, frame) in enumerate(frames)
     )
 
 
 def sent_of(log):
-    return decoded(log, lambda crossing: link_frame(CONNECTION_LINK, crossing.head))
+    return decoded(log, lambda logged: link_frame(CONNECTION_LINK, logged.head))
 
 
 def timeline(log):
@@ -79,13 +78,13 @@ def test_other_traffic_is_no_frame_of_a_link():
     ]
     assert [link_frame(CONNECTION_LINK, frame) for frame in foreign] == [None] * len(foreign)
     assert link_frame(RING_LINK, foreign[4]).kind == "DATA"
-    log = LinkLog(crossings(*((0, True, frame) for frame in [*foreign, ours])))
+    log = LinkLog(logged_frames(*((0, True, frame) for frame in [*foreign, ours])))
     assert len(sent_of(log)) == 1
 
 
 def test_frames_lie_on_their_links_with_their_peers_and_repetitions_are_told():
     log = LinkLog(
-        crossings(
+        logged_frames(
             (0, True, data(0)),
             (1, True, data(0, 1)),  # the other end's own
             (0, True, data(0, number=2)),  # another connection's
@@ -118,7 +117,7 @@ def test_frames_lie_on_their_links_with_their_peers_and_repetitions_are_told():
 
 
 def test_what_the_network_does_to_a_frame_stands_at_its_end():
-    plain = crossings(*itertools.repeat((0, True, data(0)), 3))
+    plain = logged_frames(*itertools.repeat((0, True, data(0)), 3))
     fates = ({"dropped": True}, {"duplicated": True, "corrupted": 2}, {"reordered": True})
     log = LinkLog(tuple(replace(one, **fate) for one, fate in zip(plain, fates, strict=True)))
     found = timeline(log)
@@ -131,7 +130,7 @@ def test_what_the_network_does_to_a_frame_stands_at_its_end():
 def test_credit_is_what_answers_have_granted_less_what_was_sent():
     answers = [connection(LinkKind.ACK, 1, sequence=0, limit=limit) for limit in (2, 5, 4)]
     lost = connection(LinkKind.ACK, 1, sequence=2, limit=50)
-    plain = crossings(
+    plain = logged_frames(
         (0, False, answers[0]),
         (0, True, data(0)),
         (0, True, data(1)),
@@ -150,7 +149,7 @@ def test_credit_is_what_answers_have_granted_less_what_was_sent():
 
 def test_frames_beyond_the_bound_are_counted_with_those_that_the_log_lacks(monkeypatch):
     monkeypatch.setattr(perfetto, "MOST_EVENTS", 2)
-    found = timeline(LinkLog(crossings(*((0, True, data(n)) for n in range(3))), left_out=10))
+    found = timeline(LinkLog(logged_frames(*((0, True, data(n)) for n in range(3))), left_out=10))
     assert found.names("network", "from left") == {"DATA": 2}
     assert found.notes == {"frames left out": 11}
 

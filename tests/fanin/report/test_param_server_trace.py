@@ -4,8 +4,7 @@ import math
 
 from fanin.job import worker_endpoint
 from fanin.report.param_server.trace import param_server_trace
-from fanin.sim.link_log import HEAD_BYTES, LinkLog
-from fanin.sim.network import Crossing
+from fanin.sim.link_log import HEAD_BYTES, LinkLog, LoggedFrame
 from fanin.sim.param_server.training import Applied, Outcome, Span
 from fanin.wire.rdma import Nak, Opcode, RdmaPacket, encode
 from tests.fanin.report.traces import read
@@ -52,7 +51,7 @@ def test_packets_of_one_number_to_two_workers_repeat_nothing():
     ]
     log = LinkLog(
         tuple(
-            Crossing(port, up, 1000 * n, 1000 * (n + 1), len(each), each[:HEAD_BYTES])
+            LoggedFrame(port, up, 1000 * n, 1000 * (n + 1), len(each), each[:HEAD_BYTES])
             for n, (port, up, each) in enumerate(frames)
         )
     )

@@ -13,8 +13,7 @@ from fanin.ring_groups import Groups
 from fanin.sim.inceptionn.host import Activity
 from fanin.sim.inceptionn.host import Span as Done
 from fanin.sim.learning.replica import DataParallel
-from fanin.sim.link_log import HEAD_BYTES, LinkLog
-from fanin.sim.network import Crossing
+from fanin.sim.link_log import HEAD_BYTES, LinkLog, LoggedFrame
 from fanin.sim.ring.schedule import Span, Times
 from fanin.sim.ring.training import RingTraining
 from fanin.sim.spans import FirstSpans
@@ -39,7 +38,7 @@ def frame(sequence, *, number=1, operation=0, kind=LinkKind.DATA, values=8):
 def log(*frames, port=0):
     """Frames of a node, one behind the other, 10 ns each."""
     found = (
-        Crossing(port, True, 10_000 * n, 10_000 * (n + 1), len(each), each[:HEAD_BYTES])
+        LoggedFrame(port, True, 10_000 * n, 10_000 * (n + 1), len(each), each[:HEAD_BYTES])
         for n, each in enumerate(frames)
     )
     return LinkLog(tuple(found))

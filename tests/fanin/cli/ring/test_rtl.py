@@ -107,4 +107,9 @@ def test_groups_of_nodes_train_in_rtl(capsys, tmp_path):
     assert (status, found["bit_exact"], [each["round"] for each in found["traffic"]]) == (0, True, [0, 1, 2])
     model = run_json(capsys, tmp_path / "model", f"{options} --on model")
     assert state_of(tmp_path / "rtl").equals(state_of(tmp_path / "model"))
+    trace = read((tmp_path / "rtl" / "trace.json").read_text())
+    sent = [trace.names("network", f"from node {node}") for node in range(4)]
+    assert [each["DATA"] for each in sent] == [counters["sent"] for counters in found["counters"]]
+    rounds = [trace.names(f"node {node}", "all-reduces, frames").total() for node in range(4)]
+    assert rounds == [found["all_reduces"] * (3 if node in (0, 2) else 2) for node in range(4)]
     assert found["loss"] == model["loss"] != found["epochs"][0]["binary32"]["loss"]
