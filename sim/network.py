@@ -13,6 +13,7 @@ import random
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from enum import IntFlag
 from typing import Protocol
 
 from fanin.sim.switch.base import Delivery, Switch, SwitchKind
@@ -103,11 +104,35 @@ class Arrival:
     error: bool = False
 
 
-class Link:
-    """One direction of a link: a FIFO at the link's rate, then the delay and its faults, seeded."""
+class Fate(IntFlag):
+    """What a link did to a frame; what it corrupted are copies, and counted apart."""
 
-    def __init__(self, config: LinkConfig, seed: str):
+    DROPPED = 1
+    REORDERED = 2
+    DUPLICATED = 4
+
+
+class Log(Protocol):
+    """Is told what links carry, as each of them takes a frame: :class:`fanin.sim.link_log.LinkLogWriter`."""
+
+    def write(self, port: int, up: bool, begin: int, end: int, frame: bytes, fate: int, corrupted: int) -> None:
+        """A frame on the link of ``port``, ``up`` to the switch or down from it.
+
+        ``begin``: the first bit of its preamble is on the wire; ``end``: the last one of its FCS.
+        """
+
+
+class Link:
+    """One direction of a link: a FIFO at the link's rate, then the delay and its faults, seeded.
+
+    ``log`` gets every frame; for it the link is called ``port`` and ``up``.
+    """
+
+    def __init__(
+        self, config: LinkConfig, seed: str, *, port: int = 0, up: bool = True, log: Log | None = None
+    ):
         self.config = config
+        self._port, self._up, self._log = port, up, log
         self.statistics = LinkStatistics()
         self.cut = False  # if so, every frame is dropped
         self._random = random.Random(seed)
@@ -128,18 +153,24 @@ class Link:
         statistics.bytes += len(frame)
         start = max(time, self._free)
         arrival = self._arrival(start, frame)
-        self._free = arrival - self._delay_ps + config.duration(GAP_BYTES)
+        end = arrival - self._delay_ps
+        self._free = end + config.duration(GAP_BYTES)
+        times, fate, corrupted = [arrival], 0, statistics.corrupted
         if draw() < config.drop or self.cut:
             statistics.dropped += 1
-            return []
-        times = [arrival]
-        if draw() < config.reorder:
+            times, fate = [], Fate.DROPPED
+        elif draw() < config.reorder:
             statistics.reordered += 1
             times[0] += self._random.randint(0, self._late_ps)
-        if draw() < config.duplicate:
+            fate = Fate.REORDERED
+        if times and draw() < config.duplicate:
             statistics.duplicated += 1
             times.append(arrival + self._random.randint(0, self._late_ps))
-        return [self._deliver(frame, t) for t in times]
+            fate |= Fate.DUPLICATED
+        arrivals = [self._deliver(frame, t) for t in times]
+        if self._log:
+            self._log.write(self._port, self._up, start, end, frame, fate, statistics.corrupted - corrupted)
+        return arrivals
 
     def _deliver(self, frame: bytes, time: int) -> Arrival:
         if self._random.random() >= self.config.corrupt:
@@ -173,7 +204,8 @@ class Network:
     """A switch with one link per port, and all frames in flight.
 
     ``seed`` seeds each direction of each link by its own; ``capture`` gets every intact frame at the switch,
-    as ``(frame, time)``, received or sent, in order of time. Frames go in by ``send``, in order of time;
+    as ``(frame, time)``, received or sent, in order of time; ``log`` gets all that links carry, lost frames
+    too, in the order in which they take them. Frames go in by ``send``, in order of time;
     ``advance`` lets the switch receive what arrives up to a time and returns what nodes will receive of that.
     """
 
@@ -186,11 +218,14 @@ class Network:
         switch_ns: float = 0.0,
         seed: int = 0,
         capture: Callable[[bytes, int], None] | None = None,
+        log: Log | None = None,
     ):
         _check_delay("switch_ns", switch_ns)
         self.switch = switch
-        self.up = [Link(link, f"{seed} up {port}") for port in range(ports)]
-        self.down = [Link(link, f"{seed} down {port}") for port in range(ports)]
+        self.up, self.down = (
+            [Link(link, f"{seed} {way} {port}", port=port, up=way == "up", log=log) for port in range(ports)]
+            for way in ("up", "down")
+        )
         self.lookahead = min((link.least_latency for link in self.up), default=0)
         self.first_arrival: list[int | None] = [None] * ports  # per port, when the switch received from it
         self._severed: set[frozenset[int]] = set()  # pairs of ports between which nothing passes any more

@@ -27,6 +27,7 @@ DISSECTOR_FILE = "link.lua"  # of links' frames, for Wireshark
 SWITCH_DISSECTOR_FILE = "aggregation.lua"  # of frames at the switch
 PROVENANCE_FILE = "provenance.json"  # what fanin rerun needs: fanin.cli.provenance
 TRACE_FILE = "trace.json"  # a timeline for Perfetto
+LINK_LOG = "links"  # which becomes a part of it, and goes
 _SCRATCH = ".fanin-"  # prefix of what is not whole yet
 
 
@@ -67,10 +68,11 @@ RUN = Kind(
     results=(
         MODEL_FILE,
         RUN_FILE,
+        TRACE_FILE,
         PCAP_FILE,
         JOB_FILE,
         PROGRAM_FILE,
-        *(f"{CLASSES_FOLDER}/*/{name}" for name in (RUN_FILE, PCAP_FILE, JOB_FILE, PROGRAM_FILE)),
+        *(f"{CLASSES_FOLDER}/*/{name}" for name in (RUN_FILE, TRACE_FILE, PCAP_FILE, JOB_FILE, PROGRAM_FILE)),
     ),
     apart=("fanin", "options.data"),
 )
@@ -78,16 +80,16 @@ PARAM_SERVER_RUN = Kind(
     "run",
     RUN_FILE,
     "gradients_applied",
-    (REPORT_FILE, WEIGHTS_FILE),
-    results=(WEIGHTS_FILE, RUN_FILE),
+    (REPORT_FILE, TRACE_FILE, WEIGHTS_FILE),
+    results=(WEIGHTS_FILE, RUN_FILE, TRACE_FILE),
     apart=("configuration.data",),
 )
 RING_RUN = Kind(
     "run",
     RUN_FILE,
     "all_reduces",
-    (REPORT_FILE, DISSECTOR_FILE, STATE_FILE),
-    results=(STATE_FILE, RUN_FILE),
+    (REPORT_FILE, TRACE_FILE, DISSECTOR_FILE, STATE_FILE),
+    results=(STATE_FILE, RUN_FILE, TRACE_FILE),
     apart=("configuration.data", "resumed"),
 )
 CLUSTER_BUILD = Kind(
@@ -102,8 +104,8 @@ CLUSTER_RUN = Kind(
     "run",
     RUN_FILE,
     "checkpoints",
-    (REPORT_FILE, PCAP_FILE, DISSECTOR_FILE, "build", "builds", "states"),
-    results=("states/*.npz", RUN_FILE, PCAP_FILE),
+    (REPORT_FILE, TRACE_FILE, PCAP_FILE, DISSECTOR_FILE, "build", "builds", "states"),
+    results=("states/*.npz", RUN_FILE, TRACE_FILE, PCAP_FILE),
     apart=("fanin", "build.fanin", "data.name"),
 )
 PLAN = Kind(

@@ -4,34 +4,67 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+MOST_EVENTS = 20_000  # of a kind, in a trace: some megabytes, which a browser opens at once
+
+T = TypeVar("T")
+_Thread = tuple[int, str, int]  # process, track, lane
 
 
 class Trace:
-    """Slices on tracks. A track is a process and a thread of it; what overlaps lies on further lanes of it.
+    """Slices on tracks, and what happens at one time or has a value from then on.
 
-    Slices of a track are given in the order of their beginnings.
+    A track is a process and a thread of it; slices that overlap lie on further lanes of it. Slices of a track
+    are given in the order of their beginnings. Times are in nanoseconds since the start, and rounded to whole
+    ones: viewers have no shorter time, and neighbours must not overlap in them.
     """
 
     def __init__(self) -> None:
         self._events: list[dict[str, Any]] = []
         self._processes: dict[str, int] = {}
-        self._threads: dict[tuple[int, str], int] = {}
-        self._lanes: dict[tuple[str, str], list[float]] = {}  # of a track: when the last slice of each ends
+        self._threads: dict[_Thread, int] = {}
+        self._places: dict[tuple[int, str], int] = {}  # of tracks that were declared
+        self._lanes: dict[tuple[str, str], list[int]] = {}  # of a track: when the last slice of each ends
         self._notes: dict[str, Any] = {}
+
+    def declare(self, process: str, tracks: Iterable[str] = ()) -> None:
+        """Place a process behind those before, and its tracks in this order; others lie by their names."""
+        pid = self._process(process)
+        for track in tracks:
+            self._places.setdefault((pid, track), len(self._places))
+
+    def first(self, what: str, items: Iterable[T], left_out: int = 0) -> Iterator[T]:
+        """The first ``MOST_EVENTS`` of a kind; a note says how many more there are, with those ``left_out``."""
+        for number, item in enumerate(items):
+            if number < MOST_EVENTS:
+                yield item
+            else:
+                left_out += 1
+        if left_out:
+            self.note(f"{what} left out", left_out)
 
     def slice(self, process: str, thread: str, name: str, begin_ns: float, end_ns: float, **facts: Any) -> None:
         """Something that lasts, with ``facts`` about it."""
+        begin, end = round(begin_ns), round(end_ns)
         lanes = self._lanes.setdefault((process, thread), [])
-        lane = next((n for n, end in enumerate(lanes) if end <= begin_ns), len(lanes))
-        lanes[lane : lane + 1] = [end_ns]
-        pid = self._processes.setdefault(process, len(self._processes) + 1)
-        tid = self._threads.setdefault(
-            (pid, f"{thread} ({lane + 1})" if lane else thread), len(self._threads) + 1
-        )
-        event = {"ph": "X", "pid": pid, "tid": tid, "name": name, "ts": begin_ns / 1000}
-        event["dur"] = (end_ns - begin_ns) / 1000
-        self._events.append(event | ({"args": facts} if facts else {}))
+        lane = 0
+        while lane < len(lanes) and lanes[lane] > begin:
+            lane += 1
+        lanes[lane : lane + 1] = [end]
+        self._add("X", process, thread, name, begin, facts, lane)
+        self._events[-1]["dur"] = (end - begin) / 1000
+
+    def instant(self, process: str, thread: str, name: str, time_ns: float, **facts: Any) -> None:
+        """Something that happens, on a track of its own or in front of its slices."""
+        self._add("i", process, thread, name, round(time_ns), facts)
+        self._events[-1]["s"] = "t"  # of the thread
+
+    def counter(self, process: str, name: str, time_ns: float, value: float) -> None:
+        """What a counter of a process has from then on."""
+        event = {"ph": "C", "pid": self._process(process), "name": name, "ts": round(time_ns) / 1000}
+        self._events.append(event | {"args": {"value": value}})
 
     def note(self, name: str, value: Any) -> None:
         """A fact about the whole trace."""
@@ -39,12 +72,39 @@ class Trace:
 
     def text(self) -> str:
         """The trace; times in it are in microseconds, as the format has them."""
-        named = [_meta("process", pid, process, pid) for process, pid in self._processes.items()]
-        for place, ((pid, thread), tid) in enumerate(sorted(self._threads.items(), key=_natural)):
-            named.append(_meta("thread", pid, thread, place, tid=tid))
+        used = {event["pid"] for event in self._events}
+        named = [_meta("process", pid, name, pid) for name, pid in self._processes.items() if pid in used]
+        for place, thread in enumerate(sorted(self._threads, key=self._order)):
+            pid, track, lane = thread
+            name = f"{track} ({lane + 1})" if lane else track
+            named.append(_meta("thread", pid, name, place, tid=self._threads[thread]))
         events = [event for pair in named for event in pair]
         value = {"traceEvents": events + self._events, "displayTimeUnit": "ns", "otherData": self._notes}
         return json.dumps(value, separators=(",", ":")) + "\n"
+
+    def _process(self, name: str) -> int:
+        return self._processes.setdefault(name, len(self._processes) + 1)
+
+    def _order(self, thread: _Thread) -> tuple[Any, ...]:
+        """By process and declared place; then slot 9 before slot 10."""
+        pid, track, lane = thread
+        parts = [(int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", track)]
+        return pid, self._places.get((pid, track), len(self._places)), parts, lane
+
+    def _add(
+        self,
+        kind: str,
+        process: str,
+        thread: str,
+        name: str,
+        time: int,
+        facts: dict[str, Any],
+        lane: int = 0,
+    ) -> None:
+        pid = self._process(process)
+        tid = self._threads.setdefault((pid, thread, lane), len(self._threads) + 1)
+        event = {"ph": kind, "pid": pid, "tid": tid, "name": name, "ts": time / 1000}
+        self._events.append(event | ({"args": facts} if facts else {}))
 
 
 def _meta(what: str, pid: int, name: str, place: int, **ids: int) -> list[dict[str, Any]]:
@@ -54,9 +114,3 @@ def _meta(what: str, pid: int, name: str, place: int, **ids: int) -> list[dict[s
         {"ph": "M", **ids, "name": f"{what}_name", "args": {"name": name}},
         {"ph": "M", **ids, "name": f"{what}_sort_index", "args": {"sort_index": place}},
     ]
-
-
-def _natural(thread: tuple[tuple[int, str], int]) -> tuple[int, list[tuple[int, str]]]:
-    """By process; then slot 9 before slot 10."""
-    (pid, name), _ = thread
-    return pid, [(int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]

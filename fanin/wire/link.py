@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from fanin.wire.ethernet import ETHERNET, IPV4, UDP, Encap
-from fanin.wire.fields import Field, byte_length
+from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP, Encap
+from fanin.wire.fields import Field, byte_length, unpack_fields
 
 ETHERTYPE_LINK = 0x88B6  # IEEE 802 local experimental
 LINK_PORT = ETHERTYPE_LINK  # of UDP
@@ -14,6 +14,12 @@ TOS_SHIFT = 5  # a priority is the upper three bits of IPv4's type of service
 MAX_FRAMES = 256  # of a link's buffer
 LINK_CONTROL_BYTES = 64  # a frame of any kind but DATA, zeros behind the header
 _UDP_HEADER_BYTES = 64  # with UDP zeros behind the header, so that it is whole beats
+
+_IP_AT = byte_length(ETHERNET)
+_UDP_AT = _IP_AT + byte_length(IPV4)
+_BEHIND_UDP = _UDP_AT + byte_length(UDP)
+#: Where a link's header begins, by the EtherType.
+_HEADER_AT = {ETHERTYPE_LINK.to_bytes(2, "big"): _IP_AT, ETHERTYPE_IPV4.to_bytes(2, "big"): _BEHIND_UDP}
 
 
 class LinkKind(IntEnum):
@@ -49,8 +55,23 @@ class LinkFormat:
 
     def header_at(self, encap: Encap) -> int:
         """Bytes of a frame in front of the header itself."""
-        ip = byte_length(IPV4) + byte_length(UDP) if encap is Encap.UDP else 0
-        return byte_length(ETHERNET) + ip
+        return _BEHIND_UDP if encap is Encap.UDP else _IP_AT
+
+    def read_header(self, frame: bytes) -> dict[str, int] | None:
+        """The fields of a frame, of which its beginning is enough; None for other traffic.
+
+        Told apart by EtherType, with UDP by the port, by version and kind. Nothing else is checked.
+        """
+        at = _HEADER_AT.get(frame[_IP_AT - 2 : _IP_AT])
+        if at is None or len(frame) < at + byte_length(self.fields):
+            return None
+        if at == _BEHIND_UDP:
+            ip, udp = unpack_fields(IPV4, frame[_IP_AT:]), unpack_fields(UDP, frame[_UDP_AT:])
+            if (ip["protocol"], udp["destination_port"]) != (IP_PROTOCOL_UDP, LINK_PORT):
+                return None
+        header = unpack_fields(self.fields, frame[at:])
+        ours = header["version"] == self.version and header["kind"] < len(LinkKind)
+        return header if ours else None
 
     def frame_bytes(self, kind: int, payload: int, *, encap: Encap, beat_bytes: int) -> int:
         """Bytes of a frame without FCS: whole beats, and never less than a control frame."""

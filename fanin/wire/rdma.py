@@ -164,6 +164,27 @@ def header_bytes(opcode: Opcode) -> int:
 MOST_HEADER_BYTES = max(map(header_bytes, Opcode))
 
 
+def read_headers(frame: bytes) -> dict[str, int] | None:
+    """The fields of BTH and of what the opcode asks for, of a frame of which its beginning is enough.
+
+    None for other traffic, told apart by EtherType, protocol, UDP port and opcode. Nothing else is checked.
+    """
+    if len(frame) < REST_AT:
+        return None
+    found = (
+        unpack_fields(ETHERNET, frame)["ethertype"],
+        unpack_fields(IPV4, frame[IP_AT:])["protocol"],
+        unpack_fields(UDP, frame[UDP_AT:])["destination_port"],
+    )
+    bth = unpack_fields(BTH, frame[BTH_AT:])
+    if found != (ETHERTYPE_IPV4, IP_PROTOCOL_UDP, ROCE_PORT) or bth["opcode"] not in set(Opcode):
+        return None
+    behind = _extension_fields(bth["opcode"])
+    if len(frame) < REST_AT + byte_length(behind):
+        return None
+    return bth | unpack_fields(behind, frame[REST_AT:])
+
+
 def icrc(frame: bytes) -> int:
     """The invariant CRC of a frame that ends where its ICRC belongs.
 

@@ -94,6 +94,20 @@ def decode_tcp(frame: bytes) -> Segment | None:
     )
 
 
+def read_headers(frame: bytes) -> dict[str, int] | None:
+    """The fields of TCP, of a frame of which its beginning is enough; and ``tos`` of IPv4.
+
+    ``payload`` is how many bytes it has on the wire. None for other traffic, told apart by EtherType and
+    protocol. Nothing else is checked.
+    """
+    if len(frame) < _PAYLOAD:
+        return None
+    ip = unpack_fields(IPV4, frame[_IP:])
+    if (unpack_fields(ETHERNET, frame)["ethertype"], ip["protocol"]) != (ETHERTYPE_IPV4, IP_PROTOCOL_TCP):
+        return None
+    return unpack_fields(TCP, frame[_TCP:]) | {"tos": ip["tos"], "payload": _IP + ip["length"] - _PAYLOAD}
+
+
 def _pseudo_header(source: int, destination: int, size: int) -> bytes:
     addresses = source.to_bytes(4, "big") + destination.to_bytes(4, "big")
     return addresses + IP_PROTOCOL_TCP.to_bytes(2, "big") + size.to_bytes(2, "big")

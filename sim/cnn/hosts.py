@@ -69,6 +69,7 @@ class EpochResult:
     devices: list[DeviceCounters]
     streams: list[StreamCounters]  #: of each stream that leaves a stage, in the job
     fifos: dict[StageFifo, int]  #: the most that each FIFO has held in the job
+    began: int  #: the cycle in which the host's device began it, from which times of streams count
     states: list[Words] | None = None  #: of each stage that has state, if they were asked for
 
     @property
@@ -319,7 +320,7 @@ class ClusterHosts:
             fifos |= device.fifos(words)
         streams.sort(key=lambda one: (one.stream.stage, one.stream.way, one.stream.port))
         results = self._host.memory.read_results(len(epoch.images))
-        result = EpochResult(epoch.job, results, self._written, devices, streams, fifos)
+        result = EpochResult(epoch.job, results, self._written, devices, streams, fifos, self._host.began)
         if epoch.dump:
             self._carry_out(lambda device: device.driver.dump(), lambda reads: self._dumped(result))
         else:

@@ -48,6 +48,7 @@ class Settings(TypedDict, total=False):
     link: LinkConfig | None
     switch_ns: float
     pcap: Path | None
+    link_log: Path | None
     progress: Callable[[Progress], None] | None
 
 
@@ -94,6 +95,7 @@ class Cluster:
         switch_ns: float = SWITCH_NS,
         seed: int = 0,
         pcap: Path | None = None,
+        link_log: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> RunResult:
         """Carry out the phases, then let ``hosts`` drive; the result has memories and events, too.
@@ -136,6 +138,7 @@ class Cluster:
                 event_limit=events,
                 trace=folder / "events" if events else None,
                 pcap=pcap,
+                link_log=link_log,
             )
             result = self._run(request, progress)
             writes = [any(port.writes for port in own.memories) for own in ports]

@@ -64,6 +64,7 @@ class RunRequest:
     quiet_cycles: int = QUIET_CYCLES  # in which nothing happens, before live hosts have time skipped
     trace: Path | None = None
     pcap: Path | None = None
+    link_log: Path | None = None
     wave: tuple[Window, Path] | None = None  # of a simulator that was built for it
 
 

@@ -20,6 +20,7 @@ from fanin.sim.cosim.exchange import Exchange, Step
 from fanin.sim.cosim.library import Library
 from fanin.sim.cosim.live import Board, LiveHosts, LiveRun, SimulationError
 from fanin.sim.cosim.run import Phase, PhaseResult, RunRequest, RunResult
+from fanin.sim.link_log import LinkLogWriter
 from fanin.sim.network import Network
 from fanin.sim.pcap import PcapWriter
 
@@ -39,6 +40,7 @@ class Session:
         self._reported = time.monotonic()
         self._hosts: LiveHosts | None = None
         self._pcap = PcapWriter(request.pcap) if request.pcap else None
+        self._link_log = LinkLogWriter(request.link_log) if request.link_log else None
         self.switch = request.switch()
         for job in request.jobs:
             self.switch.add_job(job)
@@ -49,6 +51,7 @@ class Session:
             switch_ns=request.switch_ns,
             seed=request.seed,
             capture=self._pcap.write if self._pcap else None,
+            log=self._link_log,
         )
         self.clock = Clock(request.period_ps)
         self.exchange = Exchange(library, self.network, self.clock, nodes=request.nodes)
@@ -125,6 +128,8 @@ class Session:
         result.recorded = self.library.close_wave()
         if self._pcap:
             self._pcap.close()
+        if self._link_log:
+            self._link_log.close()
         result.cycles = self.library.cycle()
         result.skipped_ps = self.clock.skipped_ps
         result.allreduce_cycles = exchange.allreduce_cycles

@@ -64,7 +64,14 @@ class Spend:
     seconds: float = 0.0
 
 
-Step = Send | Drain | Receive | Spend
+@dataclass(frozen=True)
+class Phase:
+    """A phase of an exchange begins, and the one before ends; without a ``name`` none begins."""
+
+    name: str = ""
+
+
+Step = Send | Drain | Receive | Spend | Phase
 Program = Generator[Step, Float32 | None, T]
 
 
@@ -83,7 +90,10 @@ def ring(own: Float32, members: Sequence[int], node: int, leg: Leg, packets: Pac
     count, place = len(members), members.index(node)
     before, after = members[place - 1], members[(place + 1) % count]
     cuts, local = blocks(own.size, count), own.copy()
+    yield Phase(f"reduce-scatter, {leg.label}")
     for step in range(1, 2 * count - 1):
+        if step == count:
+            yield Phase(f"all-gather, {leg.label}")
         yield Send(after, leg, local[cuts[(place - step + 1) % count]])
         block = cuts[(place - step) % count]
         received = yield from receive(before, leg, block.stop - block.start)
@@ -95,6 +105,7 @@ def ring(own: Float32, members: Sequence[int], node: int, leg: Leg, packets: Pac
         if step == count - 1:
             local[block] = packets.settled(local[block])
             yield Spend(Work.SUM, received.nbytes)
+    yield Phase()
     return local
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
 
@@ -13,8 +14,9 @@ import numpy as np
 from fanin.codec import TOS_COMPRESSIBLE
 from fanin.inceptionn import HEADER_BYTES, VALUE_BYTES, Leg, TransportConfig
 from fanin.job import worker_endpoint
-from fanin.sim.inceptionn.exchange import Drain, Program, Receive, Send, Spend, Step, Work
+from fanin.sim.inceptionn.exchange import Drain, Phase, Program, Receive, Send, Spend, Step, Work
 from fanin.sim.inceptionn.transport import Connection, Counters, Scheduler
+from fanin.sim.spans import FirstSpans
 from fanin.wire.tcp import decode_tcp
 
 _PS = 10**12  # in a second
@@ -43,6 +45,25 @@ class HostCosts:
         """How long a piece of work takes."""
         of_byte = {Work.SUM: self.sum, Work.UPDATE: self.update, Work.COMPUTE: 0.0}
         return spend.seconds + spend.size * of_byte[spend.work]
+
+
+class Activity(StrEnum):
+    """What a host's timeline tells apart."""
+
+    STEP = "step"
+    WORK = "work"
+    WAIT = "wait"
+    PHASE = "phase"
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a host did, or waited for, from when to when, in ps."""
+
+    activity: Activity
+    name: str
+    begin: int
+    end: int
 
 
 class Board(Scheduler, Protocol):
@@ -78,6 +99,8 @@ class Host:
         self._core_free = 0
         self.seconds: defaultdict[Work, float] = defaultdict(float)
         self.waits_for = "nothing"
+        self.timeline: FirstSpans[Span] = FirstSpans()
+        self._phase, self._phase_began = "", 0
         board.on_frame(node, self._arrived)
 
     def run(self, program: Program[Any], then: Callable[[Any], None]) -> None:
@@ -88,8 +111,11 @@ class Host:
         """Until the program waits; ``data`` is the message that it has waited for."""
         try:
             step = program.send(None if data is None else np.frombuffer(data, "<f4"))
-            while isinstance(step, Send):
-                self._connection(step.to, step.leg).send(step.values.astype("<f4").tobytes())
+            while isinstance(step, Send | Phase):
+                if isinstance(step, Send):
+                    self._connection(step.to, step.leg).send(step.values.astype("<f4").tobytes())
+                else:
+                    self._begin_phase(step.name)
                 step = program.send(None)
         except StopIteration as end:
             self.waits_for = "nothing"
@@ -97,7 +123,25 @@ class Host:
             return
         self._begin(step, partial(self._advance, program, then))
 
-    def _begin(self, step: Step, then: Callable[[Any], None]) -> None:
+    def note(self, activity: Activity, name: str, began: int) -> None:
+        """That something that began at ``began`` ends now."""
+        self.timeline.note(Span(activity, name, began, self.board.now))
+
+    def _begin_phase(self, name: str) -> None:
+        if self._phase:
+            self.note(Activity.PHASE, self._phase, self._phase_began)
+        self._phase, self._phase_began = name, self.board.now
+
+    def _begin(self, step: Step, go_on: Callable[[Any], None]) -> None:
+        began = self.board.now
+
+        def then(data: bytes | None = None) -> None:
+            if isinstance(step, Spend):
+                self.note(Activity.WORK, step.work, began)
+            else:
+                self.note(Activity.WAIT, self.waits_for, began)
+            go_on(data)
+
         if isinstance(step, Receive):
             self.waits_for = f"{step.count} values of node {step.source}, {step.leg.label}"
             connection = self._connection(step.source, step.leg)

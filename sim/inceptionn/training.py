@@ -20,7 +20,7 @@ from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.inceptionn.cosim import GBPS, InceptionnCosim
 from fanin.sim.inceptionn.exchange import Program, Spend, Work
-from fanin.sim.inceptionn.host import HostCosts
+from fanin.sim.inceptionn.host import Activity, HostCosts, Span
 from fanin.sim.inceptionn.hosts import Board, Hosts, Plan
 from fanin.sim.inceptionn.meter import LegTraffic, legs_of
 from fanin.sim.inceptionn.transport import Counters
@@ -29,6 +29,7 @@ from fanin.sim.learning.references import References, compare
 from fanin.sim.learning.replica import DataParallel, Dataset, Exchange, Replica, State, measure
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.profile import WorkerProfile
+from fanin.sim.spans import FirstSpans
 
 Float32 = npt.NDArray[np.float32]
 
@@ -65,7 +66,8 @@ class Epoch:
 class Trained:
     """What came out of a training: the last state, equal at all nodes, and each epoch and iteration.
 
-    ``golden``: packets and payload bytes of each leg where nothing is lost. ``transport``: of each node.
+    ``golden``: packets and payload bytes of each leg where nothing is lost. ``transport``, ``timelines``: of
+    each node.
     """
 
     state: State
@@ -75,6 +77,7 @@ class Trained:
     transport: list[Counters]
     seconds: float  # simulated
     legs: dict[Leg, LegTraffic] = field(default_factory=dict)
+    timelines: list[FirstSpans[Span]] = field(default_factory=list)
     raw: RunResult = field(default_factory=RunResult)
 
 
@@ -117,7 +120,7 @@ class TrainingHosts(Hosts):
         replica = Replica(self.job, self.data, node, self.state.copy())  # an aggregator's has no samples
         part = self.parts[node]
         while replica.state.step < self._steps:
-            began, before = self.seconds, self.hosts[node].seconds.copy()
+            began, before, now = self.seconds, self.hosts[node].seconds.copy(), self.board.now
             own = None
             if node < topology.workers:
                 own = self._gradient(replica)
@@ -130,6 +133,7 @@ class TrainingHosts(Hosts):
                 weights = flat(replica.state.parameters) if node == topology.aggregator else None
                 weights = yield from part.hand_down(weights, count)
                 replica.state.parameters = np.split(weights, self._cuts)
+            self.hosts[node].note(Activity.STEP, f"step {replica.state.step}", now)
             self._end_step(node, replica, began, before)
 
     def _gradient(self, replica: Replica) -> Float32:
@@ -204,7 +208,10 @@ class TrainingHosts(Hosts):
     def result(self) -> Trained:
         """The run's result."""
         iterations = [self._iteration(step) for step in sorted(self._work)]
-        return Trained(self.state, self._epochs, iterations, self._wire, self.counters, self.seconds)
+        timelines = [host.timeline for host in self.hosts]
+        return Trained(
+            self.state, self._epochs, iterations, self._wire, self.counters, self.seconds, timelines=timelines
+        )
 
 
 def run(
@@ -217,6 +224,7 @@ def run(
     quiet: bool = True,
     link: LinkConfig | None = None,
     pcap: Path | None = None,
+    link_log: Path | None = None,
     wave: Waveform | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Trained:
@@ -239,7 +247,7 @@ def run(
 
     hosts = functools.partial(TrainingHosts, plan=plan, job=job, data=data, state=state or State.initial(job))
     link = link or LinkConfig(gbps=GBPS)
-    raw = cosim.run(plan, hosts, seed=job.seed, link=link, pcap=pcap, progress=report)
+    raw = cosim.run(plan, hosts, seed=job.seed, link=link, pcap=pcap, link_log=link_log, progress=report)
     trained: Trained = raw.hosts
     trained.legs, trained.raw = legs_of(raw.switch), raw
     return trained

@@ -216,6 +216,7 @@ def run_rtl(
     *,
     link: LinkConfig | None = None,
     pcap: Path | None = None,
+    link_log: Path | None = None,
     wave: Waveform | None = None,
     width: int = 512,
     quiet: bool = True,
@@ -231,4 +232,5 @@ def run_rtl(
         if progress and now.phases:
             progress(now.operations, math.nan)
 
-    return cosim.run(job, learner, link=link, pcap=pcap, progress=report).outcome
+    found = cosim.run(job, learner, link=link, pcap=pcap, link_log=link_log, progress=report)
+    return found.outcome

@@ -29,7 +29,7 @@ from fanin.sim.cosim.live import Board, Then
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.learning.learner import Learner
-from fanin.sim.param_server.training import Account, Algorithm, Outcome, TrainingJob, sync_ends
+from fanin.sim.param_server.training import Account, Algorithm, Applied, Outcome, TrainingJob, sync_ends
 from fanin.sim.param_server.worker import Worker
 from fanin.sim.rdma.cosim import post, take_completion
 
@@ -38,26 +38,16 @@ _PS_IN_A_SECOND = 10**12
 
 
 @dataclass
-class Applied:
-    """An update: at which server, with which worker's gradient, and when its row was in memory, in seconds.
-
-    ``arrived`` is when its worker had received a row with it: with Sync-DSGD, that of the whole round.
-    """
-
-    shard: int
-    worker: int
-    version: int
-    made: float
-    arrived: float = math.nan
-
-
-@dataclass
 class WildRun:
-    """The result of a run: as the event model's, every update in its order, and the simulator's own."""
+    """The result of a run: as the event model's, and the simulator's own."""
 
     outcome: Outcome
-    updates: list[Applied] = field(default_factory=list)
     raw: RunResult = field(default_factory=RunResult)
+
+    @property
+    def updates(self) -> list[Applied]:
+        """Every one, in their order."""
+        return self.outcome.updates
 
 
 class _Server:
@@ -101,7 +91,8 @@ class _Server:
         place = golden.row.layout
         if row != golden.memory[place.base : place.base + place.size]:
             raise CheckFailed(f"{name} for worker {worker}: the row differs from the golden server's")
-        update = Applied(self.shard, worker, gradient, hosts.seconds)
+        came = hosts.came.pop((self.shard, worker, hosts.sizes.slot_of(gradient)), math.nan)
+        update = Applied(self.shard, worker, gradient, hosts.seconds, came)
         self._round.append(update)
         if len(self._round) == hosts.round:
             for each in self._round:
@@ -242,7 +233,7 @@ class Hosts:
         #: Gradients after which a server pushes: of all workers with Sync-DSGD, else of one.
         self.round = sizes.workers if job.algorithm is Algorithm.SYNC else 1
         self.pushing: dict[tuple[int, int], tuple[float, int]] = {}  # the begin, and how many servers lack it
-        self.updates: list[Applied] = []
+        self.came: dict[tuple[int, int, int], float] = {}  # to a shard, of a worker, in a slot: when
         self._began = board.now
         self.workers: list[_Worker] = []
         cuts = [sizes.shard_start(shard) for shard in range(1, sizes.servers)]
@@ -252,7 +243,7 @@ class Hosts:
         """All workers begin with w as it is given."""
         self.workers = [_Worker(self, number) for number in range(self.sizes.workers)]
         for shard, number, slot, address in self._gvnums():
-            self.board.watch(self.node_of(shard), address, partial(self._gradient_arrived, number, slot))
+            self.board.watch(self.node_of(shard), address, partial(self._gradient_arrived, shard, number, slot))
         for worker in self.workers:
             if worker.number in self.job.stops:
                 self.after(self.job.stops[worker.number], partial(self._stop, worker))
@@ -326,7 +317,8 @@ class Hosts:
         dead = [worker.number for worker in self.workers if worker.dead]
         endpoints = [worker.endpoint for worker in self.workers]
         outcome = self.account.close(endpoints, [server.golden for server in self.servers], dead)
-        return WildRun(outcome, self.updates)
+        outcome.began = self._began / _PS_IN_A_SECOND
+        return WildRun(outcome)
 
     @property
     def seconds(self) -> float:
@@ -349,7 +341,7 @@ class Hosts:
 
     def applied(self, staleness: int, update: Applied) -> None:
         """An update's row is in memory."""
-        self.updates.append(update)
+        self.account.outcome.updates.append(update)
         self.account.update(update.shard, staleness, update.made)
 
     @property
@@ -365,8 +357,9 @@ class Hosts:
                     place = layout.slot(worker, slot)
                     yield shard, worker, slot, place.base + place.size - 1
 
-    def _gradient_arrived(self, worker: int, slot: int) -> None:
+    def _gradient_arrived(self, shard: int, worker: int, slot: int) -> None:
         """The gradient in flight that takes this slot has arrived at one server more."""
+        self.came[shard, worker, slot] = self.seconds
         versions = [v for w, v in self.pushing if w == worker and self.sizes.slot_of(v) == slot]
         if not versions:
             return

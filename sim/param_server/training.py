@@ -5,6 +5,7 @@ Shared by the event model (``events``) and by the hosts of simulated hardware (`
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,22 @@ class Span:
     end: float
 
 
+@dataclass
+class Applied:
+    """An update: at which server, with which worker's gradient, and when its row was in memory, in seconds.
+
+    ``came`` is when the gradient was in the server's memory, ``arrived`` when its worker had received a row
+    with it: with Sync-DSGD, that of the whole round.
+    """
+
+    shard: int
+    worker: int
+    version: int
+    made: float
+    came: float = math.nan
+    arrived: float = math.nan
+
+
 @dataclass(frozen=True)
 class Epoch:
     """When every server had applied the gradients of ``number`` epochs, and how good w was then.
@@ -92,12 +109,15 @@ class Outcome:
 
     ``staleness`` counts gradients, at every server, by the number of updates of others that their model lacked;
     with Sync-DSGD, whose N updates are one, it is always 0. Each worker was to push ``gradients_each``;
-    ``pushed`` is how many it did, and ``applied`` how many of them each server applied.
+    ``pushed`` is how many it did, and ``applied`` how many of them each server applied. ``updates``: every one,
+    in their order, of simulated hardware alone. Times count from ``began``, in seconds of the simulation.
     """
 
     epochs: list[Epoch] = field(default_factory=list)
     staleness: Counter[int] = field(default_factory=Counter)
     spans: list[Span] = field(default_factory=list)
+    updates: list[Applied] = field(default_factory=list)
+    began: float = 0.0
     stopped: tuple[int, ...] = ()
     gradients_each: int = 0
     pushed: tuple[int, ...] = ()

@@ -138,12 +138,16 @@ class Host:
 
 @dataclass
 class HostsResult:
-    """Of all workers: what they have learnt, their times, and their counters at the end; rounds of groups."""
+    """Of all workers: what they have learnt, their times, and their counters at the end; rounds of groups.
+
+    Times count from ``began``, in seconds of the simulation.
+    """
 
     learnt: Any
     times: list[Times]
     counters: list[dict[str, int]]
     rounds: list[RoundFigures] = field(default_factory=list)
+    began: float = 0.0
 
 
 class Hosts:
@@ -218,4 +222,5 @@ class Hosts:
     def result(self) -> HostsResult:
         """The run's result."""
         counters = [host.counters or {} for host in self._hosts]
-        return HostsResult(self._learners.result(), [host.times for host in self._hosts], counters)
+        times = [host.times for host in self._hosts]
+        return HostsResult(self._learners.result(), times, counters, began=self._began / _PS)

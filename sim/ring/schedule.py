@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 from fanin.golden.mlp import Floats
 from fanin.sim.ring.profile import WorkerProfile
+from fanin.sim.spans import FirstSpans
 
 MAX_OUTSTANDING = 8  # descriptors that a node's queue has room for
-TRACED_STEPS = 3  # first ones, whose spans are kept
+TRACED_STEPS = 3  # first ones, that a chart has room for
 
 
 class Overlap(Enum):
@@ -108,11 +109,19 @@ class Span:
 
 @dataclass
 class Times:
-    """Of one host. ``steps``: the end of each step; ``blocked``: seconds in which it waited for all-reduces."""
+    """Of one host. ``steps``: the end of each step; ``blocked``: seconds in which it waited for all-reduces.
+
+    ``timeline`` has what it did.
+    """
 
     steps: list[float] = field(default_factory=list)
     blocked: float = 0.0
-    spans: list[Span] = field(default_factory=list)
+    timeline: FirstSpans[Span] = field(default_factory=FirstSpans)
+
+    @property
+    def spans(self) -> list[Span]:
+        """What it did in the first ``TRACED_STEPS`` steps."""
+        return [span for span in self.timeline.kept if span.step < TRACED_STEPS]
 
 
 class Worker:
@@ -194,8 +203,7 @@ class Worker:
         self._note(kind, layer, began)
 
     def _note(self, kind: str, layer: int, began: float) -> None:
-        if self._step < TRACED_STEPS:
-            self.times.spans.append(Span(self._step, kind, layer, began, self._now()))
+        self.times.timeline.note(Span(self._step, kind, layer, began, self._now()))
 
 
 class Learners(Protocol):

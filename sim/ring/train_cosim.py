@@ -133,6 +133,7 @@ def run_rtl(
     *,
     link: LinkConfig | None = None,
     pcap: Path | None = None,
+    link_log: Path | None = None,
     wave: Waveform | None = None,
     progress: Callable[[int], None] = lambda steps: None,
     quiet: bool = True,
@@ -157,6 +158,7 @@ def run_rtl(
         pcie=job.profile.pcie,
         link=link,
         pcap=pcap,
+        link_log=link_log,
         progress=report,
     )
-    return Outcome(found.learnt, found.times, found.counters, found.rounds)
+    return Outcome(found.learnt, found.times, found.counters, found.rounds, found.began)

@@ -68,13 +68,15 @@ class Epoch:
 class Outcome:
     """What a run leaves; ``times`` and ``counters`` are per worker, without counters on a model.
 
-    ``rounds``: of exchanges in groups at simulated nodes, over the whole run.
+    ``rounds``: of exchanges in groups at simulated nodes, over the whole run. Times count from ``began``, in
+    seconds of the simulation.
     """
 
     epochs: list[Epoch]
     times: list[Times]
     counters: list[dict[str, int]]
     rounds: list[RoundFigures] = field(default_factory=list)
+    began: float = 0.0
 
     @property
     def state(self) -> State:

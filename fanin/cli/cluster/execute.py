@@ -6,6 +6,7 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from fanin.cli.cluster.checkpoint import Checkpoint, save_checkpoint
 from fanin.cli.cluster.conditions import check_conditions
@@ -19,6 +20,7 @@ from fanin.cli.cluster.summary import summary
 from fanin.cli.output import (
     CLUSTER_RUN,
     REPORT_FILE,
+    TRACE_FILE,
     check_directory,
     print_json,
     sole_writer,
@@ -31,6 +33,9 @@ from fanin.cli.wave import waveform
 from fanin.errors import CheckFailed
 from fanin.report.cnn.page import cnn_page
 from fanin.report.failure import failure_page
+
+if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.cli.cluster.rtl import Rtl
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -79,6 +84,14 @@ class Kept:
             return stop
         return None
 
+    def trace(self) -> str | None:
+        """The timeline of what it has done, from the state on with which it began; of RTL alone."""
+        machine = self._loop.machines.get(RTL)
+        if machine is None:
+            return None
+        began = {"goes_on_from": self.setup.earlier.states[-1]} if self.setup.earlier.states else {}
+        return cast("Rtl", machine).trace.text(**began)
+
     @property
     def last(self) -> str:
         """Its last state, in words."""
@@ -101,6 +114,8 @@ def end(kept: Kept, stop: BaseException | None, as_json: bool) -> int:
     metrics = kept.metrics(cause_of(stop) if stop else None)
     page = cnn_page(metrics) if metrics["epochs"] else failure_page("A network on a cluster", metrics)
     write_file(kept.folder / REPORT_FILE, page)
+    if trace := kept.trace():
+        write_file(kept.folder / TRACE_FILE, trace)
     write_metrics(kept.folder, metrics)
     renew_results(kept.folder, CLUSTER_RUN)
     if as_json:

@@ -10,10 +10,11 @@ from fanin.cli.cluster.rtl import BITS_PER_GBIT, Rtl
 from fanin.cnn import Network
 from fanin.cnn_memory import BEAT_BYTES
 from fanin.cnn_parts import Placement
-from fanin.hdl.layers.registers import Fifo, StageFifo, StageStream, Way
+from fanin.hdl.layers.registers import Fifo, StageFifo, Way
 from fanin.hdl.net.link.job import LinkFailure
 from fanin.host.cnn import StreamCounters, timed_batch
 from fanin.planner.plan.network import PlannedNetwork
+from fanin.sim.cnn.batch_times import drain_and_update, timeline_of
 from fanin.sim.cnn.hosts import DeviceCounters
 from fanin.wire.ethernet import AROUND_FRAME
 
@@ -32,6 +33,7 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
     cycles = max(one.busy + one.starved + one.blocked for one in result.streams)
     timed = timed_batch(result.job)
     period = _period(result.streams, len(timed))
+    drains, updated = drain_and_update(planned.network, result.streams)
     return {
         "frames": frames,
         "cycles": cycles,
@@ -39,7 +41,7 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
         "frames_per_second": planned.clock / period if period else None,
         "of_planned": planned.clock / period / float(planned.throughput) if period else None,
         "frames_per_second_with_updates": frames / cycles * planned.clock,
-        "drain_and_update_cycles": _drain_and_update(planned.network, result.streams),
+        "drain_and_update_cycles": updated - drains,
         "predicted": predicted_json(planned, result.job.batch),
         "dram_gbps": machine.memory_gbps or planned.clock * 8 * BEAT_BYTES / BITS_PER_GBIT,
         "link_gbps": machine.link.gbps if planned.placement.connections else None,
@@ -53,7 +55,7 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
         ],
         "ways": _ways(planned, machine, cycles, frames),
         "results": [int(at - result.written[0]) for at in result.written[: SHOWN_BATCHES * result.job.batch]],
-        "timeline": {"frames": len(timed), **_timeline(planned.network, result.streams)},
+        "timeline": {"frames": len(timed), **timeline_of(planned.network, result.streams)},
         "fifos": [
             {
                 "name": _fifo_name(planned.network, fifo),
@@ -130,42 +132,6 @@ def _period(streams: Sequence[StreamCounters], frames: int) -> float | None:
     """
     spans = (one.last - one.first for one in streams)
     return max(spans) / (frames - 1) if frames > 1 else None
-
-
-def _drain_and_update(network: Network, streams: Sequence[StreamCounters]) -> int:
-    """Of the timed batch: cycles from its last image in until the last parameter is renewed."""
-    images = next(one for one in streams if one.stream == StageStream(network.images, Way.FORWARD))
-    return max(one.updated for one in streams) - images.last
-
-
-def _timeline(network: Network, streams: Sequence[StreamCounters]) -> Metrics:
-    """Of the timed batch: ``start``, a cycle of the job, and a row for each layer, in cycles behind that.
-
-    ``forward`` and ``backward``: when the first and the last frame had left it in full; ``update``: when the
-    last gradient had come to it, and when its parameters were updated.
-    """
-    times: dict[tuple[int, Way], tuple[int, int]] = {}
-    updated = {}
-    for one in streams:
-        place = one.stream.stage, one.stream.way
-        first, last = times.get(place, (one.first, one.last))
-        times[place] = min(first, one.first), max(last, one.last)
-        if one.stream.way is Way.FORWARD and one.updated:
-            updated[one.stream.stage] = one.updated
-    start = times[network.consumers[network.images][0].stage, Way.FORWARD][0]
-    rows = []
-    for index, stage in enumerate(network.stages):
-        if not stage.sources or (index, Way.FORWARD) not in times:  # of what comes from memory, or goes there
-            continue
-        update = None
-        if index in updated:
-            came = max(times[consumer.stage, Way.BACKWARD][1] for consumer in network.consumers[index])
-            update = came, updated[index]
-        spans = {way.name.lower(): times.get((index, way)) for way in Way} | {"update": update}
-        rows.append(
-            {"layer": stage.name} | {name: span and [at - start for at in span] for name, span in spans.items()}
-        )
-    return {"start": start, "layers": rows}
 
 
 def _fifo_name(network: Network, fifo: StageFifo) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fanin.cli.cluster.conditions import LOSSLESS, PUBLISHED, RELIABLE_L2, Conditions, Wires
 from fanin.cli.cluster.machine import Labels, NotFinite, Outputs, Progress, one_hot
-from fanin.cli.output import DISSECTOR_FILE
+from fanin.cli.output import DISSECTOR_FILE, LINK_LOG, PCAP_FILE
 from fanin.cnn_memory import BEAT_BYTES, state_stages
 from fanin.cnn_parts import Part
 from fanin.cnn_training import Job
@@ -26,12 +26,13 @@ from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import Way
 from fanin.host.cnn import CnnDriver
 from fanin.planner.plan.network import PlannedNetwork
+from fanin.report.cnn.trace import ClusterTrace
 from fanin.sim.cnn.cosim import ClusterCosim, JobFailed, NodeRun
 from fanin.sim.cnn.hosts import Cut, DeviceCounters, Epoch, EpochResult
 from fanin.sim.cosim.arrays import Arith
-from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.dissector import link_dissector
+from fanin.sim.link_log import read_link_log
 from fanin.sim.network import LinkConfig
 from fanin.sim.pcap import append_capture
 from fanin.wire.ethernet import Encap
@@ -66,6 +67,7 @@ class Rtl:
 
     Links and memories are as fast as the plan's; where devices differ, all are as fast as the slowest.
     ``trained``: what came out of the last job that trained, and ``traffic``, as of RunResult.links, beside it;
+    ``trace``: the timeline of all jobs;
     ``links``: per device, what each connection counted in all jobs, by its number. Raises InputError for a
     missing tool and for a network without hardware, ToolFailed where the simulator cannot be built, CheckFailed
     where a node fails.
@@ -91,6 +93,7 @@ class Rtl:
         self._conditions = conditions
         self._names = planned.placement.names
         self._jobs, self._frames, self._time = 0, 0, 0  # that are over: jobs, frames trained, ps
+        self.trace = ClusterTrace(planned.placement, self.cosim.period_ps)
         self._words: list[np.ndarray] = []
         self.trained: EpochResult | None = None
         self.traffic: list[dict[str, dict[str, int]]] = []
@@ -141,6 +144,8 @@ class Rtl:
         (result,) = run.epochs
         if epoch.job:
             self.traffic = run.raw.links
+        self.trace.add_job(self._time, result)
+        self._time += run.raw.cycles * self.cosim.period_ps
         self._count(result.devices)
         self._jobs += 1
         return result
@@ -150,23 +155,16 @@ class Rtl:
         settings: dict[str, Any] = {"link": self.link, "memory_gbps": self.memory_gbps, "cut": self._cut(epoch)}
         settings["seed"] = self._conditions.seed << _JOBS | self._jobs
         capture = self._conditions.capture
-        if capture is None:
-            return self.cosim.run(self._words, [epoch], **settings)
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
-            part = Path(temporary) / capture.name
-            raw: RunResult | None = None
+            frames, links = Path(temporary) / PCAP_FILE, Path(temporary) / LINK_LOG
+            settings |= {"pcap": frames if capture else None, "link_log": links}
             try:
-                run = self.cosim.run(self._words, [epoch], pcap=part, **settings)
-                raw = run.raw
-                return run
-            except SimulationFailed as error:
-                raw = error.result
-                raise
+                return self.cosim.run(self._words, [epoch], **settings)
             finally:
-                if part.exists():
-                    append_capture(capture, part, start=self._time)
+                self.trace.add_frames(self._time, read_link_log(links))
+                if capture and frames.exists():
+                    append_capture(capture, frames, start=self._time)
                     (capture.parent / DISSECTOR_FILE).write_text(link_dissector())
-                self._time += raw.cycles * self.cosim.period_ps if raw else 0
 
     def _cut(self, epoch: Epoch) -> Cut | None:
         """What is cut in this job, or has been before it."""

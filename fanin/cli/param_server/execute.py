@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fanin.cli.output import (
+    LINK_LOG,
     PARAM_SERVER_RUN,
     PCAP_FILE,
     REPORT_FILE,
+    TRACE_FILE,
     WEIGHTS_FILE,
     check_capture,
     finite,
@@ -31,8 +33,10 @@ from fanin.errors import CheckFailed
 from fanin.report.failure import failure_page
 from fanin.report.param_server.charts import worker_seconds
 from fanin.report.param_server.page import param_server_page, stop_lines
+from fanin.report.param_server.trace import param_server_trace
 from fanin.report.unit import Unit
 from fanin.sim.learning.workloads import BUNDLED
+from fanin.sim.link_log import read_link_log
 from fanin.sim.param_server.training import Outcome
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
@@ -62,7 +66,9 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
     stop: BaseException | None = None
     with run_directory(output, PARAM_SERVER_RUN, args, elsewhere=elsewhere) as folder, StatusLine() as status:
         status.show("reading the samples")
-        work = _Work(setup, folder / PCAP_FILE if args.pcap else None, wave, status)
+        outputs = {"pcap": folder / PCAP_FILE if args.pcap else None, "link_log": folder / LINK_LOG}
+        work = _Work(setup, status, wave=wave, **outputs)
+        outcome: Outcome | None = None
         try:
             outcome = work.train()
         except (CheckFailed, *OUTSIDE) as failure:
@@ -73,7 +79,11 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
             metrics = metrics_of(setup, outcome)
             page = param_server_page(metrics, outcome.spans)
             np.save(folder / WEIGHTS_FILE, outcome.w)
-        keep_capture(work.capture, args.pcap)
+        keep_capture(outputs["pcap"], args.pcap)
+        log = read_link_log(folder / LINK_LOG)
+        sizes = {"workers": setup.job.workers, "servers": setup.job.servers}
+        (folder / TRACE_FILE).write_text(param_server_trace(outcome, log, **sizes))
+        (folder / LINK_LOG).unlink(missing_ok=True)
         (folder / PARAM_SERVER_RUN.mark).write_text(json.dumps(metrics, indent=2) + "\n")
         (folder / REPORT_FILE).write_text(page)
     if args.json:
@@ -89,9 +99,9 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
 class _Work:
     """A run, and how far it is: gradients ``applied`` of all workers, and simulated ``seconds``."""
 
-    def __init__(self, setup: Setup, capture: Path | None, wave: Waveform | None, status: StatusLine):
-        self._wave = wave
-        self.capture, self.applied, self.seconds = capture, 0, 0.0
+    def __init__(self, setup: Setup, status: StatusLine, **outputs: Any):
+        self._outputs = outputs  # of ``backend_of``
+        self.applied, self.seconds = 0, 0.0
         self._setup, self._status, self._shown = setup, status, -1
         self._learner = learner_of(setup)
         if self._learner.convergence:
@@ -104,7 +114,7 @@ class _Work:
 
     def train(self) -> Outcome:
         """Carry the run out. Raises CheckFailed where it cannot be ended."""
-        backend = backend_of(self._setup, self.capture, self._wave)
+        backend = backend_of(self._setup, **self._outputs)
         with np.errstate(over="ignore", invalid="ignore"):  # of a model that diverges, which is told at the end
             return backend(self._setup.job, self._learner, progress=self._progress)
 

@@ -164,30 +164,27 @@ def _check_memory(samples: int, features: int | None) -> None:
         raise InputError(f"{what}; this machine has {have / 2**30:,.0f} GiB")
 
 
-def backend_of(setup: Setup, pcap: Path | None, wave: Waveform | None) -> Backend:
-    """What the run runs on; all its frames go to ``pcap``, its signals to ``wave``."""
+def backend_of(
+    setup: Setup, *, pcap: Path | None = None, link_log: Path | None = None, wave: Waveform | None = None
+) -> Backend:
+    """What the run runs on; all frames go to ``pcap``, what links do to ``link_log``, signals to ``wave``."""
     if setup.on == "model":
         return events.run
     width = setup.configuration["width"]
-    return partial(_in_rtl, width=width, link=setup.link, pcap=pcap, wave=wave)
+    return partial(_in_rtl, width=width, link=setup.link, pcap=pcap, link_log=link_log, wave=wave)
 
 
 def _in_rtl(
     job: training.TrainingJob,
     learner: Learner,
     *,
-    width: int,
-    link: LinkConfig,
-    pcap: Path | None,
-    wave: Waveform | None,
     progress: training.Progress,
+    **settings: Any,
 ) -> training.Outcome:
     from fanin.sim.cosim.simulator import SimulationFailed
     from fanin.sim.param_server.cosim import run_rtl  # Amaranth takes a second to load
 
     try:
-        return run_rtl(
-            job, learner, width=width, link=link, pcap=pcap, wave=wave, progress=progress, quiet=False
-        )
+        return run_rtl(job, learner, progress=progress, quiet=False, **settings)
     except SimulationFailed as failure:
         raise CheckFailed(str(failure)) from failure

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.output import PCAP_FILE, PROVENANCE_FILE, Kind, output_directory, write_file
+from fanin.cli.output import PCAP_FILE, PROVENANCE_FILE, TRACE_FILE, Kind, output_directory, write_file
 from fanin.cli.provenance.environment import fanin_json, machine_json, versions_json
 from fanin.cli.provenance.inputs import Input, inputs_of, read_input
 from fanin.cli.provenance.results import results_of
@@ -90,8 +90,9 @@ def renew_results(folder: Path, kind: Kind) -> None:
         record = open_record(path)
         kept = replace(kind, apart=record.texts("apart"))
         results = results_of(folder, kept)
-        if record.records("resumed"):  # the capture ends where the run was stopped
-            results.pop(PCAP_FILE, None)
+        if record.records("resumed"):  # the capture ends where the run was stopped, the timeline begins there
+            for name in (PCAP_FILE, TRACE_FILE):
+                results.pop(name, None)
         _write(folder, record.value | {"results": results, "ended": _ended(_mark(folder, kind))})
 
 

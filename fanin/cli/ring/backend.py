@@ -7,16 +7,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fanin.sim.inceptionn.host import Span
 from fanin.sim.learning.learner import Measures
 from fanin.sim.learning.references import References
 from fanin.sim.learning.replica import DataParallel, Dataset, State
+from fanin.sim.link_log import LinkLog
 from fanin.sim.ring.schedule import Times
+from fanin.sim.spans import FirstSpans
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.sim.cosim.waves import Waveform
 
 #: Is told how many steps of the run all nodes have made.
 Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a run writes: all frames to ``pcap``, what links do to ``link_log``, signals to ``wave``."""
+
+    pcap: Path | None = None
+    link_log: Path | None = None
+    wave: Waveform | None = None
 
 
 class Epoch(Protocol):
@@ -40,7 +52,8 @@ class Result:
     """What a run leaves. ``iteration``: the seconds of the mean one, by what they were spent on.
 
     ``seconds``: of the whole run, simulated. ``times`` are of each host, ``counters`` of each node,
-    ``traffic`` of each round or leg; each may be empty.
+    ``traffic`` of each round or leg; each may be empty. ``times`` count from ``began``, in seconds of
+    the simulation. ``timelines``: of each host of INCEPTIONN.
     """
 
     epochs: Sequence[Epoch]
@@ -50,6 +63,8 @@ class Result:
     times: Sequence[Times] = ()
     counters: Sequence[dict[str, int]] = ()
     traffic: list[dict[str, Any]] = field(default_factory=list)
+    began: float = 0.0
+    timelines: Sequence[FirstSpans[Span]] = ()
 
 
 class Backend(Protocol):
@@ -73,11 +88,12 @@ class Backend(Protocol):
     def golden(self, data: Dataset, epochs: int, state: State) -> State:
         """The state behind so many epochs, on from one before."""
 
-    def run(
-        self, data: Dataset, state: State, *, pcap: Path | None, wave: Waveform | None, progress: Progress
-    ) -> Result:
-        """Carry it out, on from a state; all frames go to ``pcap``, signals to ``wave``.
+    def run(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Result:
+        """Carry it out, on from a state.
 
         Raises CheckFailed of one line where the run cannot be ended: with the node that is silent, with where a
         gradient is not finite, or with the sum or the weights that differ.
         """
+
+    def trace(self, state: State, result: Result | None, log: LinkLog) -> str:
+        """The timeline of a run on from a state; without its result, of what links carried until it failed."""

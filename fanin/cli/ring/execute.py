@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 
 from fanin.cli.output import (
     DISSECTOR_FILE,
+    LINK_LOG,
     PCAP_FILE,
     REPORT_FILE,
     RING_RUN,
     STATE_FILE,
+    TRACE_FILE,
     check_capture,
     keep_capture,
     print_json,
 )
 from fanin.cli.progress import Remaining, StatusLine
 from fanin.cli.provenance.document import run_directory
+from fanin.cli.ring.backend import Outputs, Result
 from fanin.cli.ring.metrics import Metrics, failure_of, metrics_of
 from fanin.cli.ring.resume import save_state
 from fanin.cli.ring.setup import Setup, setup_of
@@ -30,6 +33,7 @@ from fanin.report.failure import failure_page
 from fanin.report.ring.page import ring_page
 from fanin.sim.dissector import link_dissector
 from fanin.sim.learning.replica import State
+from fanin.sim.link_log import read_link_log
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.sim.cosim.waves import Waveform
@@ -77,9 +81,12 @@ def _fill(
     capture = folder / PCAP_FILE if pcap else None
     steps = _Steps(setup, status)
     state: State | None
+    result: Result | None = None
     stop: BaseException | None = None
+    link_log = folder / LINK_LOG
     try:
-        result = setup.backend.run(setup.data, setup.state, pcap=capture, wave=wave, progress=steps)
+        outputs = Outputs(capture, link_log, wave)
+        result = setup.backend.run(setup.data, setup.state, outputs, steps)
     except (CheckFailed, *OUTSIDE) as failure:
         stop = failure
         metrics, state = failure_of(setup, cause_of(stop), steps.made), _last_epoch(setup, steps.made)
@@ -89,6 +96,8 @@ def _fill(
         # Nothing goes on from weights that are not the golden model's: its end would differ, too.
         state = result.state if metrics["bit_exact"] else None
         (folder / REPORT_FILE).write_text(ring_page(metrics, result.times))
+    (folder / TRACE_FILE).write_text(setup.backend.trace(setup.state, result, read_link_log(link_log)))
+    link_log.unlink(missing_ok=True)
     if pcap:
         keep_capture(capture, pcap)
         (folder / DISSECTOR_FILE).write_text(link_dissector())

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-from fanin.cli.ring.backend import Progress, Result
+from fanin.cli.ring.backend import Outputs, Progress, Result
 from fanin.errors import CheckFailed
+from fanin.report.ring.inceptionn_trace import inceptionn_trace
 from fanin.sim.inceptionn.hosts import Plan
 from fanin.sim.learning.references import References
 from fanin.sim.learning.replica import DataParallel, Dataset, State, train
+from fanin.sim.link_log import LinkLog
 from fanin.sim.network import LinkConfig
-
-if TYPE_CHECKING:  # Amaranth takes a second to load
-    from fanin.sim.cosim.waves import Waveform
 
 PARTS = ("compute", "sum", "update", "communicate")
 
@@ -51,9 +48,7 @@ class InceptionnRtl:
         job = replace(self.training, epochs=epochs)
         return train(job, data, reducer(self.plan), state=state, whole=True)
 
-    def run(
-        self, data: Dataset, state: State, *, pcap: Path | None, wave: Waveform | None, progress: Progress
-    ) -> Result:
+    def run(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Result:
         """Counters are those of the hosts' transport; traffic is that of each leg."""
         from fanin.sim.cosim.simulator import SimulationFailed
         from fanin.sim.inceptionn.training import run
@@ -66,10 +61,9 @@ class InceptionnRtl:
                 plan,
                 state=state,
                 link=link,
-                pcap=pcap,
-                wave=wave,
                 progress=progress,
                 quiet=False,
+                **vars(outputs),
             )
         except SimulationFailed as failure:
             raise CheckFailed(" ".join(str(failure).split())) from failure
@@ -79,4 +73,10 @@ class InceptionnRtl:
             {"leg": leg.label, **asdict(traffic), "header_share": traffic.header_share}
             for leg, traffic in found.legs.items()
         ]
-        return Result(found.epochs, found.state, found.seconds, iteration, (), counters, legs)
+        epochs, seconds = found.epochs, found.seconds
+        timelines = found.timelines
+        return Result(epochs, found.state, seconds, iteration, (), counters, legs, timelines=timelines)
+
+    def trace(self, state: State, result: Result | None, log: LinkLog) -> str:
+        """What hosts do and what they wait for, frames."""
+        return inceptionn_trace(result.timelines if result else (), log, nodes=self.nodes)

@@ -5,21 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fanin.cli.ring.backend import Progress, Result
+from fanin.cli.ring.backend import Outputs, Progress, Result
 from fanin.errors import CheckFailed
+from fanin.report.ring.trace import ring_trace
 from fanin.sim.learning.references import References
 from fanin.sim.learning.replica import DataParallel, Dataset, State, train
+from fanin.sim.link_log import LinkLog
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.groups_time import exchange_seconds
 from fanin.sim.ring.model import nic_seconds, on_cores, run_model
 from fanin.sim.ring.smart_nic_paper import fitted
 from fanin.sim.ring.training import Outcome, RingTraining, references
-
-if TYPE_CHECKING:  # Amaranth takes a second to load
-    from fanin.sim.cosim.waves import Waveform
 
 
 @dataclass(frozen=True)
@@ -52,11 +49,9 @@ class _Ring(ABC):
         exchange = self.job.reducer(self.job.config)
         return train(replace(self.training, epochs=epochs), data, exchange, state=state)
 
-    def run(
-        self, data: Dataset, state: State, *, pcap: Path | None, wave: Waveform | None, progress: Progress
-    ) -> Result:
+    def run(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Result:
         """Counters and rounds are those of RTL alone."""
-        outcome = self._outcome(data, state, pcap, wave, progress)
+        outcome = self._outcome(data, state, outputs, progress)
         rounds = [{"round": number, **asdict(each)} for number, each in enumerate(outcome.rounds)]
         return Result(
             outcome.epochs,
@@ -66,12 +61,16 @@ class _Ring(ABC):
             outcome.times,
             outcome.counters,
             rounds,
+            outcome.began,
         )
 
+    def trace(self, state: State, result: Result | None, log: LinkLog) -> str:
+        """What hosts do, all-reduces by their phases, frames."""
+        times, began = (result.times, result.began) if result else ((), 0.0)
+        return ring_trace(self.job, times, log, began=began, first_step=state.step)
+
     @abstractmethod
-    def _outcome(
-        self, data: Dataset, state: State, pcap: Path | None, wave: Waveform | None, progress: Progress
-    ) -> Outcome:
+    def _outcome(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Outcome:
         """Carry it out."""
 
     def _iteration(self, outcome: Outcome) -> dict[str, float]:
@@ -93,15 +92,13 @@ class Rtl(_Ring):
 
     link: LinkConfig
 
-    def _outcome(
-        self, data: Dataset, state: State, pcap: Path | None, wave: Waveform | None, progress: Progress
-    ) -> Outcome:
+    def _outcome(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Outcome:
         from fanin.sim.cosim.simulator import SimulationFailed
         from fanin.sim.ring.train_cosim import run_rtl  # Amaranth takes a second to load
 
         try:
             return run_rtl(
-                self.job, data, state, link=self.link, pcap=pcap, wave=wave, progress=progress, quiet=False
+                self.job, data, state, link=self.link, progress=progress, quiet=False, **vars(outputs)
             )
         except SimulationFailed as failure:
             raise CheckFailed(" ".join(str(failure).split())) from failure
@@ -113,9 +110,7 @@ class Model(_Ring):
 
     seconds: Callable[[int], float]
 
-    def _outcome(
-        self, data: Dataset, state: State, pcap: Path | None, wave: Waveform | None, progress: Progress
-    ) -> Outcome:
+    def _outcome(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Outcome:
         return run_model(self.job, data, state, seconds=self.seconds, progress=progress)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 
 from fanin.job import SWITCH
 from fanin.report.glm.run import stage_spans
@@ -13,7 +12,6 @@ from fanin.sim.network import LinkConfig
 from fanin.wire.aggregation import AggPacket, Kind, decode_payload, header_length, payload_length
 from fanin.wire.ethernet import FCS_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
-MOST_FRAMES = 20_000  # in a trace: some megabytes
 _STAGES = {"F": "forward", "C": "communication", "B": "backward"}
 _MAC = 6  # bytes
 
@@ -21,7 +19,7 @@ _MAC = 6  # bytes
 def train_trace(result: TrainResult, frames: Iterable[tuple[int, bytes]]) -> str:
     """The trace of a run; ``frames`` are those at the switch, each with its time in nanoseconds.
 
-    Micro-batches are as many as the run's timeline has, frames the first ``MOST_FRAMES``.
+    Micro-batches are as many as the run's timeline has, frames the first ``MOST_EVENTS``.
     """
     trace = Trace()
     options, timeline = result.options, result.run.timeline
@@ -34,11 +32,7 @@ def train_trace(result: TrainResult, frames: Iterable[tuple[int, bytes]]) -> str
             trace.slice(
                 f"node {span.node}", _STAGES[span.stage], name, span.start * cycle_ns, span.end * cycle_ns
             )
-    rest = iter(frames)
-    _Packets(trace, result).add(islice(rest, MOST_FRAMES))
-    left = sum(1 for _ in rest)
-    if left:
-        trace.note("frames left out", left)
+    _Packets(trace, result).add(trace.first("frames", frames))
     return trace.text()
 
 

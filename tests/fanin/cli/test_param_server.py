@@ -23,7 +23,7 @@ from fanin.sim.param_server.recipes import DIGITS
 from tests.fanin.cli.json_page import documented
 from tests.fanin.cli.ps import SMALL, json_of_ps, refused_ps, run_ps
 
-FILES = ["model.npy", "provenance.json", "report.html", "run.json"]
+FILES = ["model.npy", "provenance.json", "report.html", "run.json", "trace.json"]
 EACH = 1347 // 4 // 8  # mini-batches of a worker and epoch
 
 
@@ -247,7 +247,7 @@ def test_lost_gradients_fail_therun_ps(capsys, tmp_path, monkeypatch):
         outcome.tally = type(outcome.tally)(504, 503, 2, 1)
         return outcome
 
-    monkeypatch.setattr("fanin.cli.param_server.execute.backend_of", lambda setup, pcap, wave: overwritten)
+    monkeypatch.setattr("fanin.cli.param_server.execute.backend_of", lambda setup, **outputs: overwritten)
     status, _, err = run_ps(capsys, tmp_path / "run", SMALL)
     assert (status, err) == (1, "fanin: error: 2 gradients were lost, 1 applied again\n")
     assert "gradients were lost or applied again" in (tmp_path / "run" / "report.html").read_text()
@@ -371,7 +371,7 @@ def test_frames_are_written_only_where_they_are_wanted(capsys, tmp_path, monkeyp
     """What a backend that writes frames is asked for."""
     asked = {}
 
-    def rtl(setup, pcap, wave):
+    def rtl(setup, *, pcap, link_log, wave):
         def run(job, learner, *, progress):
             pcap.write_bytes(b"frames")
             asked.update(link=setup.link, on=setup.on)

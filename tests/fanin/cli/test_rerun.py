@@ -22,20 +22,20 @@ RING = "ring train --layers 64,16,10 --nodes 2 --epochs 1 --batch 128"
 PS = "ps train --workers 2 --epochs 1 --no-optimum"
 TRAIN = "train breast_cancer --preset tiny --workers 2 --epochs 2"
 LOSSY = "--drop 0.02 --duplicate 0.02 --reorder 0.02"
-TRAINED = {"model.npz", "run.json", "frames.pcap", "job.json", "aggregation.p4"}
+TRAINED = {"model.npz", "run.json", "trace.json", "frames.pcap", "job.json", "aggregation.p4"}
 
 
 @pytest.mark.parametrize(
     ("command", "results"),
     [
-        (f"{RING} --on model", {"state.npz", "run.json"}),
-        (f"{PS} --on model", {"model.npy", "run.json"}),
+        (f"{RING} --on model", {"state.npz", "run.json", "trace.json"}),
+        (f"{PS} --on model", {"model.npy", "run.json", "trace.json"}),
         ("p4 emit", {"aggregation.p4", "job.json", "aggregation.lua", "ptf/aggregation_test.py"}),
         pytest.param(TRAIN, TRAINED, marks=pytest.mark.verilator),
         *slow(
             (f"{TRAIN} --drop 0.05 --seed 7", TRAINED),
-            (f"{RING} --on rtl {LOSSY} --pcap frames", {"state.npz", "run.json", "frames.pcap"}),
-            (f"{PS} --on rtl {LOSSY} --pcap frames", {"model.npy", "run.json", "frames.pcap"}),
+            (f"{RING} --on rtl {LOSSY} --pcap frames", {"state.npz", "run.json", "trace.json", "frames.pcap"}),
+            (f"{PS} --on rtl {LOSSY} --pcap frames", {"model.npy", "run.json", "trace.json", "frames.pcap"}),
             ("board build ecpix5 --no-place", {"board.json", "project/top.debug.v", "project/top.il"}),
         ),
     ],
@@ -87,7 +87,7 @@ def test_provenance_says_what_the_results_came_from(finished):
     (data,) = found["inputs"]
     assert (data["option"], data["path"]) == ("data", str(finished / "data.npz"))
     assert (found["fanin"]["version"], found["versions"]["numpy"]) == (fanin.__version__, np.__version__)
-    assert {*found["results"]} == {"run.json", "state.npz"}
+    assert {*found["results"]} == {"run.json", "state.npz", "trace.json"}
 
 
 def test_a_rerun_can_be_rerun(capsys, made):
@@ -100,11 +100,11 @@ def test_what_differs_first_is_named_and_what_has_changed(capsys, made, finished
     monkeypatch.setattr(fanin, "__version__", "9.9")
     assert run("rerun", made, "-o", made.parent / "new") == 1
     out, err = capsys.readouterr()
-    assert "state.npz  DIFFERS: parameters0: " in out
-    assert "run.json   DIFFERS: loss was " in out
+    assert "state.npz   DIFFERS: parameters0: " in out
+    assert "run.json    DIFFERS: loss was " in out
     assert "options.rate: none then, 0.05 now" in out
     assert f"fanin.version: {recorded['fanin']['version']} then, 9.9 now" in out
-    assert err == f"fanin: error: {made.parent / 'new'}: 2 of 2 results differ: state.npz, run.json\n"
+    assert err == f"fanin: error: {made.parent / 'new'}: 2 of 3 results differ: state.npz, run.json\n"
 
 
 def test_a_result_that_was_edited_after_the_run_is_told(capsys, made):
@@ -112,7 +112,7 @@ def test_a_result_that_was_edited_after_the_run_is_told(capsys, made):
     _edit(made, argv=[*recorded["argv"], "--rate", "0.05"])
     (made / "state.npz").write_bytes(b"edited")
     assert run("rerun", made) == 1
-    assert f"state.npz  DIFFERS: {made / 'state.npz'} was changed after the run" in capsys.readouterr().out
+    assert f"state.npz   DIFFERS: {made / 'state.npz'} was changed after the run" in capsys.readouterr().out
 
 
 def test_an_input_that_has_changed_is_refused_unless_it_is_asked_for(capsys, finished, tmp_path):
@@ -185,7 +185,7 @@ def test_a_new_folder_that_is_none_is_refused(capsys, made):
 def test_a_run_that_failed_fails_again_in_the_same_way(capsys, tmp_path):
     assert run(*f"{PS} --on model --rate 1e9 --decay 1 -o".split(), tmp_path / "run") == 1
     assert json.loads((tmp_path / "run" / "run.json").read_text())["error"].startswith("the model diverged")
-    assert same_again(capsys, tmp_path / "run") == {"model.npy", "run.json"}
+    assert same_again(capsys, tmp_path / "run") == {"model.npy", "run.json", "trace.json"}
 
 
 def _parsers(parser, name=""):

@@ -1,53 +1,76 @@
 """Traces for Perfetto: tracks, lanes, and what the trace of a training says."""
 
-import itertools
 import json
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
 from fanin.glm import PRESETS
 from fanin.job import SWITCH, worker_endpoint
-from fanin.report.glm import trace as glm_trace
+from fanin.report import perfetto
 from fanin.report.glm.trace import train_trace
 from fanin.report.perfetto import Trace
 from fanin.sim.glm.cosim import Timeline
 from fanin.sim.network import LinkConfig
 from fanin.wire.aggregation import AggPacket, Encap, Kind, encode
-
-
-def slices(text):
-    """The slices of a trace by process and thread: (name, begin, end, facts), times in nanoseconds."""
-    value = json.loads(text)
-    names = {}
-    for event in value["traceEvents"]:
-        if event["ph"] == "M" and event["name"].endswith("_name"):
-            names[event["pid"], event.get("tid")] = event["args"]["name"]
-    found = {}
-    for event in value["traceEvents"]:
-        if event["ph"] == "X":
-            begin = 1000 * event["ts"]
-            track = names[event["pid"], None], names[event["pid"], event["tid"]]
-            found.setdefault(track, []).append(
-                (event["name"], begin, begin + 1000 * event["dur"], event.get("args", {}))
-            )
-    return found, value
+from tests.fanin.report.traces import read
 
 
 def test_what_overlaps_lies_on_lanes_of_its_own():
     trace = Trace()
     for number, times in enumerate([(0, 10), (5, 15), (10, 20), (12, 30), (15, 16)]):
         trace.slice("node 0", "C", str(number), *times)
-    found, _ = slices(trace.text())
+    found = read(trace.text()).slices
     lanes = {track: [name for name, *_ in each] for track, each in found.items()}
     assert lanes == {
         ("node 0", "C"): ["0", "2"],
         ("node 0", "C (2)"): ["1", "4"],
         ("node 0", "C (3)"): ["3"],
     }
-    for each in found.values():
-        assert all(end <= begin for (_, _, end, _), (_, begin, _, _) in itertools.pairwise(each))
+
+
+def test_times_are_whole_nanoseconds_in_which_neighbours_do_not_overlap():
+    trace = Trace()
+    for number in range(5):
+        trace.slice("network", "to node 0", "ACK", number * 6.72, (number + 1) * 6.72)
+    ((_, each),) = read(trace.text()).slices.items()
+    assert [(begin, end) for _, begin, end, _ in each] == [(0, 7), (7, 13), (13, 20), (20, 27), (27, 34)]
+
+
+def test_what_happens_and_what_counts():
+    trace = Trace()
+    trace.instant("network", "to node 0", "dropped", 3.4, frame="ACK")
+    trace.counter("network", "credit", 2.6, 7)
+    trace.note("goes on from", "a state")
+    found = read(trace.text())
+    assert dict(found.instants) == {("network", "to node 0"): [("dropped", 3, {"frame": "ACK"})]}
+    assert dict(found.counters) == {("network", "credit"): [(3, 7)]}
+    assert found.notes == {"goes on from": "a state"}
+
+
+def test_tracks_lie_as_they_were_declared_and_processes_too():
+    trace = Trace()
+    for process in ("left", "empty", "right"):
+        trace.declare(process, ("conv forward", "bias forward"))
+    for process in ("right", "left"):
+        for track in ("other", "bias forward", "conv forward", "bias forward"):
+            trace.slice(process, track, "x", 0, 1)
+    events = json.loads(trace.text())["traceEvents"]
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 1}
+    places = {e["tid"]: e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"}
+    assert [names[tid] for tid in sorted(names, key=places.get)] == [
+        *("conv forward", "bias forward", "bias forward (2)", "other"),
+    ]
+    assert [e["args"]["name"] for e in events if e["name"] == "process_name"] == ["left", "right"]
+
+
+def test_of_many_events_the_first_are_shown_and_the_others_counted(monkeypatch):
+    monkeypatch.setattr(perfetto, "MOST_EVENTS", 3)
+    trace = Trace()
+    assert list(trace.first("jobs", range(3))) == [0, 1, 2]
+    assert list(trace.first("frames", range(5))) == [0, 1, 2]
+    assert list(trace.first("spans", range(5), left_out=7)) == [0, 1, 2]
+    assert read(trace.text()).notes == {"frames left out": 2, "spans left out": 9}
 
 
 def test_threads_are_in_the_order_of_their_numbers():
@@ -104,7 +127,8 @@ FRAMES = [
 
 
 def test_micro_batches_packets_and_sums_of_a_training():
-    found, value = slices(train_trace(_result(), FRAMES))
+    trace = read(train_trace(_result(), FRAMES))
+    found = trace.slices
     wire = (len(FRAMES[0][1]) + 8 + 4) * 8 / 10
     times = {track: [(name, begin, end) for name, begin, end, _ in each] for track, each in found.items()}
     assert times["node 1", "forward"] == [("1.1", 1000, 1040)]
@@ -119,11 +143,11 @@ def test_micro_batches_packets_and_sums_of_a_training():
         ("switch", "to node 1"): ["RESULT", "RESULT"],
     }
     _, begin, end, facts = found["switch", "from node 1"][0]
-    assert (begin, end) == pytest.approx((1200 - wire, 1200))
+    assert (begin, end) == (round(1200 - wire), 1200)
     assert facts == {"slot": 3, "round": 1, "bitmap": 2}
     _, begin, end, _ = found["switch", "to node 1"][0]
-    assert (begin, end) == pytest.approx((1600, 1600 + wire))
-    assert value["otherData"] == {}
+    assert (begin, end) == (1600, round(1600 + wire))
+    assert trace.notes == {}
 
 
 def test_frames_that_are_no_packets_are_left_out():
@@ -134,8 +158,8 @@ def test_frames_that_are_no_packets_are_left_out():
 
 
 def test_frames_beyond_the_most_are_counted(monkeypatch):
-    monkeypatch.setattr(glm_trace, "MOST_FRAMES", 3)
-    found, value = slices(train_trace(_result(data_parallel=True), FRAMES))
-    assert value["otherData"] == {"frames left out": 5}
-    assert sum(len(each) for track, each in found.items() if track[0] == "switch") == 3
-    assert ("node 1", "communication") not in found
+    monkeypatch.setattr(perfetto, "MOST_EVENTS", 3)
+    found = read(train_trace(_result(data_parallel=True), FRAMES))
+    assert found.notes == {"frames left out": 5}
+    assert sum(len(each) for track, each in found.slices.items() if track[0] == "switch") == 3
+    assert ("node 1", "communication") not in found.slices

@@ -8,6 +8,7 @@ import pytest
 from fanin.report.ring.charts import NODES, PARTS, split_chart, trace_chart
 from fanin.report.ring.page import exact_line, ring_page, title
 from fanin.sim.ring.schedule import Span, Times
+from fanin.sim.spans import FirstSpans
 from tests.fanin.report.plans import elements, numbers, titles
 
 OPTIONS = {
@@ -65,7 +66,7 @@ SPANS = [
 
 
 def _times(nodes=2):
-    return [Times(steps=[10e-6], spans=list(SPANS)) for _ in range(nodes)]
+    return [Times(steps=[10e-6], timeline=FirstSpans(list(SPANS))) for _ in range(nodes)]
 
 
 def _epoch(number, **changes):

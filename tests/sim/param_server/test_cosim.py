@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scapy.contrib.roce import BTH
+from scapy.contrib.roce import AETH, BTH
 from scapy.layers.inet import UDP
 from scapy.utils import rdpcap
 
@@ -19,11 +19,13 @@ from fanin.param_server import ParamServerConfig
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.learning.workloads import build, load
+from fanin.sim.link_log import read_link_log
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.cosim import ParamServerCosim, write_timeout
 from fanin.sim.param_server.costs import DESIGN, Compute
 from fanin.sim.param_server.training import Algorithm, TrainingJob
-from fanin.wire.rdma import Opcode
+from fanin.wire.rdma import ACK_SYNDROME, Opcode
+from tests.fanin.report.traces import read
 from tests.peers import tshark_roce
 from tests.support import new_seed, slow
 
@@ -276,10 +278,53 @@ def test_the_command_trains_over_a_bad_network_and_writes_its_packets(hardware, 
     assert (found["on"], found["gradients_pushed"], found["gradients_applied"]) == ("rtl", gradients, gradients)
     assert found["gradients_lost"] == found["gradients_repeated"] == 0
     assert found["accuracy"] > 0.5
-    opcodes = Counter(BTH(bytes(frame[UDP].payload)).opcode for frame in rdpcap(str(frames)))
+    captured = list(rdpcap(str(frames)))
+    opcodes = Counter(BTH(bytes(frame[UDP].payload)).opcode for frame in captured)
+    check_trace(read((folder / "trace.json").read_text()), captured, gradients // 2)
     firsts = opcodes[Opcode.WRITE_FIRST] + opcodes[Opcode.WRITE_ONLY]
     assert firsts >= 2 * gradients  # and as many rows, in two captures of each link
     assert opcodes[Opcode.ACKNOWLEDGE] > 0
+
+
+def check_trace(trace, captured, each):
+    """Every gradient of two workers is computed, pushed, applied, and comes back; packets are the capture's."""
+    carried, kinds = Counter(), Counter(_kind(frame) for frame in captured)
+    for node in ("worker 0", "worker 1", "server 0"):
+        carried += trace.names("network", f"to {node}")
+    assert {name: 2 * count for name, count in carried.items()} == kinds  # to the switch, and from it
+    assert trace.names("network", "from server 0")["WRITE_ONLY"] == 2 * each
+    for worker in ("worker 0", "worker 1"):
+        sent = trace.names("network", f"from {worker}")
+        assert sent["WRITE_ONLY"] == each
+        assert trace.names(worker, "compute").total() == trace.names(worker, "push").total() == each
+        for track in (f"update for {worker}", f"row to {worker}"):
+            assert trace.names("server 0", track) == {f"gradient {n}": 1 for n in range(1, each + 1)}
+        pushes, updates = trace.slices[worker, "push"], trace.slices["server 0", f"update for {worker}"]
+        rows = trace.slices["server 0", f"row to {worker}"]
+        assert [came for _, came, _, _ in updates] == [arrived for _, _, arrived, _ in pushes]
+        assert [made for _, _, made, _ in updates] == [leaves for _, leaves, _, _ in rows]
+    assert set(trace.faults()) == {"dropped", "duplicated", "reordered"}
+    assert trace.notes == {}
+
+
+def _kind(frame):
+    """As a timeline calls it."""
+    header = BTH(bytes(frame[UDP].payload))
+    if header.opcode != Opcode.ACKNOWLEDGE:
+        return Opcode(header.opcode).name
+    return "ACK" if header[AETH].syndrome == ACK_SYNDROME else "NAK"
+
+
+def test_links_are_logged_as_they_count(hardware, tmp_path):
+    run = hardware.run(JOB, Random(parameters=170, batches=12), link=BAD, link_log=tmp_path / "links")
+    log = read_link_log(tmp_path / "links")
+    counted = [(port, way, link[way]) for port, link in enumerate(run.raw.links) for way in ("up", "down")]
+    for port, way, link in counted:
+        own = [one for one in log.frames if (one.port, one.up) == (port, way == "up")]
+        found = Counter(fault for one in own for fault in one.faults)
+        assert (len(own), sum(one.size for one in own)) == (link["frames"], link["bytes"])
+        for fault in ("dropped", "reordered", "duplicated", "corrupted"):
+            assert found[fault] == link[fault]
 
 
 def test_tshark_complains_of_no_packet_of_a_run(hardware, tmp_path):

@@ -14,6 +14,7 @@ from fanin.ring import PRESETS, RingConfig
 from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.ring.schedule import Span, Times
 from fanin.sim.ring.train_cosim import RingTrainingCosim
+from fanin.sim.spans import FirstSpans
 
 IDLE = WorkerProfile(flops=1e30, memory_bandwidth=float("inf"))
 RAW = 512**2 * 32  # bits of a layer
@@ -48,7 +49,7 @@ def simulated(monkeypatch):
     factor = SimpleNamespace(value=1.01)
 
     def run(cosim, shape):
-        times = Times([0.0], 0.0, [Span(0, "B", 1, 1e-3, 2e-3), Span(0, "AR", 1, 2e-3, 3e-3)])
+        times = Times([0.0], 0.0, FirstSpans([Span(0, "B", 1, 1e-3, 2e-3), Span(0, "AR", 1, 2e-3, 3e-3)]))
         return factor.value * ring_training.model(cosim.config, shape), times
 
     monkeypatch.setattr(ring_training, "_run", run)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ class Node(Golden):
     """Stands for the RTL; ``wrong``: what differs in the second job: outputs, state, evaluation, or nothing."""
 
     trained = None
+    trace = SimpleNamespace(text=lambda: "{}")
     wrong = ""
 
     def __init__(self, network):

@@ -26,6 +26,7 @@ from fanin.host.cnn import StreamCounters
 from fanin.layers.layer import Storage
 from fanin.layers.pointwise import Relu
 from fanin.planner.plan.network import PlannedNetwork, Rates, read_network
+from fanin.sim.cnn.batch_times import timeline_of
 from fanin.sim.cnn.cosim import node_of
 from fanin.sim.learning.images import load_images
 from tests.support import slow
@@ -138,7 +139,7 @@ def test_the_timeline_has_spans_of_all_layers(tiny):
     streams = [counters(0, Way.FORWARD, 1, 2), counters(1, Way.FORWARD, 1, 2)]
     streams += [counters(n, Way.FORWARD, 5 * n, 5 * n + 40, updated=200 * (n == 2)) for n in range(2, 9)]
     streams += [counters(n, Way.BACKWARD, 100 - 5 * n, 150 - 5 * n) for n in range(3, 9)]
-    found = hardware._timeline(network, streams)
+    found = timeline_of(network, streams)
     assert found["start"] == 10
     first, second = found["layers"][:2]
     assert first == {

@@ -2,6 +2,7 @@
 """Three nodes as a machine: what the network does to frames changes no bit, and a cut ends the run by name."""
 
 import re
+from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -18,15 +19,18 @@ from fanin.cnn_training import Job
 from fanin.errors import CheckFailed
 from fanin.golden.cnn.network import initial_state
 from fanin.planner.plan.network import PlannedNetwork, Rates
+from fanin.report.cnn import trace as cnn_trace
 from fanin.sim.capture import read_capture
 from fanin.wire.connection import decode_connection
 from fanin.wire.link import LinkKind
+from tests.fanin.report.traces import read
 
 pytestmark = pytest.mark.verilator
 
 FRAMES, BATCH = 11, 4
 NAMES = ("host", "conv", "bias")
 GBPS = 10**9
+CYCLE_NS = 10  # at 100 MHz
 FAULTS = dict.fromkeys(("drop", "duplicate", "reorder", "corrupt"), 0.02)
 
 
@@ -94,6 +98,14 @@ def test_a_lossless_network_carries_every_frame_once_and_all_of_them_are_capture
     assert kinds.count(LinkKind.DATA) == 2 * sum(end["sent"] for end in counters)  # to the switch, and from it
     times = [time for time, _ in frames]
     assert times == sorted(times)
+    check_trace(three, nodes)
+    trace = read(nodes.trace.text())
+    carried = sum((trace.names("network", f"to {name}") for name in NAMES), Counter())
+    assert 2 * carried.total() == len(frames)
+    assert trace.faults() == {}
+    jobs = trace.slices["run", "jobs"]
+    assert [name for name, *_ in jobs] == ["train 11 frames", "train 11 frames", "evaluate 11 frames"]
+    assert trace.names("run", "batches, to their last results") == {"batch 1": 3, "batch 2": 2, "batch 3": 2}
     hardware = hardware_of(three, nodes)
     assert (hardware["dram_gbps"], hardware["link_gbps"]) == (50, 40)
     for device in hardware["devices"]:
@@ -113,6 +125,66 @@ def test_faults_are_repaired_and_differ_from_job_to_job(three, data):
         trained(nodes, data, jobs=1)
         sent.append(sum(end["retransmitted"] for end in ends(three, nodes)))
     assert 0 < sent[0] < sent[1] != 2 * sent[0]
+    check_trace(three, nodes)
+    assert set(read(nodes.trace.text()).faults()) == {"dropped", "duplicated", "reordered", "corrupted"}
+
+
+def test_the_timeline_has_what_layers_did_and_says_where_a_run_goes_on(three, data):
+    nodes = machine(three, LOSSLESS)
+    trained(nodes, data, jobs=1)
+    trace, hardware = read(nodes.trace.text(goes_on_from="a state")), hardware_of(three, nodes)
+    assert trace.notes == {"goes on from": "a state"}
+    timeline, devices = (
+        hardware["timeline"],
+        dict(zip(three.network.stages, three.placement.devices, strict=True)),
+    )
+    places = {stage.name: device for stage, device in devices.items()}
+    began = trace.slices["run", "jobs"][0][1]
+    for row in timeline["layers"]:
+        for part in ("forward", "backward", "update"):
+            found = trace.slices.get((places[row["layer"]], f"{row['layer']} {part}"))
+            if row[part] is None:
+                assert found is None
+                continue
+            ((_, *times, _),) = found
+            assert times == [began + (timeline["start"] + at) * CYCLE_NS for at in row[part]]
+    ((_, drains, updated, _),) = trace.slices["run", "timed batches, from their last images in"]
+    assert updated - drains == hardware["drain_and_update_cycles"] * CYCLE_NS
+
+
+def test_frames_beyond_the_bound_of_all_jobs_together_are_counted(three, data, monkeypatch):
+    monkeypatch.setattr(cnn_trace, "MOST_FRAMES", 300)
+    nodes = machine(three, LOSSLESS)
+    trained(nodes, data, jobs=1)
+    trace = read(nodes.trace.text())
+    assert sum(len(each) for (process, _), each in trace.slices.items() if process == "network") == 300
+    assert trace.notes["frames left out"] > 300
+
+
+def check_trace(three, nodes):
+    """Each end of each connection has sent, and sent again, in the timeline what it has counted."""
+    trace, names = read(nodes.trace.text()), [stage.name for stage in three.network.stages]
+    jobs = [(begin, end) for _, begin, end, _ in trace.slices["run", "jobs"]]
+    for one in connections_of(three.placement, nodes):
+        source = three.placement.devices[names.index(one["from"])]
+        for end in one["ends"]:
+            carries = "features" if end["device"] == source else "gradients"
+            own = [
+                (name, begin)
+                for name, begin, _, facts in trace.slices["network", f"from {end['device']}"]
+                if facts["connection"] == one["number"] and name.startswith("DATA")
+            ]
+            sent = [at for name, at in own if name == f"DATA {carries}"]
+            again = [at for name, at in own if name == f"DATA {carries} again"]
+            assert len(sent) == end["sent"]
+            # A device's counters are read as its job ends: what it sends again from then on is not in them.
+            lasts = [
+                (begin, max((at for at in sent if begin <= at < stop), default=begin)) for begin, stop in jobs
+            ]
+            within = sum(any(begin <= at < last for begin, last in lasts) for at in again)
+            assert within <= end["retransmitted"] <= len(again) == len(own) - len(sent)
+            credit = trace.counters["network", f"credit of {end['device']}, connection {one['number']}"]
+            assert min(value for _, value in credit) >= 0
 
 
 @pytest.mark.parametrize("devices", [("conv",), ("conv", "bias")], ids="-".join)
@@ -128,6 +200,11 @@ def test_a_cut_ends_the_run_at_its_batch_and_names_device_and_connection(three, 
     assert set(devices) <= set(found.groups())
     counters = ends(three, nodes)
     assert "TIMEOUT" in {end["failure"] for end in counters}
+    trace = read(nodes.trace.text())
+    assert len(trace.slices["run", "jobs"]) == 2  # that have ended
+    # What goes between two is lost in the switch: no link drops it.
+    assert (trace.faults()["dropped"] > 0) == (len(devices) == 1)
+    assert "DATA features again" in trace.names("network", "from host") + trace.names("network", "from conv")
     assert all(after["sent"] > one for after, one in zip(counters, before, strict=True))
     assert hardware_of(three, nodes)["frames"] == FRAMES  # of the job that had ended
 

@@ -111,7 +111,7 @@ def test_a_state_that_was_changed_is_no_golden_one(capsys, tmp_path):
 def dies(monkeypatch):
     """A simulation that ends when one step of the second epoch has been made."""
 
-    def simulate(job, data, state, *, link, pcap, wave, progress, quiet):
+    def simulate(job, data, state, *, link, pcap, link_log, wave, progress, quiet):
         progress(STEPS + 1)
         if pcap:
             pcap.write_bytes(b"frames")

@@ -191,7 +191,7 @@ def test_an_interrupted_run_leaves_what_it_knows_and_can_be_resumed(capsys, tmp_
 def test_options_reach_inceptionns_simulation(capsys, tmp_path, monkeypatch):
     asked = {}
 
-    def simulate(job, data, plan, *, state, link, pcap, wave, progress, quiet):
+    def simulate(job, data, plan, *, state, link, pcap, link_log, wave, progress, quiet):
         asked.update(job=job, plan=plan, link=link, state=state)
         progress(STEPS)
         raise SimulationFailed("enough")
@@ -217,7 +217,7 @@ def test_options_reach_inceptionns_simulation(capsys, tmp_path, monkeypatch):
 def test_options_reach_the_simulation(capsys, tmp_path, monkeypatch):
     asked = {}
 
-    def simulate(job, data, state, *, link, pcap, wave, progress, quiet):
+    def simulate(job, data, state, *, link, pcap, link_log, wave, progress, quiet):
         asked.update(job=job, link=link, pcap=pcap)
         raise CheckFailed("enough")
 

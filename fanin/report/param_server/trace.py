@@ -1,0 +1,68 @@
+"""The timeline of ``fanin ps train``: what workers do, each gradient's way through each server, packets."""
+
+from __future__ import annotations
+
+import math
+
+from fanin.report.links import Frame, add_links, decoded
+from fanin.report.perfetto import Trace
+from fanin.sim.link_log import LinkLog, LoggedFrame
+from fanin.sim.param_server.training import Outcome
+from fanin.wire.rdma import ACK_SYNDROME, Opcode, read_headers
+
+_KINDS = ("compute", "push", "wait")  # of a worker's spans
+_NS = 1e9  # in a second
+_LEFT_OUT = ("solicited", "migration", "version", "partition", "congestion", "reserved")  # say nothing here
+
+
+def param_server_trace(outcome: Outcome | None, log: LinkLog, *, workers: int, servers: int) -> str:
+    """The trace of a run; without its outcome, of what links carried until it failed.
+
+    Of a run on the event model there are the workers alone.
+    """
+    trace = Trace()
+    names = [f"worker {number}" for number in range(workers)] + [
+        f"server {number}" for number in range(servers)
+    ]
+    for name in names:
+        trace.declare(name, _KINDS)
+    if outcome:
+        _add_workers(trace, outcome)
+        _add_servers(trace, outcome)
+    add_links(trace, decoded(log, packet), names, log.left_out)
+    return trace.text()
+
+
+def _add_workers(trace: Trace, outcome: Outcome) -> None:
+    """Computing, pushing, waiting."""
+    for span in trace.first("spans of workers", sorted(outcome.spans, key=lambda one: (one.begin, one.worker))):
+        begin, end = ((outcome.began + time) * _NS for time in (span.begin, span.end))
+        trace.slice(f"worker {span.worker}", span.kind, span.kind, begin, end)
+
+
+def _add_servers(trace: Trace, outcome: Outcome) -> None:
+    """Of each gradient: until its update is made, and until the row with it has arrived at its worker.
+
+    A row that came to no worker any more has no slice.
+    """
+    for update in trace.first("updates", sorted(outcome.updates, key=lambda one: one.came)):
+        server, name = f"server {update.shard}", f"gradient {update.version}"
+        came, made, arrived = (
+            (outcome.began + time) * _NS for time in (update.came, update.made, update.arrived)
+        )
+        trace.slice(server, f"update for worker {update.worker}", name, came, made)
+        if not math.isnan(arrived):
+            trace.slice(server, f"row to worker {update.worker}", name, made, arrived)
+
+
+def packet(logged: LoggedFrame) -> Frame | None:
+    """A packet of RoCEv2: a part of a write, or an acknowledgement."""
+    header = read_headers(logged.head)
+    if header is None:
+        return None
+    opcode = Opcode(header["opcode"])
+    facts = {name: value for name, value in header.items() if name not in ("opcode", *_LEFT_OUT)}
+    if opcode is Opcode.ACKNOWLEDGE:
+        kind = "ACK" if header["syndrome"] == ACK_SYNDROME else "NAK"
+        return Frame(kind, facts)
+    return Frame(opcode.name, facts, (logged.destination, header["queue_pair"]), header["psn"])

@@ -1,0 +1,112 @@
+"""A log of the links: when each frame was on its wire, and what the network did to it, as a file.
+
+Of a run's frames the first ``MOST_FRAMES`` are kept and the others counted, so that a long run costs no more
+than a short one. Of each frame the beginning is kept, with all headers.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fanin.sim.network import Fate
+
+MOST_FRAMES = 20_000  # on the way to the switch, and on that from it
+_MAC_BYTES = 6
+HEAD_BYTES = 80  # of a frame: more than all headers of any system
+_FRAMES = struct.Struct("<Q")  # in front of the entries: frames of the run
+_FATES = {"dropped": int(Fate.DROPPED), "reordered": int(Fate.REORDERED), "duplicated": int(Fate.DUPLICATED)}
+_ENTRY = struct.Struct(f"<QQIHBBB{HEAD_BYTES}s")
+
+
+@dataclass(frozen=True)
+class LoggedFrame:
+    """A frame on one direction of a link: that of ``port``, ``up`` to the switch or down from it.
+
+    ``begin``: the first bit of its preamble is on the wire; ``end``: the last one of its FCS. ``head``: the
+    frame, or its beginning, of ``size`` bytes. Then what the network did to it: ``corrupted`` counts copies.
+    """
+
+    port: int
+    up: bool
+    begin: int
+    end: int
+    size: int
+    head: bytes
+    dropped: bool = False
+    reordered: bool = False
+    duplicated: bool = False
+    corrupted: int = 0
+
+    @property
+    def faults(self) -> list[str]:
+        """What the network did to it, by name; *corrupted* for each copy."""
+        if not (self.dropped or self.reordered or self.duplicated or self.corrupted):
+            return []
+        named = {"dropped": self.dropped, "reordered": self.reordered, "duplicated": self.duplicated}
+        return [name for name, done in named.items() if done] + ["corrupted"] * self.corrupted
+
+    @property
+    def destination(self) -> int:
+        """The MAC address that the frame is for."""
+        return int.from_bytes(self.head[:_MAC_BYTES], "big")
+
+    @property
+    def source(self) -> int:
+        """The MAC address that it is from."""
+        return int.from_bytes(self.head[_MAC_BYTES : 2 * _MAC_BYTES], "big")
+
+
+@dataclass(frozen=True)
+class LinkLog:
+    """The first frames of a run, in the order in which links took them; ``left_out`` came behind them."""
+
+    frames: tuple[LoggedFrame, ...] = ()
+    left_out: int = 0
+
+    def later(self, time_ps: int) -> LinkLog:
+        """The same frames, so much later."""
+        moved = (replace(one, begin=one.begin + time_ps, end=one.end + time_ps) for one in self.frames)
+        return LinkLog(tuple(moved), self.left_out)
+
+
+class LinkLogWriter:
+    """Writes a log: the ``log`` of a Network."""
+
+    def __init__(self, path: Path):
+        self._file = path.open("wb")
+        self._frames = 0
+        self._file.write(_FRAMES.pack(0))
+
+    def write(self, port: int, up: bool, begin: int, end: int, frame: bytes, fate: int, corrupted: int) -> None:
+        """Keep a frame, or count it."""
+        self._frames += 1
+        if self._frames <= MOST_FRAMES:
+            self._file.write(_ENTRY.pack(begin, end, len(frame), port, up, fate, corrupted, frame[:HEAD_BYTES]))
+
+    def close(self) -> None:
+        """End the file with the number of all frames in front."""
+        self._file.seek(0)
+        self._file.write(_FRAMES.pack(self._frames))
+        self._file.close()
+
+
+def read_link_log(path: Path) -> LinkLog:
+    """The log in a file: an empty one where it is absent, and what there is of one that was not closed."""
+    data = path.read_bytes() if path.exists() else b""
+    if len(data) < _FRAMES.size:
+        return LinkLog()
+    (frames,) = _FRAMES.unpack_from(data)
+    whole = (len(data) - _FRAMES.size) // _ENTRY.size
+    found = [_logged(_ENTRY.unpack_from(data, _FRAMES.size + n * _ENTRY.size)) for n in range(whole)]
+    return LinkLog(tuple(found), max(frames - len(found), 0))
+
+
+def _logged(entry: tuple[Any, ...]) -> LoggedFrame:
+    begin, end, size, port, up, fate, corrupted, head = entry
+    fates = [name for name, value in _FATES.items() if fate & value]
+    return LoggedFrame(
+        port, bool(up), begin, end, size, head[:size], corrupted=corrupted, **dict.fromkeys(fates, True)
+    )

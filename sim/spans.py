@@ -1,0 +1,25 @@
+"""What somebody did from when to when: the first of a run, for its timeline, which is bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+MOST_SPANS = 2_000  # of a host
+
+T = TypeVar("T")
+
+
+@dataclass
+class FirstSpans(Generic[T]):
+    """The first ``MOST_SPANS``; ``left_out`` came behind them."""
+
+    kept: list[T] = field(default_factory=list)
+    left_out: int = 0
+
+    def note(self, span: T) -> None:
+        """Keep a span, or count it."""
+        if len(self.kept) < MOST_SPANS:
+            self.kept.append(span)
+        else:
+            self.left_out += 1
