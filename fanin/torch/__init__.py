@@ -1,1 +1,22 @@
-"""PyTorch: hooks that give a training the ring NIC's bits, and a CNN's training in binary64 to compare with."""
+"""PyTorch: a process group and hooks that give a training the NICs' bits; a CNN's training in binary64.
+
+``Options`` says what the process group stands for (docs/systems/torch-backend.md).
+"""
+
+import importlib
+from typing import Any
+
+BACKEND = "fanin"  #: what ``init_process_group`` is given
+
+#: What is loaded when it is first named: every ``import torch`` imports this package (``autoload``).
+_LAZY = {
+    "Options": "fanin.torch.options",
+}
+__all__ = ["BACKEND", *_LAZY]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'fanin.torch' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    return value

@@ -33,17 +33,42 @@ def all_reduce(
     if count < 1 or any(np.size(gradient) != count for gradient in gradients):
         raise ValueError(f"gradients must have one length, at least 1, not {[np.size(g) for g in gradients]}")
     hop = hop or partial(roundtrip, config=config.codec)
-    segments = list(config.segments(count, nodes))
-    last = segments[-1][-1]
-    padded = np.zeros((nodes, (last.start + last.words) * config.lanes), dtype=np.float32)
-    for own, gradient in zip(padded, gradients, strict=True):
-        own[:count] = np.reshape(gradient, -1)
+    padded = np.stack([padded_to_words(gradient, config, nodes) for gradient in gradients])
     total = np.empty_like(padded[0])
-    for segment in segments:
-        for first, piece in enumerate(segment):
-            at = slice(piece.start * config.lanes, (piece.start + piece.words) * config.lanes)
-            total[at] = _slice(np.roll(padded[:, at], -first, axis=0), hop)
+    for node, own in enumerate(owned(count, config, nodes)):
+        for at in own:
+            total[at] = slice_total(padded[:, at], node, hop)
     return total[:count]
+
+
+def owned(count: int, config: RingConfig, nodes: int) -> list[list[slice]]:
+    """Per node, in the padded vector, the slices whose totals it has before any other node."""
+    found: list[list[slice]] = [[] for _ in range(nodes)]
+    for segment in config.segments(count, nodes):
+        for first, piece in enumerate(segment):
+            end = piece.start + piece.words
+            found[first - 1].append(slice(piece.start * config.lanes, end * config.lanes))
+    return found
+
+
+def padded_to_words(gradient: Float32, config: RingConfig, nodes: int) -> Float32:
+    """A node's vector, with zeros up to the end of the last slice."""
+    *_, segment = config.segments(np.size(gradient), nodes)
+    padded = np.zeros((segment[-1].start + segment[-1].words) * config.lanes, dtype=np.float32)
+    padded[: np.size(gradient)] = np.reshape(gradient, -1)
+    return padded
+
+
+def slice_total(words: Float32, node: int, hop: Callable[[Float32], Float32]) -> Float32:
+    """The total of a slice that ``node`` has first; ``words`` are the nodes', a row each.
+
+    The slice begins at the node behind, and each node adds its own to what arrives over ``hop``.
+    """
+    order = np.roll(words, -(node + 1), axis=0)
+    travelling = order[0]
+    for own in order[1:]:
+        travelling = fp32.add(hop(travelling), own)
+    return hop(travelling)
 
 
 def striped(gradients: Sequence[Float32], config: RingConfig, engines: int) -> Float32:
@@ -55,11 +80,3 @@ def striped(gradients: Sequence[Float32], config: RingConfig, engines: int) -> F
     stripes = config.stripes(max(map(len, flat), default=0), engines)
     parts = [slice(stripe.start, stripe.start + stripe.count) for stripe in stripes if stripe.count]
     return np.concatenate([all_reduce([own[part] for own in flat], config) for part in parts])
-
-
-def _slice(own: Float32, hop: Callable[[Float32], Float32]) -> Float32:
-    """One slice round the ring: ``own`` are the nodes' words, that of the slice's first node first."""
-    travelling = own[0]
-    for mine in own[1:]:
-        travelling = fp32.add(hop(travelling), mine)
-    return hop(travelling)

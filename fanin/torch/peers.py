@@ -1,0 +1,109 @@
+"""The other ranks of a group: whether they agree, whether they live, who is to blame when one does not come.
+
+All of it goes through the group's store. A thread of each rank says a few times a second that the rank lives,
+and how many collectives it has begun; who waits in vain looks there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+import torch.distributed as dist
+
+BEAT_SECONDS = 0.2
+SILENT_SECONDS = 1.5  #: a rank whose beats have stopped for so long has ended
+_BLAME = "blame"  # the key of what all ranks give as the cause
+
+
+class Peers:
+    """The ranks of a group as one of them sees the others; ``names`` are their numbers in the whole job.
+
+    Raises DistBackendError, of one line.
+    """
+
+    def __init__(self, store: dist.Store, *, rank: int, names: list[int], timeout: timedelta):
+        self._store, self._rank, self.names, self._timeout = store, rank, names, timeout
+        self._begun = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, args=(store.clone(),), daemon=True)
+
+    def agree(self, fact: str) -> None:
+        """Wait for all ranks, and raise unless each says the same; then begin to tell that this one lives."""
+        self._store.set(f"fact/{self._rank}", fact)
+        for other in range(len(self.names)):
+            key = f"fact/{other}"
+            try:
+                self._store.wait([key], self._timeout)
+            except RuntimeError as error:
+                seconds = self._timeout.total_seconds()
+                raise dist.DistBackendError(
+                    f"rank {self.names[other]} has not come in {seconds:g} s: of {len(self.names)} ranks"
+                ) from error
+            theirs = self._store.get(key).decode()
+            if theirs != fact:
+                raise dist.DistBackendError(
+                    f"rank {self.names[other]} says {theirs}, rank {self.names[self._rank]} {fact}: "
+                    "all ranks must say the same"
+                )
+        self._thread.start()
+
+    def begin(self) -> int:
+        """Count a collective that this rank begins; its number, from 1."""
+        self._begun += 1
+        return self._begun
+
+    def close(self) -> None:
+        """Tell no more that this rank lives."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def blame(self, what: str) -> str | None:
+        """One line that says which rank is the cause that ``what`` has failed, the same at all ranks that live.
+
+        None where no rank is: all live, and have come to it.
+        """
+        try:
+            if self._store.check([_BLAME]):
+                return self._store.get(_BLAME).decode()
+            found = self._missing()
+            return None if found is None else self.accuse(f"{what}: {found}")
+        except RuntimeError:  # of the store's connection
+            return f"{what}: rank 0 has ended, or torchrun, which holds the store"
+
+    def accuse(self, message: str) -> str:
+        """Let all ranks give this message, unless one has given another before; the message that stands."""
+        return self._store.compare_set(_BLAME, "", message).decode()
+
+    def _missing(self) -> str | None:
+        before = self._beats()
+        time.sleep(SILENT_SECONDS)
+        after = self._beats()
+        others = [rank for rank in range(len(self.names)) if rank != self._rank]
+        silent = [self.names[rank] for rank in others if before[rank] == after[rank]]
+        if silent:
+            return f"{_ranks(silent)} ended, or stopped answering"
+        late = [self.names[rank] for rank in others if after[rank][1] < self._begun]
+        return f"{_ranks(late)} not come in {self._timeout.total_seconds():g} s" if late else None
+
+    def _beats(self) -> list[tuple[int, int]]:
+        """Of each rank, how often it has said that it lives, and the collectives that it has begun."""
+        keys = [f"beat/{rank}" for rank in range(len(self.names))]
+        said = [self._store.get(key).split() if self._store.check([key]) else (b"0", b"0") for key in keys]
+        return [(int(count), int(begun)) for count, begun in said]
+
+    def _beat(self, store: dist.Store) -> None:
+        count = 0
+        while not self._stop.wait(BEAT_SECONDS):
+            count += 1
+            try:
+                store.set(f"beat/{self._rank}", f"{count} {self._begun}")
+            except RuntimeError:  # the store has ended, and with it the job
+                return
+
+
+def _ranks(numbers: list[int]) -> str:
+    listed = ", ".join(map(str, numbers))
+    return f"rank {listed} has" if len(numbers) == 1 else f"ranks {listed} have"

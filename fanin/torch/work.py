@@ -1,0 +1,75 @@
+"""Collectives under way: a thread that carries them out in order, and what PyTorch waits for."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+class Work(dist._Work):
+    """A collective under way. The group's timeout bounds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ended: torch.futures.Future[Any] = torch.futures.Future()
+        # Only an exception that a callback raises is one for C++, where DistributedDataParallel waits.
+        self._future = self._ended.then(_outcome)
+
+    def end(self, result: Any, error: Exception | None) -> None:
+        """Wake who waits."""
+        self._ended.set_result((result, error))
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Until it is carried out; raises what it has raised."""
+        _outcome(self._ended, wait=True)
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it is carried out, or has failed."""
+        return self._ended.done()
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Its tensors, once they are there."""
+        return self._future
+
+
+def _outcome(ended: torch.futures.Future[Any], *, wait: bool = False) -> Any:
+    result, error = ended.wait() if wait else ended.value()
+    if error is not None:
+        raise error
+    return result
+
+
+class InOrder:
+    """A thread that carries out calls one after the other. It does not keep the process from ending."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Work] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[[], Any]) -> Work:
+        """Carry out ``function`` behind those before it; the work's result is its own."""
+        work = Work()
+        self._calls.put((function, work))
+        return work
+
+    def close(self, seconds: float) -> bool:
+        """End the thread when all calls are carried out; whether it has ended in that time."""
+        self._calls.put(None)
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while call := self._calls.get():
+            function, work = call
+            try:
+                work.end(function(), None)
+            except Exception as error:
+                work.end(None, error)
+            del call, function, work  # the next one may be long in coming: hold no tensors until then

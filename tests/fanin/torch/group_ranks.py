@@ -1,0 +1,143 @@
+"""What the ranks of tests/fanin/torch/test_process_group.py do, each a process of its own."""
+
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.multiprocessing import start_processes
+from torch.nn.parallel import DistributedDataParallel
+
+from fanin.codec import Bfp, Inceptionn
+from fanin.torch import Options
+from tests.fanin.torch.ranks import gradients, loss, network, parameters
+
+RANKS = 3
+OPTIONS = {
+    "none": Options(),
+    "tiny": Options(preset="tiny"),
+    "bfp": Options(codec=Bfp()),
+    "inceptionn": Options(preset="prototype", codec=Inceptionn(6)),
+}
+COUNTS = [1, 7, 500, 4100]
+SPECIAL = np.array([-0.0, 1e-42, np.nan, np.inf, 3.5, -1e-45], np.float32)
+#: What ranks call that do not agree, each in a group of its own: by rank, a type and a length.
+DISAGREE = {
+    "length": [("float32", 5), ("float32", 5), ("float32", 6)],
+    "type": [("float32", 5), ("float64", 5)],
+}
+
+
+def sums(name, rank, results):
+    """Sums of every length, and DistributedDataParallel's gradients with what each rank has given."""
+    for count in COUNTS:
+        own = torch.from_numpy(gradients(RANKS, count, count)[rank])
+        mean, works = own.clone(), [dist.all_reduce(own, async_op=True)]
+        works.append(dist.all_reduce(mean, op=dist.ReduceOp.AVG, async_op=True))
+        results[f"pending/{name}/{count}"] = not all(work.is_completed() for work in works)
+        for work in works:
+            work.wait()
+        results[f"sum/{name}/{count}"], results[f"mean/{name}/{count}"] = own.numpy(), mean.numpy()
+    alone = network(7)
+    loss(alone, rank).backward()
+    results[f"own/{name}"] = parameters(alone)
+    model = DistributedDataParallel(network(7))
+    loss(model, rank).backward()
+    results[f"ddp/{name}"] = parameters(model.module)
+
+
+def others(rank, results):
+    """Every other collective, of float32 and of another type, contiguous and not."""
+    own = torch.from_numpy(gradients(RANKS, 6, 60)[rank])
+    parts = [torch.zeros(2) for _ in range(2)]
+    dist.reduce_scatter(parts[0], list(own.chunk(RANKS)))
+    dist.reduce_scatter_tensor(parts[1], own)
+    results["scattered"] = torch.stack(parts).numpy()
+    special = torch.from_numpy(SPECIAL) if rank == 1 else torch.ones(len(SPECIAL))
+    gathered = [torch.zeros(len(SPECIAL)) for _ in range(RANKS)]
+    dist.all_gather(gathered, special)
+    together = torch.zeros(RANKS * len(SPECIAL))
+    dist.all_gather_into_tensor(together, special)
+    results["gathered"] = torch.stack([torch.cat(gathered), together]).numpy()
+    dist.broadcast(special, 1)
+    results["broadcast"] = special.numpy()
+    across = torch.full((4, 2), 1.0 + rank).t()
+    dist.all_reduce(across)
+    whole, largest = torch.arange(5) + rank, torch.arange(5.0) + rank
+    dist.all_reduce(whole)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    results |= {"across": across.numpy(), "whole": whole.numpy(), "largest": largest.numpy()}
+    dist.barrier()
+    said = [None] * RANKS
+    dist.all_gather_object(said, {"rank": rank})
+    results["objects"] = [each["rank"] for each in said]
+    pair = dist.new_group([0, 2])
+    if rank != 1:
+        alike = torch.full((3,), 1.0 + rank)
+        dist.all_reduce(alike, group=pair)
+        results["pair"] = alike.numpy()
+
+
+def message(call):
+    """What a call that must fail says."""
+    try:
+        call()
+    except dist.DistBackendError as error:
+        return str(error)
+    return "nothing"
+
+
+def failures(rank, results):
+    """Ranks that call unlike, then one that is stopped, and one that is killed."""
+    for name, calls in DISAGREE.items():
+        group = dist.new_group(range(len(calls)))
+        if rank < len(calls):
+            kind, count = calls[rank]
+            tensor = torch.ones(count, dtype=getattr(torch, kind))
+            results[name] = message(lambda t=tensor, g=group: dist.all_reduce(t, group=g))
+            results[f"{name} again"] = message(lambda g=group: dist.barrier(g))
+    group = dist.new_group(range(RANKS), timeout=timedelta(seconds=1))
+    if rank == 1:
+        time.sleep(4)  # until the others have given up
+    results["late"] = message(lambda: dist.barrier(group))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begun = time.monotonic()
+    results["killed"] = message(lambda: dist.all_reduce(torch.ones(9)))
+    results["seconds"] = time.monotonic() - begun
+
+
+def main(rank, folder):
+    """A rank's life; results go to a file."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    results = {}
+    for name, options in OPTIONS.items():
+        dist.init_process_group(
+            "fanin",
+            init_method=f"file://{folder}/{name}",
+            rank=rank,
+            world_size=RANKS,
+            timeout=timedelta(seconds=60),
+            pg_options=options,
+        )
+        sums(name, rank, results)
+        if name == "none":
+            others(rank, results)
+        if name != list(OPTIONS)[-1]:
+            dist.destroy_process_group()
+    np.savez(f"{folder}/{rank}.npz", **results)
+    failures(rank, failed := {})
+    np.savez(f"{folder}/{rank}-failed.npz", **failed)
+
+
+if __name__ == "__main__":  # forked, so that PyTorch is loaded but once
+    context = start_processes(main, args=(sys.argv[1],), nprocs=RANKS, join=False, start_method="fork")
+    for process in context.processes:
+        process.join(100)
+        process.kill()
+    print([process.exitcode for process in context.processes])

@@ -1,0 +1,66 @@
+"""What ``FANIN_BACKEND`` may say."""
+
+import pytest
+
+from fanin.codec import Bfp, Inceptionn, Mode
+from fanin.errors import InputError
+from fanin.torch import Options
+from fanin.torch.options import VARIABLE
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("golden", Options()),
+        ("rtl", Options(run="rtl")),
+        ("gbps=25", Options(gbps=25)),
+        ("rtl, preset=prototype, gbps=40", Options(run="rtl", preset="prototype", gbps=40)),
+        ("codec=bfp,mantissa=5,block=8", Options(codec=Bfp(8, 5))),
+        ("rtl,bound=2^-6,codec=inceptionn", Options(run="rtl", codec=Inceptionn(6, group=16))),
+        (
+            "codec=inceptionn,mode=published,preset=tiny",
+            Options(preset="tiny", codec=Inceptionn(mode=Mode.PUBLISHED)),
+        ),
+        ("golden,codec=none", Options()),
+    ],
+)
+def test_what_is_understood(monkeypatch, text, options):
+    monkeypatch.setenv(VARIABLE, text)
+    assert Options.of(None) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("verilog", "run must be one of golden, rtl, not 'verilog'"),
+        ("golden,rtl", "'rtl' is no option"),
+        ("rtl,speed=3", "'speed=3' is no option"),
+        ("rtl,group=8", "'group=8' is no option"),
+        ("rtl,codec=", "'codec=' is no option"),
+        ("gbps=10,gbps=25", "gbps is given twice"),
+        ("gbps=fast", "could not convert string to float"),
+        ("gbps=-1", "gbps must be at least"),
+        ("gbps=nan", "gbps must be at least"),
+        ("preset=huge", "preset must be one of tiny, prototype, u280, not 'huge'"),
+        ("codec=zip", "codec must be one of none, inceptionn, bfp, not 'zip'"),
+        ("codec=bfp,bound=2^-6", "bound is a parameter of inceptionn, not of bfp"),
+        ("mantissa=6", "mantissa is a parameter of bfp, not of none"),
+        ("codec=bfp,mantissa=99", "mantissa must be 3 to 15 bits, not 99"),
+        ("codec=bfp,mantissa=x", "mantissa must be a whole number, not 'x'"),
+        ("codec=inceptionn,bound=6", "bound must be a power of two as 2^-10, not '6'"),
+        ("codec=inceptionn,mode=odd", "mode must be one of published, strict, not 'odd'"),
+    ],
+)
+def test_what_is_refused(monkeypatch, text, cause):
+    monkeypatch.setenv(VARIABLE, text)
+    with pytest.raises(InputError) as refused:
+        Options.of(None)
+    assert str(refused.value).startswith(f"FANIN_BACKEND={text}: {cause}")
+    assert "\n" not in str(refused.value)
+
+
+def test_options_of_another_kind_are_refused(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "verilog")
+    assert Options.of(Options(gbps=10)).gbps == 10
+    with pytest.raises(InputError, match=r"pg_options must be fanin\.torch\.Options, not dict"):
+        Options.of({})

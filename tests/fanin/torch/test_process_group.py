@@ -1,0 +1,166 @@
+"""The process group: the ring's bits for every collective and DDP, what goes by gloo, and ranks that fail."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fanin.golden.ring.all_reduce import all_reduce
+
+torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'fanin[torch]'")
+
+from tests.fanin.torch import group_ranks  # noqa: E402  (after the check that there is a PyTorch)
+from tests.fanin.torch.ranks import gradients  # noqa: E402
+
+ROOT = Path(__file__).parents[3]
+RANKS, OPTIONS = group_ranks.RANKS, group_ranks.OPTIONS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """What each rank has got, by name: one start of three processes for all tests."""
+    folder = tmp_path_factory.mktemp("ranks")
+    command = [sys.executable, "-m", "tests.fanin.torch.group_ranks", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "[0, -9, 0]\n", done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(folder):
+    return [np.load(folder / f"{rank}.npz") for rank in range(RANKS)]
+
+
+@pytest.fixture(scope="module")
+def failed(folder):
+    """Of the ranks that have outlived rank 1."""
+    return {rank: np.load(folder / f"{rank}-failed.npz") for rank in (0, 2)}
+
+
+def _same(a, b):
+    return a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("count", group_ranks.COUNTS)
+def test_every_rank_gets_the_rings_sum_and_mean_bit_for_bit(results, name, count):
+    expected = all_reduce(gradients(RANKS, count, count), OPTIONS[name].ring)
+    for found in results:
+        assert _same(found[f"sum/{name}/{count}"], expected)
+        assert _same(found[f"mean/{name}/{count}"], expected / np.float32(RANKS))
+    assert not np.array_equal(expected, gradients(RANKS, count, count).sum(axis=0)) or count < 500
+
+
+def test_a_call_returns_before_the_sum_is_there(results):
+    assert any(bool(found[key]) for found in results for key in found.files if key.startswith("pending"))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_ddp_gets_the_rings_sum_of_what_the_ranks_give(results, name):
+    """It divides first. All parameters are one bucket, in their order as long as it has not seen another."""
+    given = [found[f"own/{name}"] * np.float32(1 / RANKS) for found in results]
+    expected = all_reduce(given, OPTIONS[name].ring)
+    assert all(_same(found[f"ddp/{name}"], expected) for found in results)
+
+
+def test_reduce_scatter_is_a_part_of_the_rings_sum(results):
+    total = all_reduce(gradients(RANKS, 6, 60), OPTIONS["none"].ring)
+    for rank, found in enumerate(results):
+        assert _same(found["scattered"], np.stack([total[2 * rank :][:2]] * 2))
+
+
+def test_what_is_handed_on_keeps_every_bit(results):
+    special, ones = group_ranks.SPECIAL, np.ones(len(group_ranks.SPECIAL), np.float32)
+    for found in results:
+        assert _same(found["broadcast"], special)
+        assert _same(found["gathered"], np.stack([np.concatenate([ones, special, ones])] * 2))
+
+
+def test_other_types_reductions_and_strides(results):
+    for found in results:
+        assert found["whole"].tolist() == [3, 6, 9, 12, 15]
+        assert found["largest"].tolist() == [2, 3, 4, 5, 6]
+        assert np.array_equal(found["across"], np.full((2, 4), 6))
+        assert found["objects"].tolist() == [0, 1, 2]
+    assert [found["pair"].tolist() for found in results if "pair" in found] == [[4, 4, 4]] * 2
+
+
+def test_ranks_that_call_unlike_are_named(failed):
+    told = "all_reduce of 5 float32 sum, rank {} all_reduce of {} sum: all ranks must call the same"
+    length, kind = told.format(2, "6 float32"), told.format(1, "5 float64")
+    for found in failed.values():
+        assert str(found["length"]) == str(found["length again"]) == f"collective 1: rank 0 calls {length}"
+    assert str(failed[0]["type"]) == f"collective 1: rank 0 calls {kind}"
+
+
+def test_a_rank_that_does_not_come_is_named(failed):
+    for found in failed.values():
+        assert str(found["late"]) == "collective 1, barrier: rank 1 has not come in 1 s"
+
+
+def test_a_rank_that_is_killed_is_named_within_seconds(failed):
+    for found in failed.values():
+        assert str(found["killed"]).endswith(
+            "all_reduce of 9 float32 sum: rank 1 has ended, or stopped answering"
+        )
+        assert found["seconds"] < 10
+
+
+def _torchrun(ranks, *arguments, **variables):
+    """``torchrun`` of a script of ``examples``, as a user calls it."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env=environment
+    )
+
+
+def _trained(ranks, steps):
+    """What ``examples/ddp.py`` must end with: its training, with the ring's golden model between the ranks."""
+    from sklearn.datasets import load_digits
+
+    pixels, digits = load_digits(return_X_y=True)
+    torch.set_num_threads(1)  # as the script: products of matrices depend on it
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    order = list(network.parameters())
+    for step in range(1, steps + 1):
+        given = []
+        for rank in range(ranks):
+            images, labels = pixels[rank::ranks] / 16, digits[rank::ranks]
+            chosen = np.arange(step * 32, (step + 1) * 32) % len(images)
+            optimizer.zero_grad()
+            outputs = network(torch.tensor(images[chosen], dtype=torch.float32))
+            torch.nn.functional.cross_entropy(outputs, torch.tensor(labels[chosen])).backward()
+            given.append(np.concatenate([p.grad.numpy().reshape(-1) for p in order]) / np.float32(ranks))
+        total = torch.from_numpy(all_reduce(given, OPTIONS["none"].ring))
+        for parameter, part in zip(order, total.split([p.numel() for p in order]), strict=True):
+            parameter.grad = part.reshape(parameter.shape).clone()
+        optimizer.step()
+        if step == 1:  # DDP has seen in which order gradients come: the last layer's first
+            order.reverse()
+    return network.state_dict()
+
+
+@pytest.mark.slow
+def test_an_ordinary_script_trains_to_the_golden_parameters(tmp_path):
+    file = tmp_path / "trained.pt"
+    done = _torchrun(4, "examples/ddp.py", "--steps", "20", "--save", str(file))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("loss") == 20
+    found, expected = torch.load(file), _trained(4, 20)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_pytorch_knows_the_backend_and_loads_nothing_for_it():
+    """A program that does not import fanin; NumPy is loaded by PyTorch itself."""
+    script = (
+        "import sys, torch.distributed as dist; print('fanin' in dist.Backend.backend_list, "
+        "sorted(name for name in sys.modules if name.startswith(('fanin.', 'amaranth'))))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "True ['fanin.errors', 'fanin.torch', 'fanin.torch.autoload']\n"
