@@ -17,7 +17,7 @@ from torch.distributed import ProcessGroup, ReduceOp
 from fanin.ring import MAX_NODES
 from fanin.torch import BACKEND
 from fanin.torch.adders import Adder, Float32, GoldenRing
-from fanin.torch.options import Options
+from fanin.torch.options import Options, Run
 from fanin.torch.peers import Peers
 from fanin.torch.wire import Wire
 from fanin.torch.work import InOrder, Work
@@ -67,7 +67,7 @@ class FaninGroup(ProcessGroup):
         self._gloo = dist.ProcessGroupGloo(store("gloo"), rank, size, timeout=opts.timeout)
         self._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, self._gloo)
         self._wire = Wire(store("wire"), rank, size, opts.timeout)
-        self._adder: Adder = GoldenRing(options.ring, self._wire)
+        self._adder = _adder(options, self._wire, seconds=opts.timeout.total_seconds())
         self._calls = InOrder()
         self._failure: str | None = None
         atexit.register(self.shutdown)
@@ -203,7 +203,8 @@ class FaninGroup(ProcessGroup):
         )
 
     def _sum(self, values: Float32) -> Float32:
-        return self._adder.all_reduce(values)
+        total = self._adder.all_reduce(values)
+        return total.values
 
     def _reduced(self, values: Float32, op: ReduceOp) -> Float32:
         total = self._sum(values)
@@ -270,6 +271,15 @@ class FaninGroup(ProcessGroup):
         """No collective of this group comes to its end any more; PyTorch wraps the exception in many lines."""
         self._failure = message
         print(f"{BACKEND}: {message}", file=sys.stderr, flush=True)
+
+
+def _adder(options: Options, wire: Wire, *, seconds: float) -> Adder:
+    """Who adds up; ``seconds`` bound an all-reduce in RTL."""
+    if options.run is Run.GOLDEN:
+        return GoldenRing(options, wire)
+    from fanin.torch.rtl import RtlRing  # loads what a simulator takes
+
+    return RtlRing(options, wire, seconds=seconds)
 
 
 def _name(op: ReduceOp) -> str:

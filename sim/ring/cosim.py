@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Unpack
@@ -21,6 +21,7 @@ from fanin.host.ring import RingDriver, RingMember, RingNicDriver, RingStatus
 from fanin.job import worker_endpoint
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
 from fanin.sim.cosim.cluster import Cluster, Reads, Settings, check_identities
+from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Bytes, Phase, RunResult, Words
 from fanin.sim.cosim.simulator import Group
@@ -180,6 +181,33 @@ class RingCosim:
         check_identities(self.driver, raw.phases[0].reads)
         reads, carried = raw.hosts if flow else (raw.phases[1].reads, [])
         return self._collect(raw, layout, map(np.array, reads), carried)
+
+    def serve(
+        self,
+        hosts: Callable[[Board], LiveHosts],
+        *,
+        size: int,
+        timeout: int = 20_000,
+        retries: int = 100,
+        **settings: Unpack[Settings],
+    ) -> None:
+        """Begin the job of one ring of all nodes, each with ``size`` bytes of memory; ``hosts`` drive the rest.
+
+        Raises SimulationFailed as ``all_reduce``; needs one engine a host.
+        """
+        macs = [worker_endpoint(node).mac for node in range(self.nodes)]
+        members = [
+            RingMember(id=JOB_ID, macs=macs, rank=rank, timeout=timeout, retries=retries)
+            for rank in range(self.nodes)
+        ]
+        raw = self._cluster.run(
+            memories=([np.zeros(size, np.uint8)] for _ in members),
+            phases=[Phase("start", [self._start(member, None) for member in members])],
+            hosts=hosts,
+            longest_wait=4 * timeout,
+            **settings,
+        )
+        check_identities(self.driver, raw.phases[0].reads)
 
     def _layout(self, vectors: Sequence[Sequence[Float32]]) -> _Layout:
         counts = {tuple(int(np.size(vector)) for vector in own) for own in vectors}

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import Bfp, Inceptionn
+from fanin.codec import Bfp, Codec, Inceptionn
 from fanin.golden.codec import inceptionn
+from fanin.hdl.ring.registers import ACK_DELAY
 from fanin.ring import RingConfig, Slice
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.wire.ethernet import AROUND_FRAME, FCS_BYTES, PREAMBLE_BYTES
@@ -25,7 +26,9 @@ Float32 = npt.NDArray[np.float32]
 _SERIAL_BYTES = PREAMBLE_BYTES + FCS_BYTES  # what a link adds before a frame has arrived
 _BEGIN = 130  # cycles: the descriptor's way to memory, and the first word's from there
 _END = 80  # the last word's into memory
-_PIPELINE = 40  # a frame's first word from the receive buffer to the replay buffer, and the link's own cycles
+_PIPELINE = 22  # a frame's first word from the receive buffer to the replay buffer, and the link's own cycles
+
+_CODING = {Codec.BFP: 16, Codec.INCEPTIONN: 19}  # decoder and encoder, of which a word that is added sees both
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,13 +110,13 @@ class RingTime:
 
     @property
     def on_link(self) -> float:
-        """T_ring: all that a node sends, acknowledgements among it."""
+        """T_ring: all that a node sends, acknowledgements among it: behind so many frames, or a delay."""
         return sum(self.steps * self._slice_on_link(piece) for piece in self._slices())
 
     def _slice_on_link(self, piece: Slice) -> float:
-        frames = self._frames(piece)
-        data = sum(self._wire(self._frame_bytes(words)) for words in frames)
-        return data + 2 * len(frames) / self.config.ack_frames * self._wire(LINK_CONTROL_BYTES)
+        frames = [self._wire(self._frame_bytes(words)) for words in self._frames(piece)]
+        acks = sum(max(2 / self.config.ack_frames, min(1.0, time / ACK_DELAY)) for time in frames)
+        return sum(frames) + acks * self._wire(LINK_CONTROL_BYTES)
 
     @property
     def utilisation(self) -> float:
@@ -144,14 +147,25 @@ class RingTime:
             return words
         return words * max(1.0, self.config.width * self.clock_mhz / (self.memory_gbps * 1000))
 
+    def _way(self, size: float) -> float:
+        """A frame's way over both links and through the switch."""
+        wires = 2 * (self.link.duration(size + _SERIAL_BYTES) / 1000 + self.link.delay_ns) + self.switch_ns
+        return wires * self.clock_mhz / 1000
+
     @property
     def hop(self) -> float:
         """A frame's way from one node's memory or receive buffer to the next one's."""
         frame = min(self.config.frame_words, self._slices()[0].words)
         size = self._frame_bytes(frame)
-        per_ns = self.clock_mhz / 1000
-        wires = 2 * (self.link.duration(size + _SERIAL_BYTES) / 1000 + self.link.delay_ns) + self.switch_ns
-        return frame + 2 * size / self.beat_bytes + wires * per_ns + _PIPELINE
+        codec = self.config.codec
+        coded = 0.0 if codec is None else _CODING[codec.kind] / 2  # in every other hop, the one that adds
+        return frame + 2 * size / self.beat_bytes + self._way(size) + _PIPELINE + coded
+
+    @property
+    def in_window(self) -> float:
+        """All frames at as many in a round trip as may be unacknowledged: what binds where these are short."""
+        frames = self.steps * sum(len(self._frames(piece)) for piece in self._slices())
+        return frames * (self.hop + self._way(LINK_CONTROL_BYTES)) / self.config.replay_frames
 
     @property
     def binds(self) -> str:
@@ -164,9 +178,13 @@ class RingTime:
         """From the descriptor to the last sum in memory.
 
         The link carries all slices, and the last word has a hop to go. The lanes begin with the received ones
-        when the node's first own slice is through. A slice that is shorter than a hop waits for it.
+        when the node's first own slice is through. A slice that is shorter than a hop waits for it, but for a
+        segment's first, which is the node's own.
         """
-        pieces, hop = self._slices(), self.hop
-        link = sum(self.steps * max(self._slice_on_link(piece), hop) for piece in pieces) + hop
-        lanes = sum(self.steps * max(piece.words, hop) for piece in pieces) + max(pieces[0].words, hop)
-        return _BEGIN + max(link, lanes, self.in_memory) + _END
+        pieces, hop, waits = self._slices(), self.hop, self.steps - 1
+        on_link = [self._slice_on_link(piece) for piece in pieces]
+        first = self._wire(self._frame_bytes(self._frames(pieces[0])[0]))  # is in the hop, too
+        link = sum(waits * max(size, hop) + size for size in on_link) + hop - first
+        lanes = sum(waits * max(piece.words, hop) + piece.words for piece in pieces)
+        lanes += max(pieces[0].words, hop)
+        return _BEGIN + max(link, lanes, self.in_memory, self.in_window) + _END

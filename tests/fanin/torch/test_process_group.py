@@ -147,13 +147,17 @@ def _trained(ranks, steps):
 
 
 @pytest.mark.slow
-def test_an_ordinary_script_trains_to_the_golden_parameters(tmp_path):
-    file = tmp_path / "trained.pt"
-    done = _torchrun(4, "examples/ddp.py", "--steps", "20", "--save", str(file))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("loss") == 20
-    found, expected = torch.load(file), _trained(4, 20)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+@pytest.mark.verilator
+def test_an_ordinary_script_trains_to_the_same_parameters_golden_and_in_rtl(tmp_path):
+    trained = {}
+    for run in ("golden", "rtl"):
+        file = tmp_path / f"{run}.pt"
+        done = _torchrun(4, "examples/ddp.py", "--steps", "20", "--save", str(file), FANIN_BACKEND=run)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("loss") == 20
+        trained[run] = torch.load(file)
+    expected = _trained(4, 20)
+    assert all(torch.equal(found[name], expected[name]) for found in trained.values() for name in expected)
 
 
 def test_pytorch_knows_the_backend_and_loads_nothing_for_it():

@@ -3,7 +3,7 @@
 import pytest
 
 from fanin.codec import Bfp, Inceptionn
-from fanin.ring import RingConfig
+from fanin.ring import PRESETS, RingConfig
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.time import RingTime
 
@@ -68,8 +68,21 @@ def test_a_slice_shorter_than_a_hop_waits_for_it():
     short = time(nodes=4, count=16 * 4 * 8)  # slices of 8 words
     assert short.total > short.steps * short.hop
     assert time(nodes=4, count=16 * 4 * 8, switch_ns=4000).total - short.total == pytest.approx(
-        (short.steps + 1) * 900
+        short.steps * 900
     )
+
+
+def test_short_windows_bind():
+    """Frames of 4 words, of which 4 may be unacknowledged: a round trip for 4 of 8,192."""
+    tiny = RingTime(config=PRESETS["tiny"], nodes=2, count=MIB)
+    assert tiny.total == 130 + tiny.in_window + 80
+    assert tiny.in_window == pytest.approx(2048 * (tiny.hop + 153), rel=0.01)
+
+
+def test_slow_frames_are_acknowledged_each():
+    """A frame of 4,184 bytes at 5 a cycle takes longer than the acknowledgement's delay of 500 cycles."""
+    frames = 4 * 6 * 16
+    assert time(gbps=10).on_link == pytest.approx(frames * (65 * 64 + 24 + 64 + 24) / 5)
 
 
 def test_engines_take_as_long_as_the_longest_stripe_alone():

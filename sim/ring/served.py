@@ -1,0 +1,96 @@
+"""Hosts of ring nodes that add up what another process hands them, one all-reduce after the other."""
+
+from __future__ import annotations
+
+from multiprocessing.connection import Client, Connection
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.errors import CheckFailed
+from fanin.hdl.ring.registers import Failure
+from fanin.host.ring import RingDriver
+from fanin.ring import RingConfig
+from fanin.sim.cosim.live import Board
+from fanin.sim.cosim.program import HostProgram
+
+Float32 = npt.NDArray[np.float32]
+
+
+class Served(NamedTuple):
+    """What the nodes have made of an all-reduce: ``sums`` are what each node has stored.
+
+    ``cycles`` count from the descriptor to the last sum in memory, at the slowest node.
+    """
+
+    sums: list[Float32]
+    cycles: int
+
+
+class ServedHosts:
+    """Live hosts that wait for vectors, one a node, at a socket; simulated time stands still meanwhile.
+
+    The run ends when the other side hangs up.
+    """
+
+    def __init__(self, board: Board, *, address: str, config: RingConfig, nodes: int):
+        self.done, self.progress = False, 0
+        self._board, self._driver, self._nodes = board, RingDriver(config), nodes
+        self._peer: Connection = Client(address, "AF_UNIX")  # type: ignore[assignment]
+        self._count = 0
+        self._cycles: dict[int, int] = {}
+
+    def start(self) -> None:
+        """Wait for the first vectors."""
+        self._next()
+
+    def _next(self) -> None:
+        try:
+            vectors: list[Float32] = self._peer.recv()
+        except (EOFError, ConnectionError):
+            self.done = True
+            return
+        self._count = vectors[0].size
+        self._cycles.clear()
+        for node, vector in enumerate(vectors):
+            self._vector(node)[:] = vector
+            driver = self._driver
+            program = HostProgram().extend(driver.command("clear_counters").operations)
+            program.extend(driver.post(0, self._count).operations)
+            program.poll_field(driver.registers, "status", "busy", 0)
+            program.extend(driver.wait().operations).extend(driver.counters().operations)
+            self._board.run(node, program, lambda reads, node=node: self._ended(node, reads))
+
+    def _ended(self, node: int, reads: list[int]) -> None:
+        driver = self._driver
+        cut = sum(operation.data is None for operation in driver.wait().operations)
+        status = driver.status_of(driver.wait().results(reads[:cut]))
+        if status.failed or status.refused:
+            cause = status.cause if status.failed else Failure.NONE
+            raise CheckFailed(f"node {node} ended with {cause.name} in all-reduce {self.progress}")
+        self._cycles[node] = driver.counters_of(driver.counters().results(reads[cut:]))["cycles"]
+        if len(self._cycles) == self._nodes:
+            self.progress += 1
+            sums = [self._vector(node).copy() for node in range(self._nodes)]
+            try:
+                self._peer.send(Served(sums, max(self._cycles.values())))
+            except ConnectionError:
+                self.done = True
+                return
+            self._next()
+
+    def _vector(self, node: int) -> Float32:
+        return self._board.memory(node)[: 4 * self._count].view("<f4")
+
+    def may_skip(self) -> bool:
+        """There is no alarm to which time could be skipped."""
+        return True
+
+    def waiting(self) -> str:
+        """How far each node is."""
+        return f"all-reduce {self.progress}: nodes {sorted(self._cycles)} of {self._nodes} have ended"
+
+    def result(self) -> int:
+        """All-reduces that were carried out."""
+        return self.progress

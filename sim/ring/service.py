@@ -1,0 +1,170 @@
+"""Ring nodes in RTL that live on between all-reduces, in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Client, Connection, wait
+from pathlib import Path
+
+from fanin.clock import CLOCK_MHZ
+from fanin.errors import InputError, ToolFailed
+from fanin.ring import RingConfig
+from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.network import LinkConfig
+from fanin.sim.ring.cosim import RingCosim
+from fanin.sim.ring.served import Float32, Served, ServedHosts
+
+_LEAST_BYTES = 1 << 22  # of a node's memory, so that a new simulation is rarely begun
+_END_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """What is simulated; ``size`` bytes of memory a node."""
+
+    config: RingConfig
+    nodes: int
+    link: LinkConfig = field(default_factory=LinkConfig)
+    clock_mhz: float = CLOCK_MHZ
+    size: int = _LEAST_BYTES
+
+
+class RingService:
+    """Nodes that add vectors up: built at the first one, simulated until ``close``.
+
+    A process builds and watches the simulator. Both end with this process, however it ends. A vector that is
+    longer than memory begins a new simulation, with more. ``seconds`` bound each call.
+    """
+
+    def __init__(self, nodes: Nodes, *, seconds: float):
+        self._nodes, self._seconds = nodes, seconds
+        self._running: _Running | None = None
+
+    def all_reduce(self, vectors: Sequence[Float32]) -> Served:
+        """The sum of the vectors, one a node, of one length.
+
+        Raises InputError for a missing tool, SimulationFailed where the nodes do not come to the end, or not in
+        time.
+        """
+        until = time.monotonic() + self._seconds
+        if self._running and vectors[0].nbytes > self._nodes.size:
+            self.close()
+        if not self._running:
+            size = max(_LEAST_BYTES, 1 << (vectors[0].nbytes - 1).bit_length())
+            self._nodes = replace(self._nodes, size=size)
+            self._running = _Running(self._nodes, until)
+        try:
+            return self._running.all_reduce(vectors, until)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the simulation."""
+        if running := self._running:
+            self._running = None
+            running.close()
+
+
+class _Running:
+    """A simulation, and the process that watches it."""
+
+    def __init__(self, nodes: Nodes, until: float):
+        self._folder = tempfile.mkdtemp(prefix="fanin-")
+        address = str(Path(self._folder) / "socket")
+        self._hosts: Connection | None = None
+        self._watcher: Connection | None = None
+        try:
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(address)
+                listener.listen()
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", __name__, address],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,  # a terminal's Ctrl-C is for the program, which then hangs up
+                )
+                self._watcher = _accepted(listener, [], until)
+                self._watcher.send(nodes)
+                self._hosts = _accepted(listener, [self._watcher], until)
+        except BaseException:
+            self.close()
+            raise
+
+    def all_reduce(self, vectors: Sequence[Float32], until: float) -> Served:
+        assert self._hosts
+        assert self._watcher
+        with contextlib.suppress(ConnectionError):  # then the watcher says why
+            self._hosts.send(list(vectors))
+        ready = wait([self._hosts, self._watcher], max(0.0, until - time.monotonic()))
+        if self._hosts in ready:
+            try:
+                return self._hosts.recv()
+            except (EOFError, ConnectionError):  # likewise
+                ready = wait([self._watcher], max(0.0, until - time.monotonic()))
+        if self._watcher in ready:
+            raise _failure(self._watcher)
+        raise SimulationFailed("the nodes have not added up in time")
+
+    def close(self) -> None:
+        for connection in (self._hosts, self._watcher):
+            if connection:
+                connection.close()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)  # the simulator, too
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _accepted(listener: socket.socket, watched: list[Connection], until: float) -> Connection:
+    """The next connection. Raises what the watcher says instead of it, and SimulationFailed without one."""
+    ready = wait([listener, *watched], max(0.0, until - time.monotonic()))
+    if listener in ready:
+        return Connection(listener.accept()[0].detach())
+    if ready:
+        raise _failure(watched[0])
+    raise SimulationFailed("the nodes have not been built in time")
+
+
+def _failure(watcher: Connection) -> Exception:
+    try:
+        failure: Exception = watcher.recv()
+    except (EOFError, ConnectionError):
+        return SimulationFailed("the process that simulates the nodes has ended")
+    return failure
+
+
+def _watch(address: str) -> None:
+    """Build and simulate what the other side asks for, until it hangs up; tell it what goes wrong."""
+    with contextlib.suppress(EOFError, OSError), Client(address, "AF_UNIX") as peer:
+        nodes: Nodes = peer.recv()
+        try:
+            cosim = RingCosim(nodes.config, nodes=nodes.nodes, clock_mhz=nodes.clock_mhz)
+            hosts = functools.partial(ServedHosts, address=address, config=nodes.config, nodes=nodes.nodes)
+            cosim.serve(hosts, size=nodes.size, link=nodes.link)
+        except (InputError, ToolFailed) as error:
+            answer: Exception = error
+        except (SimulationFailed, OSError) as error:
+            answer = SimulationFailed(str(error))
+        else:
+            return
+        finally:
+            shutil.rmtree(Path(address).parent, ignore_errors=True)
+        peer.send(answer)
+
+
+if __name__ == "__main__":
+    _watch(sys.argv[1])
