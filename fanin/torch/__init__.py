@@ -1,6 +1,7 @@
 """PyTorch: a process group and hooks that give a training the NICs' bits; a CNN's training in binary64.
 
-``Options`` says what the process group stands for (docs/systems/torch-backend.md).
+``Options`` says what the process group stands for, ``time()`` how long its collectives would take there
+(docs/systems/torch-backend.md).
 """
 
 import importlib
@@ -11,6 +12,7 @@ BACKEND = "fanin"  #: what ``init_process_group`` is given
 #: What is loaded when it is first named: every ``import torch`` imports this package (``autoload``).
 _LAZY = {
     "Options": "fanin.torch.options",
+    "time": "fanin.torch.timing",
 }
 __all__ = ["BACKEND", *_LAZY]
 

@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fanin.codec import SPECIAL_EXPONENT
+from fanin.golden import scaled
 from fanin.golden.codec.codecs import roundtrip
 from fanin.golden.ring.all_reduce import owned, padded_to_words, slice_total
 from fanin.torch.options import Options
@@ -63,3 +65,22 @@ def _packed(slices: list[slice]) -> list[slice]:
     """Where slices lie that follow one another."""
     ends = np.cumsum([0, *(at.stop - at.start for at in slices)]).tolist()
     return [slice(begin, end) for begin, end in pairwise(ends)]
+
+
+class GoldenSwitch:
+    """The sum of scaled integers, which the switch's own order does not change."""
+
+    def __init__(self, wire: Wire):
+        self._wire = wire
+
+    def all_reduce(self, own: Float32) -> Sum:
+        """As :func:`fanin.golden.scaled.all_reduce`."""
+        wire = self._wire
+        largest = int(np.max(wire.all_gather(np.array([scaled.exponent(own)]))))
+        if largest == SPECIAL_EXPONENT:
+            return Sum(scaled.not_finite(own.size), None)
+        given = wire.all_gather(scaled.integers(own, largest, wire.size))
+        return Sum(scaled.floats(np.sum(given, axis=0, dtype=np.int32), largest, wire.size), None)
+
+    def close(self) -> None:
+        """There is nothing."""

@@ -6,14 +6,19 @@ import os
 import re
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from fanin.codec import CONFIGS, Codec, CodecConfig, Inceptionn, Mode
 from fanin.errors import InputError
-from fanin.ring import PRESETS, RingConfig
+from fanin.p4.aggregation import ProgramConfig
+from fanin.ring import MAX_NODES, PRESETS, RingConfig
 from fanin.sim.network import LinkConfig
+from fanin.wire.aggregation import MAX_WORKERS
 
 VARIABLE = "FANIN_BACKEND"
+SLOTS = 64  #: of the switch: operations that are under way
+VALUES = 32  #: of a packet
 
 
 class Run(StrEnum):
@@ -23,25 +28,42 @@ class Run(StrEnum):
     RTL = "rtl"
 
 
+class Collective(StrEnum):
+    """What adds up: ring NICs, or the switch, which adds integers."""
+
+    RING = "ring"
+    SWITCH = "switch"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The hardware that a process group stands for, and how it is carried out.
 
-    ``preset`` names the ring node's sizes, ``codec`` what is on its links, ``gbps`` their rate. ``run`` may be
-    given as text. Raises ValueError that names parameter, value and limit.
+    ``preset`` names the ring node's sizes, ``codec`` what is on its links; a switch has neither. ``gbps`` is
+    the rate of a link. ``run`` and ``collective`` may be given as text. ``report`` is a file for what
+    ``time()`` says when the group of the whole job ends. Raises ValueError that names parameter, value and
+    limit.
     """
 
     run: Run = Run.GOLDEN
+    collective: Collective = Collective.RING
     preset: str = "u280"
     codec: CodecConfig | None = None
     gbps: float = LinkConfig.gbps
+    report: str | None = None
 
     def __post_init__(self) -> None:
-        if self.run not in list(Run):
-            raise ValueError(f"run must be one of {', '.join(Run)}, not {self.run!r}")
-        object.__setattr__(self, "run", Run(self.run))
+        kinds: tuple[tuple[str, type[StrEnum]], ...] = (("run", Run), ("collective", Collective))
+        for name, kind in kinds:
+            if (value := getattr(self, name)) not in list(kind):
+                raise ValueError(f"{name} must be one of {', '.join(kind)}, not {value!r}")
+            object.__setattr__(self, name, kind(value))
         if self.preset not in PRESETS:
             raise ValueError(f"preset must be one of {', '.join(PRESETS)}, not {self.preset!r}")
+        if self.collective is Collective.SWITCH and self.codec is not None:
+            raise ValueError(f"codec must be none with a switch, not {self.codec.kind}")
+        if self.collective is Collective.SWITCH and self.preset != type(self).preset:
+            raise ValueError(f"preset is of ring nodes, and there are none with a switch: {self.preset!r}")
         if isinstance(self.codec, Inceptionn):  # a word is a group
             object.__setattr__(self, "codec", replace(self.codec, group=PRESETS[self.preset].lanes))
         _ = self.ring, self.link  # each checks its own
@@ -52,11 +74,32 @@ class Options:
         return replace(PRESETS[self.preset], codec=self.codec)
 
     @property
+    def most_ranks(self) -> int:
+        """Of a group."""
+        return MAX_NODES if self.collective is Collective.RING else MAX_WORKERS
+
+    def program(self, ranks: int) -> ProgramConfig:
+        """The switch's program for a group of that size."""
+        return ProgramConfig(workers=ranks, slots=SLOTS, values=VALUES)
+
+    @property
     def link(self) -> LinkConfig:
         """Their links."""
         return LinkConfig(gbps=self.gbps)
 
+    def report_file(self) -> Path | None:
+        """The file of the report, which is made, so that it can be written later. Raises InputError."""
+        if self.report is None:
+            return None
+        try:
+            Path(self.report).touch()
+        except OSError as error:
+            raise InputError(f"report={self.report}: {error.strerror}") from error
+        return Path(self.report)
+
     def __str__(self) -> str:
+        if self.collective is Collective.SWITCH:
+            return f"NICs at a switch that aggregates, 32-bit integers, {self.gbps:g} Gb/s, {self.run}"
         codec = "no codec" if self.codec is None else str(self.codec)
         return f"ring NICs {self.preset}, {codec}, {self.gbps:g} Gb/s, {self.run}"
 
@@ -116,7 +159,8 @@ def _codec(given: dict[str, str]) -> CodecConfig | None:
             raise ValueError(f"{key} is a parameter of {_PARAMETERS[key]}, not of {name}")
     if name == Codec.NONE:
         return None
-    return CONFIGS[Codec(name)](**{key: _parameter(key, value) for key, value in parameters.items()})
+    chosen: dict[str, Any] = {key: _parameter(key, value) for key, value in parameters.items()}
+    return CONFIGS[Codec(name)](**chosen)
 
 
 def _parameter(name: str, value: str) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup, ReduceOp
 
-from fanin.ring import MAX_NODES
 from fanin.torch import BACKEND
-from fanin.torch.adders import Adder, Float32, GoldenRing
-from fanin.torch.options import Options, Run
+from fanin.torch.adders import Adder, Float32, GoldenRing, GoldenSwitch
+from fanin.torch.options import Collective, Options, Run
 from fanin.torch.peers import Peers
+from fanin.torch.timing import Log, keep
 from fanin.torch.wire import Wire
 from fanin.torch.work import InOrder, Work
 
@@ -37,6 +39,11 @@ class _Called:
     detail: str = ""
     written: Tensors = ()
 
+    @property
+    def size(self) -> int:
+        """Bytes that the rank gives."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.given)
+
     def __str__(self) -> str:
         count = sum(tensor.numel() for tensor in self.given)
         types = ", ".join(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in self.given}))
@@ -54,8 +61,10 @@ class FaninGroup(ProcessGroup):
     def __init__(self, opts: Any, options: Options):
         rank, size = opts.group_rank, opts.group_size
         super().__init__(rank, size)
-        if size > MAX_NODES:
-            raise dist.DistBackendError(f"a ring has at most {MAX_NODES} nodes, not {size}")
+        if size > options.most_ranks:
+            raise dist.DistBackendError(
+                f"a {options.collective} has at most {options.most_ranks} ranks, not {size}"
+            )
         self.options = options
 
         def store(part: str) -> dist.Store:
@@ -68,6 +77,11 @@ class FaninGroup(ProcessGroup):
         self._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, self._gloo)
         self._wire = Wire(store("wire"), rank, size, opts.timeout)
         self._adder = _adder(options, self._wire, seconds=opts.timeout.total_seconds())
+        self.log = Log(options, size)
+        self._report: Path | None = None
+        if not opts.global_ranks_in_group:  # of the whole job
+            keep(self.log)
+            self._report = None if rank else options.report_file()
         self._calls = InOrder()
         self._failure: str | None = None
         atexit.register(self.shutdown)
@@ -88,6 +102,8 @@ class FaninGroup(ProcessGroup):
             self._gloo.abort()
             self._calls.close(_END_SECONDS)
         self._adder.close()
+        if self._report:
+            self._report.write_text(f"{self.log.report()}\n")
 
     # ---- collectives, by the names and with the arguments that ProcessGroup gives them ----
 
@@ -98,7 +114,7 @@ class FaninGroup(ProcessGroup):
 
         def add() -> None:
             for tensor in tensors:
-                _put(self._reduced(_values(tensor), op), tensor)
+                _put(self._reduced("all_reduce", _values(tensor), op), tensor)
 
         ours = add if self._adds(tensors, op) else None
         called = _Called("all_reduce", tensors, _name(op), written=tensors)
@@ -119,7 +135,8 @@ class FaninGroup(ProcessGroup):
         def add() -> None:
             for output, own in zip(outputs, inputs, strict=True):
                 begin = sum(tensor.numel() for tensor in own[: self.rank()])
-                total = self._reduced(np.concatenate([_values(tensor) for tensor in own]), op)
+                whole = np.concatenate([_values(tensor) for tensor in own])
+                total = self._reduced("reduce_scatter", whole, op)
                 _put(total[begin : begin + output.numel()], output)
 
         ours = add if self._adds([*given, *outputs], op) else None
@@ -133,7 +150,8 @@ class FaninGroup(ProcessGroup):
 
         def add() -> None:
             begin = self.rank() * output.numel()
-            _put(self._reduced(_values(own), op)[begin : begin + output.numel()], output)
+            total = self._reduced("reduce_scatter", _values(own), op)
+            _put(total[begin : begin + output.numel()], output)
 
         ours = add if self._adds([own, output], op) else None
         called = _Called("reduce_scatter", [own], _name(op), written=[output])
@@ -146,7 +164,8 @@ class FaninGroup(ProcessGroup):
         def spread() -> None:
             for tensor in tensors:
                 values = _values(tensor)
-                _put(self._moved(values if root == self.rank() else np.zeros_like(values)), tensor)
+                mine = values if root == self.rank() else np.zeros_like(values)
+                _put(self._moved("broadcast", values.size, mine), tensor)
 
         ours = spread if self._moves(tensors) else None
         called = _Called("broadcast", tensors, f"from rank {self._peers.names[root]}", written=tensors)
@@ -182,7 +201,7 @@ class FaninGroup(ProcessGroup):
         """By the NICs: the sum of a zero from each rank."""
 
         def meet() -> None:
-            self._sum(np.zeros(1, np.float32))
+            self._sum("barrier", 0, np.zeros(1, np.float32))
 
         ours = meet if self.size() > 1 else None
         return self._call(_Called("barrier"), ours, lambda: self._gloo.barrier(*_given(opts)))
@@ -202,54 +221,63 @@ class FaninGroup(ProcessGroup):
             for tensor in tensors
         )
 
-    def _sum(self, values: Float32) -> Float32:
-        total = self._adder.all_reduce(values)
+    def _sum(self, name: str, count: int, vector: Float32) -> Float32:
+        """The sum of the ranks' vectors, for a collective of ``count`` values."""
+        total = self._adder.all_reduce(vector)
+        self.log.nics(name, count, vector, total.seconds)
         return total.values
 
-    def _reduced(self, values: Float32, op: ReduceOp) -> Float32:
-        total = self._sum(values)
+    def _reduced(self, name: str, values: Float32, op: ReduceOp) -> Float32:
+        total = self._sum(name, values.size, values)
         return total / np.float32(self.size()) if op == ReduceOp.AVG else total
 
-    def _moved(self, values: Float32) -> Float32:
+    def _moved(self, name: str, count: int, values: Float32) -> Float32:
         """What the only rank with values has, bit for bit: adders would change −0, subnormals and NaNs.
 
         So each value travels as two whole numbers of 16 bits, which adding zeros does not change.
         """
-        return self._sum(values.view(np.uint16).astype(np.float32)).astype(np.uint16).view(np.float32)
+        halves = values.view(np.uint16).astype(np.float32)
+        return self._sum(name, count, halves).astype(np.uint16).view(np.float32)
 
     def _gathered(self, own: Float32) -> Float32:
         """The values of all ranks, a row each."""
         rows = np.zeros((self.size(), own.size), np.float32)
         rows[self.rank()] = own
-        return self._moved(rows.reshape(-1)).reshape(rows.shape)
+        return self._moved("all_gather", own.size, rows.reshape(-1)).reshape(rows.shape)
 
     # ---- how a collective is carried out ----
 
     def _call(self, called: _Called, ours: Callable[[], None] | None, gloo: Callable[[], dist.Work]) -> Work:
         """Queue a collective: ``ours``, or gloo's where that is None."""
+        self.log.begin()
+        return self._calls.call(lambda: self._carry_out(called, ours, gloo))
 
-        def carry_out() -> Any:
+    def _carry_out(
+        self, called: _Called, ours: Callable[[], None] | None, gloo: Callable[[], dist.Work]
+    ) -> list[torch.Tensor]:
+        number = self._peers.begin()
+        try:
             if self._failure:
                 raise dist.DistBackendError(self._failure)
-            number = self._peers.begin()
-            try:
-                self._compare(number, str(called))
-                if ours:
-                    ours()
-                else:
-                    gloo().wait()
-            except dist.DistBackendError as error:
-                self._fail(str(error))
+            self._compare(number, str(called))
+            if ours:
+                ours()
+            else:
+                begun = time.monotonic()
+                gloo().wait()
+                self.log.gloo(called.size, time.monotonic() - begun)
+        except dist.DistBackendError as error:
+            self._fail(str(error))
+            raise
+        except RuntimeError as error:  # gloo's
+            message = self._peers.blame(f"collective {number}, {called}")
+            if message is None:
                 raise
-            except RuntimeError as error:  # gloo's
-                message = self._peers.blame(f"collective {number}, {called}")
-                if message is None:
-                    raise
-                self._fail(message)
-                raise dist.DistBackendError(message) from error
-            return list(called.written)
-
-        return self._calls.call(carry_out)
+            self._fail(message)
+            raise dist.DistBackendError(message) from error
+        finally:
+            self.log.end()
+        return list(called.written)
 
     def _compare(self, number: int, called: str) -> None:
         """Raise DistBackendError unless all ranks call the same."""
@@ -269,17 +297,19 @@ class FaninGroup(ProcessGroup):
 
     def _fail(self, message: str) -> None:
         """No collective of this group comes to its end any more; PyTorch wraps the exception in many lines."""
+        if not self._failure:
+            print(f"{BACKEND}: {message}", file=sys.stderr, flush=True)
         self._failure = message
-        print(f"{BACKEND}: {message}", file=sys.stderr, flush=True)
 
 
 def _adder(options: Options, wire: Wire, *, seconds: float) -> Adder:
     """Who adds up; ``seconds`` bound an all-reduce in RTL."""
+    ring = options.collective is Collective.RING
     if options.run is Run.GOLDEN:
-        return GoldenRing(options, wire)
-    from fanin.torch.rtl import RtlRing  # loads what a simulator takes
+        return GoldenRing(options, wire) if ring else GoldenSwitch(wire)
+    from fanin.torch.rtl import EmittedSwitch, RtlRing  # load what a simulator takes
 
-    return RtlRing(options, wire, seconds=seconds)
+    return RtlRing(options, wire, seconds=seconds) if ring else EmittedSwitch(options, wire)
 
 
 def _name(op: ReduceOp) -> str:

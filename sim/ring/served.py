@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from multiprocessing.connection import Client, Connection
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ class ServedHosts:
     def __init__(self, board: Board, *, address: str, config: RingConfig, nodes: int):
         self.done, self.progress = False, 0
         self._board, self._driver, self._nodes = board, RingDriver(config), nodes
-        self._peer: Connection = Client(address, "AF_UNIX")  # type: ignore[assignment]
+        self._peer: Connection = Client(address, "AF_UNIX")
         self._count = 0
         self._cycles: dict[int, int] = {}
 
@@ -60,7 +61,7 @@ class ServedHosts:
             program.extend(driver.post(0, self._count).operations)
             program.poll_field(driver.registers, "status", "busy", 0)
             program.extend(driver.wait().operations).extend(driver.counters().operations)
-            self._board.run(node, program, lambda reads, node=node: self._ended(node, reads))
+            self._board.run(node, program, partial(self._ended, node))
 
     def _ended(self, node: int, reads: list[int]) -> None:
         driver = self._driver

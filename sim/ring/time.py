@@ -147,7 +147,7 @@ class RingTime:
             return words
         return words * max(1.0, self.config.width * self.clock_mhz / (self.memory_gbps * 1000))
 
-    def _way(self, size: float) -> float:
+    def _way(self, size: int) -> float:
         """A frame's way over both links and through the switch."""
         wires = 2 * (self.link.duration(size + _SERIAL_BYTES) / 1000 + self.link.delay_ns) + self.switch_ns
         return wires * self.clock_mhz / 1000

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.multiprocessing import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
+import fanin.torch
 from fanin.codec import Bfp, Inceptionn
 from fanin.torch import Options
 from tests.fanin.torch.ranks import gradients, loss, network, parameters
@@ -22,6 +23,8 @@ OPTIONS = {
     "tiny": Options(preset="tiny"),
     "bfp": Options(codec=Bfp()),
     "inceptionn": Options(preset="prototype", codec=Inceptionn(6)),
+    "switch": Options(collective="switch"),
+    "emitted": Options(run="rtl", collective="switch"),
 }
 COUNTS = [1, 7, 500, 4100]
 SPECIAL = np.array([-0.0, 1e-42, np.nan, np.inf, 3.5, -1e-45], np.float32)
@@ -32,10 +35,16 @@ DISAGREE = {
 }
 
 
+def vectors(name, count):
+    """What the ranks give; a switch makes NaN of all if one value is not finite, so that only some have one."""
+    given = gradients(RANKS, count, count)
+    return np.nan_to_num(given) if count > 500 and OPTIONS[name].collective == "switch" else given
+
+
 def sums(name, rank, results):
     """Sums of every length, and DistributedDataParallel's gradients with what each rank has given."""
     for count in COUNTS:
-        own = torch.from_numpy(gradients(RANKS, count, count)[rank])
+        own = torch.from_numpy(vectors(name, count)[rank])
         mean, works = own.clone(), [dist.all_reduce(own, async_op=True)]
         works.append(dist.all_reduce(mean, op=dist.ReduceOp.AVG, async_op=True))
         results[f"pending/{name}/{count}"] = not all(work.is_completed() for work in works)
@@ -48,6 +57,19 @@ def sums(name, rank, results):
     model = DistributedDataParallel(network(7))
     loss(model, rank).backward()
     results[f"ddp/{name}"] = parameters(model.module)
+
+
+def report(results):
+    """What ``time()`` says so far, of the whole job's group, and of one that gloo carries."""
+    said = fanin.torch.time()
+    results["report"] = str(said)
+    results["rows"] = [f"{row.name} {row.values} {row.calls}" for row in said.rows]
+    results["predicted"] = [[row.predicted[rate] for rate in (10.0, 25.0, 100.0)] for row in said.rows]
+    results["other"] = [said.gloo_calls, said.gloo_seconds, said.other_seconds, said.seconds]
+    try:
+        fanin.torch.time(dist.new_group(range(RANKS), backend="gloo"))
+    except ValueError as error:
+        results["refused"] = str(error)
 
 
 def others(rank, results):
@@ -127,6 +149,7 @@ def main(rank, folder):
         )
         sums(name, rank, results)
         if name == "none":
+            report(results)
             others(rank, results)
         if name != list(OPTIONS)[-1]:
             dist.destroy_process_group()

@@ -22,6 +22,8 @@ from fanin.torch.options import VARIABLE
             Options(preset="tiny", codec=Inceptionn(mode=Mode.PUBLISHED)),
         ),
         ("golden,codec=none", Options()),
+        ("rtl,collective=switch", Options(run="rtl", collective="switch")),
+        ("report=time.txt", Options(report="time.txt")),
     ],
 )
 def test_what_is_understood(monkeypatch, text, options):
@@ -42,6 +44,9 @@ def test_what_is_understood(monkeypatch, text, options):
         ("gbps=-1", "gbps must be at least"),
         ("gbps=nan", "gbps must be at least"),
         ("preset=huge", "preset must be one of tiny, prototype, u280, not 'huge'"),
+        ("collective=tree", "collective must be one of ring, switch, not 'tree'"),
+        ("collective=switch,codec=bfp", "codec must be none with a switch, not bfp"),
+        ("collective=switch,preset=tiny", "preset is of ring nodes, and there are none with a switch: 'tiny'"),
         ("codec=zip", "codec must be one of none, inceptionn, bfp, not 'zip'"),
         ("codec=bfp,bound=2^-6", "bound is a parameter of inceptionn, not of bfp"),
         ("mantissa=6", "mantissa is a parameter of bfp, not of none"),

@@ -1,6 +1,7 @@
 """The process group: the ring's bits for every collective and DDP, what goes by gloo, and ranks that fail."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fanin.golden import scaled
 from fanin.golden.ring.all_reduce import all_reduce
+from fanin.sim.network import LinkConfig
+from fanin.sim.ring.time import RingTime
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'fanin[torch]'")
 
@@ -44,14 +48,21 @@ def _same(a, b):
     return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
+def _sum(name, given):
+    """By the golden model of what the group stands for."""
+    options = OPTIONS[name]
+    return scaled.all_reduce(given) if options.collective == "switch" else all_reduce(given, options.ring)
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("count", group_ranks.COUNTS)
-def test_every_rank_gets_the_rings_sum_and_mean_bit_for_bit(results, name, count):
-    expected = all_reduce(gradients(RANKS, count, count), OPTIONS[name].ring)
+def test_every_rank_gets_the_golden_sum_and_mean_bit_for_bit(results, name, count):
+    given = group_ranks.vectors(name, count)
+    expected = _sum(name, given)
     for found in results:
         assert _same(found[f"sum/{name}/{count}"], expected)
         assert _same(found[f"mean/{name}/{count}"], expected / np.float32(RANKS))
-    assert not np.array_equal(expected, gradients(RANKS, count, count).sum(axis=0)) or count < 500
+    assert not np.array_equal(expected, given.sum(axis=0)) or count < 500
 
 
 def test_a_call_returns_before_the_sum_is_there(results):
@@ -59,10 +70,10 @@ def test_a_call_returns_before_the_sum_is_there(results):
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_ddp_gets_the_rings_sum_of_what_the_ranks_give(results, name):
+def test_ddp_gets_the_golden_sum_of_what_the_ranks_give(results, name):
     """It divides first. All parameters are one bucket, in their order as long as it has not seen another."""
     given = [found[f"own/{name}"] * np.float32(1 / RANKS) for found in results]
-    expected = all_reduce(given, OPTIONS[name].ring)
+    expected = _sum(name, given)
     assert all(_same(found[f"ddp/{name}"], expected) for found in results)
 
 
@@ -86,6 +97,25 @@ def test_other_types_reductions_and_strides(results):
         assert np.array_equal(found["across"], np.full((2, 4), 6))
         assert found["objects"].tolist() == [0, 1, 2]
     assert [found["pair"].tolist() for found in results if "pair" in found] == [[4, 4, 4]] * 2
+
+
+def test_the_time_is_the_models(results):
+    """Two all-reduces of each length, and DDP's behind its broadcast, which doubles the values."""
+    (first, *_), config = results, OPTIONS["none"].ring
+    lengths = {f"all_reduce {count} 2": count for count in group_ranks.COUNTS}
+    lengths |= {"broadcast 785 1": 2 * 785, "all_reduce 785 1": 785}
+    assert first["rows"].tolist() == list(lengths)
+    for row, count in zip(first["predicted"], lengths.values(), strict=True):
+        calls = 2 if count in group_ranks.COUNTS else 1
+        for found, gbps in zip(row, (10, 25, 100), strict=True):
+            time = RingTime(config=config, nodes=RANKS, count=count, link=LinkConfig(gbps=gbps))
+            assert found == pytest.approx(calls * time.total / 250e6)
+    gloo_calls, gloo_seconds, other_seconds, seconds = first["other"]
+    assert gloo_calls >= 2  # DDP compares shapes
+    assert min(gloo_seconds, other_seconds) > 0
+    assert seconds == pytest.approx(first["predicted"][:, 2].sum())
+    assert "100 Gb/s" in str(first["report"])
+    assert str(first["refused"]).startswith("time() is of a process group of the backend 'fanin'")
 
 
 def test_ranks_that_call_unlike_are_named(failed):
@@ -152,10 +182,15 @@ def test_an_ordinary_script_trains_to_the_same_parameters_golden_and_in_rtl(tmp_
     trained = {}
     for run in ("golden", "rtl"):
         file = tmp_path / f"{run}.pt"
-        done = _torchrun(4, "examples/ddp.py", "--steps", "20", "--save", str(file), FANIN_BACKEND=run)
+        report = tmp_path / f"{run}.txt"
+        options = f"{run},report={report}"
+        done = _torchrun(4, "examples/ddp.py", "--steps", "20", "--save", str(file), FANIN_BACKEND=options)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("loss") == 20
         trained[run] = torch.load(file)
+        assert "by gloo" in report.read_text()
+    *_, predicted, measured = re.findall(r"([\d.]+) µs", re.search("total.*", report.read_text())[0])
+    assert float(measured) == pytest.approx(float(predicted), rel=0.03)
     expected = _trained(4, 20)
     assert all(torch.equal(found[name], expected[name]) for found in trained.values() for name in expected)
 
