@@ -4,44 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fanin.report.svg import Axis, Canvas, Point
+from fanin.report.chart import Axis, Chart, Point
+from fanin.report.palette import STYLES
 
 
-def curves_chart(
-    series: Mapping[str, Sequence[Point]],
-    x_label: str,
-    y_label: str,
-    *,
-    start: float,
-    log: bool = False,
-) -> str:
-    """A line per series, the first one on top; x begins at ``start``. ``log``: of y, which is above 0 then."""
-    width = 470.0
-    top, bottom, left, right = 34.0, 216.0, 52.0, width - 14
-    canvas = Canvas(width, 262, f"{y_label} over {x_label}")
-    xs = [x for points in series.values() for x, _ in points]
-    ys = [y for points in series.values() for _, y in points]
-    x = Axis(start, max(xs), left, right)
-    y = Axis(*_room(min(ys), max(ys), log), bottom, top, log)
-    canvas.y_axis(y, left, y_label, right=right)
-    canvas.x_axis(x, bottom, x_label, count=_ticks([start, *xs], 6))
-    for index, (name, points) in reversed(list(enumerate(series.items()))):
-        places = [(x(at), y(value)) for at, value in points]
-        canvas.polyline(places, f"series curve{index}", name)
-        for place, (at, value) in zip(places, points, strict=True):
-            canvas.circle(place, 2.6, f"dot point{index}", f"{name}, {x_label} {at:.6g}: {value:.6g}")
-    return canvas.svg()
+def curves_chart(series: Mapping[str, tuple[str, Sequence[Point]]], x: Axis, y: Axis) -> Chart:
+    """A line per series, by its name: what it shows, as STYLES has it, and its points; the first one on top."""
+    chart = Chart(f"{y.label} over {x.label}", x, y)
+    for name, (shown, points) in series.items():
+        chart.line(name, points, STYLES[shown])
+    return chart
 
 
-def _room(low: float, high: float, log: bool) -> tuple[float, float]:
-    """A little more than from ``low`` to ``high``."""
-    if log:
-        return low / 1.25, high * 1.25
-    margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
-    return low - margin, high + margin
+def epoch_axis(epochs: int) -> Axis:
+    """Epochs, so many of them."""
+    return Axis.count("epoch", epochs)
 
 
-def _ticks(values: Sequence[float], most: int) -> int:
-    """How many ticks leave whole numbers whole."""
-    whole = all(float(value).is_integer() for value in values)
-    return max(1, min(most, round(max(values) - min(values)))) if whole else most
+def loss_axis(label: str = "loss", *, log: bool = False) -> Axis:
+    """Losses, or what is like them, with all digits that tell under the pointer."""
+    return Axis(label, exact=".6g", log=log)

@@ -1,8 +1,9 @@
-"""Pages from templates: one HTML document each, with its style sheet inside."""
+"""Pages from templates: one HTML document each, its style sheet inside, and Plotly where it has charts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -14,7 +15,12 @@ Rows = Sequence[tuple[str, str]]
 
 
 def fill(template: str, **values: Any) -> str:
-    """One of this folder's templates with its values, the style sheet and the version in it."""
+    """One of this folder's templates with its values in it; a ``Chart`` among them becomes its figure."""
+    return _environment().get_template(template).render(**values)
+
+
+@cache
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fanin.report", "."),
         autoescape=True,
@@ -22,5 +28,14 @@ def fill(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    css = resources.files("fanin.report").joinpath("report.css").read_text()
-    return environment.get_template(template).render(version=__version__, css=css, **values)
+    environment.globals |= {
+        "version": __version__,
+        "css": _file("report.css"),
+        "plotly": lambda: _file("plotly/plotly-basic.min.js"),
+        "script": lambda: _file("charts.js"),
+    }
+    return environment
+
+
+def _file(name: str) -> str:
+    return resources.files("fanin.report").joinpath(name).read_text(encoding="utf-8")

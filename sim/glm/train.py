@@ -91,7 +91,7 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a run yields. ``golden_loss`` and ``float64_loss``: the same samples, per epoch.
+    """What a run yields. ``golden_loss`` and ``float64_…``: of the same samples, per epoch.
 
     ``chance_loss``: theirs under a model of zeros (logistic: ln 2).
     """
@@ -103,6 +103,7 @@ class TrainResult:
     epochs: list[EpochResult]
     golden_loss: list[float]
     float64_loss: list[float]
+    float64_accuracy: list[float]
     chance_loss: float
     test_accuracy: float | None
     model: GlmModel
@@ -172,6 +173,7 @@ class TrainResult:
             "decay_shift": self.decay.shift,
             "golden_loss": self.golden_loss,
             "float64_loss": self.float64_loss,
+            "float64_accuracy": self.float64_accuracy,
             "chance_loss": self.chance_loss,
             "warning": self.warning or None,
             "options": options_json(self.options),
@@ -292,6 +294,7 @@ class Trainer:
         )
         same = all(np.array_equal(a, b.model) for a, b in zip(run.models, golden, strict=True))
         scores = [self._score(model) for model in run.models]
+        exact = [self._score_float64(model) for model in float64]
         return TrainResult(
             options=options,
             against_the_rest=self.against_the_rest,
@@ -299,7 +302,8 @@ class Trainer:
             decay=self.decay,
             epochs=[EpochResult(*score, cycles) for score, cycles in zip(scores, run.cycles, strict=True)],
             golden_loss=[self._score(epoch.model).loss for epoch in golden],
-            float64_loss=[self._score_float64(model).loss for model in float64],
+            float64_loss=[score.loss for score in exact],
+            float64_accuracy=[score.accuracy for score in exact],
             chance_loss=metrics.score(np.zeros(self.shape.samples), dataset.labels, options.loss).loss,
             test_accuracy=self._test_accuracy(run.models[-1]),
             model=self._model(run.models[-1], float64[-1]),

@@ -5,122 +5,127 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fanin.report.plan.drawings import kind_class
-from fanin.report.svg import Axis, Canvas
+from fanin.report.chart import Axis, Bar, Chart, Point
+from fanin.report.palette import STYLES
 
-WIDTH, LEFT, RIGHT = 960.0, 150.0, 880.0
-#: Of a way's time, with the CSS class of its colour.
-SHARES = {"busy": "part4", "starved": "part5", "blocked": "part1"}
-WAYS = {"forward": "part0", "backward": "part2"}  #: measured, with the CSS class of its colour
-SPANS = WAYS | {"update": "part4"}  #: of a batch, likewise
-#: What goes to and from a device, with the rate that bounds it and the CSS class of its colour.
+#: What a way does with its time, and what has its colour.
+SHARES = {"busy": "compute", "starved": "waiting", "blocked": "blocked"}
+WAYS = ("forward", "backward")
+SPANS = (*WAYS, "update")  #: of a batch
+#: What goes to and from a device, with the rate that bounds it and what has its colour.
 USES = {
-    "read": ("dram_gbps", "part0"),
-    "written": ("dram_gbps", "part2"),
-    "sent": ("link_gbps", "part4"),
-    "received": ("link_gbps", "part5"),
+    "read": ("dram_gbps", "dram_read"),
+    "written": ("dram_gbps", "dram_write"),
+    "sent": ("link_gbps", "network"),
+    "received": ("link_gbps", "network_in"),
 }
-_ROW, _BAR, _LANE = 22.0, 9.0, 6.0
+_ROW = 30.0  # px, of three bars or four
+_SPAN = 0.26  # of a row, in which three lie below each other
 
 Way = Mapping[str, Any]
 
 
-def cycles_chart(layers: Sequence[Mapping[str, Any]], ways: Sequence[Way]) -> str:
+def cycles_chart(layers: Sequence[Mapping[str, Any]], ways: Sequence[Way]) -> Chart:
     """For each layer a bar of its planned cycles of a frame, and one for each way that was measured."""
-    top = 10.0
-    bottom = top + _ROW * len(layers)
-    canvas = Canvas(WIDTH, bottom + 44, "Cycles of a frame, by layer")
-    longest = max([*(layer["cycles"] for layer in layers), *(way["busy"] for way in ways)])
-    x = Axis(0, longest, LEFT, RIGHT)
-    canvas.x_axis(x, bottom, "cycles of a frame", top=top)
-    for row, layer in enumerate(layers):
-        y, cycles = top + _ROW * row, layer["cycles"]
-        own = [way for way in ways if way["layer"] == layer["name"] and not way["port"]]
-        canvas.text(LEFT - 8, y + 13, layer["name"], anchor="end")
-        height = _BAR if own else 1.6 * _BAR
-        title = f"{layer['name']}: {cycles:,} cycles planned"
-        canvas.rect(LEFT, y + 2, x(cycles) - LEFT, height, f"bar {kind_class(layer['kind'])}", title)
-        for way in own:
-            under = y + 2 + _BAR + 4.5 * (way["way"] == "backward")
-            title = f"{layer['name']} {way['way']}: {way['busy']:,.1f} cycles measured"
-            canvas.rect(LEFT, under, x(way["busy"]) - LEFT, 4, f"bar {WAYS[way['way']]}", title)
-        end = max([cycles, *(way["busy"] for way in own)])
-        canvas.text(x(end) + 5, y + 13, f"{cycles:,}", "value")
-    return canvas.svg()
+    names = [layer["name"] for layer in layers]
+    chart = Chart("Cycles of a frame by layer", Axis("cycles of a frame", ",", ","), rows=names, row=_ROW)
+    planned = [
+        Bar(row, layer["cycles"], f"{layer['name']}: {layer['cycles']:,} cycles planned")
+        for row, layer in enumerate(layers)
+    ]
+    chart.bars("planned", planned, STYLES["planned"])
+    for direction in WAYS:
+        measured = [
+            Bar(
+                names.index(way["layer"]),
+                way["busy"],
+                f"{way['layer']} {direction}: {way['busy']:,.1f} cycles measured",
+            )
+            for way in ways
+            if way["way"] == direction and not way["port"] and way["layer"] in names
+        ]
+        if measured:
+            chart.bars(f"busy, {direction}", measured, STYLES[direction])
+    return chart
 
 
-def shares_chart(ways: Sequence[Way]) -> str:
+def shares_chart(ways: Sequence[Way]) -> Chart:
     """For each way of a layer what it did with the job's time."""
-    top, row = 10.0, 17.0
-    bottom = top + row * len(ways)
-    canvas = Canvas(WIDTH, bottom + 44, "Busy, starved and blocked, by layer")
-    x = Axis(0, 100, LEFT + 60, RIGHT)
-    canvas.x_axis(x, bottom, "of the job's time, %", top=top)
-    for number, way in enumerate(ways):
-        y, begin = top + row * number, 0.0
-        name = f"{way['layer']} {way['way']}" + (f" {way['port']}" if way["port"] else "")
-        canvas.text(LEFT + 52, y + 12, name, anchor="end")
-        for kind, css in SHARES.items():
-            share = 100 * way[f"{kind}_share"]
-            width = x(begin + share) - x(begin)
-            canvas.rect(x(begin), y + 2, width, row - 4, f"bar {css}", f"{name}: {kind} {share:.1f} %")
-            begin += share
-    return canvas.svg()
+    names = [f"{way['layer']} {way['way']}" + (f" {way['port']}" if way["port"] else "") for way in ways]
+    chart = Chart(
+        "Busy, starved and blocked by layer",
+        Axis.share("of the job's time", high=1.0),
+        rows=names,
+        row=18,
+        bars="stack",
+    )
+    for kind, like in SHARES.items():
+        shares = [way[f"{kind}_share"] for way in ways]
+        bars = [
+            Bar(row, share, f"{name}: {kind} {100 * share:.1f} %")
+            for row, (name, share) in enumerate(zip(names, shares, strict=True))
+        ]
+        chart.bars(kind, bars, STYLES[like])
+    return chart
 
 
-def use_chart(hardware: Mapping[str, Any]) -> str:
+def use_chart(hardware: Mapping[str, Any]) -> Chart:
     """For each device how much of its memory's and its link's rate it used, either way."""
-    devices, top = hardware["devices"], 10.0
-    lanes = [name for name in USES if hardware[USES[name][0]]]
-    row = _LANE * len(lanes) + 10
-    bottom = top + row * len(devices)
-    canvas = Canvas(WIDTH, bottom + 44, "Memory and network, by device")
-    x = Axis(0, 100, LEFT, RIGHT)
-    canvas.x_axis(x, bottom, "of the rate each way, %", top=top)
-    for number, device in enumerate(devices):
-        y = top + row * number
-        canvas.text(LEFT - 8, y + row / 2 + 4, device["name"], anchor="end")
-        for lane, name in enumerate(lanes):
-            rate, css = USES[name]
-            used = device[f"{name}_gbps"]
-            share = 100 * used / hardware[rate]
-            title = f"{device['name']}: {name} {used:.2f} of {hardware[rate]:g} Gb/s"
-            width = max(x(share) - LEFT, 1.0)
-            canvas.rect(LEFT, y + 4 + _LANE * lane, width, _LANE - 1, f"bar {css}", title)
-    return canvas.svg()
+    devices = hardware["devices"]
+    chart = Chart(
+        "Memory and network by device",
+        Axis.share("of the rate each way", high=1.0),
+        rows=[device["name"] for device in devices],
+        row=_ROW,
+    )
+    for name, (bound, like) in USES.items():
+        rate = hardware[bound]
+        if not rate:
+            continue
+        used = [device[f"{name}_gbps"] for device in devices]
+        bars = [
+            Bar(row, gbps / rate, f"{device['name']}: {name} {gbps:.2f} of {rate:g} Gb/s")
+            for row, (device, gbps) in enumerate(zip(devices, used, strict=True))
+        ]
+        chart.bars(name, bars, STYLES[like])
+    return chart
 
 
-def batch_chart(timeline: Mapping[str, Any]) -> str:
+def batch_chart(timeline: Mapping[str, Any]) -> Chart:
     """For each layer a bar from a batch's first frame to its last, either way, and one of its update."""
-    rows, top = timeline["layers"], 10.0
-    bottom = top + _ROW * len(rows)
-    canvas = Canvas(WIDTH, bottom + 44, "One batch, by layer")
-    ends = [at for row in rows for name in SPANS if row[name] for at in row[name]]
-    x = Axis(min([0, *ends]), max(ends), LEFT, RIGHT)
-    canvas.x_axis(x, bottom, "cycles since the first layer gave the batch's first frame", top=top)
-    for number, row in enumerate(rows):
-        y = top + _ROW * number
-        canvas.text(LEFT - 8, y + 14, row["layer"], anchor="end")
-        for lane, (name, css) in enumerate(SPANS.items()):
+    layers = timeline["layers"]
+    chart = Chart(
+        "One batch by layer",
+        Axis("cycles since the first layer gave the batch's first frame", ",", ","),
+        rows=[row["layer"] for row in layers],
+        row=_ROW,
+        bars="overlay",
+    )
+    for place, name in enumerate(SPANS, start=-1):
+        bars = []
+        for number, row in enumerate(layers):
             if row[name]:
                 begin, end = row[name]
-                title = f"{row['layer']} {name}: cycle {begin:,} to {end:,}"
-                under = y + 3 + _LANE * lane
-                canvas.rect(x(begin), under, max(x(end) - x(begin), 1.5), _LANE - 1, f"bar {css}", title)
-    return canvas.svg()
+                hint = f"{row['layer']} {name}: cycle {begin:,} to {end:,}"
+                bars.append(Bar(number + place * _SPAN, end - begin, hint, begin))
+        chart.bars(name, bars, STYLES[name], width=_SPAN)
+    return chart
 
 
-def results_chart(written: Sequence[int], batch: int) -> str:
+def results_chart(written: Sequence[int], batch: int) -> Chart:
     """When the results of the first batches' frames were in memory: steps in a batch, a gap where it drains."""
-    top, bottom, left = 30.0, 240.0, 64.0
-    canvas = Canvas(WIDTH, 286, "Frames over cycles")
-    x, y = Axis(0, max(written[-1], 1), left, RIGHT), Axis(0, len(written), bottom, top)
-    canvas.y_axis(y, left, "frames", right=RIGHT)
-    canvas.x_axis(x, bottom, "cycles since the first result", top=top)
-    for first in range(0, len(written), batch):
-        part = written[first : first + batch]
-        canvas.polyline([(x(at), y(first + n + 1)) for n, at in enumerate(part)], "series line0")
-        for n, at in enumerate(part):
-            title = f"frame {n} of batch {first // batch}: cycle {at:,}"
-            canvas.circle((x(at), y(first + n + 1)), 2.2, "dot dot0", title)
-    return canvas.svg()
+    points: list[Point] = []
+    hints: list[str] = []
+    for frame, at in enumerate(written):
+        if frame and frame % batch == 0:
+            points.append((at, None))
+            hints.append("")
+        points.append((at, frame + 1))
+        hints.append(f"frame {frame % batch} of batch {frame // batch}: cycle {at:,}")
+    chart = Chart(
+        "Frames over cycles",
+        Axis("cycles since the first result", ",", ","),
+        Axis.count("frames", len(written)),
+    )
+    chart.line("frames", points, STYLES["run"], hints=hints)
+    return chart

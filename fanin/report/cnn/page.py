@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fanin.report.chart import Axis, Chart
 from fanin.report.cnn import charts
-from fanin.report.curves import curves_chart
+from fanin.report.curves import curves_chart, epoch_axis, loss_axis
 from fanin.report.html import Rows, fill
 from fanin.sim.network import FAULTS
 
 Metrics = Mapping[str, Any]
 
 NAMES = {"rtl": "in RTL", "golden": "in the golden model", "float64": "in binary64"}
+_LIKE = {"rtl": "run", "golden": "golden", "float64": "binary64"}  # as STYLES has them
 _ENDS = ("input", "output", "soft_cross_loss")  # kinds that wait for the host's data, or for the whole frame
 _TRAINING = {
     "epochs": "epochs",
@@ -78,24 +80,19 @@ def cnn_page(metrics: Metrics) -> str:
         verdict="bit-exact" if metrics["on"] == "rtl" else "golden model",
         headline=_headline(metrics, machines),
         exact=exact_line(metrics),
-        runs=[NAMES[name] for name in machines],
         curves=[
-            *_curves(metrics, machines, "accuracy, %", "accuracy", 100),
-            *_curves(metrics, machines, "loss", "loss", 1),
+            *_curves(metrics, machines, "accuracy", Axis.share("accuracy of held-out images")),
+            *_curves(metrics, machines, "loss", loss_axis()),
         ],
         cycles=charts.cycles_chart(metrics["build"]["layers"], _ways(metrics)),
         limits=limit_lines(metrics),
-        ways=charts.WAYS,
-        kinds=charts.SHARES,
-        shares=charts.shares_chart(_ways(metrics)) if hardware else "",
-        spans=charts.SPANS,
-        timeline=charts.batch_chart(hardware["timeline"]) if hardware else "",
+        shares=charts.shares_chart(_ways(metrics)) if hardware else None,
+        timeline=charts.batch_chart(hardware["timeline"]) if hardware else None,
         phases=_phases(hardware["timeline"]) if hardware else "",
-        results=charts.results_chart(hardware["results"], batch) if hardware else "",
+        results=charts.results_chart(hardware["results"], batch) if hardware else None,
         memory=_memory(hardware) if hardware else [],
         fifos=_fifos(hardware) if hardware else [],
-        uses={name: css for name, (rate, css) in charts.USES.items() if hardware and hardware[rate]},
-        use=charts.use_chart(hardware) if hardware else "",
+        use=charts.use_chart(hardware) if hardware else None,
         rates=_rates(hardware) if hardware else "",
         connections=_connections(metrics),
         configuration=_configuration(metrics),
@@ -203,19 +200,19 @@ def _fifos(hardware: Metrics) -> Rows:
     return [(f["name"], f"{f['fill']:,} / {f['size']:,} {f['unit']}") for f in hardware["fifos"]]
 
 
-def _curves(metrics: Metrics, machines: Sequence[str], label: str, key: str, scale: float) -> list[str]:
+def _curves(metrics: Metrics, machines: Sequence[str], key: str, y: Axis) -> list[Chart]:
     """Over epochs; nothing where there are no two of them."""
+    epochs = metrics["epochs"]
     lines = {
-        NAMES[name]: [
-            (float(epoch["epoch"]), scale * epoch[name][key])
-            for epoch in metrics["epochs"]
-            if epoch[name][key] is not None
-        ]
+        NAMES[name]: (
+            _LIKE[name],
+            [(epoch["epoch"], epoch[name][key]) for epoch in epochs if epoch[name][key] is not None],
+        )
         for name in machines
     }
-    if any(len(line) < 2 for line in lines.values()):
+    if any(len(points) < 2 for _, points in lines.values()):
         return []
-    return [curves_chart(lines, "epoch", label, start=1.0)]
+    return [curves_chart(lines, epoch_axis(len(epochs)), y)]
 
 
 def _configuration(metrics: Metrics) -> dict[str, Rows]:

@@ -1,4 +1,4 @@
-"""The page: what it shows, and its HTML."""
+"""The page of ``fanin train``: what it shows, and its HTML."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ class Report:
     """Everything that the page shows.
 
     ``warning``: what is wrong with the model itself, if anything is. ``headline``: a few figures, large.
-    ``losses``: per series a value per epoch. ``timeline``: the first mini-batches of some nodes.
-    ``allreduce_ns``: one latency per operation and node. ``stalls``: per node, cycles of forward by cause.
-    ``counters``: per table, its header and rows.
+    ``losses``: of run, golden and binary64 a value per epoch, ``accuracies``: of run and binary64.
+    ``timeline``: the first mini-batches of some nodes, ``window`` says of which. ``allreduce_ns``: one latency
+    per operation and node. ``stalls``: per node, cycles of forward by cause; ``causes``: what has the colour of
+    each. ``counters``: per table, its header and rows; ``epochs`` is such a table.
     """
 
     title: str
@@ -25,23 +26,29 @@ class Report:
     warning: str
     headline: Rows
     losses: Mapping[str, Sequence[float]]
+    accuracies: Mapping[str, Sequence[float]]
     timeline: Sequence[charts.Span]
+    window: str
     cycle_ns: float
     allreduce_ns: Sequence[float]
     allreduce_marks: Mapping[str, float]
     stalls: Sequence[Mapping[str, int]]
+    causes: Mapping[str, str]
     configuration: Mapping[str, Rows]
     counters: Mapping[str, Sequence[Sequence[str]]]
+    epochs: Sequence[Sequence[str]]
 
 
 def render(report: Report) -> str:
     """The report as one HTML document that refers to nothing outside itself."""
-    drawings = {
-        "loss_chart": charts.loss_chart(report.losses) if report.losses else "",
-        "timeline_chart": charts.timeline_chart(report.timeline, report.cycle_ns) if report.timeline else "",
-        "latency_chart": charts.histogram_chart(report.allreduce_ns, report.allreduce_marks, "latency, ns")
-        if report.allreduce_ns
-        else "",
-        "stall_chart": charts.stall_chart(report.stalls) if report.stalls else "",
-    }
-    return fill("glm.html.j2", report=report, stages=charts.STAGES, **drawings)
+    losses, latencies = report.losses, report.allreduce_ns
+    return fill(
+        "glm.html.j2",
+        title=report.title,
+        report=report,
+        loss=charts.loss_chart(losses),
+        beside=[charts.difference_chart(losses), charts.accuracy_chart(report.accuracies)],
+        timeline=charts.timeline_chart(report.timeline, report.cycle_ns) if report.timeline else None,
+        latency=charts.histogram_chart(latencies, report.allreduce_marks, "ns") if latencies else None,
+        stalls=charts.stall_chart(report.stalls, report.causes) if report.stalls else None,
+    )

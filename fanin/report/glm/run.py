@@ -11,7 +11,7 @@ from fanin.sim.glm.cosim import Timeline
 from fanin.sim.glm.train import TrainResult
 from fanin.sim.network import FAULTS
 
-TIMELINE_NODES = 2
+TIMELINE_NODES = 4
 TIMELINE_BARS = 12  # micro-batches a node: more would be too narrow to read
 # Stage: the events that begin and end it, each counting micro-batches in order, and how late they come.
 _STAGES = {
@@ -19,12 +19,15 @@ _STAGES = {
     "C": ("agg", "fa", 0),
     "B": ("backward_first", "backward_last", 1),
 }
-_STALLS = {
-    "stall_model_wait": "model waits for its gradient",
-    "stall_no_word": "no word from memory",
-    "stall_fifo_full": "replay FIFO full",
-    "stall_pa_full": "PA queue full",
+# What engines' cycles go into: the counter, and what has its colour; the rest is the end of each epoch.
+_CYCLES = {
+    "word taken": ("words", "forward"),
+    "model waits for its gradient": ("stall_model_wait", "communication"),
+    "no word from memory": ("stall_no_word", "waiting"),
+    "replay FIFO full": ("stall_fifo_full", "blocked"),
+    "PA queue full": ("stall_pa_full", "sum"),
 }
+_REST = "epoch's start and end"
 
 
 def report_of(result: TrainResult) -> Report:
@@ -38,17 +41,24 @@ def report_of(result: TrainResult) -> Report:
         warning=result.warning,
         headline=_headline(result),
         losses={
-            "RTL": [epoch.loss for epoch in result.epochs],
-            "golden model": result.golden_loss,
-            "float64": result.float64_loss,
+            "run": [epoch.loss for epoch in result.epochs],
+            "golden": result.golden_loss,
+            "binary64": result.float64_loss,
+        },
+        accuracies={
+            "run": [epoch.accuracy for epoch in result.epochs],
+            "binary64": result.float64_accuracy,
         },
         timeline=_timeline(result),
+        window=_window(options.workers),
         cycle_ns=1000 / options.clock_mhz,
         allreduce_ns=run.allreduce_ns.tolist(),
         allreduce_marks={f"p{share}": result.percentile(share) for share in (50, 99)},
         stalls=[_stalls(result, counters) for counters in run.counters],
+        causes={cause: like for cause, (_, like) in _CYCLES.items()} | {_REST: "overhead"},
         configuration=_configuration(result),
         counters=_counters(result),
+        epochs=_epochs(result),
     )
 
 
@@ -81,6 +91,12 @@ def _timeline(result: TrainResult) -> list[Span]:
     return [span for span in found if span.stage != "C" or not result.shape.data_parallel]
 
 
+def _window(workers: int) -> str:
+    """Which part of the run the timeline is, in words."""
+    nodes = "all nodes" if workers <= TIMELINE_NODES else f"the first {TIMELINE_NODES} of {workers} nodes"
+    return f"the first {TIMELINE_BARS} micro-batches of {nodes} (trace.json has more)"
+
+
 def spans(timeline: Timeline, micro_batches: int) -> list[Span]:
     """The first micro-batches of the first nodes; ``micro_batches`` make a mini-batch.
 
@@ -110,10 +126,10 @@ def _cycles(timeline: Timeline, node: int, name: str, late: int, most: int | Non
 
 
 def _stalls(result: TrainResult, counters: Mapping[str, int]) -> dict[str, int]:
-    """Engine cycles of a node by what they went into; the rest is the end of each epoch."""
+    """Engine cycles of a node by what they went into."""
     engine_cycles = counters["cycles"] * result.options.node.engines
-    parts = {"word taken": counters["words"]} | {text: counters[name] for name, text in _STALLS.items()}
-    return parts | {"epoch's start and end": max(engine_cycles - sum(parts.values()), 0)}
+    parts = {cause: counters[counter] for cause, (counter, _) in _CYCLES.items()}
+    return parts | {_REST: max(engine_cycles - sum(parts.values()), 0)}
 
 
 def _configuration(result: TrainResult) -> dict[str, Rows]:
@@ -168,3 +184,12 @@ def _counters(result: TrainResult) -> dict[str, list[list[str]]]:
     switch_rows = [["counter", "value"]]
     switch_rows += [[name, f"{value:,}"] for name, value in (raw.switch | jobs).items()]
     return tables | {"Switch": switch_rows}
+
+
+def _epochs(result: TrainResult) -> list[list[str]]:
+    rows = [["epoch", "loss", "float64's", "accuracy, %", "float64's", "cycles"]]
+    exact = zip(result.float64_loss, result.float64_accuracy, strict=True)
+    for number, (epoch, (loss, accuracy)) in enumerate(zip(result.epochs, exact, strict=True), start=1):
+        shares = [f"{100 * share:.2f}" for share in (epoch.accuracy, accuracy)]
+        rows.append([str(number), f"{epoch.loss:.6f}", f"{loss:.6f}", *shares, f"{epoch.cycles:,}"])
+    return rows

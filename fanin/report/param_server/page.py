@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fanin.report.curves import curves_chart
+from fanin.report.chart import Axis, Chart
+from fanin.report.curves import curves_chart, epoch_axis, loss_axis
 from fanin.report.html import Rows, fill
 from fanin.report.param_server import charts
 from fanin.report.unit import Unit
 from fanin.sim.param_server.training import Span
 
-_ACCURACIES = {"held out": "accuracy", "training": "train_accuracy"}
+_ACCURACIES = {"held out": "accuracy", "training": "train_accuracy"}  #: as STYLES has them
 _CONVERGENCE = {"distance": "distance to w*", "gradient_norm": "gradient's norm", "loss_gap": "loss above w*'s"}
 #: What the page says of the run's options, all of them, by heading.
 TABLES = {
@@ -56,13 +57,12 @@ def param_server_page(metrics: Mapping[str, Any], spans: Sequence[Span]) -> str:
         headline=_headline(metrics, unit),
         notes=stop_lines(metrics),
         sync=options["algorithm"] == "sync",
-        kinds=charts.KINDS,
-        workers_chart=charts.workers_chart(spans, options["workers"]) if spans else "",
+        workers_chart=charts.workers_chart(spans, options["workers"]) if spans else None,
         window=_window(spans, unit, metrics) if spans else "",
-        accuracy=_curves(epochs, unit, "accuracy, %", _ACCURACIES, 100),
-        loss=_curves(epochs, unit, "loss", {"training": "loss"}),
+        accuracy=_curves(epochs, Axis.share("accuracy"), _ACCURACIES),
+        loss=_curves(epochs, loss_axis("loss of training samples"), {"training": "loss"}),
         convergence=_convergence(epochs),
-        staleness_chart=charts.staleness_chart(ages, metrics["staleness"]["mean"]) if ages else "",
+        staleness_chart=charts.staleness_chart(ages, metrics["staleness"]["mean"]) if ages else None,
         configuration=_configuration(metrics),
         epochs=_epoch_table(epochs, unit),
     )
@@ -128,34 +128,32 @@ def _window(spans: Sequence[Span], unit: Unit, metrics: Mapping[str, Any]) -> st
     return f"The first {Unit.of(end)(end)} of {unit(metrics['simulated_seconds'])}"
 
 
-def _curves(
-    epochs: Sequence[Mapping[str, Any]], unit: Unit, label: str, series: Mapping[str, str], scale: float = 1.0
-) -> list[str]:
+def _curves(epochs: Sequence[Mapping[str, Any]], y: Axis, series: Mapping[str, str]) -> list[Chart]:
     """The same values over epochs and over time; nothing where there are no two of them."""
-    drawings = []
-    for x_label, key, one, start in (
-        ("epoch", "epoch", 1.0, 1.0),
-        (f"simulated time, {unit.name}", "simulated_seconds", unit.seconds, 0.0),
+    charts = []
+    for key, x in (
+        ("epoch", epoch_axis(len(epochs))),
+        ("simulated_seconds", Axis.seconds("simulated time")),
     ):
         lines = {
-            name: [(epoch[key] / one, scale * epoch[what]) for epoch in epochs if epoch[what] is not None]
+            name: (name, [(epoch[key], epoch[what]) for epoch in epochs if epoch[what] is not None])
             for name, what in series.items()
         }
-        if all(len(line) > 1 for line in lines.values()):  # a lone point says no more than the table
-            drawings.append(curves_chart(lines, x_label, label, start=start))
-    return drawings
+        if all(len(points) > 1 for _, points in lines.values()):  # a lone point says no more than the table
+            charts.append(curves_chart(lines, x, y))
+    return charts
 
 
-def _convergence(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
+def _convergence(epochs: Sequence[Mapping[str, Any]]) -> list[Chart]:
     """Figure 8's measures; none where there is no w*, or one epoch only."""
-    drawings = []
+    charts = []
     for key, name in _CONVERGENCE.items():
-        measures = [(float(e["epoch"]), e["convergence"][key]) for e in epochs if e["convergence"]]
+        measures = [(e["epoch"], e["convergence"][key]) for e in epochs if e["convergence"]]
         points = [(epoch, value) for epoch, value in measures if value and value > 0]
         if len(points) > 1:
-            chart = curves_chart({name: points}, "epoch", name, start=1.0, log=True)
-            drawings.append(chart)
-    return drawings
+            series = {name: ("run", points)}
+            charts.append(curves_chart(series, epoch_axis(len(epochs)), loss_axis(name, log=True)))
+    return charts
 
 
 def _configuration(metrics: Mapping[str, Any]) -> Mapping[str, Rows]:

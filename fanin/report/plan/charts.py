@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fanin.report.plan.drawings import kind_class
-from fanin.report.svg import Axis, Canvas
+from fanin.report.chart import Axis, Bar, Chart
+from fanin.report.palette import STYLES, Style, kind_colour, step_colour
 
-WIDTH, LEFT, RIGHT = 960.0, 64.0, 944.0
 GROUPS = 16  # devices in a chart
-CROSSED = 0.9  # share from which the 100 % line and the figure above a bar meet
 
 RESOURCES = {
     "dsp": "DSPs",
@@ -47,7 +45,7 @@ def limited(plan: Plan) -> dict[str, str]:
     }
 
 
-def utilisation_charts(plan: Plan) -> list[str]:
+def utilisation_charts(plan: Plan) -> list[Chart]:
     """Per device a group of bars, one for each resource."""
     devices = [device["name"] for device in plan["cluster"]["devices"]]
     highest = max((used[key] or 0 for used in plan["utilisation"].values() for key in limited(plan)), default=0)
@@ -57,30 +55,23 @@ def utilisation_charts(plan: Plan) -> list[str]:
     ]
 
 
-def _utilisation(plan: Plan, devices: Sequence[str], highest: float) -> str:
-    top, bottom = 36.0, 246.0
-    canvas = Canvas(WIDTH, bottom + 28, "Utilisation of the devices")
-    y = Axis(0, 112 * highest, bottom, top)
-    canvas.y_axis(y, LEFT, "of what the device has, %", right=RIGHT)
-    canvas.line((LEFT, y(100)), (RIGHT, y(100)), "mark", "100 %")
-    shown = limited(plan)
-    group = (RIGHT - LEFT) / len(devices)
-    width = min(34.0, group * 0.86 / len(shown))
-    for i, device in enumerate(devices):
-        centre = LEFT + group * (i + 0.5)
-        canvas.text(centre, bottom + 19, device, "label", "middle")
-        for k, (key, name) in enumerate(shown.items()):
-            share = plan["utilisation"][device].get(key)
-            if share is None:
-                continue
-            x = centre + (k - len(shown) / 2) * width
-            title = f"{device}, {name}: {100 * share:.1f} %"
-            canvas.rect(x + 0.5, y(100 * share), width - 1, bottom - y(100 * share), f"bar use-{key}", title)
-            if share and width >= 17:
-                above = 1.0 if CROSSED < share < 1 else share  # a figure that the line would strike through
-                canvas.text(x + width / 2, y(100 * above) - 4, f"{100 * share:.0f}", "value", "middle")
-    canvas.line((LEFT, bottom), (RIGHT, bottom), "axis")
-    return canvas.svg()
+def _utilisation(plan: Plan, devices: Sequence[str], highest: float) -> Chart:
+    chart = Chart(
+        "Utilisation of the devices",
+        Axis("", names=devices),
+        Axis.share("of what the device has", high=1.06 * highest),
+    )
+    chart.level(1.0)
+    for key, name in limited(plan).items():
+        shares = [(place, device, plan["utilisation"][device].get(key)) for place, device in enumerate(devices)]
+        bars = [
+            Bar(place, share, f"{device}, {name}: {100 * share:.1f} %", text=f"{100 * share:.0f}")
+            for place, device, share in shares
+            if share is not None
+        ]
+        if bars:
+            chart.bars(name, bars, STYLES[key])
+    return chart
 
 
 def kind_shares(plan: Plan) -> dict[str, dict[str, float]]:
@@ -125,31 +116,25 @@ def _capacity(device: Mapping[str, Any], key: str, pool: str) -> float | None:
     return device["dram_bits_per_second" if key.startswith("dram") else key]
 
 
-def kind_chart(plan: Plan) -> str:
+def kind_chart(plan: Plan) -> Chart:
     """A bar per resource of the cluster, its parts the kinds of layer."""
     shares = kind_shares(plan)
-    row, top, left = 34.0, 8.0, 96.0
-    bottom = top + row * len(shares)
-    canvas = Canvas(WIDTH, bottom + 40, "Shares of the kinds of layer")
-    x = Axis(0, 100, left, RIGHT)
-    canvas.x_axis(x, bottom, "of what the cluster has, %", top=top, count=10)
-    for i, (key, kinds) in enumerate(shares.items()):
-        y, done = top + row * i, 0.0
-        canvas.text(left - 10, y + row / 2 + 4, RESOURCES[key], "label", "end")
-        canvas.rect(left, y + 5, RIGHT - left, row - 10, "free")
-        for kind, share in kinds.items():
-            if share:
-                begin, done = x(100 * done), done + share
-                title = f"{RESOURCES[key]}, {kind}: {100 * share:.2f} %"
-                _part(canvas, (begin, x(100 * done)), (y + 5, row - 10), kind, title)
-    return canvas.svg()
-
-
-def _part(canvas: Canvas, x: tuple[float, float], y: tuple[float, float], kind: str, title: str) -> None:
-    width = x[1] - x[0]
-    canvas.rect(x[0], y[0], width, y[1], f"bar {kind_class(kind)}", title)
-    if width > 7 * len(kind) + 8:
-        canvas.text(x[0] + width / 2, y[0] + y[1] / 2 + 4, kind, f"inside on-{kind_class(kind)}", "middle")
+    chart = Chart(
+        "Shares of the kinds of layer",
+        Axis.share("of what the cluster has", high=1.0),
+        rows=[RESOURCES[key] for key in shares],
+        row=30,
+        bars="stack",
+    )
+    for kind in dict.fromkeys(kind for kinds in shares.values() for kind in kinds):
+        bars = [
+            Bar(row, kinds[kind], f"{RESOURCES[key]}, {kind}: {100 * kinds[kind]:.2f} %", text=kind)
+            for row, (key, kinds) in enumerate(shares.items())
+            if kinds.get(kind)
+        ]
+        if bars:
+            chart.bars(kind, bars, Style(kind_colour(kind)))
+    return chart
 
 
 def parallel_name(factor: int) -> str:
@@ -163,43 +148,33 @@ def by_factor(sweep: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str,
     return {factor: [p for p in found if p["mp"] == factor] for factor in dict.fromkeys(p["mp"] for p in found)}
 
 
-def sweep_chart(sweep: Sequence[Mapping[str, Any]]) -> str:
-    """Throughput over devices, a line per degree of model parallelism; whiskers reach to the bound."""
-    top, bottom = 34.0, 330.0
+def sweep_chart(sweep: Sequence[Mapping[str, Any]]) -> Chart:
+    """Throughput over devices, a line per degree of model parallelism; whiskers reach to the bound.
+
+    Lines beneath others are wider, so that they show where lines coincide.
+    """
     series = by_factor(sweep)
-    points = [point for line in series.values() for point in line]
-    canvas = Canvas(WIDTH, bottom + 44, "Throughput over devices")
-    counts = [point["devices"] for point in points]
-    x = Axis(min(counts) - 0.4, max(counts) + 0.4, LEFT, RIGHT)
-    y = Axis(0, 1.06 * max(max(p["throughput"], p["bound"]) for p in points), bottom, top)
-    canvas.y_axis(y, LEFT, "frames per second", right=RIGHT, count=6)
-    for count in sorted(set(counts)):
-        canvas.text(x(count), bottom + 18, str(count), "tick", "middle")
-        canvas.line((x(count), bottom), (x(count), bottom + 4), "axis")
-    canvas.line((LEFT, bottom), (RIGHT, bottom), "axis")
-    canvas.text((LEFT + RIGHT) / 2, bottom + 38, "devices", "label", "middle")
-    for index, (factor, line) in reversed(list(enumerate(series.items()))):
-        _series(canvas, (x, y), index, parallel_name(factor), line)
-    return canvas.svg()
-
-
-def _series(
-    canvas: Canvas, axes: tuple[Axis, Axis], index: int, name: str, line: Sequence[Mapping[str, Any]]
-) -> None:
-    """One line; those beneath others are wider, so that they show where lines coincide."""
-    x, y = axes
-    css = f"sweep{index % 4}"
-    at = [(x(point["devices"]), y(point["throughput"])) for point in line]
-    canvas.polyline(at, f"series {css}", name)
-    for (left, height), point in zip(at, line, strict=True):
-        bound = y(point["bound"])
-        title = (
-            f"{name}, {point['devices']} devices: {figure(point['throughput'])} frames per second, "
-            f"proven bound {figure(point['bound'])} (gap {percent(point['gap'])})"
+    most = max(point["devices"] for line in series.values() for point in line)
+    chart = Chart(
+        "Throughput over devices",
+        Axis.count("devices", most),
+        Axis("frames per second", ",", ",", low=0.0),
+        height=380,
+    )
+    for step, (factor, line) in enumerate(series.items()):
+        name = parallel_name(factor)
+        chart.line(
+            name,
+            [(point["devices"], point["throughput"]) for point in line],
+            Style(step_colour(step), width=2 + 4 * step, opacity=1 / (1 + step / 2)),
+            hints=[
+                f"{name}, {point['devices']} devices: {figure(point['throughput'])} frames per second, "
+                f"proven bound {figure(point['bound'])} (gap {percent(point['gap'])})"
+                for point in line
+            ],
+            up_to=[point["bound"] for point in line],
         )
-        canvas.line((left, height), (left, bound), f"whisker {css}", title)
-        canvas.line((left - 6, bound), (left + 6, bound), f"whisker {css}", title)
-        canvas.circle((left, height), 4.0 + 1.5 * index, f"dot {css}", title)
+    return chart
 
 
 def limit_words(plan: Plan) -> Iterator[str]:

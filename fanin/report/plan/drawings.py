@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from fanin.report.palette import kind_colour, step_colour
 from fanin.report.plan.layout import (
     CELL,
     HEAD,
@@ -25,15 +26,10 @@ from fanin.report.plan.layout import (
 )
 from fanin.report.svg import Canvas, Point
 
-_LIKE = {"relu6": "relu", "global_avg_pool": "pool", "avg_pool": "pool", "im2col": "pool"}
-_LIKE |= dict.fromkeys(("input", "output", "soft_cross_loss"), "end")
-_COLOURED = {"conv", "dwconv", "dense", "online_norm", "bias", "relu", "add", "pool", "end"}
 
-
-def kind_class(kind: str) -> str:
-    """The CSS class with the colour of a kind of layer."""
-    name = _LIKE.get(kind, kind)
-    return f"kind-{name if name in _COLOURED else 'other'}"
+def hop_colour(hop: int) -> str:
+    """The colour of a wire by which a frame crosses the network for the ``hop``th time, from 1."""
+    return step_colour(hop - 1)
 
 
 def sign(kind: str) -> str:
@@ -82,9 +78,10 @@ def _switch(canvas: Canvas, layout: Layout) -> None:
 def _wire(canvas: Canvas, wire: Wire) -> None:
     way = _rounded(wire.points())
     canvas.polyline(_rounded(wire.within()), "wire casing", wire.title)
-    canvas.polyline(way, f"wire wire{wire.width}", wire.title)
+    hop = hop_colour(wire.connection["hops"])
+    canvas.polyline(way, f"wire wire{wire.width} {hop}", wire.title)
     (x, y), down = way[-1], wire.ends[1].down
-    canvas.polyline([(x - 6, y), (x + 6, y), (x, y - 9 * down)], "head", wire.title)
+    canvas.polyline([(x - 6, y), (x + 6, y), (x, y - 9 * down)], f"head {hop}", wire.title)
     for end, away in ((0, 12), (1, 19)):
         _badge(canvas, (wire.x[end], wire.ends[end].edge + away * wire.ends[end].down), wire)
 
@@ -139,7 +136,7 @@ def _run(canvas: Canvas, card: Card, at: Point, run: Sequence[Layer]) -> None:
     room = card.pitch - 8 - (CELL + 1) * (len(run) - 1)
     width = min(max(LEAD, 5.9 * len(run[0]["name"]) + 12), room)
     for i, layer in enumerate(run):
-        css = kind_class(layer["kind"])
+        css = kind_colour(layer["kind"])
         canvas.rect(x, y, width if i == 0 else CELL, ROW - 3, f"block {css}", layer_title(layer))
         if i == 0:
             canvas.rect(x, y, 3, ROW - 3, f"stripe {css}")

@@ -237,11 +237,15 @@ class Layout:
         return left
 
     def _columns(self) -> None:
-        """Rows run to and fro, so that neighbours in a frame's way are neighbours."""
+        """Rows run to and fro, so that neighbours in a frame's way are neighbours; unused devices do not."""
         width = (WIDTH - 2 - self.left - GUTTER * (self.across - 1)) / self.across
-        for i, card in enumerate(self.cards.values()):
-            column = i % self.across if card.down == 1 else self.across - 1 - i % self.across
-            card.x, card.width = 1 + self.left + column * (width + GUTTER), width
+        cards = list(self.cards.values())
+        for first in range(0, len(cards), self.across):
+            row = cards[first : first + self.across]
+            columns = list(range(self.across))[:: row[0].down][: len(row)]
+            used = sum(bool(card.segments) for card in row)
+            for card, column in zip(row, columns[:used] + sorted(columns[used:]), strict=True):
+                card.x, card.width = 1 + self.left + column * (width + GUTTER), width
 
     def _ports(self) -> None:
         """Where wires meet their cards."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fanin.report.html import fill
+from fanin.report.palette import kind_colour
 from fanin.report.plan import charts
-from fanin.report.plan.drawings import kind_class, mapping_chart, sign
+from fanin.report.plan.drawings import hop_colour, mapping_chart, sign
 from fanin.report.plan.layout import in_order
-from fanin.report.svg import number
 
 Table = list[list[str]]
 
@@ -24,6 +24,7 @@ def plan_page(
     numbers of devices, each with ``devices``, ``mp`` (model parallelism), ``throughput``, ``bound``, ``gap``.
     """
     points = charts.by_factor(sweep)
+    hops = {c["hops"] for c in connections["connections"]}
     return fill(
         "plan.html.j2",
         title=f"{plan['model']} on {plan['cluster']['name']}",
@@ -33,11 +34,10 @@ def plan_page(
         headline=_headline(plan),
         mapping=mapping_chart(plan, connections, _notes(plan), plan["limit"]["device"]),
         kinds=_kinds(plan),
-        resources=charts.limited(plan),
+        hops={hop: hop_colour(hop) for hop in sorted(hops)},
         utilisation=charts.utilisation_charts(plan),
         shares=charts.kind_chart(plan),
-        sweep=charts.sweep_chart(sweep) if points else "",
-        series=[charts.parallel_name(factor) for factor in points],
+        sweep=charts.sweep_chart(sweep) if points else None,
         devices=_device_table(plan),
         layers=_layer_table(plan),
         connections=_connection_table(plan, connections),
@@ -87,10 +87,10 @@ def _notes(plan: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _kinds(plan: Mapping[str, Any]) -> dict[str, list[tuple[str, str, int]]]:
-    """Per colour's class its kinds: sign, name and how often it is there."""
+    """Per colour its kinds: sign, name and how often it is there."""
     kinds: dict[str, list[tuple[str, str, int]]] = {}
     for kind, count in Counter(layer["kind"] for layer in plan["layers"]).items():
-        kinds.setdefault(kind_class(kind), []).append((sign(kind), kind, count))
+        kinds.setdefault(kind_colour(kind), []).append((sign(kind), kind, count))
     return kinds
 
 
@@ -101,7 +101,7 @@ def _device_table(plan: Mapping[str, Any]) -> Table:
     for device in plan["cluster"]["devices"]:
         used = plan["utilisation"][device["name"]]
         shares = ["–" if used[key] is None else f"{100 * used[key]:.1f}" for key in shown]
-        clock = number(device["clock_hz"] / 1e6)
+        clock = f"{device['clock_hz'] / 1e6:g}"
         rows.append([device["name"], device["family"], clock, str(count[device["name"]]), *shares])
     return rows
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fanin.report.curves import curves_chart
+from fanin.report.chart import Axis, Chart
+from fanin.report.curves import curves_chart, epoch_axis, loss_axis
 from fanin.report.html import Rows, fill
 from fanin.report.ring import charts
 from fanin.report.unit import Unit
@@ -144,13 +145,13 @@ def ring_page(metrics: Metrics, times: Sequence[Times]) -> str:
         headline=_headline(metrics),
         exact=exact_line(metrics),
         notes=notes(metrics),
-        kinds=charts.KINDS,
-        trace=charts.trace_chart(times, "NIC" if nic else "network") if times else "",
+        trace=charts.trace_chart(times, "NIC" if nic else "network") if times else None,
         window=_window(metrics, len(times), nic),
-        parts={part: name for part, name in charts.PARTS.items() if metrics["iteration"].get(part, 0) > 0},
         split=charts.split_chart(metrics["iteration"]),
-        runs=list(_RUNS),
-        curves=[*_curves(epochs, "accuracy, %", "accuracy", 100), *_curves(epochs, "loss", "loss", 1)],
+        curves=[
+            *_curves(epochs, "accuracy", Axis.share("accuracy of held-out samples")),
+            *_curves(epochs, "loss", loss_axis()),
+        ],
         distance=f"{metrics['distance']:.2g}",
         counters=_counters(metrics["counters"]),
         traffic=_traffic(metrics["traffic"]),
@@ -189,15 +190,15 @@ def _window(metrics: Metrics, nodes: int, nic: bool) -> str:
     return f"{first[0].upper()}{first[1:]} of {of}; below each worker {lanes}"
 
 
-def _curves(epochs: Sequence[Metrics], label: str, key: str, scale: float) -> list[str]:
+def _curves(epochs: Sequence[Metrics], key: str, y: Axis) -> list[Chart]:
     """Over epochs; nothing where there are no two of them."""
     lines = {}
     for name, kind in _RUNS.items():
-        points = [(float(epoch["epoch"]), (epoch[kind] if kind else epoch)[key]) for epoch in epochs]
-        lines[name] = [(at, scale * value) for at, value in points if value is not None]
-    if any(len(line) < 2 for line in lines.values()):
+        points = [(epoch["epoch"], (epoch[kind] if kind else epoch)[key]) for epoch in epochs]
+        lines[name] = (kind or "run", [(at, value) for at, value in points if value is not None])
+    if any(len(points) < 2 for _, points in lines.values()):
         return []
-    return [curves_chart(lines, "epoch", label, start=float(epochs[0]["epoch"]))]
+    return [curves_chart(lines, epoch_axis(len(epochs)), y)]
 
 
 def _counters(counters: Sequence[Mapping[str, int]]) -> list[list[str]]:

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from fanin.cli.main import main
 from fanin.cli.output import PROVENANCE_FILE
 from fanin.planner.check.plan import check_plan
 from tests.fanin.cli.json_page import documented
+from tests.fanin.report.drawn import bars, figures, outside
 
 QUICK = ("--workers", "1", "--time-limit", "3")
 FILES = ["connections.json", "devices", "plan.json", "provenance.json", "report.html"]
@@ -158,28 +158,23 @@ class TestOnePlan:
         assert check_plan(copy) == []
 
 
-class _Links(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.found, self.open = [], []
-
-    def handle_starttag(self, tag, attributes):
-        self.found += [value for key, value in attributes if key in ("src", "href", "data", "action", "srcset")]
-        assert tag not in ("script", "link", "iframe", "img")
-
-    def handle_decl(self, declaration):
-        self.open.append(declaration)
-
-
 @pytest.mark.parametrize("which", ["listing1", "swept"])
 def test_the_report_stands_by_itself(which, request):
     page = (request.getfixturevalue(which) / "report.html").read_text()
-    parser = _Links()
-    parser.feed(page)
-    assert parser.open == ["doctype html"]
-    assert all(link.startswith("#") for link in parser.found)
-    assert not re.search(r"url\((?!#)|@import|https?://(?!www\.w3\.org/)", page)
+    assert outside(page) == []
     assert ("Throughput over the number of devices" in page) == (which == "swept")
+
+
+def test_the_report_draws_what_is_in_its_files(listing1, swept):
+    plan = json.loads((listing1 / "plan.json").read_text())
+    figure = figures((listing1 / "report.html").read_text())["Utilisation of the devices"]
+    for bar in bars(figure):
+        device = figure["layout"]["xaxis"]["ticktext"][bar.place]
+        assert bar.size in plan["utilisation"][device].values()
+    curve = figures((swept / "report.html").read_text())["Throughput over devices"]
+    drawn = sorted(point for series in curve["data"] for point in zip(series["x"], series["y"], strict=True))
+    rows = json.loads((swept / "sweep.json").read_text())["plans"]
+    assert drawn == sorted((row["devices"], row["throughput"]) for row in rows if row["throughput"])
 
 
 class TestSweep:

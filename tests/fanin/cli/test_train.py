@@ -18,6 +18,7 @@ from fanin.cli.main import main
 from fanin.sim.cosim.exchange import Step
 from fanin.sim.glm.cosim import Cosim
 from tests.fanin.cli.json_page import RIGHT, documented, wrong
+from tests.fanin.report.drawn import bars, figures, points
 
 pytestmark = pytest.mark.verilator
 
@@ -123,9 +124,26 @@ def test_the_program_answers_a_recorded_run_as_its_switch_did(capsys, lossless):
 
 def test_the_report_shows_what_was_measured(lossless):
     page = (lossless[0] / "report.html").read_text()
-    assert page.count("<svg") == 4
+    result, drawn = json.loads((lossless[0] / "run.json").read_text()), figures(page)
+    assert len(drawn) == 6
     assert "bit-exact with the golden model" in page
     assert "forward of micro-batch 1 of mini-batch 1" in page
+    losses, accuracies = ([epoch[key] for epoch in result["epochs"]] for key in ("loss", "accuracy"))
+    for chart, line, values in (
+        ("loss over epoch", "RTL", losses),
+        ("loss over epoch", "golden model", result["golden_loss"]),
+        ("loss over epoch", "float64", result["float64_loss"]),
+        ("accuracy of training samples over epoch", "RTL", accuracies),
+        ("accuracy of training samples over epoch", "float64", result["float64_accuracy"]),
+    ):
+        assert points(drawn[chart], line) == list(enumerate(values, start=1))
+    for bar in bars(drawn["Cycles of forward by cause"]):
+        if bar.series == "word taken":
+            counters = result["counters"][bar.place]
+            engines = result["options"]["node"]["engines"]
+            assert bar.size == pytest.approx(counters["words"] / (counters["cycles"] * engines))
+    operations = sum(bar.size for bar in bars(drawn["Histogram of AllReduce latency"]))
+    assert operations == sum(counters["results"] for counters in result["counters"])
 
 
 def test_the_doctor_follows_the_first_packet_to_its_end(capsys, lossless):

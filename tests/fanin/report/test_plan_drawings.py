@@ -4,8 +4,8 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from fanin.report.plan.drawings import mapping_chart
-from fanin.report.plan.layout import Layout, lanes, segments
+from fanin.report.plan.drawings import hop_colour, mapping_chart
+from fanin.report.plan.layout import Layout, in_order, lanes, segments
 from tests.fanin.report.plans import KINDS, elements, make_plan, numbers, titles
 
 CASES = [(1, 40, None), (2, 30, None), (3, 60, None), (4, 200, [0, 1, 2, 0, 3, 1, 2, 3, 0])]
@@ -110,6 +110,26 @@ def test_wider_wires_carry_more():
     widths = [wire.width for wire in ordered]
     assert widths == sorted(widths)
     assert (min(widths) >= 1, widths[-1]) == (True, 7)
+
+
+def test_unused_devices_stand_in_order_in_a_row_that_runs_back():
+    cards = Layout(*make_plan(8, 60, [0, 1, 2, 3, 4, 0])).cards  # fpga4 is the first of the second row
+    assert [name for name in sorted(cards, key=lambda name: cards[name].x) if cards[name].row == 1] == [
+        "fpga5", "fpga6", "fpga7", "fpga4"
+    ]  # fmt: skip
+
+
+def test_wires_have_the_colour_of_their_hop():
+    plan, connections = make_plan(4, 60, [0, 1, 2, 3, 0])
+    svg = mapping_chart(plan, connections, {}, "fpga0")
+    for connection, head in zip(in_order(plan, connections), heads(svg), strict=True):
+        assert head.get("class") == f"head {hop_colour(connection['hops'])}"
+    assert len({head.get("class") for head in heads(svg)}) == 4
+
+
+def heads(svg):
+    """The heads of wires, by the numbers of the wires."""
+    return sorted(elements(svg, "polyline", "head"), key=lambda head: int(titles([head])[0].split(":")[0]))
 
 
 def test_the_limiting_device_is_marked():

@@ -2,11 +2,11 @@
 
 import re
 from html import escape
-from itertools import pairwise
 
 import pytest
 
 from fanin.report.plan.charts import (
+    RESOURCES,
     by_factor,
     figure,
     kind_chart,
@@ -16,38 +16,39 @@ from fanin.report.plan.charts import (
     utilisation_charts,
 )
 from fanin.report.plan.page import plan_page
-from tests.fanin.report.plans import elements, make_plan, make_sweep, numbers, titles
+from tests.fanin.report.drawn import bars, names, outside, own, points, rows
+from tests.fanin.report.plans import make_plan, make_sweep
+
+
+def page_of(*args):
+    """The page without the charting library's source, in which any word may stand."""
+    return own(plan_page(*args))
 
 
 @pytest.mark.parametrize("count", [1, 4, 9, 40])
 def test_bars_are_as_high_as_the_utilisation(count):
     plan, _ = make_plan(count, 200)
-    charts = utilisation_charts(plan)
+    charts = [chart.figure() for chart in utilisation_charts(plan)]
     assert len(charts) == -(-count // 16)
-    bars = {}
+    drawn = {}
     for chart in charts:
-        (line,) = elements(chart, "line", "mark")
-        base = max(float(e.get("y1")) for e in elements(chart, "line", "axis"))
-        full = base - float(line.get("y1"))
-        for bar in elements(chart, "rect", "bar"):
-            y, height = numbers(bar, "y", "height")
-            assert y + height == pytest.approx(base, abs=0.02)
-            key = next(name for name in bar.get("class").split() if name.startswith("use-"))[4:]
-            bars[titles([bar])[0].split(",")[0], key] = height / full
-    expected = {
-        (d, key): u
-        for d, used in plan["utilisation"].items()
-        for key, u in used.items()
+        devices = chart["layout"]["xaxis"]["ticktext"]
+        assert [shape["y0"] for shape in chart["layout"]["shapes"]] == [1.0]
+        assert chart["layout"]["yaxis"]["range"][0] == 0
+        drawn |= {(devices[bar.place], bar.series): bar.size for bar in bars(chart)}
+    assert drawn == {
+        (device, RESOURCES[key]): share
+        for device, used in plan["utilisation"].items()
+        for key, share in used.items()
         if key != "connections"
     }
-    assert bars == pytest.approx(expected, abs=2e-3)
 
 
 def test_what_no_device_counts_has_no_bar():
     plan, connections = make_plan(3, ram_bits=None)
-    assert "RAM bits" not in plan_page(plan, connections)
+    assert "RAM bits" not in page_of(plan, connections)
     assert "ram_bits" not in kind_shares(plan)
-    assert "RAM blocks" in plan_page(plan, connections)
+    assert "RAM blocks" in page_of(plan, connections)
 
 
 def test_kinds_share_what_the_cluster_has():
@@ -61,16 +62,14 @@ def test_kinds_share_what_the_cluster_has():
     assert shares["dsp"]["conv"] == pytest.approx(sum(convs) / 6000)
 
 
-def test_parts_are_as_long_as_their_share_and_follow_each_other():
+def test_parts_are_as_long_as_their_share_and_stacked():
     plan, _ = make_plan(4, 100)
-    svg = kind_chart(plan)
-    full = float(elements(svg, "rect", "free")[0].get("width"))
-    for name, key in (("DSPs", "dsp"), ("DRAM read", "dram_read")):
-        parts = [e for e in elements(svg, "rect", "bar") if titles([e])[0].startswith(f"{name}, ")]
-        widths = [float(e.get("width")) / full for e in parts]
-        assert widths == pytest.approx(list(kind_shares(plan)[key].values()), abs=1e-4)
-        for before, after in pairwise(parts):
-            assert sum(numbers(before, "x", "width")) == pytest.approx(float(after.get("x")), abs=0.02)
+    figure = kind_chart(plan).figure()
+    assert figure["layout"]["barmode"] == "stack"
+    for key, kinds in kind_shares(plan).items():
+        row = rows(figure).index(RESOURCES[key])
+        parts = {bar.series: bar.size for bar in bars(figure) if bar.place == row}
+        assert parts == {kind: share for kind, share in kinds.items() if share}
 
 
 def test_of_several_kinds_of_ram_block_the_scarcest_counts():
@@ -91,34 +90,34 @@ def test_the_sweep_has_a_line_per_factor_in_order():
         (2, [3, 6, 9]),
         (4, [3, 6, 9]),
     ]
-    page = plan_page(*make_plan(), make_sweep())
-    legend = page[page.index("Throughput over the number") :]
-    assert re.findall(r"</i>(no MP|MP\d)<", legend) == ["no MP", "MP2", "MP4"]
-    assert titles(elements(sweep_chart(make_sweep()), "polyline", "series")) == ["MP4", "MP2", "no MP"]
+    assert names(sweep_chart(make_sweep()).figure()) == ["no MP", "MP2", "MP4"]
 
 
-def test_points_and_whiskers_of_the_sweep_are_to_scale():
-    svg = sweep_chart(make_sweep())
-    (axis,) = {e.get("y1") for e in elements(svg, "line", "axis") if e.get("y1") == e.get("y2")}
-    dots = {titles([e])[0]: float(axis) - float(e.get("cy")) for e in elements(svg, "circle", "dot")}
-    ends = {titles([e])[0]: float(axis) - float(e.get("y2")) for e in elements(svg, "line", "whisker")}
-    assert len(dots) == 9
-    unit = next(height for title, height in dots.items() if title.startswith("no MP, 3 ")) / 120
-    for title, height in dots.items():
-        throughput, bound = (float(n) for n in re.findall(r"(\d+\.\d+)(?: frames| \(gap)", title))
-        assert height == pytest.approx(throughput * unit, abs=0.02)
-        assert ends[title] == pytest.approx(bound * unit, abs=0.02)
+def test_points_and_whiskers_of_the_sweep_are_those_of_the_plans():
+    figure = sweep_chart(make_sweep()).figure()
+    for series in figure["data"]:
+        factor = {"no MP": 1, "MP2": 2, "MP4": 4}[series["name"]]
+        line = by_factor(make_sweep())[factor]
+        assert points(figure, series["name"]) == [(p["devices"], p["throughput"]) for p in line]
+        ends = [y + above for y, above in zip(series["y"], series["error_y"]["array"], strict=True)]
+        assert ends == pytest.approx([p["bound"] for p in line])
+        assert series["hovertext"][0].startswith(f"{series['name']}, 3 devices: ")
+
+
+def test_the_curve_of_a_sweep_comes_first():
+    page = page_of(*make_plan(), make_sweep())
+    assert re.findall("<h2>([^<]*)", page)[:2] == ["Throughput over the number of devices", "Mapping"]
 
 
 def test_a_plan_alone_has_no_chart_over_devices():
-    assert "Throughput over" not in plan_page(*make_plan())
+    assert "Throughput over" not in page_of(*make_plan())
     none = [{"devices": 2, "mp": 1, "throughput": 0, "bound": 0, "gap": 0}]
-    assert "Throughput over" not in plan_page(*make_plan(), none)
+    assert "Throughput over" not in page_of(*make_plan(), none)
 
 
 def test_tables_have_every_layer_and_connection_in_order():
     plan, connections = make_plan(4, 60)
-    page = plan_page(plan, connections)
+    page = page_of(plan, connections)
     rows = re.findall(r'<tr><th scope="row">([^<]*)</th>', page)
     names = [layer["name"] for layer in plan["layers"]]
     start = rows.index(names[0])
@@ -132,7 +131,7 @@ def test_tables_have_every_layer_and_connection_in_order():
 
 
 def test_the_head_says_what_was_reached():
-    page = plan_page(*make_plan(4))
+    page = page_of(*make_plan(4))
     head = page[page.index("<h1>") : page.index("<h2>")]
     for text in (
         "example on arria10x4",
@@ -145,21 +144,21 @@ def test_the_head_says_what_was_reached():
         "DRAM read",
     ):
         assert text in head
-    assert "optimal" in plan_page(*make_plan(4, status="optimal"))
+    assert "optimal" in page_of(*make_plan(4, status="optimal"))
     plan, connections = make_plan(4)
     plan["limit"] = {"device": "fpga1", "resource": "cycles", "layer": "conv17"}
-    assert "cycles of conv17" in plan_page(plan, connections)
+    assert "cycles of conv17" in page_of(plan, connections)
 
 
 def test_one_device_has_no_switch_and_no_connections():
-    page = plan_page(*make_plan(1, 30))
+    page = page_of(*make_plan(1, 30))
     assert 'class="switch"' not in page
     assert "<h2>Connections" not in page
 
 
 def test_devices_without_layers_are_shown_as_unused():
     plan, connections = make_plan(6, 60, [0, 1, 2, 0])
-    page = plan_page(plan, connections)
+    page = page_of(plan, connections)
     assert page.count(">unused<") == 3
     assert "of 6" in page
 
@@ -171,23 +170,21 @@ def test_names_are_escaped():
     plan["layers"][5]["name"] = new
     for edge in plan["edges"]:
         edge |= {end: new for end in ("from", "to") if edge[end] == old}
-    page = plan_page(plan, connections)
+    page = page_of(plan, connections)
     assert "<model>" not in page
     assert "<layer>" not in page
     assert escape(new) in page
 
 
 def test_the_page_refers_to_nothing_outside():
-    page = plan_page(*make_plan(6, 100), make_sweep())
-    assert re.findall(r"""(?:src|href|url|@import)\s*[=("']""", page) == []
-    assert "http" not in page
+    assert outside(page_of(*make_plan(6, 100), make_sweep())) == []
 
 
 def test_every_class_of_the_drawings_has_a_rule():
-    page = plan_page(*make_plan(6, 100), make_sweep())
+    page = page_of(*make_plan(6, 100), make_sweep())
     rules = page[: page.index("</style>")]
     used = {name for names in re.findall(r'class="([^"]*)"', page) for name in names.split()}
-    used -= {name for name in used if name.startswith("on-kind-")} | {"tick", "lane"}
+    used -= {"tick", "lane", "chart", "drawing"}
     assert {name for name in used if f".{name}" not in rules} == set()
 
 

@@ -9,7 +9,7 @@ from fanin.report.ring.charts import NODES, PARTS, split_chart, trace_chart
 from fanin.report.ring.page import exact_line, ring_page, title
 from fanin.sim.ring.schedule import Span, Times
 from fanin.sim.spans import FirstSpans
-from tests.fanin.report.plans import elements, numbers, titles
+from tests.fanin.report.drawn import bars, figures, names, outside, own, points, rows
 
 OPTIONS = {
     "data": "digits",
@@ -65,7 +65,7 @@ SPANS = [
 ]
 
 
-def _times(nodes=2):
+def host_times(nodes=2):
     return [Times(steps=[10e-6], timeline=FirstSpans(list(SPANS))) for _ in range(nodes)]
 
 
@@ -75,7 +75,7 @@ def _epoch(number, **changes):
     return {"epoch": number, "simulated_seconds": 1e-3 * number, **measures, **beside} | changes
 
 
-def _metrics(epochs=(1, 2, 3), options=(), **changes):
+def run_file(epochs=(1, 2, 3), options=(), **changes):
     found = {
         "error": None,
         "accuracy": 0.83,
@@ -97,61 +97,52 @@ def _metrics(epochs=(1, 2, 3), options=(), **changes):
     return found | changes
 
 
+def page_of(*args):
+    """The page without the charting library's source, in which any word may stand."""
+    return own(ring_page(*args))
+
+
 def test_bars_are_as_long_as_the_spans_and_an_all_reduce_waits_for_the_one_before():
-    chart = trace_chart(_times(), "NIC")
-    left, right = numbers(elements(chart, "line", "axis")[0], "x1", "x2")
-    for kind, expected in (
-        ("F", [(0, 1)]),
-        ("B", [(1, 2), (2, 4)]),
-        ("U", [(5, 6), (9, 10)]),
-        ("AR", [(2, 5), (5, 9)]),
-    ):
-        bars = elements(chart, "rect", f"ring-{kind}")
-        assert len(bars) == 2 * len(expected)
-        for bar, (begin, end) in zip(bars, expected * 2, strict=True):
-            x, width = numbers(bar, "x", "width")
-            assert (x - left) / (right - left) == pytest.approx(begin / 10, abs=1e-3)
-            assert width / (right - left) == pytest.approx((end - begin) / 10, abs=1e-3)
-    assert "node 1, step 0: all-reduce of layer 0: 5.000 µs to 9.000 µs" in titles(
-        elements(chart, "rect", "bar")
-    )
+    figure = trace_chart(host_times(), "NIC").figure()
+    found = {}
+    for bar in bars(figure):
+        found.setdefault(bar.series, []).append((bar.begin * 1e6, (bar.begin + bar.size) * 1e6))
+    expected = {
+        "forward (F)": [(0, 1)],
+        "backward (B)": [(1, 2), (2, 4)],
+        "update (U)": [(5, 6), (9, 10)],
+        "all-reduce (AR)": [(2, 5), (5, 9)],
+    }
+    for name, spans in expected.items():
+        assert found[name] == [pytest.approx(span) for span in spans * 2]  # of two nodes
+    assert "node 1, step 0: all-reduce of layer 0: 5.000 µs to 9.000 µs" in [bar.hint for bar in bars(figure)]
 
 
-def test_worker_and_nic_have_lanes_of_their_own():
-    chart = trace_chart(_times(NODES + 2), "NIC")
-    rows = {}
-    for bar in elements(chart, "rect", "bar"):
-        label = titles([bar])[0]
-        rows.setdefault((int(label[5]), "all-reduce" in label), set()).add(numbers(bar, "y")[0])
-    assert sorted(rows) == [(node, nic) for node in range(NODES) for nic in (False, True)]
-    assert all(len(ys) == 1 for ys in rows.values())
-    assert [y for _, (y,) in sorted(rows.items())] == sorted(y for (y,) in rows.values())
-    names = [text.text for text in elements(chart, "text", "tick") if text.get("text-anchor") == "end"]
-    assert names == [name for node in range(NODES) for name in (f"worker {node}", f"NIC {node}")]
+def test_worker_and_nic_have_rows_of_their_own():
+    figure = trace_chart(host_times(NODES + 2), "NIC").figure()
+    assert rows(figure) == [name for node in range(NODES) for name in (f"worker {node}", f"NIC {node}")]
+    for bar in bars(figure):
+        who = "NIC" if "all-reduce" in bar.hint else "worker"
+        assert rows(figure)[bar.place] == f"{who} {bar.hint[5]}"
 
 
 def test_an_iterations_parts_lie_one_behind_the_other():
-    chart = split_chart(ITERATION)
-    left, right = numbers(elements(chart, "line", "axis")[0], "x1", "x2")
-    begin = 0.0
-    for part in PARTS:
-        if part not in ITERATION:
-            assert elements(chart, "rect", f"ring-part-{part}") == []
-            continue
-        (bar,) = elements(chart, "rect", f"ring-part-{part}")
-        x, width = numbers(bar, "x", "width")
-        assert (x - left) / (right - left) == pytest.approx(begin / 10e-6, abs=1e-3)
-        assert width / (right - left) == pytest.approx(ITERATION[part] / 10e-6, abs=1e-3)
-        begin += ITERATION[part]
-    assert "all-reduce exposed: 5.000 µs, 50.0 %" in titles(elements(chart, "rect", "bar"))
-    nothing = split_chart(ITERATION | {"posting": 0.0})
-    assert elements(nothing, "rect", "ring-part-posting") == []
+    figure = split_chart(ITERATION).figure()
+    assert [(bar.series, bar.size) for bar in bars(figure)] == [
+        (name, ITERATION[part]) for part, (name, _) in PARTS.items() if part in ITERATION
+    ]
+    assert (figure["layout"]["barmode"], rows(figure)) == ("stack", ["iteration"])
+    assert "all-reduce exposed: 5.000 µs, 50.0 %" in [bar.hint for bar in bars(figure)]
+    assert "descriptors and status" not in names(split_chart(ITERATION | {"posting": 0.0}).figure())
 
 
 def test_the_page_shows_everything_and_refers_to_nothing():
-    page = ring_page(_metrics(), _times())
-    assert page.count("<svg") == 4  # trace, iteration, accuracy, loss
-    assert re.findall(r'(?:src|href)="|url\(|@import|<script', page) == []
+    page = page_of(run_file(), host_times())
+    drawn = figures(page)
+    assert len(drawn) == 4  # trace, iteration, accuracy, loss
+    for name, loss in (("the run", 1), ("binary32", 1.5), ("binary64", 1.5)):
+        assert points(drawn["loss over epoch"], name) == [(n, loss / n) for n in (1, 2, 3)]
+    assert outside(page) == []
     for heading in ("What hosts and NICs do", "An iteration", "Accuracy and loss", "What the nodes counted"):
         assert f"<h2>{heading}</h2>" in page
     told = "yes: 60 all-reduces on each of 2 nodes; all 2 replicas are equal after each of 30 steps"
@@ -175,15 +166,15 @@ def test_the_page_shows_everything_and_refers_to_nothing():
 
 
 def test_what_a_run_has_not_is_not_shown():
-    lone = ring_page(_metrics(epochs=(1,)), _times())
-    assert lone.count("<svg") == 2  # a point is no curve
-    model = ring_page(_metrics(options={"on": "model"}, counters=[], frames=None), _times())
+    lone = page_of(run_file(epochs=(1,)), host_times())
+    assert len(figures(lone)) == 2  # a point is no curve
+    model = page_of(run_file(options={"on": "model"}, counters=[], frames=None), host_times())
     assert "What the nodes counted" not in model
     assert "golden sums" in model
-    hosts = ring_page(_metrics(options={"on": "model", "all_reduce": "host"}, counters=[]), _times())
+    hosts = page_of(run_file(options={"on": "model", "all_reduce": "host"}, counters=[]), host_times())
     assert "network 0" in hosts
     endless = [_epoch(1), _epoch(2, loss=None)]
-    assert ring_page(_metrics() | {"epochs": endless}, _times()).count("<svg") == 3
+    assert len(figures(page_of(run_file() | {"epochs": endless}, host_times()))) == 3
 
 
 def test_inceptionns_iteration_legs_and_transport_are_shown():
@@ -194,8 +185,8 @@ def test_inceptionns_iteration_legs_and_transport_are_shown():
         "counters": [{"segments": 777, "acknowledgements": 1, "repeated": 2, "timeouts": 3, "duplicates": 4}],
         "traffic": [leg | {"header_share": 0.5}],
     }
-    page = ring_page(_metrics(**inceptionn), [])
-    assert page.count("<svg") == 3  # no trace
+    page = page_of(run_file(**inceptionn), [])
+    assert len(figures(page)) == 3  # no trace
     assert "64-16-10 on digits: 2 nodes, hosts in a ring, no codec, batches of 32" in page
     for text in ("37.5 %", "777", "9,000", "50.0 %", "What travelled", "communication"):
         assert text in page
@@ -205,7 +196,7 @@ def test_inceptionns_iteration_legs_and_transport_are_shown():
 def test_a_title_says_how_inceptionns_groups_add_up():
     def who(exchange, above):
         options = {"system": "inceptionn", "exchange": exchange, "above": above, "groups": above and "2x2"}
-        return title(_metrics(options=options)).split(", ")[1]
+        return title(run_file(options=options)).split(", ")[1]
 
     assert who("aggregator", None) == "workers and aggregator"
     assert who("ring", "ring") == "hosts in a ring of rings"
@@ -215,17 +206,17 @@ def test_a_title_says_how_inceptionns_groups_add_up():
 
 def test_the_rounds_of_groups_are_shown():
     rounds = [{"round": n, "level": "groups, up", "seconds": 2.5e-3, "data_bytes": 1234 + n} for n in range(2)]
-    page = ring_page(_metrics(options={"groups": "2x2", "above": "ring"}, traffic=rounds), _times())
+    page = page_of(run_file(options={"groups": "2x2", "above": "ring"}, traffic=rounds), host_times())
     assert "2 nodes in groups of 2x2, 8 lanes, BFP" in page
     assert all(text in page for text in ("between groups", "groups, up", "2.500 ms", "1,235"))
 
 
 def test_what_went_wrong_and_what_was_resumed_is_told():
-    wrong = _metrics(error="the weights are not the golden model's", bit_exact=False)
+    wrong = run_file(error="the weights are not the golden model's", bit_exact=False)
     assert exact_line(wrong) == "NO: the weights are not the golden model's"
-    assert "the weights are not the golden model&#39;s" in ring_page(wrong, _times())
-    resumed = ring_page(_metrics(resumed="runs/ring", first_epoch=4), _times())
+    assert "the weights are not the golden model&#39;s" in page_of(wrong, host_times())
+    resumed = page_of(run_file(resumed="runs/ring", first_epoch=4), host_times())
     assert "This run goes on from runs/ring, with epoch 4." in resumed
-    late = ring_page(_metrics(options={"stop": "1:9"}), _times())
+    late = page_of(run_file(options={"stop": "1:9"}), host_times())
     assert "--stop 1:9 changed nothing: the run had ended by then." in late
     assert "--stop" not in resumed

@@ -1,0 +1,224 @@
+"""A chart: series in, a figure of the page out. Plotly draws it in the reader's browser (``charts.js``)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Literal
+
+from fanin.report.palette import Style
+
+Point = tuple[float, float | None]
+
+_AROUND = 104.0  # px of a chart with rows that are no rows: legend, ticks, the axis' label
+_SINGLE = 12  # up to so many whole numbers each has its tick
+_MARK = 14.0  # px between the texts of two marks
+_HATCH = {"shape": "/", "fillmode": "replace", "size": 5, "solidity": 0.55}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A linear or logarithmic axis.
+
+    ``form``: d3's format of ticks, ``exact`` that of the value under the pointer; ``unit`` stands behind both.
+    ``low``, ``high``: where the axis begins and ends, where that is not for the series to decide. ``step``:
+    from tick to tick. ``names`` stand at 0, 1, … in place of numbers.
+    """
+
+    label: str
+    form: str = ""
+    exact: str = ""
+    unit: str = ""
+    log: bool = False
+    low: float | None = None
+    high: float | None = None
+    step: float | None = None
+    names: Sequence[str] = ()
+
+    @classmethod
+    def share(cls, label: str, *, high: float | None = None) -> Axis:
+        """Shares, 1 written as 100 %; from 0 on where ``high`` says where they end."""
+        return cls(label, "~%", ".2%", low=None if high is None else 0.0, high=high)
+
+    @classmethod
+    def count(cls, label: str, most: int, **more: Any) -> Axis:
+        """Whole numbers up to ``most``, thousands apart."""
+        return cls(label, ",", ",", step=1 if most <= _SINGLE else None, **more)
+
+    @classmethod
+    def seconds(cls, label: str, *, high: float | None = None) -> Axis:
+        """Seconds, written as ms, µs or ns where these are shorter."""
+        return cls(label, "~s", ".4s", "s", low=None if high is None else 0.0, high=high)
+
+    def layout(self) -> dict[str, Any]:
+        """The axis as Plotly has it."""
+        found: dict[str, Any] = {
+            "title": {"text": self.label},
+            "tickformat": self.form,
+            "hoverformat": self.exact,
+            "ticksuffix": self.unit,
+            "dtick": self.step,
+        }
+        if self.log:
+            found["type"] = "log"
+        if self.names:
+            found |= {"tickvals": list(range(len(self.names))), "ticktext": list(self.names)}
+        ends = (self.low, self.high)
+        if ends != (None, None):
+            found["range"] = [math.log10(end) if self.log and end else end for end in ends]
+        return {key: value for key, value in found.items() if value not in ("", None)}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar at ``place``, ``size`` long, from ``begin`` on.
+
+    ``hint`` is what it says under the pointer, ``text`` what stands in it, where there is room.
+    """
+
+    place: float
+    size: float
+    hint: str
+    begin: float = 0.0
+    text: str = ""
+    opacity: float = 1.0
+
+
+class Chart:
+    """Series over two axes; in a template, a figure.
+
+    Over a ``y`` axis there are lines, and bars whose places are values of x. Without one, bars lie in ``rows``,
+    which are named from top to bottom: a bar's place is the number of its row, and it extends along x. The
+    legend has the series in their order; of lines the first one lies on top.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        x: Axis,
+        y: Axis | None = None,
+        *,
+        rows: Sequence[str] = (),
+        row: float = 24.0,
+        height: float = 300.0,
+        bars: Literal["group", "stack", "overlay"] = "group",
+    ):
+        """``row`` is the height of a row, ``height`` that of a chart without them, in px."""
+        self.name, self.lies = name, y is None
+        self.height = height if y else row * len(rows) + _AROUND
+        self._series: list[dict[str, Any]] = []
+        self._layout = {"xaxis": x.layout(), "yaxis": y.layout() if y else _rows(rows), "barmode": bars}
+        self._shapes: list[dict[str, Any]] = []
+        self._notes: list[dict[str, Any]] = []
+
+    def line(
+        self,
+        name: str,
+        points: Sequence[Point],
+        style: Style,
+        *,
+        hints: Sequence[str] = (),
+        up_to: Sequence[float] = (),
+    ) -> None:
+        """A line through ``points``; it has a gap where y is None or no finite number.
+
+        ``hints``: what each point says under the pointer; by default x and y. ``up_to``: for each point the
+        value that a whisker reaches up to.
+        """
+        ys = [y if y is not None and math.isfinite(y) else None for _, y in points]
+        series: dict[str, Any] = {
+            "type": "scatter",
+            "name": name,
+            "mode": "lines+markers",
+            "x": [x for x, _ in points],
+            "y": ys,
+            "line": {"color": _colour(style), "dash": style.dash, "width": style.width},
+            "marker": {"color": _colour(style), "size": max(5.0, style.width + 3)},
+            "opacity": style.opacity,
+        }
+        if hints:
+            series |= {"hovertext": list(hints), "hoverinfo": "text"}
+        if up_to:
+            above = [top - (y or 0.0) for top, y in zip(up_to, ys, strict=True)]
+            series["error_y"] = {"type": "data", "symmetric": False, "array": above}
+            series["error_y"] |= {"arrayminus": [0.0] * len(above), "thickness": 1.5}
+        self._series.insert(0, series)
+
+    def bars(self, name: str, bars: Iterable[Bar], style: Style, *, width: float | None = None) -> None:
+        """``width``: across a bar, in rows or in x; by default what there is room for."""
+        bars = list(bars)
+        along, across = ("x", "y") if self.lies else ("y", "x")
+        series: dict[str, Any] = {
+            "type": "bar",
+            "name": name,
+            "orientation": "h" if self.lies else "v",
+            across: [bar.place for bar in bars],
+            along: [bar.size for bar in bars],
+            "hovertext": [bar.hint for bar in bars],
+            "hoverinfo": "text",
+            "marker": {"color": _colour(style)} | ({"pattern": _HATCH} if style.hatched else {}),
+            "opacity": style.opacity,
+        }
+        if any(bar.opacity != 1 for bar in bars):
+            series["marker"]["opacity"] = [bar.opacity for bar in bars]
+        if any(bar.begin for bar in bars):
+            series["base"] = [bar.begin for bar in bars]
+        if any(bar.text for bar in bars):
+            series["text"] = [bar.text for bar in bars]
+        if width is not None:
+            series["width"] = width
+        self._series.append(series)
+
+    def mark(self, x: float, text: str) -> None:
+        """A vertical line with ``text`` above it; texts of several lie above each other."""
+        self._shapes.append(_dashed({"x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper"}))
+        place = {"x": x, "y": 1, "yref": "paper", "xanchor": "center", "yanchor": "bottom"}
+        self._notes.append({"text": text, "showarrow": False, "yshift": _MARK * len(self._notes), **place})
+
+    def level(self, y: float) -> None:
+        """A horizontal line."""
+        self._shapes.append(_dashed({"x0": 0, "x1": 1, "xref": "paper", "y0": y, "y1": y}))
+
+    def figure(self) -> dict[str, Any]:
+        """What Plotly draws; its colours are names, ``var(--blue)``, of the style sheet."""
+        lines = all(series["type"] == "scatter" for series in self._series)
+        layout: dict[str, Any] = {
+            **self._layout,
+            "legend": {"traceorder": "reversed" if lines else "normal"},
+            "hovermode": "x unified" if lines and "hovertext" not in self._series[0] else "closest",
+        }
+        if self._shapes:
+            layout |= {"shapes": self._shapes, "annotations": self._notes}
+            layout["margin"] = {"t": 8 + _MARK * len(self._notes)}
+        return {"data": self._series, "layout": layout}
+
+    def __html__(self) -> str:
+        """The figure, whose data are JSON for ``charts.js``."""
+        text = json.dumps(self.figure(), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        text = text.replace("<", r"\u003c")  # so that no name ends the script
+        return (
+            f'<figure class="chart" aria-label="{escape(self.name)}">'
+            f'<script type="application/json">{text}</script><div style="height: {self.height:g}px">'
+            "<noscript>This chart needs JavaScript; the tables do not.</noscript></div></figure>"
+        )
+
+
+def _rows(names: Sequence[str]) -> dict[str, Any]:
+    """An axis of names, the first on top."""
+    return {
+        "tickvals": list(range(len(names))),
+        "ticktext": list(names),
+        "range": [len(names) - 0.5, -0.5],
+        "showgrid": False,
+    }
+
+
+def _colour(style: Style) -> str:
+    return f"var(--{style.colour})"
+
+
+def _dashed(ends: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "line", "line": {"color": "var(--ink)", "width": 1.2, "dash": "dash"}, **ends}

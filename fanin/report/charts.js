@@ -1,0 +1,80 @@
+"use strict";
+// Draws every chart of the page with Plotly, in the colours of the style sheet, and again when these change.
+(() => {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  // A chart's data and layout; colours in it are the names of custom properties.
+  const figureOf = (element) =>
+    JSON.parse(element.querySelector("script").textContent, (_, value) => {
+      const name = typeof value === "string" && /^var\((--[a-z]+)\)$/.exec(value);
+      return name ? colour(name[1]) : value;
+    });
+
+  const theme = () => {
+    const axis = {
+      gridcolor: colour("--rule"), linecolor: colour("--soft"), zeroline: false, automargin: true, showline: true,
+      title: { standoff: 8 },
+    };
+    return {
+      layout: {
+        font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("--soft") },
+        paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+        margin: { l: 8, r: 12, t: 8, b: 8 },
+        xaxis: axis, yaxis: axis, bargap: 0.2, uniformtext: { mode: "hide", minsize: 8 },
+        legend: { orientation: "h", x: 0, y: 1.02, xanchor: "left", yanchor: "bottom" },
+        hoverlabel: { bgcolor: colour("--panel"), bordercolor: colour("--rule"), font: { color: colour("--ink") } },
+        modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--grey"), activecolor: colour("--ink") },
+        annotationdefaults: { font: { color: colour("--ink") } },
+      },
+      data: {
+        bar: [{
+          textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "inside",
+          insidetextfont: { size: 10, color: colour("--on-bar") }, marker: { line: { width: 0 } },
+          error_y: { color: colour("--soft") },
+        }],
+      },
+    };
+  };
+
+  // Every value of a chart, a line each: series, place and value, where a bar begins, and what it says.
+  const csv = ({ data, layout }) => {
+    const label = (axis, other) => layout[axis].title?.text || other;
+    const lines = [["series", label("xaxis", "x"), label("yaxis", "row"), "begins at", "note"]];
+    for (const { name, x, y, base, hovertext } of data) {
+      x.forEach((at, i) => lines.push([name, at, y[i], base?.[i], hovertext?.[i]]));
+    }
+    const cell = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
+    return lines.map((line) => line.map(cell).join(",")).join("\r\n");
+  };
+
+  const download = (text, name) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    link.download = name;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  };
+
+  const button = (name, title, icon, click) => ({ name, title, icon: Plotly.Icons[icon], click });
+
+  const draw = (element) => {
+    const { data, layout } = figureOf(element);
+    const name = element.getAttribute("aria-label");
+    const picture = (format) => (chart) => Plotly.downloadImage(chart, { format, filename: name, scale: 2 });
+    const save = [
+      button("svg", "Save as SVG", "camera", picture("svg")),
+      button("png", "Save as PNG", "camera-retro", picture("png")),
+      button("csv", "Save the data as CSV", "disk", (chart) => download(csv(chart), `${name}.csv`)),
+    ];
+    const zoom = ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
+    layout.template = theme();
+    const plot = element.querySelector("div");
+    Plotly.react(plot, data, layout, { responsive: true, displaylogo: false, modeBarButtons: [zoom, save] });
+  };
+
+  const charts = document.querySelectorAll("figure.chart");
+  const drawAll = () => charts.forEach(draw);
+  drawAll();
+  dark.addEventListener("change", drawAll);
+})();

@@ -1,0 +1,160 @@
+"""Every kind of page in headless Chromium: it draws what is in its JSON, and fetches and reports nothing."""
+
+import csv
+import json
+import shutil
+
+import pytest
+
+from fanin.report.cnn.page import cnn_page
+from fanin.report.failure import failure_page
+from fanin.report.glm.page import render
+from fanin.report.param_server.page import param_server_page
+from fanin.report.plan.page import plan_page
+from fanin.report.ring.page import ring_page
+from tests.fanin.report import test_cnn as cnn
+from tests.fanin.report import test_glm as glm
+from tests.fanin.report import test_param_server as param_server
+from tests.fanin.report import test_ring as ring
+from tests.fanin.report.drawn import figures
+from tests.fanin.report.plans import make_plan, make_sweep
+
+PAGES = {
+    "train": lambda: render(glm.report()),
+    "cluster": lambda: cnn_page(cnn.run()),
+    "ring": lambda: ring_page(ring.run_file(), ring.host_times()),
+    "ps": lambda: param_server_page(
+        param_server.run_file(list(map(param_server.epoch_of, (1, 2, 3)))), list(param_server.worker_spans())
+    ),
+    "plan": lambda: plan_page(*make_plan(6, 100)),
+    "sweep": lambda: plan_page(*make_plan(6, 100), make_sweep()),
+    "failure": lambda: failure_page("A run", {"error": "it stopped", "steps": 3}),
+}
+MOST_BYTES = 2_000_000
+WAIT_MS = 20_000
+#: What Plotly holds, and has drawn: bars, and points of lines.
+DRAWN = """figures => JSON.stringify(figures.map(figure => ({
+  name: figure.getAttribute("aria-label"),
+  data: figure.querySelector("div").data.map(({ name, x, y, base }) => ({ name, x, y, base })),
+  drawn: figure.querySelectorAll(".bars .point path, .scatterlayer path.point").length,
+})))"""
+RANGE_FROM = "document.querySelector('figure.chart div').layout.xaxis.range[0]"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("Chromium is not installed")
+    with api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"], timeout=WAIT_MS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens a page from a file; at the end it must have fetched nothing else, and the console must be empty."""
+    said, asked, contexts = [], [], []
+
+    def open_page(text, **settings):
+        path = tmp_path / "report.html"
+        path.write_text(text)
+        contexts.append(browser.new_context(accept_downloads=True, **settings))
+        tab = contexts[-1].new_page()
+        tab.set_default_timeout(WAIT_MS)
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(path.as_uri())
+        return tab
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
+    # Pictures are drawn on a canvas from an address inside the page.
+    assert [url for url in asked if not url.startswith(("blob:", "data:"))] == [
+        (tmp_path / "report.html").as_uri()
+    ] * len(contexts)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_page_draws_what_is_in_its_json(kind, opened):
+    page = PAGES[kind]()
+    assert len(page.encode()) < MOST_BYTES
+    tab = opened(page)
+    shown = json.loads(tab.eval_on_selector_all("figure.chart", DRAWN))
+    expected = figures(page)
+    assert [one["name"] for one in shown] == list(expected)
+    for one, figure in zip(shown, expected.values(), strict=True):
+        kept = ("name", "x", "y", "base")
+        assert one["data"] == [{key: series[key] for key in kept if key in series} for series in figure["data"]]
+        values = [at for series in figure["data"] for at in zip(series["x"], series["y"], strict=True)]
+        assert one["drawn"] == sum(None not in at for at in values)
+
+
+def _colours(tab):
+    fills = "paths => paths.map(path => getComputedStyle(path).fill)"
+    return set(tab.eval_on_selector_all("figure.chart .bars path", fills))
+
+
+def test_a_page_changes_its_colours_with_the_scheme(opened):
+    tab = opened(PAGES["train"](), color_scheme="light")
+    light = _colours(tab)
+    assert "rgb(15, 95, 168)" in light
+    tab.emulate_media(color_scheme="dark")
+    tab.wait_for_function("() => document.querySelector('.bars path').style.fill === 'rgb(47, 134, 214)'")
+    assert _colours(tab) & light == set()
+
+
+def _range(tab):
+    return tab.eval_on_selector("figure.chart div", "plot => plot.layout.xaxis.range")
+
+
+def test_a_drag_zooms_and_a_double_click_goes_back(opened):
+    tab = opened(PAGES["train"]())
+    before = _range(tab)
+    box = tab.locator("figure.chart .nsewdrag").first.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    tab.mouse.move(x, y)
+    tab.mouse.down()
+    tab.mouse.move(x + box["width"] / 4, y, steps=4)
+    tab.mouse.up()
+    tab.wait_for_function(f"() => {RANGE_FROM} > {before[0]}")
+    zoomed = _range(tab)
+    assert before[0] < zoomed[0] < zoomed[1] < before[1]
+    tab.mouse.dblclick(x, y)
+    tab.wait_for_function(f"() => {RANGE_FROM} < {zoomed[0]}")
+    assert _range(tab) == pytest.approx(before)
+
+
+def _saved(tab, what, tmp_path):
+    tab.locator("figure.chart").first.hover()
+    with tab.expect_download() as download:
+        tab.locator(f'figure.chart button[data-title="{what}"]').first.click()
+    path = tmp_path / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
+def test_a_chart_is_saved_as_svg_png_and_csv(opened, tmp_path):
+    page = PAGES["train"]()
+    tab = opened(page)
+    name, figure = next(iter(figures(page).items()))
+    assert _saved(tab, "Save as SVG", tmp_path).read_text().startswith("<svg")
+    assert _saved(tab, "Save as PNG", tmp_path).read_bytes().startswith(b"\x89PNG")
+    path = _saved(tab, "Save the data as CSV", tmp_path)
+    assert path.name == f"{name}.csv"
+    head, *lines = csv.reader(path.read_text().splitlines())
+    assert head == ["series", "epoch", "loss", "begins at", "note"]
+    assert [(series, json.loads(x), json.loads(y)) for series, x, y, *_ in lines] == [
+        (series["name"], *at) for series in figure["data"] for at in zip(series["x"], series["y"], strict=True)
+    ]
+
+
+def test_without_javascript_a_page_has_its_tables(opened):
+    tab = opened(PAGES["train"](), java_script_enabled=False)
+    assert tab.locator("td", has_text="hinge").is_visible()
+    assert tab.locator("noscript").first.is_visible()
