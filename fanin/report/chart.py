@@ -24,8 +24,8 @@ class Axis:
     """A linear or logarithmic axis.
 
     ``form``: d3's format of ticks, ``exact`` that of the value under the pointer; ``unit`` stands behind both.
-    ``low``, ``high``: where the axis begins and ends, where that is not for the series to decide. ``step``:
-    from tick to tick. ``names`` stand at 0, 1, … in place of numbers.
+    ``ends``: where the axis begins and ends, where that is not for the series to decide. ``step``: from tick to
+    tick. ``names`` stand at 0, 1, … in place of numbers.
     """
 
     label: str
@@ -33,15 +33,14 @@ class Axis:
     exact: str = ""
     unit: str = ""
     log: bool = False
-    low: float | None = None
-    high: float | None = None
+    ends: tuple[float, float] | None = None
     step: float | None = None
     names: Sequence[str] = ()
 
     @classmethod
     def share(cls, label: str, *, high: float | None = None) -> Axis:
-        """Shares, 1 written as 100 %; from 0 on where ``high`` says where they end."""
-        return cls(label, "~%", ".2%", low=None if high is None else 0.0, high=high)
+        """Shares, 1 written as 100 %; from 0 to ``high``, where that is given."""
+        return cls(label, "~%", ".2%", ends=_from_0(high))
 
     @classmethod
     def count(cls, label: str, most: int, **more: Any) -> Axis:
@@ -50,8 +49,8 @@ class Axis:
 
     @classmethod
     def seconds(cls, label: str, *, high: float | None = None) -> Axis:
-        """Seconds, written as ms, µs or ns where these are shorter."""
-        return cls(label, "~s", ".4s", "s", low=None if high is None else 0.0, high=high)
+        """Seconds, written as ms, µs or ns where these are shorter; from 0 to ``high``, where that is given."""
+        return cls(label, "~s", ".4s", "s", ends=_from_0(high))
 
     def layout(self) -> dict[str, Any]:
         """The axis as Plotly has it."""
@@ -66,10 +65,13 @@ class Axis:
             found["type"] = "log"
         if self.names:
             found |= {"tickvals": list(range(len(self.names))), "ticktext": list(self.names)}
-        ends = (self.low, self.high)
-        if ends != (None, None):
-            found["range"] = [math.log10(end) if self.log and end else end for end in ends]
+        if self.ends:
+            found["range"] = [math.log10(end) if self.log else end for end in self.ends]
         return {key: value for key, value in found.items() if value not in ("", None)}
+
+
+def _from_0(high: float | None) -> tuple[float, float] | None:
+    return None if high is None else (0.0, high)
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ class Chart:
             series["marker"]["opacity"] = [bar.opacity for bar in bars]
         if any(bar.begin for bar in bars):
             series["base"] = [bar.begin for bar in bars]
-        if any(bar.text for bar in bars):
+        if any(bar.text for bar in bars) and not style.hatched:  # which no text can be read on
             series["text"] = [bar.text for bar in bars]
         if width is not None:
             series["width"] = width

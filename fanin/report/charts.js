@@ -1,7 +1,6 @@
 "use strict";
 // Draws every chart of the page with Plotly, in the colours of the style sheet, and again when these change.
 (() => {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   // A chart's data and layout; colours in it are the names of custom properties.
@@ -10,6 +9,12 @@
       const name = typeof value === "string" && /^var\((--[a-z]+)\)$/.exec(value);
       return name ? colour(name[1]) : value;
     });
+
+  // What can be read on a bar of a colour, #rrggbb: dark on those whose relative luminance (WCAG) is above 0.179.
+  const readableOn = (bar) => {
+    const [red, green, blue] = [1, 3, 5].map((at) => (parseInt(bar.slice(at, at + 2), 16) / 255) ** 2.2);
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#0d1015" : "#ffffff";
+  };
 
   const theme = () => {
     const axis = {
@@ -30,19 +35,19 @@
       data: {
         bar: [{
           textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "inside",
-          insidetextfont: { size: 10, color: colour("--on-bar") }, marker: { line: { width: 0 } },
-          error_y: { color: colour("--soft") },
+          insidetextfont: { size: 10 }, marker: { line: { width: 0.5, color: colour("--page") } },
         }],
       },
     };
   };
 
-  // Every value of a chart, a line each: series, place and value, where a bar begins, and what it says.
-  const csv = ({ data, layout }) => {
-    const label = (axis, other) => layout[axis].title?.text || other;
-    const lines = [["series", label("xaxis", "x"), label("yaxis", "row"), "begins at", "note"]];
+  // Every value of a chart, a line each: series, both axes, where a bar begins, and what it says.
+  const csv = ({ data, layout: { xaxis, yaxis } }) => {
+    const label = (axis) => axis.title?.text || "name";
+    const named = (axis, at) => axis.ticktext?.[Math.round(at)] ?? at;  // bars may lie beside their row's middle
+    const lines = [["series", label(xaxis), label(yaxis), "begins at", "note"]];
     for (const { name, x, y, base, hovertext } of data) {
-      x.forEach((at, i) => lines.push([name, at, y[i], base?.[i], hovertext?.[i]]));
+      x.forEach((at, i) => lines.push([name, named(xaxis, at), named(yaxis, y[i]), base?.[i], hovertext?.[i]]));
     }
     const cell = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
     return lines.map((line) => line.map(cell).join(",")).join("\r\n");
@@ -69,12 +74,16 @@
     ];
     const zoom = ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
     layout.template = theme();
+    for (const series of data.filter(({ text }) => text)) {
+      series.insidetextfont = { color: readableOn(series.marker.color) };
+    }
     const plot = element.querySelector("div");
     Plotly.react(plot, data, layout, { responsive: true, displaylogo: false, modeBarButtons: [zoom, save] });
   };
 
-  const charts = document.querySelectorAll("figure.chart");
-  const drawAll = () => charts.forEach(draw);
+  const drawAll = () => document.querySelectorAll("figure.chart").forEach(draw);
   drawAll();
-  dark.addEventListener("change", drawAll);
+  for (const query of ["(prefers-color-scheme: dark)", "print"]) {  // paper is light
+    matchMedia(query).addEventListener("change", drawAll);
+  }
 })();

@@ -107,8 +107,8 @@ def histogram_chart(values: Sequence[float], marks: Mapping[str, float], unit: s
     most = max(counts)
     chart = Chart(
         "Histogram of AllReduce latency",
-        Axis(f"latency, {unit}", ",", low=low, high=high),
-        Axis("operations", ",", log=True, low=0.7, high=1.6 * most),
+        Axis(f"latency, {unit}", ",", ends=(low, high)),
+        Axis("operations", ",", log=True, ends=(0.7, 1.6 * most)),
         height=280,
     )
     bars = []

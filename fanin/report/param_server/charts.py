@@ -85,8 +85,7 @@ def staleness_chart(histogram: Mapping[int, int], mean: float) -> Chart:
         Axis.count(
             "updates by others that the gradient's model had not had",
             oldest,
-            low=-0.5,
-            high=max(oldest, 9) + 0.5,
+            ends=(-0.5, max(oldest, 9) + 0.5),
         ),
         Axis.count("gradients", max(counts.values())),
         height=280,

@@ -154,11 +154,12 @@ def sweep_chart(sweep: Sequence[Mapping[str, Any]]) -> Chart:
     Lines beneath others are wider, so that they show where lines coincide.
     """
     series = by_factor(sweep)
-    most = max(point["devices"] for line in series.values() for point in line)
+    points = [point for line in series.values() for point in line]
+    highest = max(max(point["throughput"], point["bound"]) for point in points)
     chart = Chart(
         "Throughput over devices",
-        Axis.count("devices", most),
-        Axis("frames per second", ",", ",", low=0.0),
+        Axis.count("devices", max(point["devices"] for point in points)),
+        Axis("frames per second", ",", ",", ends=(0.0, 1.06 * highest)),
         height=380,
     )
     for step, (factor, line) in enumerate(series.items()):

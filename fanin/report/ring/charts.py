@@ -10,23 +10,27 @@ from fanin.report.unit import Unit
 from fanin.sim.ring.schedule import Span, Times
 
 NODES = 4  # of the trace, at most
-#: What workers and NICs do, in words, and what has its colour.
-KINDS = {
-    "F": ("forward", "forward"),
-    "B": ("backward", "backward"),
-    "U": ("update", "update"),
-    "AR": ("all-reduce", "communication"),
-}
-#: Of an iteration, likewise; each system has some of them.
+KINDS = {"F": "forward", "B": "backward", "U": "update", "AR": "all-reduce"}
+#: Of an iteration; each system has some of them.
 PARTS = {
-    "forward": ("forward", "forward"),
-    "backward": ("backward", "backward"),
-    "compute": ("forward and backward", "compute"),
-    "exposed": ("all-reduce exposed", "communication"),
-    "communicate": ("communication", "communication"),
-    "sum": ("sums", "sum"),
-    "update": ("update", "update"),
-    "posting": ("descriptors and status", "overhead"),
+    "forward": "forward",
+    "backward": "backward",
+    "compute": "forward and backward",
+    "exposed": "all-reduce exposed",
+    "communicate": "communication",
+    "sum": "sums",
+    "update": "update",
+    "posting": "descriptors and status",
+}
+#: What has the colour of a kind or a part, where that has another name in STYLES.
+_LIKE = {
+    "F": "forward",
+    "B": "backward",
+    "U": "update",
+    "AR": "communication",
+    "exposed": "communication",
+    "communicate": "communication",
+    "posting": "overhead",
 }
 _NIC = "AR"  # the kind that is not the worker's
 
@@ -45,14 +49,14 @@ def trace_chart(times: Sequence[Times], adder: str) -> Chart:
         rows=[f"{who} {node}" for node in range(len(shown)) for who in ("worker", adder)],
         bars="overlay",
     )
-    for kind, (name, like) in KINDS.items():
+    for kind, name in KINDS.items():
         bars = [
             _bar(span, node, Unit.of(end))
             for node, spans in enumerate(shown)
             for span in spans
             if span.kind == kind
         ]
-        chart.bars(f"{name} ({kind})", bars, STYLES[like], width=0.84)
+        chart.bars(f"{name} ({kind})", bars, STYLES[_LIKE[kind]], width=0.84)
     return chart
 
 
@@ -69,7 +73,7 @@ def _in_order(spans: Sequence[Span]) -> list[Span]:
 
 def _bar(span: Span, node: int, unit: Unit) -> Bar:
     times = f"{unit(span.begin)} to {unit(span.end)}"
-    hint = f"node {node}, step {span.step}: {KINDS[span.kind][0]} of layer {span.layer}: {times}"
+    hint = f"node {node}, step {span.step}: {KINDS[span.kind]} of layer {span.layer}: {times}"
     row = 2 * node + (span.kind == _NIC)
     return Bar(row, span.end - span.begin, hint, span.begin, f"{span.kind}{span.layer}")
 
@@ -87,7 +91,7 @@ def split_chart(iteration: Mapping[str, float]) -> Chart:
         bars="stack",
     )
     for part, seconds in parts.items():
-        name, like = PARTS[part]
-        share = f"{100 * seconds / whole:.1f} %"
-        chart.bars(name, [Bar(0, seconds, f"{name}: {unit(seconds)}, {share}", text=share)], STYLES[like])
+        name, share = PARTS[part], f"{100 * seconds / whole:.1f} %"
+        bar = Bar(0, seconds, f"{name}: {unit(seconds)}, {share}", text=share)
+        chart.bars(name, [bar], STYLES[_LIKE.get(part, part)])
     return chart

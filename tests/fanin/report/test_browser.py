@@ -107,6 +107,9 @@ def test_a_page_changes_its_colours_with_the_scheme(opened):
     tab.emulate_media(color_scheme="dark")
     tab.wait_for_function("() => document.querySelector('.bars path').style.fill === 'rgb(47, 134, 214)'")
     assert _colours(tab) & light == set()
+    tab.emulate_media(color_scheme="dark", media="print")
+    tab.wait_for_function("() => document.querySelector('.bars path').style.fill === 'rgb(15, 95, 168)'")
+    assert _colours(tab) == light
 
 
 def _range(tab):
@@ -130,27 +133,43 @@ def test_a_drag_zooms_and_a_double_click_goes_back(opened):
     assert _range(tab) == pytest.approx(before)
 
 
-def _saved(tab, what, tmp_path):
-    tab.locator("figure.chart").first.hover()
+def _saved(tab, name, what, tmp_path):
+    figure = tab.locator(f'figure.chart[aria-label="{name}"]')
+    figure.hover()
     with tab.expect_download() as download:
-        tab.locator(f'figure.chart button[data-title="{what}"]').first.click()
+        figure.locator(f'button[data-title="{what}"]').click()
     path = tmp_path / download.value.suggested_filename
     download.value.save_as(path)
     return path
 
 
-def test_a_chart_is_saved_as_svg_png_and_csv(opened, tmp_path):
+def test_a_chart_is_saved_as_a_picture(opened, tmp_path):
+    tab = opened(PAGES["train"]())
+    assert _saved(tab, "loss over epoch", "Save as SVG", tmp_path).read_text().startswith("<svg")
+    assert _saved(tab, "loss over epoch", "Save as PNG", tmp_path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_data_of_a_chart_are_saved_as_csv(opened, tmp_path):
     page = PAGES["train"]()
     tab = opened(page)
-    name, figure = next(iter(figures(page).items()))
-    assert _saved(tab, "Save as SVG", tmp_path).read_text().startswith("<svg")
-    assert _saved(tab, "Save as PNG", tmp_path).read_bytes().startswith(b"\x89PNG")
-    path = _saved(tab, "Save the data as CSV", tmp_path)
-    assert path.name == f"{name}.csv"
-    head, *lines = csv.reader(path.read_text().splitlines())
+
+    def saved(name):
+        path = _saved(tab, name, "Save the data as CSV", tmp_path)
+        assert path.name == f"{name}.csv"
+        return list(csv.reader(path.read_text().splitlines()))
+
+    head, *lines = saved("loss over epoch")
     assert head == ["series", "epoch", "loss", "begins at", "note"]
-    assert [(series, json.loads(x), json.loads(y)) for series, x, y, *_ in lines] == [
-        (series["name"], *at) for series in figure["data"] for at in zip(series["x"], series["y"], strict=True)
+    drawn = figures(page)["loss over epoch"]
+    assert [(series, int(x), float(y)) for series, x, y, *_ in lines] == [
+        (series["name"], *at) for series in drawn["data"] for at in zip(series["x"], series["y"], strict=True)
+    ]
+    assert saved("Timeline of micro-batches")[2] == [
+        "C communication",
+        "86",
+        "node 0: C",
+        "4",
+        "communication of micro-batch 1 of mini-batch 1: cycles 4 to 90 (86)",
     ]
 
 

@@ -129,7 +129,7 @@ def test_worker_and_nic_have_rows_of_their_own():
 def test_an_iterations_parts_lie_one_behind_the_other():
     figure = split_chart(ITERATION).figure()
     assert [(bar.series, bar.size) for bar in bars(figure)] == [
-        (name, ITERATION[part]) for part, (name, _) in PARTS.items() if part in ITERATION
+        (name, ITERATION[part]) for part, name in PARTS.items() if part in ITERATION
     ]
     assert (figure["layout"]["barmode"], rows(figure)) == ("stack", ["iteration"])
     assert "all-reduce exposed: 5.000 µs, 50.0 %" in [bar.hint for bar in bars(figure)]

@@ -1,6 +1,7 @@
 """``fanin ring train``: what it writes and says, and what reaches the simulation."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -153,6 +154,9 @@ def test_the_summary_is_a_table_and_says_where_the_report_is(capsys, tmp_path):
     epochs = [int(line[0]) for line in lines if line and line[0].isdecimal()]
     assert epochs == [*range(3, 46, 3)]
     assert f"sums are the golden model's; all 3 replicas are equal after each of {45 * STEPS} steps" in out
+    time = r"[\d.]+ µs"
+    parts = rf"forward {time}, backward {time}, all-reduce exposed {time}, update {time}\n"
+    assert re.search(rf"iteration +{time}: {parts}", out)
     assert ["report", str(tmp_path / "run" / "report.html")] in lines
 
 
