@@ -100,7 +100,7 @@ def _setting(network: NetworkConfig) -> Iterator[Result]:
 
 def _figure(loss: float, network: NetworkConfig) -> Figure:
     figure = Figure(NAME, f"{100 * loss:g} % loss", "workers", "AllReduce latency, ns")
-    figure.log_y, figure.over = True, Protocol.SWITCHML.value
+    figure.log_y, figure.over, figure.apart = True, Protocol.SWITCHML.value, True  # without loss all coincide
     figure.note = (
         f"PA taken → FA handed on. RTL cycles at {CLOCK_MHZ:g} MHz; links {network.link.gbps:g} Gb/s, "
         f"{network.link.delay_ns:g} ns; switch {network.switch_ns:g} ns; timeout {network.timeout_ns:g} ns; "

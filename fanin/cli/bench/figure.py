@@ -20,7 +20,8 @@ class Figure:
     """A figure: per series, points (x, y).
 
     Where ``over`` is given, series are called ``what, which``: one ``what`` has one marker, and those with
-    ``over`` for their ``which`` are dotted and black, for they may lie over others.
+    ``over`` for their ``which`` are dotted and black, for they may lie over others. With ``apart`` they stand
+    beside these, and every x is a name.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Figure:
     y_from: float = 0.0  # the least y of a linear axis
     note: str = ""
     over: str = ""
+    apart: bool = False
 
     def add(self, series: str, x: float, y: float) -> Result:
         """Add a point, and say so."""
@@ -78,20 +80,21 @@ def _plot(figures: Sequence[Figure], path: Path) -> None:
 def _draw(figure: Figure, axes: Any) -> None:
     kinds = {name: name.rpartition(", ") if figure.over else (name, "", "") for name in figure.series}
     markers = dict(zip(dict.fromkeys(what for what, *_ in kinds.values()), _MARKERS, strict=False))
-    aside = dict(zip(markers, range(len(markers)), strict=True))  # points of one x stand side by side
+    ticks = sorted({x for points in figure.series.values() for x, _ in points})
+    names = [f"{tick:g}" for tick in ticks] if figure.apart else figure.x_names
+    aside = _aside(figure, {name: what for name, (what, *_) in kinds.items()})
     for name, points in figure.series.items():
         what, _, which = kinds[name]
-        if figure.x_names:
-            points = [(x + _ASIDE * (aside[what] - (len(aside) - 1) / 2), y) for x, y in points]
+        if names:
+            points = [(aside[name] + (ticks.index(x) if figure.apart else x), y) for x, y in points]
         (line,) = axes.plot(*zip(*points, strict=True), marker=markers[what], label=name, markersize=5)
         if figure.over and which == figure.over:
             line.set(color="black", linestyle=":", markerfacecolor="none", markersize=8)
-        if figure.x_names:
+        if names:
             line.set(linestyle="none")
-    if figure.x_names:
-        axes.set_xticks(range(len(figure.x_names)), figure.x_names)
+    if names:
+        axes.set_xticks(range(len(names)), names)
     elif figure.log_x:
-        ticks = sorted({x for points in figure.series.values() for x, _ in points})
         axes.set_xscale("log", base=2)
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set(xlabel=figure.x_label, title=figure.title)
@@ -100,3 +103,13 @@ def _draw(figure: Figure, axes: Any) -> None:
     else:
         axes.set_ylim(bottom=figure.y_from, auto=None)  # its top may yet rise with the next figure
     axes.grid(alpha=0.3)
+
+
+def _aside(figure: Figure, whats: dict[str, str]) -> dict[str, float]:
+    """How far beside their name the points of each series stand: each ``what``, or each series, has a place."""
+    order = list(dict.fromkeys(whats.values()))
+    places = {name: order.index(what) for name, what in whats.items()}
+    if figure.apart:
+        places = {name: n for n, name in enumerate(sorted(places, key=places.__getitem__))}
+    middle = max(places.values()) / 2
+    return {name: _ASIDE * (place - middle) for name, place in places.items()}

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from fanin.api.shown import page_frame
 from fanin.report.cnn.page import cnn_page
 from fanin.report.failure import failure_page
 from fanin.report.glm.page import render
@@ -171,6 +172,13 @@ def test_the_data_of_a_chart_are_saved_as_csv(opened, tmp_path):
         "4",
         "communication of micro-batch 1 of mini-batch 1: cycles 4 to 90 (86)",
     ]
+
+
+def test_a_page_in_a_notebooks_frame_draws_its_charts(opened):
+    tab = opened(page_frame(PAGES["ps"]()))
+    charts = tab.frame_locator("iframe").locator("figure.chart .main-svg")
+    charts.first.wait_for()
+    assert tab.frame_locator("iframe").locator("figure.chart .plotly").count() == 9
 
 
 def test_without_javascript_a_page_has_its_tables(opened):

@@ -110,6 +110,21 @@ def test_a_linear_axis_begins_at_0_or_where_the_figure_says(settings, bottom):
     pyplot.close()
 
 
+def test_series_that_coincide_stand_side_by_side_in_pairs():
+    _, axes = pyplot.subplots()
+    series = {
+        f"{what}, {which}": [(2, 636), (8, 636)] for which in ("ours", "theirs") for what in ("p50", "p99")
+    }
+    _draw(Figure("", "", "", "", series, over="theirs", apart=True), axes)
+    xs = {line.get_label(): list(line.get_xdata()) for line in axes.lines}
+    order = ["p50, ours", "p50, theirs", "p99, ours", "p99, theirs"]
+    assert sorted(xs, key=lambda name: xs[name][0]) == order
+    assert [round(xs[name][0]) for name in order] == [0] * 4
+    assert len({x for each in xs.values() for x in each}) == 8
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "8"]
+    pyplot.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
