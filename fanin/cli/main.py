@@ -31,6 +31,7 @@ from fanin.cli import (
     ring,
     train,
     verilog,
+    watch,
 )
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.extras import how_to_install
@@ -84,6 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
         board,
         bench,
         doctor,
+        watch,
     ):
         command.add_parser(commands)
     rerun.add_parser(commands, parser)

@@ -29,6 +29,7 @@ PROVENANCE_FILE = "provenance.json"  # what fanin rerun needs: fanin.cli.provena
 TRACE_FILE = "trace.json"  # a timeline for Perfetto
 LINK_LOG = "links"  # which becomes a part of it, and goes
 _SCRATCH = ".fanin-"  # prefix of what is not whole yet
+LIVE_FILE = f"{_SCRATCH}live.json"  # of a run that goes on: fanin.cli.live
 
 
 @dataclass(frozen=True)
@@ -227,17 +228,27 @@ def sole_writer(path: Path) -> Iterator[None]:
     directories cannot be locked, no process is refused. What a killed process had not written whole is deleted.
     Raises InputError where another process writes it.
     """
+    with made_directory(path):
+        with _reported(path):
+            handle = os.open(path, os.O_RDONLY)
+        try:
+            if not _locked(handle):
+                raise InputError(f"{path}: another process is writing it")
+            _delete_scratch(path)
+            yield
+        finally:
+            os.close(handle)  # and unlocks
+
+
+@contextlib.contextmanager
+def made_directory(path: Path) -> Iterator[None]:
+    """A directory; an absent one is made, and goes at the end if it stays empty. Raises InputError."""
     absent = [place for place in (path.absolute(), *path.absolute().parents) if not place.exists()]
     with _reported(path):
         path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDONLY)
     try:
-        if not _locked(handle):
-            raise InputError(f"{path}: another process is writing it")
-        _delete_scratch(path)
         yield
     finally:
-        os.close(handle)  # and unlocks
         with contextlib.suppress(OSError):  # what is not empty stays
             for place in absent:
                 place.rmdir()

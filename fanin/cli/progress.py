@@ -6,6 +6,7 @@ import sys
 import time
 from datetime import timedelta
 from types import TracebackType
+from typing import Self
 
 from tqdm import tqdm
 
@@ -46,15 +47,23 @@ class Remaining:
         self._first: tuple[int, float] | None = None
 
     def after(self, done: int) -> str:
-        """With a comma in front; nothing until it can be told."""
+        """In words, with a comma in front; nothing until it can be told."""
+        return self.words(self.seconds(done))
+
+    def seconds(self, done: int) -> float | None:
+        """None until it can be told."""
         now = time.monotonic()
         if self._first is None:
             self._first = done, now
         at_first, began = self._first
         if done == at_first or now - began < MIN_SECONDS:
-            return ""
-        seconds = (now - began) * (self._total - done) / (done - at_first)
-        return f", {timedelta(seconds=round(seconds))} left"
+            return None
+        return (now - began) * (self._total - done) / (done - at_first)
+
+    @staticmethod
+    def words(seconds: float | None) -> str:
+        """With a comma in front; nothing for None."""
+        return "" if seconds is None else f", {timedelta(seconds=round(seconds))} left"
 
 
 class StatusLine:
@@ -67,7 +76,7 @@ class StatusLine:
         """Replace the line."""
         self._bar.set_description_str(text)
 
-    def __enter__(self) -> StatusLine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -91,12 +91,13 @@ class FailedCheck:
 class Progress:
     """How far a run is: rising edges, phases ended, operations whose RESULT a node has received, all nodes.
 
-    With live hosts, operations are what they count.
+    With live hosts, operations are what they count. ``frames``: that nodes have sent.
     """
 
     cycle: int
     phases: int
     operations: int
+    frames: int
 
 
 @dataclass

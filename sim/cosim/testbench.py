@@ -26,7 +26,7 @@ from fanin.sim.pcap import PcapWriter
 
 REQUEST = "FANIN_COSIM_REQUEST"  # pickle of a RunRequest
 RESULT = "FANIN_COSIM_RESULT"  # where the pickle of the RunResult goes
-PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor that gets lines of a Progress' three numbers
+PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor that gets lines of a Progress' numbers
 _REPORT_SECONDS = 0.2
 _SETTLE_CYCLES = 64  # after which the MACs are asked again whether they hold a frame
 
@@ -117,7 +117,8 @@ class Session:
     def _report(self) -> None:
         self._reported = time.monotonic()
         operations = self._hosts.progress if self._hosts else len(self.exchange.allreduce_cycles)
-        numbers = (self.library.cycle(), len(self.result.phases), operations)
+        frames = self.exchange.sent.total()
+        numbers = (self.library.cycle(), len(self.result.phases), operations, frames)
         os.write(int(os.environ[PROGRESS]), (" ".join(map(str, numbers)) + "\n").encode())
 
     def finish(self) -> None:

@@ -222,7 +222,8 @@ class Boards:
                 before = [cycles for cycles, _ in parts]
                 if progress:
                     done = len(server.latencies_ns) * self.workers
-                    progress(Progress(cycle=sum(run.cycles), phases=number, operations=done))
+                    cycle = sum(run.cycles)
+                    progress(Progress(cycle=cycle, phases=number, operations=done, frames=server.frames))
             run.counters = crew.each(crew.end)
         run.allreduce_ns = np.array(server.latencies_ns, dtype=np.float64)
         run.raw = RunResult(

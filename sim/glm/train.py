@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,14 @@ class EpochResult:
     loss: float
     accuracy: float
     cycles: int
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The golden model behind an epoch, and its loss on the quantised training samples."""
+
+    model: Int32
+    loss: float
 
 
 @dataclass(frozen=True)
@@ -235,6 +244,16 @@ class Trainer:
         bias = self.shape.columns - 1 if options.bias else None
         self.decay = fixed.decay_of(options.l2, options.lr, spared=bias)
         self.nodes = nodes()
+        self._golden = train_golden(
+            dataset.features,
+            self.labels,
+            self.shape,
+            loss=options.loss,
+            rate=self.rate,
+            epochs=options.epochs,
+            decay=self.decay,
+        )
+        self._references: list[Reference] = []
 
     @property
     def operations(self) -> int:
@@ -262,6 +281,12 @@ class Trainer:
             progress=progress,
         )
 
+    def golden(self, epochs: int) -> Sequence[Reference]:
+        """The golden model behind each of the first epochs; trained once, no further than was asked for."""
+        for epoch in islice(self._golden, epochs - len(self._references)):
+            self._references.append(Reference(epoch.model, self._score(epoch.model).loss))
+        return self._references[:epochs]
+
     def partial(self, result: RunResult) -> TrainRun:
         """What came out of a simulation that failed."""
         return self.nodes.partial(result)
@@ -269,17 +294,7 @@ class Trainer:
     def compare(self, run: TrainRun) -> TrainResult:
         """Train the golden models, and put them beside the simulated one."""
         options, dataset = self.options, self.dataset
-        golden = list(
-            train_golden(
-                dataset.features,
-                self.labels,
-                self.shape,
-                loss=options.loss,
-                rate=self.rate,
-                epochs=options.epochs,
-                decay=self.decay,
-            )
-        )
+        golden = self.golden(options.epochs)
         float64 = list(
             train_float64(
                 dataset.features,
@@ -301,7 +316,7 @@ class Trainer:
             shape=self.shape,
             decay=self.decay,
             epochs=[EpochResult(*score, cycles) for score, cycles in zip(scores, run.cycles, strict=True)],
-            golden_loss=[self._score(epoch.model).loss for epoch in golden],
+            golden_loss=[epoch.loss for epoch in golden],
             float64_loss=[score.loss for score in exact],
             float64_accuracy=[score.accuracy for score in exact],
             chance_loss=metrics.score(np.zeros(self.shape.samples), dataset.labels, options.loss).loss,

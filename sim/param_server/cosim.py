@@ -230,7 +230,7 @@ def run_rtl(
 
     def report(now: RunProgress) -> None:
         if progress and now.phases:
-            progress(now.operations, math.nan)
+            progress(now.operations, math.nan, ())
 
     found = cosim.run(job, learner, link=link, pcap=pcap, link_log=link_log, progress=report)
     return found.outcome

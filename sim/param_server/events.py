@@ -307,7 +307,7 @@ class _Run:
     def applied(self, shard: int, staleness: int, when: float) -> None:
         """An update ends."""
         if self.account.update(shard, staleness, when) and self.progress:
-            self.progress(self.account.applied, when)
+            self.progress(self.account.applied, when, self.account.outcome.epochs)
 
     @property
     def _w(self) -> npt.NDArray[np.float32]:

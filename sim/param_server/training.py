@@ -19,9 +19,6 @@ from fanin.golden.param_server import ParameterServer, Tally, WorkerEndpoint
 from fanin.sim.learning.learner import Learner, Measures
 from fanin.sim.param_server.costs import Compute, Costs
 
-#: Called after every update with the number of gradients that all servers have applied, and simulated seconds.
-Progress = Callable[[int, float], None]
-
 
 class Algorithm(Enum):
     """WILD updates with each gradient as it comes; SYNC waits for those of all workers."""
@@ -135,6 +132,11 @@ class Outcome:
     def mean_staleness(self) -> float:
         """Updates by others per gradient; 0 if none was applied."""
         return sum(age * times for age, times in self.staleness.items()) / max(self.staleness.total(), 1)
+
+
+#: Called after every update with the number of gradients that all servers have applied, simulated seconds, and
+#: the epochs that have ended. In RTL, which another process runs, seconds are NaN and there are no epochs.
+Progress = Callable[[int, float, Sequence[Epoch]], None]
 
 
 class Account:

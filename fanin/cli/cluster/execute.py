@@ -17,6 +17,7 @@ from fanin.cli.cluster.metrics import Metrics, metrics_of
 from fanin.cli.cluster.runs import BUILD, state_file
 from fanin.cli.cluster.setup import Setup, setup_of, training_of
 from fanin.cli.cluster.summary import summary
+from fanin.cli.live import LiveFile, RunStatus
 from fanin.cli.output import (
     CLUSTER_RUN,
     REPORT_FILE,
@@ -26,7 +27,6 @@ from fanin.cli.output import (
     sole_writer,
     write_file,
 )
-from fanin.cli.progress import Remaining, StatusLine
 from fanin.cli.provenance.document import renew_results, run_directory
 from fanin.cli.stopped import OUTSIDE, UNENDED, cause_of, stop_again
 from fanin.cli.wave import waveform
@@ -36,6 +36,8 @@ from fanin.report.failure import failure_page
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.cli.cluster.rtl import Rtl
+
+LOSS = "mean of the epoch's frames"  # each when it was trained on
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -47,10 +49,11 @@ def execute(args: argparse.Namespace) -> int:
     check_directory(output, CLUSTER_RUN)
     training_of(args)  # said before the plan and the images are read
     check_conditions(args)
-    with sole_writer(output), waveform(args, rtl=args.on == RTL) as wave:
-        with StatusLine() as status:
+    live = live_file(output, "run", args.data)
+    with sole_writer(output), live, waveform(args, rtl=args.on == RTL) as wave:
+        with RunStatus(live) as status:
             with run_directory(output, CLUSTER_RUN, args) as folder:
-                status.show("building")
+                status.stage("building")
                 setup = setup_of(args, folder / BUILD)
                 setup = replace(setup, conditions=replace(setup.conditions, wave=wave))
                 kept = Kept(output, setup, status)
@@ -59,18 +62,26 @@ def execute(args: argparse.Namespace) -> int:
         return end(kept, stop, args.json)
 
 
+def live_file(folder: Path, part: str, data: str) -> LiveFile:
+    """Of a part of ``fanin cluster`` that trains on ``data``."""
+    return LiveFile(folder, f"cluster {part}", title=data, unit="frames")
+
+
 class Kept:
     """A run and its folder, in which it keeps each state, and then ``run.json`` with it.
 
     So a run that is killed has all but what it did behind its last state.
     """
 
-    def __init__(self, folder: Path, setup: Setup, status: StatusLine):
+    def __init__(self, folder: Path, setup: Setup, status: RunStatus):
         self.folder, self.setup = folder, setup
         self.states = list(setup.earlier.states)
-        self._status, self._left = status, Remaining(setup.training.epochs * len(setup.data.train))
-        status.show("building the simulator")
+        self._status = status
+        status.expect(setup.training.epochs * len(setup.data.train))
+        status.stage("building the simulator")
         self._loop = Loop(setup, machines_of(setup), self._keep, self._progress)
+        for epoch in setup.earlier.epochs:
+            status.losses(LOSS, epoch["epoch"], epoch[setup.on]["loss"])
 
     def metrics(self, error: str | None) -> Metrics:
         """Its ``run.json`` now."""
@@ -102,11 +113,17 @@ class Kept:
         save_checkpoint(self.folder / name, self.setup.network, state)
         self.states.append(name)
         write_metrics(self.folder, self.metrics(UNENDED))
+        tally = state.about.tallies.get(self.setup.on)
+        if tally and tally.frames:
+            at = state.about.place.trained(len(self.setup.data.train)) / len(self.setup.data.train)
+            self._status.losses(LOSS, at, tally.loss / tally.frames)
 
     def _progress(self, frames: int) -> None:
         epochs = self.setup.training.epochs
         epoch = min(frames // len(self.setup.data.train) + 1, epochs)
-        self._status.show(f"epoch {epoch}/{epochs}: {frames:,} frames trained{self._left.after(frames)}")
+        self._status.advance(
+            frames, f"epoch {epoch}/{epochs}: {frames:,} frames trained", epoch=f"{epoch}/{epochs}"
+        )
 
 
 def end(kept: Kept, stop: BaseException | None, as_json: bool) -> int:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from fanin.cli.cluster.builds import PLAN_FOLDER, Build, open_build, planned_build, write_build
 from fanin.cli.cluster.checkpoint import Checkpoint
-from fanin.cli.cluster.execute import Kept, end, write_metrics
+from fanin.cli.cluster.execute import Kept, end, live_file, write_metrics
 from fanin.cli.cluster.runs import BUILDS, Run, Used, open_run
 from fanin.cli.cluster.setup import Earlier, Setup, images_again
+from fanin.cli.live import RunStatus
 from fanin.cli.output import CLUSTER_BUILD, CLUSTER_RUN, PLAN, is_kind, open_kind, print_json, sole_writer
-from fanin.cli.progress import StatusLine
 from fanin.cli.provenance.document import note_resumption
 from fanin.cli.stopped import UNENDED
 from fanin.errors import InputError
@@ -40,14 +40,15 @@ def execute(args: argparse.Namespace) -> int:
         if state.binary64 and not importlib.util.find_spec("torch"):
             _warn("PyTorch is not installed: goes on without the network in binary64")
         setup = _setup(run, data, name, state, args.plan)
-        with StatusLine() as status:
-            kept = Kept(folder, setup, status)
-            if setup.builds[-1].folder not in {used.folder for used in run.builds}:
-                _write_build(folder / setup.builds[-1].folder, setup.build, args.plan)
-            write_metrics(folder, kept.metrics(UNENDED))
-            note_resumption(folder, args, apart=["connections"])  # which count from here on
-            stop = kept.train()
-        return end(kept, stop, args.json)
+        with live_file(folder, "resume", data.name) as live:
+            with RunStatus(live) as status:
+                kept = Kept(folder, setup, status)
+                if setup.builds[-1].folder not in {used.folder for used in run.builds}:
+                    _write_build(folder / setup.builds[-1].folder, setup.build, args.plan)
+                write_metrics(folder, kept.metrics(UNENDED))
+                note_resumption(folder, args, apart=["connections"])  # which count from here on
+                stop = kept.train()
+            return end(kept, stop, args.json)
 
 
 def _warn(text: str) -> None:

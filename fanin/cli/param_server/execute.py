@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fanin.cli.live import LiveFile, RunStatus
 from fanin.cli.output import (
     LINK_LOG,
     PARAM_SERVER_RUN,
@@ -25,7 +27,6 @@ from fanin.cli.output import (
     table,
 )
 from fanin.cli.param_server.setup import Setup, backend_of, learner_of, setup_of
-from fanin.cli.progress import Remaining, StatusLine
 from fanin.cli.provenance.document import run_directory
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.cli.wave import waveform
@@ -37,13 +38,14 @@ from fanin.report.param_server.trace import param_server_trace
 from fanin.report.unit import Unit
 from fanin.sim.learning.workloads import BUNDLED
 from fanin.sim.link_log import read_link_log
-from fanin.sim.param_server.training import Outcome
+from fanin.sim.param_server.training import Epoch, Outcome
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.sim.cosim.waves import Waveform
 
 SHOWN_EPOCHS = 20
 UNANSWERED = "a write that was not answered"
+LOSS = "the servers' model"
 STEPS = 500  # of the progress line, over the run
 
 Metrics = dict[str, Any]
@@ -64,8 +66,10 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
     setup = setup_of(args)
     elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
     stop: BaseException | None = None
-    with run_directory(output, PARAM_SERVER_RUN, args, elsewhere=elsewhere) as folder, StatusLine() as status:
-        status.show("reading the samples")
+    live = LiveFile(output, "ps train", title=f"{setup.data or BUNDLED}", unit="gradients")
+    written = run_directory(output, PARAM_SERVER_RUN, args, elsewhere=elsewhere)
+    with live, written as folder, RunStatus(live) as status:
+        status.stage("reading the samples")
         outputs = {"pcap": folder / PCAP_FILE if args.pcap else None, "link_log": folder / LINK_LOG}
         work = _Work(setup, status, wave=wave, **outputs)
         outcome: Outcome | None = None
@@ -99,18 +103,19 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
 class _Work:
     """A run, and how far it is: gradients ``applied`` of all workers, and simulated ``seconds``."""
 
-    def __init__(self, setup: Setup, status: StatusLine, **outputs: Any):
+    def __init__(self, setup: Setup, status: RunStatus, **outputs: Any):
         self._outputs = outputs  # of ``backend_of``
         self.applied, self.seconds = 0, 0.0
         self._setup, self._status, self._shown = setup, status, -1
+        self._measured = 0  # epochs whose loss has been told
         self._learner = learner_of(setup)
         if self._learner.convergence:
-            status.show("looking for w*, which --no-optimum leaves out")
+            status.stage("looking for w*, which --no-optimum leaves out")
             _ = self._learner.workload.optimum  # it is kept; else the first epoch's end would look for it
         #: Gradients of a worker.
         self.each = setup.job.epochs * self._learner.batches
         self._total = self.each * setup.job.workers
-        self._left = Remaining(self._total)
+        status.expect(self._total)
 
     def train(self) -> Outcome:
         """Carry the run out. Raises CheckFailed where it cannot be ended."""
@@ -118,15 +123,20 @@ class _Work:
         with np.errstate(over="ignore", invalid="ignore"):  # of a model that diverges, which is told at the end
             return backend(self._setup.job, self._learner, progress=self._progress)
 
-    def _progress(self, applied: int, seconds: float) -> None:
+    def _progress(self, applied: int, seconds: float, ended: Sequence[Epoch]) -> None:
         self.applied, self.seconds = applied, seconds
         total, epochs = self._total, self._setup.job.epochs
         if (step := STEPS * applied // total) > self._shown:
             self._shown = step
             epoch = min(epochs * applied // total + 1, epochs)
-            time = f", {Unit.of(seconds)(seconds)} simulated" if math.isfinite(seconds) else ""
+            simulated = {"simulated": Unit.of(seconds)(seconds)} if math.isfinite(seconds) else {}
+            time = "".join(f", {time} simulated" for time in simulated.values())
             said = f"epoch {epoch}/{epochs}: {applied:,} of {total:,} gradients{time}"
-            self._status.show(f"{said}{self._left.after(applied)}")
+            for past in ended[self._measured :]:
+                if past.measures:
+                    self._status.losses(LOSS, past.number, past.measures.loss)
+            self._measured = len(ended)
+            self._status.advance(applied, said, epoch=f"{epoch}/{epochs}", **simulated)
 
 
 def failure_of(setup: Setup, error: str, work: _Work) -> Metrics:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fanin.cli.live import LiveFile, RunStatus
 from fanin.cli.output import (
     DISSECTOR_FILE,
     LINK_LOG,
@@ -19,7 +21,6 @@ from fanin.cli.output import (
     keep_capture,
     print_json,
 )
-from fanin.cli.progress import Remaining, StatusLine
 from fanin.cli.provenance.document import run_directory
 from fanin.cli.ring.backend import Outputs, Result
 from fanin.cli.ring.metrics import Metrics, failure_of, metrics_of
@@ -33,6 +34,7 @@ from fanin.report.failure import failure_page
 from fanin.report.ring.page import ring_page
 from fanin.sim.dissector import link_dissector
 from fanin.sim.learning.replica import State
+from fanin.sim.learning.workloads import BUNDLED
 from fanin.sim.link_log import read_link_log
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
@@ -56,8 +58,10 @@ def execute(args: argparse.Namespace) -> int:
 def _train(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
     """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
     elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
-    with StatusLine() as status, run_directory(output, RING_RUN, args, elsewhere=elsewhere) as folder:
-        status.show("reading the samples")
+    live = LiveFile(output, "ring train", title=str(args.data or args.resume or BUNDLED), unit="steps")
+    written = run_directory(output, RING_RUN, args, elsewhere=elsewhere)
+    with live, RunStatus(live) as status, written as folder:
+        status.stage("reading the samples")
         metrics, stop = _fill(folder, setup_of(args), args.pcap, wave, status)
     if args.json:
         print_json(metrics)
@@ -69,17 +73,17 @@ def _train(args: argparse.Namespace, output: Path, wave: Waveform | None) -> Non
 
 
 def _fill(
-    folder: Path, setup: Setup, pcap: Path | None, wave: Waveform | None, status: StatusLine
+    folder: Path, setup: Setup, pcap: Path | None, wave: Waveform | None, status: RunStatus
 ) -> tuple[Metrics, BaseException | None]:
     """Train, and write the run's files; what has stopped the run before its end.
 
     Raises CheckFailed where the golden model itself cannot train so.
     """
-    status.show("training in NumPy, to compare with")
+    status.stage("training in NumPy, to compare with")
     # From the first epoch on: a state to resume from is checked, too.
     beside = setup.backend.references(setup.data)
     capture = folder / PCAP_FILE if pcap else None
-    steps = _Steps(setup, status)
+    steps = _Steps(setup, status, [epoch.loss for epoch in beside.codec])
     state: State | None
     result: Result | None = None
     stop: BaseException | None = None
@@ -108,20 +112,28 @@ def _fill(
 
 
 class _Steps:
-    """Shows the steps that all nodes have made, and keeps their number."""
+    """Shows the steps that all nodes have made, and keeps their number.
 
-    def __init__(self, setup: Setup, status: StatusLine):
+    ``losses``: of the golden model, behind each epoch of the whole training; the nodes' weights equal its.
+    """
+
+    def __init__(self, setup: Setup, status: RunStatus, losses: Sequence[float]):
         self.made = 0
-        self._setup, self._status, self._left = setup, status, Remaining(setup.steps)
-        status.show("building the simulator")
+        self._setup, self._status, self._losses, self._shown = setup, status, losses, 0
+        status.expect(setup.steps)
+        status.stage("building the simulator")
 
     def __call__(self, steps: int) -> None:
         self.made = steps
-        setup = self._setup
+        setup, status = self._setup, self._status
         epochs = setup.backend.training.epochs
-        epoch = min((setup.state.step + steps) // setup.data.steps + 1, epochs)
-        text = f"epoch {epoch}/{epochs}: {steps:,} of {setup.steps:,} steps{self._left.after(steps)}"
-        self._status.show(text)
+        ended = (setup.state.step + steps) // setup.data.steps
+        for number in range(self._shown, min(ended, len(self._losses))):
+            status.losses("golden model", number + 1, self._losses[number])
+            self._shown = number + 1
+        epoch = min(ended + 1, epochs)
+        text = f"epoch {epoch}/{epochs}: {steps:,} of {setup.steps:,} steps"
+        status.advance(steps, text, epoch=f"{epoch}/{epochs}")
 
 
 def _last_epoch(setup: Setup, steps: int) -> State | None:

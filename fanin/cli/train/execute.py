@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from fanin.cli.live import LiveFile
 from fanin.cli.output import (
     CLASSES_FOLDER,
     JOB_FILE,
@@ -26,10 +27,10 @@ from fanin.cli.output import (
     table,
     write_file,
 )
-from fanin.cli.progress import EpochBar
 from fanin.cli.provenance.document import run_directory
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.cli.train.boards import read_boards
+from fanin.cli.train.following import Following, label_text
 from fanin.cli.wave import waveform
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.fixed import LOSSES
@@ -79,12 +80,15 @@ def execute(args: argparse.Namespace) -> int:
 
 def _carry_out(args: argparse.Namespace, output: Path, copies: dict[str, Path], wave: Waveform | None) -> None:
     """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
-    with run_directory(output, RUN, args) as folder:
+    live = LiveFile(output, "train", title=args.data, unit="AllReduces")
+    with live, run_directory(output, RUN, args) as folder:
+        live.stage("reading the samples, building the simulator")
         runs = _trainers(args, wave)
+        follow = Following(live, runs)
         if len(runs) == 1:
-            stop, where = _run(runs[0], folder, args, output), output
+            stop, where = _run(runs[0], folder, args, output, follow), output
         else:
-            stop, where = _run_classes(runs, folder, args, output)
+            stop, where = _run_classes(runs, folder, args, output, follow)
     for name, copy in copies.items():
         if (output / name).exists():  # a failed run has no model
             write_file(copy, (output / name).read_bytes())
@@ -190,9 +194,11 @@ def _network(args: argparse.Namespace) -> NetworkConfig:
     )
 
 
-def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path) -> BaseException | None:
+def _run(
+    trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path, follow: Following
+) -> BaseException | None:
     """Fill the run's folder; what has stopped it, or nothing."""
-    result = _train(trainer, folder)
+    result = _train(trainer, folder, follow)
     if isinstance(result, BaseException):
         return result
     _write_model(folder, result.model)
@@ -202,7 +208,7 @@ def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path)
 
 
 def _run_classes(
-    runs: list[Trainer], folder: Path, args: argparse.Namespace, output: Path
+    runs: list[Trainer], folder: Path, args: argparse.Namespace, output: Path, follow: Following
 ) -> tuple[BaseException | None, Path]:
     """Fill the folder with a run for each class, and what they say together.
 
@@ -214,7 +220,7 @@ def _run_classes(
     for place, trainer in enumerate(runs):
         name = f"{CLASSES_FOLDER}/{place}"
         (folder / name).mkdir(parents=True)
-        result = _train(trainer, folder / name)
+        result = _train(trainer, folder / name, follow)
         if isinstance(result, BaseException):
             _write_failure(folder, trainer, result)
             return result, output / name
@@ -227,15 +233,16 @@ def _run_classes(
     return None if whole.bit_exact else CheckFailed(DIFFERS), output
 
 
-def _train(trainer: Trainer, folder: Path) -> TrainResult | BaseException:
+def _train(trainer: Trainer, folder: Path, follow: Following) -> TrainResult | BaseException:
     """The result of a run, whose folder has all but the model; or what has stopped it."""
     _write_switch(folder, trainer)
     try:
-        with EpochBar(epochs=trainer.options.epochs, operations=trainer.operations) as bar:
-            simulated = trainer.simulate(pcap=folder / PCAP_FILE, progress=bar.update)
+        with follow.training(trainer) as progress:
+            simulated = trainer.simulate(pcap=folder / PCAP_FILE, progress=progress)
     except (SimulationFailed, CheckFailed, ToolFailed, *OUTSIDE) as stop:
         _write_failure(folder, trainer, stop)
         return stop
+    follow.comparing()
     result = trainer.compare(simulated)
     _write_json(folder, result.as_json())
     (folder / REPORT_FILE).write_text(render(report_of(result)))
@@ -309,7 +316,7 @@ def summary_of_classes(whole: ClassesResult, output: Path) -> str:
         last = result.epochs[-1]
         accuracy = f"{100 * last.accuracy:.1f} %"
         losses = f"{last.loss:.4f}", f"{result.float64_loss[-1]:.4f}"
-        rows.append([_label(label), *losses, accuracy, f"{result.cycles:,}"])
+        rows.append([label_text(label), *losses, accuracy, f"{result.cycles:,}"])
     held_out = "none held out" if whole.test_accuracy is None else f"{100 * whole.test_accuracy:.1f} %"
     facts = [
         ["accuracy", f"{100 * whole.accuracy:.1f} %"],
@@ -328,10 +335,6 @@ def summary_of_classes(whole: ClassesResult, output: Path) -> str:
             table(facts),
         ]
     )
-
-
-def _label(label: float | str) -> str:
-    return f"{label:g}" if isinstance(label, float) else label
 
 
 def _heading(result: TrainResult, what: str = "") -> str:

@@ -8,8 +8,8 @@ import pytest
 from fanin.cli.main import build_parser, main
 from tests.fanin.cli.json_page import RIGHT, documented, sections, wrong
 
-#: Commands that end with no result: one serves until it is interrupted, one prints a script.
-NO_RESULT = {"board simulate", "completion"}
+#: Commands that end with no result: two serve until they are interrupted, one prints a script.
+NO_RESULT = {"board simulate", "completion", "watch"}
 RING = "ring train --on model --layers 64,16,10 --nodes 2 --epochs 1 --batch 128"
 PS = "ps train --on model --workers 2 --epochs 1 --no-optimum"
 SEARCH = "--seconds 0.1 --json"

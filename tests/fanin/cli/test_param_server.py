@@ -278,7 +278,7 @@ def test_a_run_replaces_the_one_before_and_leaves_other_folders_alone(capsys, tm
 
 def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
     def interrupted(job, learner, progress):
-        progress(3, 0.5)
+        progress(3, 0.5, ())
         raise KeyboardInterrupt
 
     monkeypatch.setattr(events, "run", interrupted)
@@ -403,9 +403,10 @@ def test_stragglers_and_stops_are_read_as_they_are_written():
 def test_the_progress_is_told_behind_every_gradient():
     told = []
     job = training.TrainingJob(workers=3, servers=2, epochs=2, compute=Compute(per_sample=1e-6), costs=DESIGN)
-    outcome = events.run(job, NoTraining(64, 5), lambda applied, seconds: told.append((applied, seconds)))
-    assert [applied for applied, _ in told] == list(range(1, 31))
-    assert [seconds for _, seconds in told] == sorted(seconds for _, seconds in told)
+    outcome = events.run(job, NoTraining(64, 5), lambda *now: told.append((*now[:2], len(now[2]))))
+    assert [applied for applied, _, _ in told] == list(range(1, 31))
+    assert [seconds for _, seconds, _ in told] == sorted(seconds for _, seconds, _ in told)
+    assert [ended for _, _, ended in told] == [0] * 14 + [1] * 15 + [2]
     assert told[-1][1] == outcome.seconds
     assert outcome.w.shape == (64,)
 

@@ -1,0 +1,46 @@
+"""``fanin watch``: a page on this machine that shows a run while it goes on, and then its report."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fanin.errors import InputError
+
+MOST_PORT = 65_535
+
+
+def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the command and its options."""
+    parser = commands.add_parser(
+        "watch",
+        help="show a run in the browser while it goes on",
+        description="Serve a page that shows how far the run that writes DIR is: loss, throughput, time left. "
+        "When the run has ended, the page becomes its report. This machine alone can open it, until Ctrl-C.",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder that the run was given with -o")
+    parser.add_argument(
+        "--port", type=int, metavar="N", help="of 127.0.0.1; by default one that is free, which is printed"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve the page until Ctrl-C. Raises InputError for a port that cannot be had, and where DIR is a file."""
+    from fanin.cli.watch.server import WatchServer
+    from fanin.cli.watch.state import Watched
+
+    if args.port is not None and not 1 <= args.port <= MOST_PORT:
+        raise InputError(f"--port must be in 1…{MOST_PORT}, not {args.port}")
+    if args.folder.exists() and not args.folder.is_dir():
+        raise InputError(f"{args.folder}: is a file; DIR is the folder of a run")
+    watched = Watched(args.folder)
+    with WatchServer(watched, args.port or 0) as server:
+        waits = "" if args.folder.exists() else ", which does not exist yet"
+        print(f"{server.url} shows {args.folder}{waits}; Ctrl-C ends this", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
+    return 0

@@ -1,0 +1,98 @@
+"""The server of ``fanin watch``: a page, its numbers and reports, to this machine and to nobody else."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, cast
+
+from fanin.cli.output import finite
+from fanin.cli.watch.state import Watched
+from fanin.errors import InputError
+from fanin.report.html import fill
+
+ADDRESS = "127.0.0.1"
+HTTP_PORT = 80  # which browsers leave out of Host
+REQUEST_SECONDS = 10  # for a request and its answer
+HTML, JSON, TEXT = (f"{kind}; charset=utf-8" for kind in ("text/html", "application/json", "text/plain"))
+#: The page runs its own script, asks for its numbers, and nothing else.
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+
+
+class WatchServer(ThreadingHTTPServer):
+    """Serves a run on 127.0.0.1; ``port`` 0: one that is free. Raises InputError for one that cannot be had."""
+
+    def __init__(self, watched: Watched, port: int):
+        self.watched = watched
+        self.page = fill("watch.html.j2", folder=str(watched.folder)).encode()
+        try:
+            super().__init__((ADDRESS, port), _Handler)
+        except OSError as error:
+            raise InputError(f"--port {port}: cannot be used: {error.strerror or error}") from error
+
+    @property
+    def url(self) -> str:
+        """Of the page."""
+        return f"http://{ADDRESS}:{self.server_port}/"
+
+    @property
+    def hosts(self) -> set[str]:
+        """The names under which browsers on this machine ask. Another one is a page that was led here."""
+        names = (ADDRESS, "localhost")
+        plain = set(names) if self.server_port == HTTP_PORT else set()
+        return {f"{name}:{self.server_port}" for name in names} | plain
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = REQUEST_SECONDS
+
+    def do_GET(self) -> None:
+        """The answer is chosen by the whole path; none is made from it."""
+        server = cast(WatchServer, self.server)
+        if not self._asked_here(server):
+            return
+        if self.path == "/":
+            self._answer(HTTPStatus.OK, HTML, server.page, {"Content-Security-Policy": PAGE_POLICY})
+        elif self.path == "/progress":
+            self._answer(HTTPStatus.OK, JSON, json.dumps(finite(server.watched.progress())).encode())
+        elif report := server.watched.reports().get(self.path):
+            self._answer(HTTPStatus.OK, HTML, report.read_bytes())
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, TEXT, b"not found\n")
+
+    def _refuse(self) -> None:
+        if self._asked_here(cast(WatchServer, self.server)):
+            self._answer(HTTPStatus.METHOD_NOT_ALLOWED, TEXT, b"GET alone\n", {"Allow": "GET"})
+
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refuse
+
+    def _asked_here(self, server: WatchServer) -> bool:
+        """Refuse a request under another name than ours: a page elsewhere has bound its name to 127.0.0.1."""
+        if self.headers.get_all("Host", []) in [[host] for host in server.hosts]:
+            return True
+        self._answer(HTTPStatus.FORBIDDEN, TEXT, b"another host's name\n")
+        return False
+
+    def _answer(
+        self, status: HTTPStatus, kind: str, body: bytes, headers: dict[str, str] | None = None
+    ) -> None:
+        self.send_response(status)
+        lasting = {
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+        }
+        length = {"Content-Type": kind, "Content-Length": str(len(body))}
+        for name, value in (length | lasting | (headers or {})).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: the terminal has the address alone."""

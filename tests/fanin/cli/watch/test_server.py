@@ -1,0 +1,143 @@
+"""Who gets what from ``fanin watch``: a page, its numbers and reports, under its own name alone."""
+
+import socket
+from urllib.parse import urlsplit
+
+import pytest
+
+from fanin.cli.live import LiveFile
+from fanin.cli.main import main
+from tests.fanin.cli.watch.served import ask, command, interrupt, serving
+
+METHODS = ("HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
+ELSEWHERE = (
+    "evil.example",
+    "127.0.0.1",
+    "localhost",
+    "127.0.0.1:1",
+    "0.0.0.0:{port}",
+    "127.0.0.1:{port}.evil.example",
+)
+FILES = ("run.json", "model.npz", "frames.pcap", ".fanin-live.json", "report.html")
+
+
+@pytest.fixture
+def ended(tmp_path):
+    """A folder of a run that has ended, with a secret beside it."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in FILES:
+        (folder / name).write_text("{}")
+    (folder / ".fanin-live.json").unlink()
+    (folder / "report.html").write_text("<p>the report</p>")
+    (tmp_path / "secret").write_text("secret")
+    return folder
+
+
+@pytest.fixture
+def url(ended):
+    with serving(ended) as address:
+        yield address
+
+
+def test_it_has_a_page_numbers_and_a_report(url):
+    status, headers, page = ask(url, "/")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert b'fetch("/progress")' in page
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    status, headers, body = ask(url, "/progress")
+    assert (status, headers["Content-Type"]) == (200, "application/json; charset=utf-8")
+    assert b'"ended"' in body
+    status, headers, body = ask(url, "/report")
+    assert (status, body) == (200, b"<p>the report</p>")
+    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(f"/{name}" for name in FILES),
+        "/../secret",
+        "/report/../../secret",
+        "/%2e%2e/secret",
+        "//secret",
+        "/report/",
+        "/report/0",
+        "/report?x",
+        "/progress/run.json",
+        "/./",
+        "secret",
+        "http://evil.example/",
+    ],
+)
+def test_nothing_else_is_there(url, path):
+    status, _, body = ask(url, path)
+    assert (status, body) == (404, b"not found\n")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_it_is_asked_with_get_alone(url, method):
+    status, headers, _ = ask(url, "/", method=method)
+    assert (status, headers["Allow"]) == (405, "GET")
+
+
+@pytest.mark.parametrize("host", ELSEWHERE)
+@pytest.mark.parametrize("path", ["/", "/progress", "/report", "/other"])
+def test_another_name_is_refused(url, host, path):
+    assert ask(url, path, host=host.format(port=urlsplit(url).port))[::2] == (403, b"another host's name\n")
+
+
+def test_localhost_is_a_name_of_it(url):
+    assert ask(url, "/report", host=f"localhost:{urlsplit(url).port}")[0] == 200
+
+
+def test_it_listens_on_the_loopback_address_alone(url):
+    with socket.socket() as other:
+        other.settimeout(5)
+        assert other.connect_ex(("127.0.0.2", urlsplit(url).port)) != 0
+
+
+def test_the_report_of_an_earlier_run_is_not_there_while_one_goes_on(url, ended):
+    with LiveFile(ended, "train", title="x", unit="steps") as live:
+        live.stage("training")
+        assert ask(url, "/report")[0] == 404
+    assert ask(url, "/report")[0] == 200
+
+
+def test_each_of_several_classes_has_its_report(url, ended):
+    (ended / "report.html").unlink()
+    for number in (0, 1, 10):
+        (ended / "classes" / str(number)).mkdir(parents=True)
+        (ended / "classes" / str(number) / "report.html").write_text(f"class {number}")
+    (ended / "classes" / "model").mkdir()
+    (ended / "classes" / "model" / "report.html").write_text("no class")
+    assert ask(url, "/report")[0] == 404
+    assert [ask(url, f"/report/{n}")[2] for n in (0, 1, 10)] == [b"class 0", b"class 1", b"class 10"]
+    assert ask(url, "/report/model")[0] == ask(url, "/report/2")[0] == 404
+
+
+def test_a_port_in_use_takes_one_line(url, tmp_path, capsys):
+    port = urlsplit(url).port
+    assert main(["watch", str(tmp_path), "--port", str(port)]) == 2
+    said = f"fanin: error: --port {port}: cannot be used: Address already in use\n"
+    assert capsys.readouterr() == ("", said)
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1"])
+def test_a_port_that_is_none_takes_one_line(port, tmp_path, capsys):
+    assert main(["watch", str(tmp_path), f"--port={port}"]) == 2
+    assert capsys.readouterr().err == f"fanin: error: --port must be in 1…65535, not {port}\n"
+
+
+def test_a_file_takes_one_line(ended, capsys):
+    assert main(["watch", str(ended / "run.json")]) == 2
+    assert capsys.readouterr().err == f"fanin: error: {ended}/run.json: is a file; DIR is the folder of a run\n"
+
+
+def test_the_command_says_where_it_is_and_ends_with_ctrl_c(tmp_path):
+    folder = tmp_path / "none"
+    with command(folder) as (process, url, said):
+        assert said == f"{url} shows {folder}, which does not exist yet; Ctrl-C ends this\n"
+        assert ask(url, "/")[0] == 200
+        assert interrupt(process) == (0, "")
+    assert not folder.exists()
