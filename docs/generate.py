@@ -365,7 +365,8 @@ def boards_reached_page() -> str:
         used = [f"{used['used']:,} of {used['of']:,}" for used in report["used"].values()]
         minutes = f"{sum(report['seconds'].values()) / 60:.0f}"
         tools = f"yosys {report['tools']['yosys']}, {report['tools']['nextpnr']}"
-        node = report["preset"] or report["node"]
+        preset = report["preset"]
+        node = f"{preset}, {PRESETS[preset].lanes} lanes" if preset in PRESETS else preset or report["node"]
         rows.append([report["board"], node, ", ".join(clocks), *used, minutes, str(report["seed"]), tools])
     return BOARDS_REACHED.format(table=_markdown(rows))
 

@@ -9,7 +9,7 @@ from amaranth.lib import stream, wiring
 
 from fanin.glm import PRESETS
 from fanin.hdl.bus.axi4 import AXI4LiteSignature
-from fanin.hdl.catalog import CATALOG
+from fanin.hdl.catalog import CATALOG, module_of
 
 PAGE = """# Nodes
 
@@ -70,7 +70,7 @@ def _section(name: str, node: Node) -> str:
     component = entry.build(config, {})
     parameters = ", ".join(f"`{key}={value}`" for key, value in entry.parameters(config).items())
     summary = f"{entry.summary} {node.note}." if node.note else entry.summary
-    lines = [f"\n## {name}\n", summary, ""]
+    lines = [f"\n## {name}\n", f"{summary} The module is `{module_of(name)}`.", ""]
     lines += ["| port | what | width |", "|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in _ports(component)]
     lines += ["", f"Parameters: {parameters}.", "", f"[How it works]({node.contract})"]
