@@ -19,6 +19,7 @@ MIN_ADDRESS_BITS = 16
 MAX_ENGINES = 8
 MAX_LANES = 64
 MAX_DEPTH = 4096  # chunks; the widths of an engine's sums rest on it
+MIN_PING_WIDTH = 16  # bits of the MAC of a node that can be pinged
 MAX_MICRO_BATCHES = (1 << 24) - 1  # of a mini-batch: the width of its register
 MAX_RUN_MICRO_BATCHES = 1 << 13  # data-parallel: of a mini-batch, per worker; its gradients fit 48 bits then
 
@@ -64,6 +65,9 @@ class GlmConfig:
     frac: int = DEFAULT_FRAC  #: fractional bits of weights, activations and gradients; 6…28
     mode: Partitioning = Partitioning.MODEL_PARALLEL
     l2: bool = False  #: weights can decay (L2 regularisation): a shifter for each lane
+    ping: bool = (
+        False  #: ARP and echo requests for its IPv4 address are answered; in UDP, from 16 bits of MAC on
+    )
 
     def __post_init__(self) -> None:
         _check("engines", self.engines, 1, MAX_ENGINES)
@@ -79,6 +83,11 @@ class GlmConfig:
         object.__setattr__(self, "encap", Encap(self.encap))
         object.__setattr__(self, "protocol", Protocol(self.protocol))
         object.__setattr__(self, "mode", Partitioning(self.mode))
+        if self.ping and (self.encap is not Encap.UDP or self.mac_width < MIN_PING_WIDTH):
+            raise ValueError(
+                f"ping must be off without an IPv4 address (encap {self.encap}), and with a mac_width below "
+                f"{MIN_PING_WIDTH} ({self.mac_width})"
+            )
         if self.mode is Partitioning.DATA_PARALLEL and self.lanes % self.values:
             raise ValueError(
                 f"lanes must be a multiple of {self.values} in data-parallel mode, not {self.lanes}"

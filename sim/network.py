@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from enum import IntFlag
 from typing import Protocol
 
-from fanin.sim.switch.base import Delivery, Switch, SwitchKind
+from fanin.sim.switch.base import Delivery, OutsideSwitch, Switch, SwitchKind
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
@@ -25,6 +25,8 @@ _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
 MAX_DELAY_NS = 1e9
 MIN_GBPS = 1e-3
 SWITCH_NS = 400.0  # from a frame's last bit at the switch to its answer's first one, unless given
+SLOWDOWN = 1000.0  # seconds of the wall clock in a simulated one, unless given, beside what is outside
+PORTS_TIMEOUT_NS = 1e5  # NetworkConfig.timeout_ns at Linux interfaces: 0.1 s of the wall clock by default
 BOARDS_TIMEOUT_NS = 2e6  # NetworkConfig.timeout_ns for boards: a host's switch takes longer than a real one
 FAULTS = ("drop", "duplicate", "reorder", "corrupt")  # of LinkConfig
 
@@ -67,7 +69,11 @@ class LinkConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig:
-    """The network between the nodes, and when they send again."""
+    """The network between the nodes, and when they send again.
+
+    With ``ports``, names of Linux interfaces, one for each node, the switch is outside, and a second of
+    simulated time takes ``slowdown`` seconds at least.
+    """
 
     link: LinkConfig = field(default_factory=LinkConfig)
     switch_ns: float = SWITCH_NS
@@ -77,6 +83,8 @@ class NetworkConfig:
     seed: int = 0
     switch: SwitchKind = SwitchKind.EMBEDDED
     make_switch: Callable[[int], Switch] | None = None  #: another switch: number of ports → switch; picklable
+    ports: tuple[str, ...] = ()
+    slowdown: float = SLOWDOWN
 
     def __post_init__(self) -> None:
         _check_delay("switch_ns", self.switch_ns)
@@ -222,6 +230,7 @@ class Network:
     ):
         _check_delay("switch_ns", switch_ns)
         self.switch = switch
+        self._outside = switch if isinstance(switch, OutsideSwitch) else None
         self.up, self.down = (
             [Link(link, f"{seed} {way} {port}", port=port, up=way == "up", log=log) for port in range(ports)]
             for way in ("up", "down")
@@ -237,8 +246,16 @@ class Network:
 
     @property
     def next_time(self) -> int | None:
-        """When the next frame arrives at the switch; None when none is in flight to it."""
-        return self._arriving[0][0] if self._arriving else None
+        """When the switch has something to do; None when no frame is in flight to it, nor comes by itself."""
+        times = [self._arriving[0][0]] if self._arriving else []
+        if self._outside:
+            times.append(self._outside.next_look)
+        return min(times, default=None)
+
+    @property
+    def carries(self) -> bool:
+        """Whether a frame is in flight to the switch."""
+        return bool(self._arriving)
 
     def send(self, port: int, frame: bytes, time: int) -> None:
         """The last byte of a frame has left node ``port``. A corrupt one ends at the switch's MAC."""
@@ -273,10 +290,17 @@ class Network:
                 if self._severed and frozenset((port, out)) in self._severed:
                     continue
                 leaves = at + self._switch_delay
-                self._record(answer, leaves)
-                received += [Reception(out, arrival) for arrival in self.down[out].send(answer, leaves)]
+                received += self._leaves(out, answer, leaves)
+        if self._outside:
+            for out, frame, at in self._outside.look(time):
+                received += self._leaves(out, frame, at)
         self._flush(time)
         return received
+
+    def _leaves(self, port: int, frame: bytes, time: int) -> list[Reception]:
+        """A frame leaves the switch."""
+        self._record(frame, time)
+        return [Reception(port, arrival) for arrival in self.down[port].send(frame, time)]
 
     def close(self) -> None:
         """End the run: the capture is completed, frames in flight are discarded."""

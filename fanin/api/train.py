@@ -73,6 +73,8 @@ def train(
     frac: int = 24,
     clock_mhz: float = 250.0,
     on: PathLike | None = None,
+    ports: str | None = None,
+    slowdown: float = 1000.0,
     switch: str = "embedded",
     protocol: str = "p4sgd",
     encap: str = "l2",

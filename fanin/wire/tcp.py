@@ -16,7 +16,7 @@ from fanin.wire.ethernet import (
 )
 from fanin.wire.fields import byte_length, pack_fields, unpack_fields
 
-ACK, PSH = 0x10, 0x08  # flags
+ACK, PSH, SYN = 0x10, 0x08, 0x02  # flags
 _IP = byte_length(ETHERNET)
 _TCP = _IP + byte_length(IPV4)
 _PAYLOAD = _TCP + byte_length(TCP)

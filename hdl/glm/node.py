@@ -23,6 +23,8 @@ from fanin.hdl.glm.node_registers import FAULT_COUNTERS, STALLS, node_constants,
 from fanin.hdl.glm.run_check import RunCheck
 from fanin.hdl.glm.shapes import EngineShape
 from fanin.hdl.glm.worker import GlmWorker, Training
+from fanin.hdl.net.control.frame_merger import FrameMerger
+from fanin.hdl.net.ping import PingResponder
 from fanin.hdl.stream.buffer import RegisterSlice, SkidBuffer
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
@@ -149,8 +151,11 @@ class GlmNode(wiring.Component):
         for part in fields(parts):
             m.submodules[part.name] = getattr(parts, part.name)
         connect_typed(m, flipped(self.axil), parts.registers.axil)
-        connect_typed(m, parts.transport.tx, flipped(self.mac_tx))
         connect_typed(m, flipped(self.mac_rx), parts.transport.rx)
+        if self.config.ping:
+            self._ping(m, parts)
+        else:
+            connect_typed(m, parts.transport.tx, flipped(self.mac_tx))
         connect_typed(m, parts.worker.pa, parts.transport.pa)
         self._full_activations(m, parts)
         self._settings(m, parts)
@@ -186,6 +191,21 @@ class GlmNode(wiring.Component):
             ),
             window=ModelWindow(engines=config.engines, **size),
         )
+
+    def _ping(self, m: Module, parts: _Parts) -> None:
+        """The responder hears what the transport takes, and both send in turn."""
+        width, rx, transport = self.config.mac_width, self.mac_rx, parts.transport
+        m.submodules.responder = responder = PingResponder(width=width)
+        m.submodules.merger = merger = FrameMerger(width=width)
+        m.d.comb += [
+            responder.i.valid.eq(rx.valid & rx.ready),
+            responder.i.p.eq(rx.p),
+            responder.own_mac.eq(transport.job.own_mac),
+            responder.own_ip.eq(transport.job.own_ip),
+        ]
+        connect_typed(m, transport.tx, merger.i[0])
+        connect_typed(m, responder.o, merger.i[1])
+        connect_typed(m, merger.o, flipped(self.mac_tx))
 
     def _full_activations(self, m: Module, parts: _Parts) -> None:
         """From transport to worker without a cycle between, but with a register in ``ready``."""

@@ -39,6 +39,7 @@ from fanin.sim.switch.base import Job, Switch
 from fanin.sim.switch.forward import Forwarder
 
 _WATCHDOG = 100_000  # cycles that a run may be without progress, besides what its nodes wait for
+_NEVER = (1 << 64) - 1
 _ALL_EVENTS = (1 << 64) - 1
 
 
@@ -89,6 +90,7 @@ class Cluster:
         hosts: Callable[[Board], LiveHosts] | None = None,
         nodes_per_memory: int = 1,
         quiet_cycles: int = QUIET_CYCLES,
+        endless: bool = False,
         memory_latency: int = MEMORY_LATENCY,
         events: int = 0,
         link: LinkConfig | None = None,
@@ -103,7 +105,8 @@ class Cluster:
         ``memories`` are, per node, the contents behind each of its memory ports; one alone is shared by all of
         the node's ports. With ``nodes_per_memory``, so many nodes in a row have the same memories, which are
         given once. Nodes after the last one given have empty memories. ``longest_wait`` is the number of
-        cycles that a healthy node may wait; a run without progress for longer ends. Without ``switch``, frames
+        cycles that a healthy node may wait; a run without progress for longer ends, unless it is ``endless``:
+        ``hosts`` alone end such a one. Without ``switch``, frames
         are forwarded. MACs keep to the links' rate if ``paced``; else they take a beat a cycle. So do
         memory ports, each way, unless ``memory_gbps`` bounds them, as PCIe does. ``events`` bounds the entries
         of the event trace. The other arguments are those of RunRequest; ``progress`` is called while the run
@@ -130,9 +133,10 @@ class Cluster:
                 seed=seed,
                 mac_bytes_per_cycle=mac_rate(link, self.period_ps, width) if paced else 0.0,
                 memory_bytes_per_cycle=bytes_a_cycle(memory_gbps, self.period_ps) if memory_gbps else 0.0,
-                watchdog=_WATCHDOG + longest_wait,
+                watchdog=_NEVER if endless else _WATCHDOG + longest_wait,
                 hosts=hosts,
                 quiet_cycles=quiet_cycles,
+                endless=endless,
                 memory_latency=memory_latency,
                 event_mask=_ALL_EVENTS,
                 event_limit=events,

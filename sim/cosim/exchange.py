@@ -116,7 +116,7 @@ class Exchange:
     @property
     def carries(self) -> bool:
         """Whether any frame is in flight, or still at a MAC or a host."""
-        return self._network.next_time is not None or self._top.holds_frames()
+        return self._network.carries or self._top.holds_frames()
 
     def cut(self, node: int, peer: int | None = None) -> None:
         """From now on a node's link drops every frame, both ways; with ``peer``, those between the two."""

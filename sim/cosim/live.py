@@ -282,10 +282,18 @@ class LiveRun:
     """
 
     def __init__(
-        self, hosts: LiveHosts, board: Board, top: Top, network: Network, clock: Clock, *, quiet_cycles: int
+        self,
+        hosts: LiveHosts,
+        board: Board,
+        top: Top,
+        network: Network,
+        clock: Clock,
+        *,
+        quiet_cycles: int,
+        endless: bool = False,
     ):
         self._hosts, self._board, self._top, self._network = hosts, board, top, network
-        self._clock, self._quiet_cycles = clock, quiet_cycles
+        self._clock, self._quiet_cycles, self._endless = clock, quiet_cycles, endless
         self._last_call = 0  # the edge: a host may have changed memory, which nodes are yet to see
         self._idle_skips = 0
         self._last_skip = -1
@@ -360,7 +368,7 @@ class LiveRun:
         time = self._board.next_alarm
         assert time is not None
         self._idle_skips = self._idle_skips + 1 if self._top.last_progress() == self._last_skip else 0
-        if self._idle_skips >= MAX_IDLE_SKIPS:
+        if self._idle_skips >= MAX_IDLE_SKIPS and not self._endless:
             raise SimulationError(f"{MAX_IDLE_SKIPS} alarms have passed, and nothing else has happened")
         self._network.skip(time - self._board.now)
         self._last_skip = (

@@ -62,6 +62,7 @@ class RunRequest:
     host_ports: tuple[bool, ...] = ()  # which nodes have a host packet port; likewise
     hosts: Callable[[Board], LiveHosts] | None = None  # drives the run after the phases; to be pickled
     quiet_cycles: int = QUIET_CYCLES  # in which nothing happens, before live hosts have time skipped
+    endless: bool = False  # hosts wait for what is outside the simulation: nothing happening is no error
     trace: Path | None = None
     pcap: Path | None = None
     link_log: Path | None = None

@@ -14,7 +14,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import ValueChange
 
-from fanin.errors import CheckFailed, ToolFailed
+from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange, Step
 from fanin.sim.cosim.library import Library
@@ -96,7 +96,15 @@ class Session:
         library, request = self.library, self.request
         board = Board(library, self.exchange, self.clock, request.memories, request.host_ports)
         hosts = self._hosts = hosts_of(board)
-        live = LiveRun(hosts, board, library, self.exchange, self.clock, quiet_cycles=request.quiet_cycles)
+        live = LiveRun(
+            hosts,
+            board,
+            library,
+            self.exchange,
+            self.clock,
+            quiet_cycles=request.quiet_cycles,
+            endless=request.endless,
+        )
         live.start()
         while not live.done:
             alarms = (live.alarm, self.exchange.alarm)
@@ -185,12 +193,12 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
 
         try:
             session = Session(_request, _library, wake)
-        except ToolFailed as error:  # the switch did not start
+        except (ToolFailed, InputError) as error:  # the switch did not start
             Path(os.environ[RESULT]).write_bytes(pickle.dumps(RunResult(error=str(error))))
             return
         try:
             await session.run()
-        except (SimulationError, CheckFailed, ToolFailed) as error:
+        except (SimulationError, CheckFailed, ToolFailed, InputError) as error:
             session.result.error = str(error)
         except Exception as error:
             session.result.error = f"{type(error).__name__} in the simulator's process: {error}"

@@ -30,6 +30,9 @@ from fanin.sim.cosim.simulator import Group, SimulationFailed
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.network import NetworkConfig
+from fanin.sim.nic.outside import InterfaceSwitch
+from fanin.sim.nic.pace import Pace
+from fanin.sim.switch.base import Switch
 from fanin.sim.switch.make import make_switch
 from fanin.wire.aggregation import AGGREGATION, Kind, header_length
 
@@ -128,7 +131,7 @@ class Cosim:
         network = network or NetworkConfig()
         program = self.program(network)
         (job,) = default_deployment(program).jobs
-        make = network.make_switch or functools.partial(make_switch, kind=network.switch, config=program)
+        make = self._switch(network, program)
         workers = range(self.workers)
         training = {"loss": loss, "rate": rate, "decay": decay}
         configure = [self._configure(shape, training, job.slots, worker, network) for worker in workers]
@@ -165,6 +168,14 @@ class Cosim:
         return ProgramConfig(
             protocol=node.protocol, workers=self.workers, slots=slots, values=node.values, encap=node.encap
         )
+
+    def _switch(self, network: NetworkConfig, program: ProgramConfig) -> Callable[[int], Switch]:
+        """What makes the switch: number of ports → switch."""
+        if not network.ports:
+            return network.make_switch or functools.partial(make_switch, kind=network.switch, config=program)
+        if len(network.ports) != self.workers:
+            raise ValueError(f"ports must be {self.workers}, one for each node, not {len(network.ports)}")
+        return functools.partial(InterfaceSwitch, names=network.ports, pace=Pace(network.slowdown))
 
     def _cycles(self, nanoseconds: float) -> int:
         return math.ceil(nanoseconds * 1000 / self._cluster.period_ps)

@@ -413,6 +413,11 @@ def trainers(
 
     if not dataset.classes or len(dataset.classes) == 2:
         return [Trainer(options, dataset, nodes)]
+    if options.network.ports:
+        raise InputError(
+            f"{options.data}: {len(dataset.classes)} classes are as many trainings, and the job of the switch "
+            "at --ports is for one"
+        )
     return [
         Trainer(options, dataset.against_the_rest(place), nodes, against_the_rest=label)
         for place, label in enumerate(dataset.classes)

@@ -35,7 +35,7 @@ Float32 = npt.NDArray[np.float32]
 GBPS = 10.0  # of the links: the paper's Ethernet
 MAX_NODES = MAX_WORKERS + MAX_WORKERS // MIN_WORKERS + 1  # an aggregator for each group, and one above
 _FRAMES = FrameFormat(TCP, byte_length(ETHERNET) + byte_length(IPV4), ("sequence", "acknowledgement", "flags"))
-_QUIET_CYCLES = 300  # in which a frame passes a NIC, however long it is
+QUIET_CYCLES = 300  # in which a frame passes a NIC, however long it is
 
 
 @dataclass
@@ -98,17 +98,19 @@ class InceptionnCosim:
         settings.setdefault("link", LinkConfig(gbps=GBPS))
         raw = self._cluster.run(
             memories=[],
-            phases=[Phase("configure", [self._configure(plan.codec)] * self.nodes)],
+            phases=[Phase("configure", [configuration(self.driver, plan.codec)] * self.nodes)],
             longest_wait=0,
             switch=functools.partial(Meter.of, [worker_endpoint(node).mac for node in range(self.nodes)]),
             hosts=hosts,
-            quiet_cycles=_QUIET_CYCLES,
+            quiet_cycles=QUIET_CYCLES,
             seed=seed,
             **settings,
         )
         check_identities(self.driver, raw.phases[0].reads)
         return raw
 
-    def _configure(self, codec: Inceptionn | None) -> HostProgram:
-        program = HostProgram().extend(self.driver.identify().operations)
-        return program.extend(self.driver.configure(codec).operations)
+
+def configuration(driver: InceptionnDriver, codec: Inceptionn | None) -> HostProgram:
+    """What a host does first: it reads who the NIC is, and sets its codec."""
+    program = HostProgram().extend(driver.identify().operations)
+    return program.extend(driver.configure(codec).operations)

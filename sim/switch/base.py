@@ -65,3 +65,16 @@ class Switch(ABC):
     @abstractmethod
     def counters(self) -> SwitchCounters:
         """Counters of the switch."""
+
+
+class OutsideSwitch(Switch):
+    """A switch outside the simulation: frames come from it at any time, not as answers alone."""
+
+    @property
+    @abstractmethod
+    def next_look(self) -> int:
+        """When, in ps, to look for frames again at the latest."""
+
+    @abstractmethod
+    def look(self, time: int) -> list[Delivery]:
+        """The frames that have come, as (port, frame, time). Waits where simulated time is ahead."""

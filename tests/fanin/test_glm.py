@@ -146,3 +146,10 @@ def test_data_parallel_counts_are_those_of_worker_0(samples, per_worker):
     shape = shape_of(node, workers=4, samples=samples)
     assert shape.samples_per_worker == per_worker
     assert shape.micro_batches_per_epoch == ceil(per_worker / 8)
+
+
+@pytest.mark.parametrize("changed", [{"encap": "l2"}, {"encap": "udp", "mac_width": 8}])
+def test_a_node_without_an_address_or_of_a_narrow_mac_is_not_pinged(changed):
+    assert GlmConfig(name="pinged", encap="udp", mac_width=16, ping=True).ping
+    with pytest.raises(ValueError, match=r"^ping must be off without an IPv4 address"):
+        GlmConfig(name="pinged", ping=True, **changed)

@@ -54,7 +54,7 @@ class Rates:
             frames_in, bytes_in, frames_out, bytes_out = per_second[:4]
             rows.append(
                 [str(port), self._names[port], f"{frames_in:,.0f}", f"{bytes_in * 8e-6:,.1f}",
-                 f"{frames_out:,.0f}", f"{bytes_out * 8e-6:,.1f}", f"{_lost(counters):,}"]
+                 f"{frames_out:,.0f}", f"{bytes_out * 8e-6:,.1f}", f"{lost_frames(counters):,}"]
             )  # fmt: skip
         return table(rows, right=[0, 2, 3, 4, 5, 6])
 
@@ -69,7 +69,7 @@ def totals(forwarding: Forwarding, names: Mapping[int, str]) -> str:
                 names[port],
                 f"{counters.frames_in:,}",
                 f"{counters.frames_out:,}",
-                f"{_lost(counters):,}",
+                f"{lost_frames(counters):,}",
             ]
         )
     text = table(rows, right=[0, 2, 3, 4])
@@ -84,5 +84,6 @@ def totals(forwarding: Forwarding, names: Mapping[int, str]) -> str:
     return text
 
 
-def _lost(counters: PortCounters) -> int:
+def lost_frames(counters: PortCounters) -> int:
+    """Frames of a port that came and did not go on, whatever the reason."""
     return counters.refused + counters.overrun + counters.lost + counters.unsent

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import signal
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +13,10 @@ from typing import TYPE_CHECKING
 from fanin.cli.output import add_json, output_file, print_json
 from fanin.cli.p4.jobs import switch_with_jobs
 from fanin.cli.p4.rates import Rates, totals
+from fanin.cli.serving import add_seconds, check_seconds, forward, opened_interfaces, say, warn
 from fanin.errors import InputError
 
 if TYPE_CHECKING:
-    from fanin.host.ethernet import Interface
     from fanin.sim.switch.embedded import Program, Switch
     from fanin.sim.switch.service.forwarding import Forwarding
     from fanin.sim.switch.service.server import P4RuntimeServer
@@ -61,7 +59,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     part.add_argument(
         "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include"
     )
-    part.add_argument("--seconds", type=float, metavar="S", help="end after so long")
+    add_seconds(part)
     add_json(part)
     part.set_defaults(run=run)
 
@@ -71,8 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from fanin.sim.switch.embedded import load
     from fanin.sim.switch.service.forwarding import Forwarding
 
-    if args.seconds is not None and not args.seconds > 0:
-        raise InputError(f"--seconds {args.seconds:g}: must be above 0")
+    check_seconds(args)
     names = _ports(args.ports, args.cpu_port)
     try:
         program = load(args.program, include_dirs=args.include)
@@ -82,50 +79,24 @@ def run(args: argparse.Namespace) -> int:
     if args.p4info:
         _write_p4info(program, args.p4info)
     with contextlib.ExitStack() as opened:
-        interfaces = _opened(opened, names)
-        forwarding = Forwarding(switch, interfaces, cpu=args.cpu_port, say=_warn)
+        interfaces = opened_interfaces(opened, names)
+        forwarding = Forwarding(switch, interfaces, cpu=args.cpu_port, say=warn)
         opened.callback(forwarding.close)
         server = None
         if args.grpc != "none":
             server = _server(program, forwarding, args)
             opened.callback(server.close)
         rates = Rates(forwarding, names, live=sys.stderr.isatty())
-        _say(f"{program.name} on {', '.join(f'{n}={name}' for n, name in names.items())}")
+        say(f"{program.name} on {', '.join(f'{n}={name}' for n, name in names.items())}")
         if server is not None:
-            _say(f"P4Runtime at {args.grpc.rpartition(':')[0]}:{server.port}, device {args.device}")
-        _forward(forwarding, rates, args.seconds)
+            say(f"P4Runtime at {args.grpc.rpartition(':')[0]}:{server.port}, device {args.device}")
+        forward(forwarding, rates, args.seconds)
     if args.json:
         counters = {str(port): asdict(found) for port, found in forwarding.counters.items()}
         print_json({"seconds": rates.seconds, "ports": counters})
     else:
         print(totals(forwarding, names))
     return 0
-
-
-def _forward(forwarding: Forwarding, rates: Rates, seconds: float | None) -> None:
-    """Until a signal or the time is up."""
-    end = None if seconds is None else time.monotonic() + seconds
-
-    def tick() -> None:
-        rates.show()
-        if end is not None and time.monotonic() >= end:
-            forwarding.stop()
-
-    with _signals(forwarding):
-        forwarding.run(tick)
-
-
-@contextlib.contextmanager
-def _signals(forwarding: Forwarding) -> Iterator[None]:
-    """An interrupt is how a service ends."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, lambda *_: forwarding.stop())
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _ports(texts: list[str], cpu: int | None) -> dict[int, str]:
@@ -145,12 +116,6 @@ def _ports(texts: list[str], cpu: int | None) -> dict[int, str]:
     return result
 
 
-def _opened(opened: contextlib.ExitStack, names: dict[int, str]) -> dict[int, Interface]:
-    from fanin.host.ethernet import open_interface
-
-    return {port: opened.enter_context(open_interface(name)) for port, name in names.items()}
-
-
 def _switch(program: Program, args: argparse.Namespace, names: dict[int, str]) -> Switch:
     """With its jobs or entries, if there are any."""
     if args.job:
@@ -159,7 +124,7 @@ def _switch(program: Program, args: argparse.Namespace, names: dict[int, str]) -
         deployment = load_deployment(args.job)
         unserved = sorted({port.number for port in deployment.ports} - set(names))
         if unserved:
-            _warn(f"{args.job}: no --port for {', '.join(map(str, unserved))}: frames to it are lost")
+            warn(f"{args.job}: no --port for {', '.join(map(str, unserved))}: frames to it are lost")
         return switch_with_jobs(program, deployment, args.job, ports=range(MAX_PORT))
     switch = _fresh(program)
     if args.entries:
@@ -188,11 +153,3 @@ def _write_p4info(program: Program, path: Path) -> None:
 
     with output_file(path) as file:
         file.write(text_format.MessageToString(p4info(program)).encode())
-
-
-def _say(message: str) -> None:
-    print(f"fanin: {message}", file=sys.stderr, flush=True)
-
-
-def _warn(message: str) -> None:
-    _say(f"warning: {message}")

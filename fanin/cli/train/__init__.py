@@ -12,7 +12,7 @@ from fanin.cli.wave import add_wave
 from fanin.clock import CLOCK_MHZ
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
 from fanin.glm import PRESETS, Partitioning
-from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, LinkConfig, NetworkConfig
+from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, PORTS_TIMEOUT_NS, LinkConfig, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap, Protocol
 
@@ -97,6 +97,19 @@ def _board_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _network_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--ports",
+        metavar="IF,IF,…",
+        help="Linux interfaces, one for each node, to a switch that has the job (fanin p4 serve, or another); "
+        "they decide workers",
+    )
+    group.add_argument(
+        "--slowdown",
+        type=float,
+        default=NetworkConfig.slowdown,
+        metavar="N",
+        help="with --ports: a second of the nodes' time takes N seconds at least",
+    )
     encaps = [encap.value for encap in Encap]
     switches = [switch.value for switch in SwitchKind]
     group.add_argument("--switch", choices=switches, default=switches[0], help="which switch aggregates")
@@ -110,7 +123,8 @@ def _network_options(group: argparse._ArgumentGroup) -> None:
         "--timeout-ns",
         type=float,
         metavar="T",
-        help=f"until a packet is resent: {NetworkConfig.timeout_ns:g}, on boards {BOARDS_TIMEOUT_NS:g}",
+        help=f"until a packet is resent: {NetworkConfig.timeout_ns:g}, with --ports {PORTS_TIMEOUT_NS:g}, "
+        f"on boards {BOARDS_TIMEOUT_NS:g}",
     )
     for option, default, metavar, meaning in (
         ("--retries", NetworkConfig.retries, "R", "of one packet; then the job stops"),

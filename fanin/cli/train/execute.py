@@ -59,7 +59,8 @@ from fanin.sim.glm.train import (
     options_json,
     trainers,
 )
-from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, LinkConfig, NetworkConfig
+from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, PORTS_TIMEOUT_NS, LinkConfig, NetworkConfig
+from fanin.sim.nic.pace import MAX_SLOWDOWN
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap
 
@@ -117,7 +118,11 @@ def _copies(args: argparse.Namespace, output: Path) -> dict[str, Path]:
 def _trainers(args: argparse.Namespace, wave: Waveform | None) -> list[Trainer]:
     """What trains: simulated nodes, or the boards of ``--on``."""
     if args.on is None:
+        if args.ports is not None:
+            _take_ports(args)
         return trainers(options_of(args), wave=wave)
+    if args.ports is not None:
+        raise InputError("--ports: boards have a network of their own, so it does not go with --on")
     cluster = read_boards(args.on)
     args.workers, args.preset, args.engines = len(cluster.addresses), cluster.preset, None
     clocks = [address.core_mhz for address in cluster.addresses]
@@ -127,6 +132,19 @@ def _trainers(args: argparse.Namespace, wave: Waveform | None) -> list[Trainer]:
     options = options_of(args, l2_nodes=cluster.l2)
     check_timeout(options.network.timeout_ns, max(clocks))
     return trainers(options, boards=Boards(options.node, cluster.addresses))
+
+
+def _take_ports(args: argparse.Namespace) -> None:
+    """What ``--ports`` decides. Raises InputError unless they can be opened."""
+    from fanin.sim.nic.outside import check_interfaces
+
+    args.ports = tuple(args.ports.split(","))
+    check_interfaces(args.ports)
+    if not 1 <= args.slowdown <= MAX_SLOWDOWN:
+        raise InputError(f"--slowdown {args.slowdown:g}: must be 1 to {MAX_SLOWDOWN:g}")
+    args.workers = len(args.ports)
+    if args.timeout_ns is None:
+        args.timeout_ns = PORTS_TIMEOUT_NS
 
 
 def options_of(args: argparse.Namespace, *, l2_nodes: bool | None = None) -> TrainOptions:
@@ -172,6 +190,7 @@ def _node(args: argparse.Namespace, *, l2: bool) -> GlmConfig:
         protocol=args.protocol,
         mode=args.mode,
         l2=l2,
+        ping=bool(args.ports) and args.encap == Encap.UDP,  # hosts beside the nodes may want to
     )
     # Fewer slots than the preset's are a register of the job, not another node.
     return dataclasses.replace(node, slots=max(node.slots, preset.slots))
@@ -191,6 +210,8 @@ def _network(args: argparse.Namespace) -> NetworkConfig:
         slots=args.slots,
         seed=args.seed,
         switch=SwitchKind(args.switch),
+        ports=args.ports or (),
+        slowdown=args.slowdown,
     )
 
 

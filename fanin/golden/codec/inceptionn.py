@@ -28,6 +28,9 @@ _SIZES = np.array([TAG_BYTES[tag] for tag in Tag], dtype=np.int64)
 _VALUE_BYTES = 4
 _KEPT = (SHORT_FRACTION[Tag.BITS8], SHORT_FRACTION[Tag.BITS16])
 _FARTHEST = FRACTION_BITS + 2  # a shift by more changes nothing: no bit is left
+_BYTES_OF_TAGS = [  # of the values whose tags a byte holds
+    sum(TAG_BYTES[Tag(byte >> k & 3)] for k in range(0, 8, TAG_BITS)) for byte in range(256)
+]
 
 
 def compress(values: Float32, config: Inceptionn) -> tuple[UInt8, UInt32]:
@@ -175,15 +178,12 @@ def decode_prefix(stream: bytes, count: int, config: Inceptionn) -> tuple[Float3
 
 def _group_starts(data: UInt8, groups: int, config: Inceptionn) -> tuple[npt.NDArray[np.int64], int]:
     """Where each group begins and the last one ends: a chain, since a group's tags say how long it is."""
-    bytes_of_tags = [  # of the four values whose tags a byte holds
-        sum(TAG_BYTES[Tag(byte >> k & 3)] for k in range(0, 8, TAG_BITS)) for byte in range(256)
-    ]
     stream, starts, at = data.tobytes(), [], 0
     for group in range(groups):
         if at + config.tag_bytes > len(stream):
             raise InputError(f"compressed stream: it ends in group {group} of {groups}")
         starts.append(at)
-        at += config.tag_bytes + sum(bytes_of_tags[byte] for byte in stream[at : at + config.tag_bytes])
+        at += config.tag_bytes + sum(_BYTES_OF_TAGS[byte] for byte in stream[at : at + config.tag_bytes])
     if at > len(stream):
         raise InputError(f"compressed stream: it ends in group {groups - 1} of {groups}")
     return np.array(starts, dtype=np.int64), at

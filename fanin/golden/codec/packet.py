@@ -152,6 +152,15 @@ def transmit(frame: bytes, config: Inceptionn, *, max_frame: int = MAX_FRAME) ->
     return packet.carrying(data) if len(data) < len(packet.payload) else packet.marked(TOS_RAW)
 
 
+def without_compression(frame: bytes) -> bytes:
+    """A frame of ToS 0x28 as a host sends it whose payload is to stay as it is: the other end finds 0x28.
+
+    Every other frame as it is.
+    """
+    packet = _parse(frame)
+    return frame if packet is None or packet.ip["tos"] != TOS_COMPRESSIBLE else packet.marked(TOS_RAW)
+
+
 def receive(frame: bytes, config: Inceptionn | None = None, *, max_frame: int = MAX_FRAME) -> bytes | None:
     """The frame for the host, for one from the wire; None where it is dropped.
 

@@ -14,12 +14,21 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from fanin.host.ethernet import Interface
-from fanin.sim.switch.embedded import Refused, Switch
+from fanin.sim.switch.embedded import Refused
+
+
+class Forwarder(Protocol):
+    """What stands between the ports: a switch, or whatever else makes frames of a frame."""
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """What a frame that comes in at ``port`` causes, as (port, frame). May raise Refused."""
+
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Forwarder)
 _LIMIT = 20.0  # seconds that a request to the switch may wait
 _SAID = 100  # reasons, of which some hold numbers of a frame
 _TICK = 0.5  # seconds between looks at the clock while nothing comes
@@ -39,7 +48,7 @@ class PortCounters:
     unsent: int = 0  #: frames that the interface did not take
 
 
-class Forwarding:
+class Forwarding(Generic[F]):
     """Frames between ``ports`` and ``switch``; ``cpu`` is the port whose frames go to ``controller``.
 
     ``say`` is told, once for each reason, why a frame was refused.
@@ -47,7 +56,7 @@ class Forwarding:
 
     def __init__(
         self,
-        switch: Switch,
+        switch: F,
         ports: Mapping[int, Interface],
         *,
         cpu: int | None = None,

@@ -1,0 +1,74 @@
+"""What the commands that forward frames until they are interrupted have in common."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from fanin.cli.p4.rates import Rates
+from fanin.errors import InputError
+
+if TYPE_CHECKING:
+    from fanin.host.ethernet import Interface
+    from fanin.sim.switch.service.forwarding import Forwarding
+
+Key = TypeVar("Key")
+
+
+def add_seconds(part: argparse.ArgumentParser) -> None:
+    """Declare ``--seconds``."""
+    part.add_argument("--seconds", type=float, metavar="S", help="end after so long")
+
+
+def check_seconds(args: argparse.Namespace) -> None:
+    """Raise InputError for a time that is none."""
+    if args.seconds is not None and not args.seconds > 0:
+        raise InputError(f"--seconds {args.seconds:g}: must be above 0")
+
+
+def opened_interfaces(opened: contextlib.ExitStack, names: Mapping[Key, str]) -> dict[Key, Interface]:
+    """The interfaces of these names, open as long as the stack. Raises InputError."""
+    from fanin.host.ethernet import open_interface
+
+    return {key: opened.enter_context(open_interface(name)) for key, name in names.items()}
+
+
+def forward(forwarding: Forwarding, rates: Rates, seconds: float | None) -> None:
+    """Forward, until a signal or the time is up. Raises InterfaceLost."""
+    end = None if seconds is None else time.monotonic() + seconds
+
+    def tick() -> None:
+        rates.show()
+        if end is not None and time.monotonic() >= end:
+            forwarding.stop()
+
+    with stopped_by_signals(forwarding.stop):
+        forwarding.run(tick)
+
+
+@contextlib.contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """An interrupt is how a service ends."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda *_: stop())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def say(message: str) -> None:
+    """A line for whoever watches."""
+    print(f"fanin: {message}", file=sys.stderr, flush=True)
+
+
+def warn(message: str) -> None:
+    """A line on what may be wrong."""
+    say(f"warning: {message}")

@@ -1,0 +1,64 @@
+"""Which TCP segments begin with a value: the only ones that INCEPTIONN's NIC may compress.
+
+The NIC takes a payload as values of four bytes from its first byte on. TCP may cut its stream anywhere, and
+promises nothing else. What a host hands to its NIC therefore goes through :class:`Alignment`, as it would in a
+driver: it knows by a connection's SYN where its stream begins, and keeps the NIC off a segment that begins
+inside a value (docs/systems/inceptionn-nic.md).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from fanin.codec import FLOAT_BITS, TOS_COMPRESSIBLE
+from fanin.golden.codec.packet import without_compression
+from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_TCP, IPV4, TCP
+from fanin.wire.fields import byte_length, unpack_fields
+from fanin.wire.tcp import SYN
+
+MAX_CONNECTIONS = 65_536  #: that are known at once; of more, the one that was silent for longest is forgotten
+_IP = byte_length(ETHERNET)
+_TCP = _IP + byte_length(IPV4)
+_PAYLOAD = _TCP + byte_length(TCP)
+_PLAIN = bytes([0x45])  # version 4, no options
+_TYPE = ETHERTYPE_IPV4.to_bytes(2, "big")
+_VALUE_BYTES = FLOAT_BITS // 8
+
+
+class Alignment:
+    """The connections that a host opens and accepts. ``unaligned`` counts the segments that were held back.
+
+    A stream's first byte is a value's first byte. Of a connection whose SYN has not been seen, nothing is
+    compressed.
+    """
+
+    def __init__(self) -> None:
+        self.unaligned = 0
+        self._starts: OrderedDict[bytes, int] = OrderedDict()  # sequence number of the first byte, by ends
+
+    def checked(self, frame: bytes) -> bytes:
+        """A frame of the host as its NIC may have it: itself, or marked not to be compressed."""
+        plain = frame[_IP - 2 : _IP] == _TYPE and frame[_IP : _IP + 1] == _PLAIN
+        if not plain or len(frame) < _PAYLOAD or frame[_IP + 9] != IP_PROTOCOL_TCP:
+            return frame
+        tcp = unpack_fields(TCP, frame[_TCP:_PAYLOAD])
+        ends = frame[_TCP - 8 : _TCP + 4]
+        if tcp["flags"] & SYN:
+            self._learn(ends, tcp["sequence"] + 1)
+        payload = int.from_bytes(frame[_IP + 2 : _IP + 4], "big") - byte_length(IPV4) - 4 * tcp["offset"]
+        if frame[_IP + 1] != TOS_COMPRESSIBLE or payload <= 0:
+            return frame
+        start = self._starts.get(ends)
+        if start is not None:
+            self._starts.move_to_end(ends)
+            if (tcp["sequence"] + bool(tcp["flags"] & SYN) - start) % _VALUE_BYTES == 0:
+                return frame
+        left = without_compression(frame)
+        self.unaligned += left is not frame
+        return left
+
+    def _learn(self, ends: bytes, start: int) -> None:
+        self._starts[ends] = start
+        self._starts.move_to_end(ends)
+        if len(self._starts) > MAX_CONNECTIONS:
+            self._starts.popitem(last=False)

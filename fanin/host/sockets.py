@@ -1,0 +1,33 @@
+"""Sockets whose data an INCEPTIONN NIC compresses: the paper's interface for programs (section VI-B)."""
+
+from __future__ import annotations
+
+import socket
+
+from fanin.codec import FLOAT_BITS, TOS_COMPRESSIBLE
+
+MIN_MSS, MAX_MSS = 88, 32_764  # what Linux takes, as whole values
+_VALUE_BYTES = FLOAT_BITS // 8
+
+
+def compressed(sock: socket.socket, *, mss: int | None = None) -> socket.socket:
+    """Ask the NIC to compress what ``sock`` sends from now on: float32, little-endian. Returns ``sock``.
+
+    It is an IPv4 socket, TCP or UDP; its other end need not ask for anything, unless it sends values, too. All
+    that a TCP connection sends while this holds lies at multiples of 4 bytes from the connection's first byte.
+    Values lose precision within the NIC's bound; without such NICs nothing changes.
+
+    ``mss``: bytes of a segment, a multiple of 4; set before the socket connects or listens. Needed only where
+    the path's MTU is no multiple of 4: segments that begin inside a value are not compressed. Raises ValueError
+    for another socket or size, OSError where the kernel refuses.
+    """
+    if sock.family != socket.AF_INET:
+        raise ValueError(f"sock must be an IPv4 socket, not {sock.family.name}")
+    if mss is not None:
+        if mss % _VALUE_BYTES or not MIN_MSS <= mss <= MAX_MSS:
+            raise ValueError(
+                f"mss must be a multiple of {_VALUE_BYTES} from {MIN_MSS} to {MAX_MSS}, not {mss!r}"
+            )
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, mss)
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TOS_COMPRESSIBLE)
+    return sock

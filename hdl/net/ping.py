@@ -1,0 +1,250 @@
+"""ARP and ICMP echo beside a node's own protocol: a node with an address that can be asked for, and pinged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.golden.ping import HEADER_BYTES, MAX_PING
+from fanin.hdl.net.headers import swap_bytes
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.frame_store import MARGIN, FrameStore
+from fanin.hdl.stream.packet import packet_layout, packet_stream
+from fanin.hdl.stream.packet_width import BytesToWords, WordsToBytes
+from fanin.wire.arp import ARP, ETHERTYPE_ARP, HARDWARE_ETHERNET, IPV4_BYTES, MAC_BYTES, Operation
+from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IPV4
+from fanin.wire.fields import Field, byte_length, field_bits
+from fanin.wire.icmp import ICMP_ECHO, IP_PROTOCOL_ICMP, EchoType
+
+MAC_BITS, IP_BITS = 8 * MAC_BYTES, 8 * IPV4_BYTES
+_IP_AT = byte_length(ETHERNET)
+_ICMP_AT = _IP_AT + byte_length(IPV4)
+_CHECKSUM = (ICMP_ECHO, _ICMP_AT, "checksum")
+_Wanted = tuple[int, Value, int]  # a byte's place, what it must be, and in which of its bits
+
+
+class PingResponder(wiring.Component):
+    """Listen beside a node to what its MAC receives, and answer ARP and echo requests for one IPv4 address.
+
+    All else is left alone. What finds no room is dropped: a frame is answered a byte a cycle, while one or more
+    wait. IPv4's checksum is not looked at; the reply has the request's.
+
+    Members
+    -------
+    ``i`` : In, packet stream of ``width`` bits with ``error``; always ready
+        What the MAC receives, ours and others'.
+    ``o`` : Out, packet stream of ``width`` bits
+        Replies, as long as their requests; valid in every cycle of a frame.
+    ``own_mac`` : In, 48
+    ``own_ip`` : In, 32
+
+    Parameters
+    ----------
+    ``width`` : int, bits, a power of two from 16 to 512
+
+    Latency
+    -------
+    From a request's last beat on ``i`` to its reply's first one on ``o``: at most 2 cycles a byte, and 16.
+
+    Source
+    ------
+    RFC 826, RFC 792; docs/reference/nic.md.
+    """
+
+    def __init__(self, *, width: int):
+        if width < 16 or width > 512 or width & (width - 1):
+            raise ValueError(f"width must be a power of two, 16 to 512, not {width!r}")
+        self.width = width
+        super().__init__(
+            {
+                "i": In(packet_stream(width, error=True)),
+                "o": Out(packet_stream(width)),
+                "own_mac": In(MAC_BITS),
+                "own_ip": In(IP_BITS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Chosen frames wait, are taken apart, turned round, put together, and wait again for their way out."""
+        m = Module()
+        beats = -(-MAX_PING // (self.width // 8))
+        capacity = 1 << (beats + MARGIN - 1).bit_length()
+
+        def store() -> FrameStore:
+            return FrameStore(width=self.width, max_frame=MAX_PING, capacity=capacity, wait=False)
+
+        m.submodules.requests = requests = store()
+        m.submodules.bytes = taken = WordsToBytes(width=self.width)
+        m.submodules.words = words = BytesToWords(width=self.width, tail=0)
+        m.submodules.replies = replies = store()
+        self._choose(m, requests.i)
+        connect_typed(m, requests.o, taken.i)
+        self._turn_round(m, taken.o, words.i)
+        m.d.comb += [
+            replies.i.valid.eq(words.o.valid),
+            *(replies.i.p[name].eq(words.o.p[name]) for name in ("data", "keep", "last")),
+        ]
+        connect_typed(m, replies.o, wiring.flipped(self.o))
+        return m
+
+    def _choose(self, m: Module, o: Any) -> None:
+        """Frames, two cycles later; one that is no request of ours has an error at its end."""
+        i = self.i
+        m.d.comb += i.ready.eq(1)
+        first, second = (
+            Signal(packet_layout(self.width, error=True), name=name) for name in ("first", "second")
+        )
+        first_valid, second_valid = Signal(), Signal()
+        m.d.sync += [first.eq(i.p), first_valid.eq(i.valid), second.eq(first), second_valid.eq(first_valid)]
+        lanes = self.width // 8
+        number = Signal(range(HEADER_BYTES // lanes + 2))  # of the beat, up to those behind the headers
+        with m.If(i.valid):
+            behind = number > HEADER_BYTES // lanes
+            m.d.sync += number.eq(Mux(i.p.last, 0, Mux(behind, number, number + 1)))
+        kinds = [self._agreement(m, number, wanted) for wanted in (self._arp(), self._echo())]
+        ours = Signal()
+        m.d.sync += ours.eq(Cat(kinds).any())
+        m.d.comb += [
+            o.valid.eq(second_valid),
+            *(o.p[name].eq(second[name]) for name in ("data", "keep", "last")),
+            o.p.error.eq(second.error | ~ours),
+        ]
+
+    def _agreement(self, m: Module, number: Signal, wanted: Sequence[_Wanted]) -> Value:
+        """Whether all bytes have been as they must be, a cycle behind the beat with the last of them."""
+        i, lanes = self.i, self.width // 8
+        found = Signal(len(wanted))
+        for bit, (place, value, mask) in zip(found, wanted, strict=True):
+            lane = place % lanes
+            byte = i.p.data.word_select(lane, 8)
+            equal = i.p.keep[lane] & (((byte ^ value) & mask) == 0)
+            with m.If(i.valid & (number == place // lanes)):
+                m.d.sync += bit.eq(equal)
+            with m.Elif(i.valid & (number == 0)):
+                m.d.sync += bit.eq(0)
+        return found.all()
+
+    def _arp(self) -> list[_Wanted]:
+        form = {
+            "hardware": HARDWARE_ETHERNET,
+            "protocol": ETHERTYPE_IPV4,
+            "hardware_bytes": MAC_BYTES,
+            "protocol_bytes": IPV4_BYTES,
+            "operation": Operation.REQUEST,
+            "target_ip": self.own_ip,
+        }
+        return [*_bytes(ETHERNET, 0, ethertype=ETHERTYPE_ARP), *_bytes(ARP, _IP_AT, **form)]
+
+    def _echo(self) -> list[_Wanted]:
+        ip = {"version": 4, "ihl": 5, "protocol": IP_PROTOCOL_ICMP, "destination": self.own_ip}
+        return [
+            *_bytes(ETHERNET, 0, destination=self.own_mac, ethertype=ETHERTYPE_IPV4),
+            *_bytes(IPV4, _IP_AT, **ip),
+            (_IP_AT + 6, Const(0, 8), 0x3F),  # more fragments, and the offset's high bits
+            (_IP_AT + 7, Const(0, 8), 0xFF),
+            *_bytes(ICMP_ECHO, _ICMP_AT, type=EchoType.REQUEST, code=0),
+            (HEADER_BYTES - 1, Const(0, 8), 0),  # it is there
+        ]
+
+    def _turn_round(self, m: Module, i: Any, o: Any) -> None:
+        """Take the headers in, send those of the reply, let the rest through."""
+        headers = Signal(8 * HEADER_BYTES)
+        total = Signal(17)  # of an echo's checksum, for what is taken out of the header
+        count = Signal(range(HEADER_BYTES))
+        ended = Signal()
+        last = count == HEADER_BYTES - 1
+        valid, byte, ends = Signal(), Signal(8), Signal()
+        m.d.comb += [o.valid.eq(valid), o.p.data.eq(byte), o.p.keep.eq(1), o.p.last.eq(ends)]
+        with m.FSM():
+            with m.State("TAKE"):
+                m.d.comb += i.ready.eq(1)
+                with m.If(i.valid):
+                    m.d.sync += [
+                        headers.eq(Cat(headers[8:], i.p.data)),
+                        count.eq(Mux(last, 0, count + 1)),
+                        ended.eq(i.p.last),
+                    ]
+                    with m.If(last):
+                        m.next = "ADD"
+            with m.State("ADD"):
+                m.d.sync += total.eq(_part(headers, *_CHECKSUM, swapped=True) + (EchoType.REQUEST << 8))
+                m.next = "TURN"
+            with m.State("TURN"):
+                m.d.sync += headers.eq(self._reply(headers, total))
+                m.next = "SEND"
+            with m.State("SEND"):
+                m.d.comb += [valid.eq(1), byte.eq(headers[:8]), ends.eq(last & ended)]
+                m.d.sync += [headers.eq(headers >> 8), count.eq(Mux(last, 0, count + 1))]
+                with m.If(last):
+                    m.next = "REST"
+                with m.If(last & ended):
+                    m.next = "TAKE"
+            with m.State("REST"):
+                m.d.comb += [i.ready.eq(1), valid.eq(i.valid), byte.eq(i.p.data), ends.eq(i.p.last)]
+                with m.If(i.valid & i.p.last):
+                    m.next = "TAKE"
+
+    def _reply(self, request: Value, total: Value) -> Value:
+        """The headers of the reply, a request's being ``request``, the first byte in the lowest bits."""
+        own_mac, own_ip = swap_bytes(self.own_mac), swap_bytes(self.own_ip)
+        ethertype = _part(request, ETHERNET, 0, "ethertype")
+        ethernet = [_part(request, ETHERNET, 0, "source"), own_mac, ethertype]
+        arp = [
+            request[8 * _IP_AT : 8 * (_IP_AT + 6)],
+            swap_bytes(Const(Operation.REPLY, 16)),
+            own_mac,
+            own_ip,
+            _part(request, ARP, _IP_AT, "sender_mac"),
+            _part(request, ARP, _IP_AT, "sender_ip"),
+        ]
+        echo = [
+            request[8 * _IP_AT : 8 * (_ICMP_AT - 8)],
+            own_ip,
+            _part(request, IPV4, _IP_AT, "source"),
+            Const(EchoType.REPLY, 8),
+            _part(request, ICMP_ECHO, _ICMP_AT, "code"),
+            swap_bytes((total[:16] + total[16])[:16]),
+            request[8 * (_ICMP_AT + 4) : 8 * HEADER_BYTES],
+        ]
+        is_arp = ethertype == swap_bytes(Const(ETHERTYPE_ARP, 16))
+        return Mux(is_arp, Cat(*ethernet, *arp), Cat(*ethernet, *echo))
+
+
+def _part(headers: Value, fields: Sequence[Field], start: int, name: str, *, swapped: bool = False) -> Value:
+    """A field of ``headers``, in wire order unless ``swapped``."""
+    first, end = _place(fields, start, name)
+    bits = headers[8 * first : 8 * end]
+    return swap_bytes(bits) if swapped else bits
+
+
+def _place(fields: Sequence[Field], start: int, name: str) -> tuple[int, int]:
+    """Where a field begins and ends, in bytes; it has whole ones."""
+    before = 0
+    for field in fields:
+        if field.name == name:
+            return start + before // 8, start + (before + field.bits) // 8
+        before += field.bits
+    raise ValueError(f"there is no field {name}")
+
+
+def _bytes(fields: Sequence[Field], start: int, **values: Any) -> list[_Wanted]:
+    """The bytes of fields that must have these values; neighbours that share a byte are given together."""
+    wanted: dict[int, tuple[Value, int]] = {}
+    before = 0
+    for field in fields:
+        if field.name in values:
+            value = values[field.name]
+            bits = Const(value, field.bits) if isinstance(value, int) else Value.cast(value)
+            for at in range(before, before + field.bits, 4):  # half bytes: version and ihl
+                low = before + field.bits - at - 4
+                half = bits[low : low + 4]
+                place, high = start + at // 8, at % 8 == 0
+                other, mask = wanted.get(place, (Const(0, 8), 0))
+                shifted = Cat(Const(0, 4), half) if high else Cat(half, Const(0, 4))
+                wanted[place] = (other | shifted, mask | (0xF0 if high else 0x0F))
+        before += field_bits([field], field.name)
+    return [(place, value, mask) for place, (value, mask) in wanted.items()]

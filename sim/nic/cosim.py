@@ -1,0 +1,63 @@
+# amaranth: UnusedElaboratable=no
+"""INCEPTIONN's NIC as RTL in Verilator, between a Linux interface and a wire that is another."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from fanin.clock import CLOCK_MHZ
+from fanin.codec import Inceptionn
+from fanin.hdl.codec.nic.nic import InceptionnNic
+from fanin.host.inceptionn import InceptionnDriver
+from fanin.sim.cosim.cluster import Cluster, check_identities
+from fanin.sim.cosim.run import Phase, Progress
+from fanin.sim.cosim.simulator import Group
+from fanin.sim.inceptionn.cosim import QUIET_CYCLES, configuration
+from fanin.sim.network import LinkConfig
+from fanin.sim.nic.outside import InterfaceHosts, InterfaceSwitch
+from fanin.sim.nic.pace import Pace
+from fanin.sim.nic.served import Served
+from fanin.sim.nic.stopping import Stop
+
+LINK = LinkConfig(delay_ns=100.0, gbps=100.0)  #: between the NIC and the interface
+
+
+class InceptionnNicCosim:
+    """A NIC, built once; each run begins anew. Raises InputError for a missing tool."""
+
+    def __init__(self, *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
+        self.driver = InceptionnDriver()
+        self._cluster = Cluster(lambda: [Group(InceptionnNic(), 1)], clock_mhz=clock_mhz, quiet=quiet)
+
+    def serve(
+        self,
+        codec: Inceptionn,
+        *,
+        host: str,
+        wire: str,
+        slowdown: float,
+        stop: Stop,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Served:
+        """Carry frames until ``stop`` is asked for; a second of simulated time takes ``slowdown`` at least.
+
+        ``progress`` is called a few times a second. Raises SimulationFailed, when an interface goes, too.
+        """
+        pace = Pace(slowdown)
+        raw = self._cluster.run(
+            memories=[],
+            phases=[Phase("configure", [configuration(self.driver, codec)])],
+            longest_wait=0,
+            switch=functools.partial(InterfaceSwitch, 1, names=[wire], pace=pace),
+            hosts=functools.partial(InterfaceHosts, names=[host], driver=self.driver, pace=pace, stop=stop),
+            quiet_cycles=QUIET_CYCLES,
+            endless=True,
+            link=LINK,
+            switch_ns=0.0,
+            progress=progress,
+        )
+        check_identities(self.driver, raw.phases[0].reads)
+        (side,) = raw.hosts
+        simulated = (raw.cycles * self._cluster.period_ps + raw.skipped_ps) * 1e-12
+        return Served(side.counters, side.unaligned, side.lost + raw.switch["lost"], raw.seconds, simulated)

@@ -1,0 +1,61 @@
+"""examples/nic: ordinary programs between two namespaces, through two INCEPTIONN NICs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fanin.codec import Inceptionn
+from fanin.host.lab import may_have_namespace
+from tests.support import slow
+
+LAB = Path(__file__).parents[2] / "examples" / "nic" / "lab.py"
+NO_RTL = ()
+RTL = ("--rtl",)
+
+pytestmark = pytest.mark.skipif(not may_have_namespace(), reason="network namespaces need root")
+
+
+def _measured(*options, limit=120):
+    done = subprocess.run(
+        [sys.executable, LAB, *map(str, options)], capture_output=True, text=True, timeout=limit, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "loss", "mtu", "engine"),
+    [
+        (0.4, 1, 1500, NO_RTL),
+        *slow((1, 0, 1501, NO_RTL), (1, 1, 1501, NO_RTL)),
+        *slow((1, 0, 1500, RTL), (1, 1, 1500, RTL), (1, 0, 9000, RTL)),
+        *slow((100, 0, 1500, NO_RTL)),
+    ],
+)
+def test_tcp_is_compressed_within_the_bound_and_everything_else_is_identical(megabytes, loss, mtu, engine):
+    found = _measured(
+        "--megabytes", megabytes, "--loss", loss, "--mtu", mtu, *engine, limit=60 + 10 * megabytes
+    )
+    size, compressed, plain = found["bytes"], found["compressed"], found["plain"]
+    assert size == compressed["received"] == plain["received"] == megabytes * 1e6
+    assert compressed["checksum_errors"] == plain["checksum_errors"] == 0
+    assert plain["identical"]
+    assert set(plain["payload_on_wire"]) == {"0x00"}
+    assert 0 < compressed["largest_error"] <= 2.0 ** -Inceptionn().bound
+    on_wire = compressed["payload_on_wire"]
+    if mtu % 4 == 0:
+        assert on_wire.get("0x2c", 0) == 0
+        assert on_wire["0x28"] < 0.4 * size
+    else:  # three segments of four begin inside a value
+        assert 0.6 * size < on_wire["0x2c"] < 0.9 * size
+    if loss:
+        assert compressed["frames_lost"]
+        assert plain["retransmitted"]
+    sender, receiver = (nic["counters"] for nic in found["nics"])
+    if not loss:
+        assert sender["tx_bytes_out"] == receiver["rx_bytes_in"]
+        assert sender["tx_coded"] == receiver["rx_coded"]
+    assert (sender["rx_dropped"], receiver["rx_dropped"]) == (0, 0)
