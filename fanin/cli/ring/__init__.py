@@ -1,19 +1,19 @@
-"""``fanin ring``: training over the ring of NICs; a part per file."""
+"""``fanin ring``: all-reduces over the ring of NICs; a part per file."""
 
 from __future__ import annotations
 
 import argparse
 
-from fanin.cli.ring import train
+from fanin.cli.ring import run, train
 
-PARTS = (train,)
+PARTS = (train, run)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and, below it, its parts."""
     parser = commands.add_parser(
         "ring",
-        help="training over the ring of NICs",
+        help="training, and all-reduces, over the ring of NICs",
         description="Nodes whose NICs add their gradients up, around a ring, while the hosts compute.",
     )
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)

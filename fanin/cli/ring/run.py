@@ -1,0 +1,152 @@
+"""``fanin ring run``: one all-reduce of gradients from files, on RTL nodes or as their models."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fanin.cli.codec.options import add_codec, configuration, given
+from fanin.cli.output import add_json, check_writable, output_file, print_json, table
+from fanin.codec import Codec
+from fanin.errors import CheckFailed, InputError
+from fanin.ring import MAX_NODES, MIN_NODES, PRESETS, RingConfig
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Float32 = npt.NDArray[np.float32]
+
+SECONDS = 3600.0  # that the nodes may take, with their build
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    part = parts.add_parser(
+        "run",
+        help="add gradients of one's own up on the ring's nodes",
+        description="One all-reduce: each FILE is a node's gradient (.npy, or raw float32), all of one length. "
+        "Says how long the NICs take, what they send, and what the codec costs; exit status 1 if the RTL's sum "
+        "is not the golden model's.",
+    )
+    part.add_argument(
+        "gradients", nargs="+", type=Path, metavar="FILE", help="a node's gradient, in ring order"
+    )
+    part.add_argument("-o", dest="output", type=Path, metavar="SUM.npy", help="write the sum, float32")
+    part.add_argument("--preset", choices=PRESETS, default="u280", help="sizes of the nodes")
+    part.add_argument(
+        "--on", choices=("rtl", "model"), default="rtl", help="emitted Verilog, or NumPy and a model"
+    )
+    part.add_argument("--gbps", type=float, default=100.0, metavar="F", help="rate of the links")
+    add_codec(part, none=True)
+    add_json(part)
+    part.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Add up. Raises InputError for wrong files or options, CheckFailed where RTL and golden model differ."""
+    import numpy as np
+
+    from fanin.golden.ring.all_reduce import all_reduce
+    from fanin.sim.network import LinkConfig
+    from fanin.sim.ring.time import RingTime
+
+    config = _config(args)
+    if args.output:
+        check_writable(args.output)
+    if not 0 < args.gbps <= 1e4:
+        raise InputError(f"--gbps {args.gbps:g}: must be above 0, at most 10,000")
+    vectors = _vectors(args.gradients)
+    link = LinkConfig(gbps=args.gbps)
+    model = RingTime.of(vectors, config, link=link)
+    golden = all_reduce(vectors, config)
+    seconds = {"model": model.total / (model.clock_mhz * 1e6)}
+    if args.on == "rtl":
+        sums, seconds["rtl"] = _in_rtl(vectors, config, link)
+        different = [node for node, found in enumerate(sums) if found.tobytes() != golden.tobytes()]
+        if different:
+            raise CheckFailed(f"node {different[0]}: the RTL's sum differs from the golden model's")
+    exact = np.sum([vector.astype(np.float64) for vector in vectors], axis=0)
+    with np.errstate(invalid="ignore"):
+        error = float(np.nanmax(np.abs(golden - exact), initial=0.0))
+    if args.output:
+        with output_file(args.output) as file:
+            np.save(file, golden)
+    found = {
+        "nodes": len(vectors), "values": int(golden.size), "preset": args.preset,
+        "codec": str(config.codec or "none"),
+        "gbps": args.gbps, "seconds": seconds, "bit_exact": args.on == "rtl" or None, "largest_error": error,
+        "wire_bytes": round(model.on_link * model.rate),
+    }  # fmt: skip
+    if args.json:
+        print_json(found)
+    else:
+        print(_told(found, args.output))
+    return 0
+
+
+def _config(args: argparse.Namespace) -> RingConfig:
+    """The nodes, with the codec; INCEPTIONN's group is a word unless it is said."""
+    preset = PRESETS[args.preset]
+    if args.codec in (None, Codec.NONE):
+        if given(args):
+            raise InputError(f"--{next(iter(given(args)))}: of a codec, and none is chosen")
+        return preset
+    if args.codec == Codec.INCEPTIONN and args.group is None:
+        args.group = preset.lanes
+    try:
+        return replace(preset, codec=configuration(args))
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def _vectors(paths: list[Path]) -> list[Float32]:
+    """The files' values. Raises InputError."""
+    import numpy as np
+
+    from fanin.cli.codec.values import open_values
+
+    if not MIN_NODES <= len(paths) <= MAX_NODES:
+        raise InputError(f"a ring has {MIN_NODES} to {MAX_NODES} nodes, a file each, not {len(paths)}")
+    vectors = []
+    for path in paths:
+        with open_values(path) as (pieces, _):
+            vectors.append(np.concatenate(list(pieces)))
+        if vectors[-1].size != vectors[0].size:
+            raise InputError(f"{path}: has {vectors[-1].size:,} values, {paths[0]} has {vectors[0].size:,}")
+    return vectors
+
+
+def _in_rtl(vectors: list[Float32], config: RingConfig, link: Any) -> tuple[list[Float32], float]:
+    """Each node's sum, and the seconds that the slowest one took."""
+    import contextlib
+
+    from fanin.sim.cosim.simulator import SimulationFailed
+    from fanin.sim.ring.service import Nodes, RingService
+
+    nodes = Nodes(config, len(vectors), link)
+    with contextlib.closing(RingService(nodes, seconds=SECONDS)) as service:
+        try:
+            served = service.all_reduce(vectors)
+        except SimulationFailed as error:
+            raise CheckFailed(str(error)) from error
+    return served.sums, served.cycles / (nodes.clock_mhz * 1e6)
+
+
+def _told(found: dict[str, Any], output: Path | None) -> str:
+    measured = found["seconds"].get("rtl")
+    rows = [
+        ["nodes", f"{found['nodes']} × {found['preset']}, {found['gbps']:g} Gb/s, codec {found['codec']}"],
+        ["values", f"{found['values']:,} of each node, {4 * found['values']:,} bytes"],
+        ["time", f"{found['seconds']['model'] * 1e6:,.1f} µs by the model"],
+        ["on the wire", f"{found['wire_bytes']:,} bytes of each node, headers and acknowledgements among them"],
+        ["largest error", f"{found['largest_error']:.3g} against float64"],
+    ]
+    if measured is not None:
+        rows[2][1] = f"{measured * 1e6:,.1f} µs in RTL, {rows[2][1]}"
+        rows.append(["bit-exact", "yes: every node's sum equals the golden model's"])
+    if output:
+        rows.append(["sum", str(output)])
+    return table(rows)
