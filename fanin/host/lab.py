@@ -9,8 +9,10 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -44,8 +46,20 @@ def in_namespace(pid: int, action: Callable[[], T]) -> T:
                 raise OSError(ctypes.get_errno(), "setns failed")
         return action()
 
-    with ThreadPoolExecutor(1) as thread:  # the namespace is the thread's alone, and ends with it
-        return thread.submit(enter).result(_LIMIT)
+    future: Future[T] = Future()
+
+    def carry_out() -> None:
+        try:
+            future.set_result(enter())
+        except BaseException as error:  # the caller's
+            future.set_exception(error)
+
+    # The namespace is the thread's alone, and ends with it.
+    threading.Thread(target=carry_out, daemon=True).start()
+    try:
+        return future.result(_LIMIT)
+    except FutureTimeout as error:
+        raise ToolFailed(f"namespace of process {pid}: no answer in {_LIMIT:g} s") from error
 
 
 class Lab:

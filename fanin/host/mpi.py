@@ -13,7 +13,7 @@ What the paper's ``MPI_allreduce_comp`` does by NICs, the hosts do here: their b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,13 +38,19 @@ def allreduce(comm: MPI.Comm, array: Float32, *, codec: CodecConfig | None = Non
     the same codec.
     """
     _check(comm, array, codec)
-    nodes, rank = comm.size, comm.rank
+    nodes = comm.size
     flat = np.ascontiguousarray(array).reshape(-1)
     total = flat.copy()
     if nodes == 1 or not flat.size:
         return total.reshape(array.shape)
     parts = blocks(flat.size, nodes)
-    hops = _Hops(comm, codec)
+    with _Hops(comm, codec) as hops:
+        _add_up(hops, flat, total, parts)
+    return total.reshape(array.shape)
+
+
+def _add_up(hops: _Hops, flat: Float32, total: Float32, parts: list[slice]) -> None:
+    nodes, rank = hops.size, hops.rank
     for step in range(nodes - 1):  # each block gathers what the next rank adds
         sent, got = parts[(rank - step) % nodes], parts[(rank - step - 1) % nodes]
         stream = hops.exchange(hops.encoded(total[sent]))
@@ -55,7 +61,6 @@ def allreduce(comm: MPI.Comm, array: Float32, *, codec: CodecConfig | None = Non
         total[at] = hops.decoded(stream, at.stop - at.start)
         if block != (rank + 2) % nodes:
             stream = hops.exchange(stream)
-    return total.reshape(array.shape)
 
 
 def _from(first: int, nodes: int) -> Iterator[int]:
@@ -67,9 +72,16 @@ class _Hops:
     """To the next rank and from the one before, with or without a codec."""
 
     def __init__(self, comm: MPI.Comm, codec: CodecConfig | None):
-        self._comm = comm
+        self._comm = comm.Dup()  # of our own, so that no message of the program's is taken for ours
         self._codec = codec
+        self.rank, self.size = comm.rank, comm.size
         self._next, self._before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._comm.Free()
 
     def encoded(self, values: Float32) -> bytes:
         return values.tobytes() if self._codec is None else encode(values, self._codec)

@@ -15,6 +15,7 @@ OFFLOAD_BYTES = OFFLOAD.size
 _NEEDS_CHECKSUM = 1
 _TCP4, _TCP6, _UDP = 1, 4, 5  # VIRTIO_NET_HDR_GSO_*
 _ECN = 0x80
+_TCP_PROTOCOL, _UDP_PROTOCOL = 6, 17
 _FIN, _PSH, _CWR = 0x01, 0x08, 0x80
 _IPV4_AT = 14  # the kernel takes a VLAN tag out
 
@@ -33,7 +34,19 @@ def finished(offload: bytes, frame: bytes) -> list[bytes]:
         return [_with_checksum(frame, start, offset)]
     if kind not in (_TCP4, _TCP6, _UDP) or not size:
         raise ValueError(f"segments of kind {kind}")
+    if start != _transport_at(frame, _UDP_PROTOCOL if kind == _UDP else _TCP_PROTOCOL):
+        raise ValueError("segments behind other headers than Ethernet and IP")  # a tunnel's
     return _segments(frame, start, offset, size, tcp=kind != _UDP)
+
+
+def _transport_at(frame: bytes, protocol: int) -> int | None:
+    """Where the transport header of this protocol begins, right behind an IP header; None where it does not."""
+    version = frame[_IPV4_AT] >> 4
+    if version == 4 and frame[_IPV4_AT + 9] == protocol:
+        return _IPV4_AT + (frame[_IPV4_AT] & 15) * 4
+    if version == 6 and frame[_IPV4_AT + 6] == protocol:
+        return _IPV4_AT + 40
+    return None
 
 
 def _with_checksum(frame: bytes, start: int, offset: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 import time
 
-MAX_SLOWDOWN = 1e9
+MAX_SLOWDOWN = 1e5  # a wait takes two seconds then, and nothing else ends it
 _SLIP_S = 0.1  # behind by more, and the lag is given up: it would be caught up with at full speed
 
 

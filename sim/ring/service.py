@@ -27,6 +27,7 @@ from fanin.sim.ring.served import Float32, Served, ServedHosts
 
 _LEAST_BYTES = 1 << 22  # of a node's memory, so that a new simulation is rarely begun
 _END_SECONDS = 10.0
+_ENDED = "the process that simulates the nodes has ended"
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class _Running:
         address = str(Path(self._folder) / "socket")
         self._hosts: Connection | None = None
         self._watcher: Connection | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         try:
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(address)
@@ -95,9 +97,9 @@ class _Running:
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,  # a terminal's Ctrl-C is for the program, which then hangs up
                 )
-                self._watcher = _accepted(listener, [], until)
+                self._watcher = _accepted(listener, self._process, until)
                 self._watcher.send(nodes)
-                self._hosts = _accepted(listener, [self._watcher], until)
+                self._hosts = _accepted(listener, self._watcher, until)
         except BaseException:
             self.close()
             raise
@@ -121,29 +123,42 @@ class _Running:
         for connection in (self._hosts, self._watcher):
             if connection:
                 connection.close()
-        try:
-            self._process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)  # the simulator, too
-            self._process.wait()
+        if self._process:
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)  # the simulator, too
+                self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _accepted(listener: socket.socket, watched: list[Connection], until: float) -> Connection:
-    """The next connection. Raises what the watcher says instead of it, and SimulationFailed without one."""
-    ready = wait([listener, *watched], max(0.0, until - time.monotonic()))
+def _accepted(listener: socket.socket, peer: Connection | subprocess.Popen[bytes], until: float) -> Connection:
+    """The next connection, unless ``peer`` ends, or says something, before.
+
+    Raises what the watcher says instead of it, and SimulationFailed where it has ended, or in time none comes.
+    """
+    with contextlib.ExitStack() as opened:
+        watched: Connection | int
+        if isinstance(peer, subprocess.Popen):
+            watched = os.pidfd_open(peer.pid)
+            opened.callback(os.close, watched)
+        else:
+            watched = peer
+        ready = wait([listener, watched], max(0.0, until - time.monotonic()))
     if listener in ready:
         return Connection(listener.accept()[0].detach())
-    if ready:
-        raise _failure(watched[0])
-    raise SimulationFailed("the nodes have not been built in time")
+    if not ready:
+        raise SimulationFailed("the nodes have not been built in time")
+    if isinstance(peer, subprocess.Popen):
+        raise SimulationFailed(_ENDED)
+    raise _failure(peer)
 
 
 def _failure(watcher: Connection) -> Exception:
     try:
         failure: Exception = watcher.recv()
     except (EOFError, ConnectionError):
-        return SimulationFailed("the process that simulates the nodes has ended")
+        return SimulationFailed(_ENDED)
     return failure
 
 

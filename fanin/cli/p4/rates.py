@@ -13,6 +13,14 @@ from fanin.cli.output import table
 if TYPE_CHECKING:
     from fanin.sim.switch.service.forwarding import Forwarding, PortCounters
 
+#: What is of no port: counters of the loop, and what they count.
+OTHERS = {
+    "unconnected": "to ports without an interface",
+    "to_controller": "to the controller",
+    "no_controller": "of these, to one that is not there or does not read",
+    "from_controller": "from the controller",
+    "refused_from_controller": "of these, refused by the program",
+}
 _EVERY = 1.0  # seconds
 _UP, _CLEAR = "\033[{}A", "\033[J"
 
@@ -81,6 +89,9 @@ def totals(forwarding: Forwarding, names: Mapping[int, str]) -> str:
         found = {port: getattr(c, name) for port, c in forwarding.counters.items() if getattr(c, name)}
         if found:
             text += f"\n  {meaning}: " + ", ".join(f"port {port}: {n:,}" for port, n in found.items())
+    for name, meaning in OTHERS.items():
+        if count := getattr(forwarding, name):
+            text += f"\n  {meaning}: {count:,}"
     return text
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fanin.cli.output import add_json, output_file, print_json
 from fanin.cli.p4.jobs import switch_with_jobs
-from fanin.cli.p4.rates import Rates, totals
+from fanin.cli.p4.rates import OTHERS, Rates, totals
 from fanin.cli.serving import add_seconds, check_seconds, forward, opened_interfaces, say, warn
 from fanin.errors import InputError
 
@@ -93,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
         forward(forwarding, rates, args.seconds)
     if args.json:
         counters = {str(port): asdict(found) for port, found in forwarding.counters.items()}
-        print_json({"seconds": rates.seconds, "ports": counters})
+        others = {name: getattr(forwarding, name) for name in OTHERS}
+        print_json({"seconds": rates.seconds, "ports": counters, **others})
     else:
         print(totals(forwarding, names))
     return 0

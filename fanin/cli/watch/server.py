@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, cast
 
 from fanin.cli.output import finite
@@ -35,6 +37,11 @@ class WatchServer(ThreadingHTTPServer):
         except OSError as error:
             raise InputError(f"--port {port}: cannot be used: {error.strerror or error}") from error
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that leaves in the middle of an answer is none; the rest is shown."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
     @property
     def url(self) -> str:
         """Of the page."""
@@ -46,6 +53,14 @@ class WatchServer(ThreadingHTTPServer):
         names = (ADDRESS, "localhost")
         plain = set(names) if self.server_port == HTTP_PORT else set()
         return {f"{name}:{self.server_port}" for name in names} | plain
+
+
+def _read(report: Path) -> bytes | None:
+    """A report; None where the next run has removed it just now."""
+    try:
+        return report.read_bytes()
+    except OSError:
+        return None
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -60,8 +75,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, HTML, server.page, {"Content-Security-Policy": PAGE_POLICY})
         elif self.path == "/progress":
             self._answer(HTTPStatus.OK, JSON, json.dumps(finite(server.watched.progress())).encode())
-        elif report := server.watched.reports().get(self.path):
-            self._answer(HTTPStatus.OK, HTML, report.read_bytes())
+        elif (report := server.watched.reports().get(self.path)) and (page := _read(report)):
+            self._answer(HTTPStatus.OK, HTML, page)
         else:
             self._answer(HTTPStatus.NOT_FOUND, TEXT, b"not found\n")
 

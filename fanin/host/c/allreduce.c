@@ -13,8 +13,8 @@ typedef struct {
     const fanin_codec *codec;
     MPI_Comm comm;
     int nodes, rank;
-    size_t count;
-    uint8_t *sent, *got; /* each has room for the longest stream */
+    size_t count, room;  /* room: of the longest stream */
+    uint8_t *sent, *got;
     float *partial;      /* what a stream holds */
 } ring;
 
@@ -28,10 +28,14 @@ static int exchange(ring *r, size_t length, int *received) {
     MPI_Status status;
     int next = (r->rank + 1) % r->nodes, before = block_of(r, r->rank - 1);
     int error = MPI_Isend(r->sent, (int)length, MPI_BYTE, next, TAG, r->comm, &sending);
-    if (!error) error = MPI_Probe(before, TAG, r->comm, &status);
+    if (error) return error;
+    error = MPI_Probe(before, TAG, r->comm, &status);
     if (!error) error = MPI_Get_count(&status, MPI_BYTE, received);
+    if (!error && (size_t)*received > r->room) error = MPI_ERR_TRUNCATE;
     if (!error) error = MPI_Recv(r->got, *received, MPI_BYTE, before, TAG, r->comm, MPI_STATUS_IGNORE);
-    return error ? error : MPI_Wait(&sending, MPI_STATUS_IGNORE);
+    if (error) MPI_Cancel(&sending); /* the buffer is let go of */
+    int ended = MPI_Wait(&sending, MPI_STATUS_IGNORE);
+    return error ? error : ended;
 }
 
 static int reduce_scatter(ring *r, const float *own, float *total) {
@@ -65,27 +69,29 @@ static int all_gather(ring *r, float *total) {
     return MPI_SUCCESS;
 }
 
-/* Whether all ranks ask for the same. */
-static int agreed(const fanin_codec *codec, size_t count, MPI_Comm comm) {
-    long long own[] = {(long long)count, codec->kind, codec->bound, codec->strict, codec->block, codec->mantissa};
-    long long least[6], most[6];
-    int error = MPI_Allreduce(own, least, 6, MPI_LONG_LONG, MPI_MIN, comm);
-    if (!error) error = MPI_Allreduce(own, most, 6, MPI_LONG_LONG, MPI_MAX, comm);
+/* Whether all ranks ask for the same, and have the memory for it: nobody waits for one that does not. */
+static int agreed(const fanin_codec *codec, size_t count, int ready, MPI_Comm comm) {
+    long long own[] = {ready, (long long)count, codec->kind, codec->bound, codec->strict, codec->block, codec->mantissa};
+    long long least[7], most[7];
+    int error = MPI_Allreduce(own, least, 7, MPI_LONG_LONG, MPI_MIN, comm);
+    if (!error) error = MPI_Allreduce(own, most, 7, MPI_LONG_LONG, MPI_MAX, comm);
     if (error) return error;
-    return memcmp(least, most, sizeof least) ? MPI_ERR_ARG : MPI_SUCCESS;
+    if (memcmp(least + 1, most + 1, sizeof least - sizeof *least)) return MPI_ERR_ARG;
+    return least[0] ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 }
 
 int fanin_allreduce(const fanin_codec *codec, const float *in, float *out, size_t count, MPI_Comm comm) {
-    ring r = {codec, comm, 0, 0, count, NULL, NULL, NULL};
-    int error = agreed(codec, count, comm);
-    if (!error) error = MPI_Comm_size(comm, &r.nodes);
-    if (!error) error = MPI_Comm_rank(comm, &r.rank);
+    ring r = {codec, MPI_COMM_NULL, 0, 0, count, 0, NULL, NULL, NULL};
+    int error = MPI_Comm_dup(comm, &r.comm); /* our own: no message of the program's is taken for ours */
+    if (!error) error = MPI_Comm_size(r.comm, &r.nodes);
+    if (!error) error = MPI_Comm_rank(r.comm, &r.rank);
     if (error) return error;
-    size_t longest = count / (size_t)r.nodes + 1, room = fanin_max_bytes(codec, longest);
-    if (!room || room > INT_MAX) return MPI_ERR_ARG;
+    size_t longest = count / (size_t)r.nodes + 1;
+    r.room = fanin_max_bytes(codec, longest);
     float *own = malloc(4 * count + 1);
-    r.sent = malloc(room), r.got = malloc(room), r.partial = malloc(4 * longest);
-    if (!own || !r.sent || !r.got || !r.partial) error = MPI_ERR_NO_MEM;
+    r.sent = malloc(r.room + 1), r.got = malloc(r.room + 1), r.partial = malloc(4 * longest);
+    error = agreed(codec, count, own && r.sent && r.got && r.partial, r.comm);
+    if (!error && (!r.room || r.room > INT_MAX)) error = MPI_ERR_ARG;
     if (!error) {
         memcpy(own, in, 4 * count);
         memmove(out, in, 4 * count);
@@ -93,5 +99,6 @@ int fanin_allreduce(const fanin_codec *codec, const float *in, float *out, size_
         if (!error && r.nodes > 1 && count) error = all_gather(&r, out);
     }
     free(own), free(r.sent), free(r.got), free(r.partial);
+    MPI_Comm_free(&r.comm);
     return error;
 }

@@ -45,7 +45,8 @@ int fanin_compressed(int socket, int mss);
 #ifdef MPI_VERSION /* include mpi.h first */
 /* The sum of all ranks' `in`, in `out`, which may be `in`: algorithm 1's ring, compressed on every hop. Every rank
  * calls it with the same codec and count, of at most 2^31 - 1 bytes a block. MPI_SUCCESS, or MPI's error;
- * MPI_ERR_ARG on all ranks where codecs or counts differ; MPI_ERR_NO_MEM; MPI_ERR_TRUNCATE for a broken stream. */
+ * MPI_ERR_ARG on all ranks where codecs or counts differ; MPI_ERR_NO_MEM on all ranks where one has too
+ * little; MPI_ERR_TRUNCATE for a broken stream. */
 int fanin_allreduce(const fanin_codec *codec, const float *in, float *out, size_t count, MPI_Comm comm);
 #endif
 

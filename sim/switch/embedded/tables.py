@@ -143,9 +143,13 @@ class Table:
             raise ValueError(f"table {self.info.name}: the entry is constant")
         self._found.clear()
         del self._entries[entry.identity]
-        for group in self._groups:
-            if group.mask == entry.mask:
-                group.entries[entry.value].remove(entry)
+        group = next(group for group in self._groups if group.mask == entry.mask)
+        row = group.entries[entry.value]
+        row.remove(entry)
+        if not row:
+            del group.entries[entry.value]
+        if not group.entries:
+            self._groups.remove(group)
 
     def entry(self, match: Mapping[str, Match], priority: int) -> Entry:
         """The entry with this match and priority. Raises ValueError where there is none."""

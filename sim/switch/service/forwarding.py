@@ -13,6 +13,7 @@ import selectors
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -65,7 +66,8 @@ class Forwarding(Generic[F]):
         self.switch = switch
         self.counters = {port: PortCounters() for port in ports}
         self.controller: Callable[[bytes], None] = lambda frame: None
-        self.to_controller = self.from_controller = 0
+        self.to_controller = self.from_controller = self.refused_from_controller = 0
+        self.no_controller = 0  #: frames to a controller that is not there, or does not read
         self.unconnected = 0  #: frames to ports without an interface
         self._ports = dict(ports)
         self._cpu = cpu
@@ -86,7 +88,14 @@ class Forwarding(Generic[F]):
             raise CancelledError
         self._asked.put((action, future))
         self._poke()
-        return future.result(_LIMIT)
+        if self._stopped:  # the loop may have looked for the last time
+            future.cancel()
+        try:
+            return future.result(_LIMIT)
+        except FutureTimeout:
+            if future.cancel():  # so that it is not carried out behind the asker's back
+                raise
+            return future.result()
 
     def stop(self) -> None:
         """Let :meth:`run` return soon; also from a signal's handler."""
@@ -156,6 +165,8 @@ class Forwarding(Generic[F]):
         except Refused as error:
             if port in self.counters:
                 self.counters[port].refused += 1
+            else:
+                self.refused_from_controller += 1
             if str(error) not in self._said and len(self._said) < _SAID:
                 self._said.add(str(error))
                 self._say(f"{error}; frames that need it are lost")

@@ -33,6 +33,11 @@ class Names:
                     raise invalid(f"P4Info: the keys of table {name} are others than {program.name} has")
                 if kind == "actions" and name in known and _widths(message) != _widths(known[name]):
                     raise invalid(f"P4Info: the parameters of {name} are others than {program.name} has")
+        offered = {message.preamble.name for message in info.actions}
+        for table in info.tables:
+            missed = sorted(set(program.tables[table.preamble.name].actions) - offered)
+            if missed:
+                raise invalid(f"P4Info: it has table {table.preamble.name}, but not its action {missed[0]}")
         self.tables = {message.preamble.id: message for message in info.tables}
         self.actions = {message.preamble.id: message for message in info.actions}
         self._action_ids = {message.preamble.name: message for message in info.actions}

@@ -30,6 +30,7 @@ VERSION = "1.4.1"
 MAX_CONTROLLERS = 16  #: streams and calls at a time
 _Set = p4r.SetForwardingPipelineConfigRequest
 _Get = p4r.GetForwardingPipelineConfigRequest
+_BUSY = "the switch did not get to it"
 _READ_AT_ONCE = 1000  # entities in a message
 
 
@@ -41,7 +42,6 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         self._forwarding = forwarding
         self._fresh = fresh
         self.controllers = Controllers(device)
-        self.lost = 0  #: packets to a controller that is not there, or does not read
         self._saved: p4r.ForwardingPipelineConfig | None = None
         self._install(p4r.ForwardingPipelineConfig(p4info=p4info(program)), forwarding.switch)
         forwarding.controller = self._packet_in
@@ -134,9 +134,10 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             try:
                 for request in requests:
                     self._taken(stream, request, context)
-            except grpc.RpcError:  # it has gone
+            except (grpc.RpcError, futures.CancelledError):  # it has gone, or the switch has
                 pass
-            self.controllers.leave(stream)
+            finally:
+                self.controllers.leave(stream)
 
         threading.Thread(target=take, daemon=True).start()
         while (message := stream.waiting.get()) is not None:
@@ -166,12 +167,17 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         if not self.controllers.is_primary(stream):
             raise Fault(rpc_code.PERMISSION_DENIED, "only the primary controller sends packets")
         frame = self._packets.frame_of(packet)
-        self._forwarding.ask(lambda: self._forwarding.inject(frame))
+        try:
+            self._forwarding.ask(lambda: self._forwarding.inject(frame))
+        except futures.TimeoutError as error:
+            raise Fault(rpc_code.DEADLINE_EXCEEDED, _BUSY) from error
+        except InputError as error:  # an interface that is gone; the loop finds it, too
+            raise Fault(rpc_code.UNAVAILABLE, str(error)) from error
 
     def _packet_in(self, frame: bytes) -> None:
         packet = self._packets.packet_of(frame)
         if packet is None or not self.controllers.send(p4r.StreamMessageResponse(packet=packet)):
-            self.lost += 1
+            self._forwarding.no_controller += 1
 
     # answers
 
@@ -188,7 +194,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         except futures.CancelledError:
             context.abort(grpc.StatusCode.UNAVAILABLE, "the switch ends")
         except futures.TimeoutError:
-            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the switch did not get to it")
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, _BUSY)
         raise AssertionError  # abort raises
 
 

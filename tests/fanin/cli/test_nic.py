@@ -34,7 +34,7 @@ FOREIGN = (20, 21)  # ports of the switch that no node has
         ("nic run --host no-such --wire lo", "no-such: there is no such interface"),
         ("nic run --host lo --wire no-such --model", "lo: is no Ethernet interface"),
         ("nic run --host a --wire b --bound 3", "--bound 3: must be a power of two"),
-        ("nic run --host a --wire b --slowdown 0", "--slowdown 0: must be 1 to 1e+09"),
+        ("nic run --host a --wire b --slowdown 0", "--slowdown 0: must be 1 to 100000"),
         ("nic run --host a --wire b --seconds 0", "--seconds 0: must be above 0"),
         ("train breast_cancer --ports no-such,b", "no-such: there is no such interface"),
         ("train breast_cancer --ports a,a", "a, a: an interface is named twice"),

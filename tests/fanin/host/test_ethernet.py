@@ -185,6 +185,21 @@ def test_one_interface_has_one_owner_who_ends_with_it(lab):
     near.close()
 
 
+def test_one_that_is_set_down_and_then_removed_is_lost_too(lab):
+    with _open(lab, "here", "near") as near:
+        lab.run("here", ["ip", "link", "set", "near", "down"])
+        assert near.receive() == []
+        assert near.overrun() == 0
+        lab.run("here", ["ip", "link", "set", "near", "up"])
+        with _open(lab, "there", "far") as far:
+            assert far.send(HEADER)
+            assert [frame for _, frame in _received(near, 1)] == [HEADER]
+        lab.run("here", ["ip", "link", "set", "near", "down"])
+        lab.run("here", ["ip", "link", "delete", "near"])
+        with pytest.raises(InterfaceLost, match="near: the interface is gone"):
+            near.overrun()
+
+
 def test_without_the_right_it_is_said(lab, monkeypatch):
     def refuse(*_):
         raise PermissionError(1, "Operation not permitted")

@@ -1,9 +1,11 @@
 """Ring nodes that live on between all-reduces: sums, cycles, and that nothing outlives its program."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -99,3 +101,22 @@ def test_nothing_outlives_a_program_that_is_killed():
         assert not _gone(group, 0.5)
         program.kill()
     assert _gone(group, 15)
+
+
+def test_what_cannot_begin_says_why_and_leaves_nothing(tmp_path, monkeypatch):
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    service = RingService(Nodes(CONFIG, NODES), seconds=5)
+    with contextlib.closing(service), pytest.raises(OSError, match="too long"):
+        service.all_reduce([np.ones(9, np.float32)] * NODES)
+    assert list(deep.iterdir()) == []
+
+
+def test_a_watcher_that_cannot_start_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    begin = time.monotonic()
+    service = RingService(Nodes(CONFIG, NODES), seconds=60)
+    with contextlib.closing(service), pytest.raises(SimulationFailed, match="has ended"):
+        service.all_reduce([np.ones(9, np.float32)] * NODES)
+    assert time.monotonic() < begin + 30

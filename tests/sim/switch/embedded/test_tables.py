@@ -141,3 +141,14 @@ def test_names_are_those_of_annotations():
     table = program.tables["second"]
     assert [(key.name, key.kind, key.width) for key in table.keys] == [("key", "exact", 8)]
     assert table.actions["I.first"].parameters == {"v": 8}
+
+
+def test_entries_that_come_and_go_leave_nothing_behind():
+    switch = running("hdr.h.b: ternary;")
+    table = switch.table("I.t")
+    for number in range(200):
+        entry = TableEntry("I.t", {"hdr.h.b": Ternary(number % 256, 1 << number % 8)}, "I.mark", {"v": 1}, 1)
+        switch.insert(entry)
+        assert len(table) == 1
+        switch.delete(entry)
+    assert (len(table), table._groups) == (0, [])

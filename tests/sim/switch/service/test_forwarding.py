@@ -1,12 +1,15 @@
 """The loop between interfaces and switch: counters, refusals, frames to nowhere, requests between frames."""
 
+import contextlib
 import random
 import threading
 from concurrent.futures import CancelledError
 
 import pytest
 
+from fanin.cli.p4.rates import totals
 from fanin.p4.control import Exact, TableEntry
+from fanin.sim.switch.service import forwarding
 from tests.sim.switch.service.served import TEXT, Served, frame_to
 from tests.support import new_seed
 
@@ -98,3 +101,35 @@ def test_nobody_waits_for_a_loop_that_has_ended(served):
     served.forwarding.stop()
     with pytest.raises(CancelledError):
         served.forwarding.ask(lambda: None)
+
+
+def test_what_was_given_up_is_not_carried_out_later(served, monkeypatch):
+    monkeypatch.setattr(forwarding, "_LIMIT", 0.1)
+    held, holds, done = threading.Event(), threading.Event(), []
+
+    def hold():
+        with contextlib.suppress(TimeoutError):
+            served.forwarding.ask(lambda: (holds.set(), held.wait(20)))
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert holds.wait(20)
+    with pytest.raises(TimeoutError):
+        served.forwarding.ask(lambda: done.append(1))
+    held.set()
+    holder.join(20)
+    monkeypatch.setattr(forwarding, "_LIMIT", 20)
+    served.forwarding.ask(lambda: None)
+    assert done == []
+
+
+def test_frames_to_nowhere_are_told(served):
+    _forward(served, 0x11, 400)
+    served.send(2, frame_to(0x11))
+    served.forwarding.ask(lambda: None)
+    served.send(2, frame_to(0x12))
+    served.forwarding.ask(lambda: None)
+    while served.forwarding.counters[2].frames_in < 2:
+        served.forwarding.ask(lambda: None)
+    text = totals(served.forwarding, {0: "a", 1: "b", 2: "c"})
+    assert "to ports without an interface: 1" in text

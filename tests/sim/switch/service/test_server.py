@@ -302,6 +302,7 @@ def test_a_pipeline_makes_a_fresh_switch_and_its_ids_count(served, control, tmp_
     [
         (lambda info: setattr(info.tables[0].preamble, "name", "I.other"), "nothing of tables called I.other"),
         (lambda info: setattr(info.tables[0].match_fields[0], "bitwidth", 3), "the keys of table I.stations"),
+        (lambda info: info.actions.pop(0), "it has table I.stations, but not its action I.forward"),
         (lambda info: setattr(info.actions[0].params[0], "bitwidth", 3), "the parameters of I.forward"),
     ],
 )  # fmt: skip
@@ -340,7 +341,7 @@ def test_a_packet_without_a_controller_is_counted(served):
     served.send(2, frame_to(0x30))
     served.send(2, frame_to(0x10))
     served.receive(1)
-    assert (served.service.lost, served.forwarding.to_controller) == (1, 1)
+    assert (served.forwarding.no_controller, served.forwarding.to_controller) == (1, 1)
 
 
 def test_too_many_controllers_are_turned_away(served):
@@ -362,3 +363,15 @@ def test_p4info_of_the_test_is_what_the_client_sees(served, control):
     }
     assert control.schema.p4info.pkg_info == p4i.PkgInfo(arch="v1model")
     assert "V1Switch" in TEXT
+
+
+def test_a_controller_that_sends_while_the_switch_ends_gets_no_answer_and_no_traceback(served, control, capfd):
+    served.forwarding.stop()
+    out = p4r.PacketOut(payload=frame_to(0x77))
+    out.metadata.add(metadata_id=1, value=b"\x01")
+    out.metadata.add(metadata_id=2, value=b"\x00")
+    with contextlib.suppress(ToolFailed):
+        control._run(control._client.send(p4r.StreamMessageRequest(packet=out)))
+    with pytest.raises(ToolFailed):
+        control.entries(STATIONS)
+    assert "Traceback" not in capfd.readouterr().err
