@@ -443,9 +443,12 @@ def _program(target: Target) -> Callable[[], str]:
 
 
 FOLDER = Path(__file__).parent / "reference"
+EXAMPLES = Path(__file__).parent.parent / "examples"
+COCOTB = "<!-- Copied from examples/cocotb/README.md by docs/generate.py. -->\n\n"
 BITSTREAMS = Path(__file__).parent.parent / "bitstreams"
 
 PAGES: dict[str, Callable[[], str]] = {
+    "cocotb.md": lambda: COCOTB + (EXAMPLES / "cocotb/README.md").read_text(),
     "nodes.md": lambda: runpy.run_path(str(Path(__file__).with_name("nodes.py")))["nodes_page"](),
     "aggregation-packet.md": packet_page,
     "rdma-packet.md": rdma_packet_page,

@@ -78,7 +78,7 @@ def _section(name: str, node: Node) -> str:
         lines[-1] += f", [its registers]({node.registers})"
     lines[-1] += f", its driver `{node.driver}`"
     if node.testbench:
-        lines[-1] += f", a testbench to copy `examples/cocotb/{node.testbench}`"
+        lines[-1] += f", [a testbench to copy](cocotb.md) `examples/cocotb/{node.testbench}`"
     lines[-1] += "."
     if node.litex:
         lines += ["", "Into LiteX's SoC ([more](../packages.md#in-litex)):", "", "```"]
