@@ -135,12 +135,11 @@ class P4Runtime:
     def has_registers(self, name: str) -> bool:
         """Whether the switch reads a register here; BMv2 does not."""
         try:
-            self._read(p4entity.P4RegisterEntry(name, index=0))
+            return bool(self._read(p4entity.P4RegisterEntry(name, index=0)))
         except ToolFailed as error:
             if isinstance(error.__cause__, P4ClientError):
                 return False
             raise
-        return True
 
     def read(self, name: str, index: int) -> int:
         """A register's cell."""

@@ -124,6 +124,8 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
 
     def Read(self, request, context):
         answer = p4r.ReadResponse()
+        if any(wanted.HasField("register_entry") for wanted in request.entities):  # as BMv2 has it
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "Register reads are not supported yet")
         for wanted in request.entities:
             for key, entity in self.entities.items():
                 if wanted.HasField("direct_counter_entry"):
