@@ -1,4 +1,4 @@
-"""What somebody did from when to when: the first of a run, for its timeline, which is bounded."""
+"""Spans of a host's work: the first of a run are kept for its timeline, the others counted."""
 
 from __future__ import annotations
 

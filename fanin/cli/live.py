@@ -43,8 +43,8 @@ class LiveFile:
     """Writes the file of a run into ``folder``, whole, at most once a second; a context manager.
 
     It enters the folder's life with the first :meth:`stage` and goes at the end, with the folder where that
-    stays empty. docs/reference/watch.md has its fields. What the system refuses to write is left out: a run
-    does not end because nobody can watch it.
+    stays empty. docs/reference/watch.md has its fields. Where the system refuses a write, the run goes
+    on without the file.
     """
 
     def __init__(self, folder: Path, command: str, *, title: str, unit: str):

@@ -103,7 +103,7 @@ class _Hops:
 
 
 def _check(comm: MPI.Comm, array: Any, codec: CodecConfig | None) -> None:
-    """One line on every rank where they disagree: nobody waits for a rank that has left."""
+    """Raise ValueError on every rank where the ranks disagree, so that no rank waits for another."""
     own = (type(array).__name__, str(getattr(array, "dtype", "")), getattr(array, "shape", ()), str(codec))
     others = comm.allgather(own)
     if any(kind != "ndarray" or dtype != "float32" for kind, dtype, _, _ in others):

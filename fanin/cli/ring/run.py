@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,8 +122,6 @@ def _vectors(paths: list[Path]) -> list[Float32]:
 
 def _in_rtl(vectors: list[Float32], config: RingConfig, link: Any) -> tuple[list[Float32], float]:
     """Each node's sum, and the seconds that the slowest one took."""
-    import contextlib
-
     from fanin.sim.cosim.simulator import SimulationFailed
     from fanin.sim.ring.service import Nodes, RingService
 

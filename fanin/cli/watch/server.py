@@ -1,4 +1,4 @@
-"""The server of ``fanin watch``: a page, its numbers and reports, to this machine and to nobody else."""
+"""The server of ``fanin watch``: a page, its numbers and reports, bound to 127.0.0.1."""
 
 from __future__ import annotations
 

@@ -96,6 +96,6 @@ def _alive(live: dict[str, Any]) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is somebody else's
+    except PermissionError:  # another user's process
         return True
     return True

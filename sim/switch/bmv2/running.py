@@ -1,4 +1,4 @@
-"""A switch that somebody else has started, BMv2 or ``fanin p4 serve``: its jobs, read back and changed."""
+"""A switch that another process has started, BMv2 or ``fanin p4 serve``: its jobs, read back and changed."""
 
 from __future__ import annotations
 

@@ -153,8 +153,8 @@ class Program:
     ) -> Switch:
         """A running switch with these ports, empty tables but for constant entries, and registers at 0.
 
-        ``tracer`` is told what happens to each packet. ``clock`` gives microseconds, and queues are empty then;
-        without one, what a program reads of clocks and queues is undefined.
+        ``tracer`` is told what happens to each packet. ``clock`` gives microseconds; with a clock, queues are
+        empty. Without one, what a program reads of clocks and queues is undefined.
         """
         switch = Switch(self, frozenset(ports), tracer)
         switch._runtime.clock = clock

@@ -17,7 +17,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from fanin.host.ethernet import Interface
+from fanin.host.ethernet import Interface, InterfaceLost
 from fanin.sim.switch.embedded import Refused
 
 
@@ -52,7 +52,7 @@ class PortCounters:
 class Forwarding(Generic[F]):
     """Frames between ``ports`` and ``switch``; ``cpu`` is the port whose frames go to ``controller``.
 
-    ``say`` is told, once for each reason, why a frame was refused.
+    ``say`` gets each reason for a refused frame once.
     """
 
     def __init__(
@@ -119,9 +119,10 @@ class Forwarding(Generic[F]):
                     due = now + _TICK
         finally:
             self._stopped = True
-            self._look()
             while not self._asked.empty():
                 self._asked.get()[1].cancel()
+            with contextlib.suppress(InterfaceLost):  # what it counted has gone with it
+                self._look()
 
     def close(self) -> None:
         """Let go of what the loop polls; the interfaces are their owner's."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from finsy.proto import p4i, p4r
+from finsy.proto import p4i, p4r, rpc_code
 
 from fanin.p4.control import Exact, Lpm, Match, Range, TableEntry, Ternary
 from fanin.sim.switch.embedded import Program
@@ -103,7 +103,10 @@ class Names:
         other = p4i.ActionRef.TABLE_ONLY if entry.is_default_action else p4i.ActionRef.DEFAULT_ONLY
         if allowed[given.action_id] == other:
             where = "an entry's" if entry.is_default_action else "the default"
-            raise Fault(7, f"table {table.preamble.name}: {action.preamble.name} is {where} action only")
+            raise Fault(
+                rpc_code.PERMISSION_DENIED,
+                f"table {table.preamble.name}: {action.preamble.name} is {where} action only",
+            )
         names = {param.id: param.name for param in action.params}
         parameters = {}
         for param in given.params:

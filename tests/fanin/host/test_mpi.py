@@ -52,6 +52,9 @@ for codec in (None, Inceptionn(), Inceptionn(bound=3), Bfp(), Bfp(block=64, mant
         assert total.shape == shape
         assert total.view(np.uint32).tolist() == golden.view(np.uint32).tolist(), (codec, shape)
         assert (own[comm.rank] == kept).all()
+        if isinstance(codec, Inceptionn):  # an error on each hop, and binary32's
+            exact = np.sum(own, axis=0, dtype=np.float64)
+            assert np.abs(total - exact).max() <= comm.size * (2.0**-codec.bound + 1e-6)
 assert comm.recv(source=(comm.rank - 1) % comm.size, tag=0x28) == "the program's own"
 stray.wait()
 print(f"rank {comm.rank} of {comm.size}: equal")

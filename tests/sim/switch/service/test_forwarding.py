@@ -2,15 +2,19 @@
 
 import contextlib
 import random
+import selectors
 import threading
+import time
 from concurrent.futures import CancelledError
 
 import pytest
 
 from fanin.cli.p4.rates import totals
+from fanin.host.ethernet import InterfaceLost
 from fanin.p4.control import Exact, TableEntry
+from fanin.sim.switch.embedded import load
 from fanin.sim.switch.service import forwarding
-from tests.sim.switch.service.served import TEXT, Served, frame_to
+from tests.sim.switch.service.served import TEXT, FakeInterface, Served, frame_to
 from tests.support import new_seed
 
 BAD = TEXT.replace("action drop() {", "action drop() { bit<9> nothing; std.egress_spec = nothing;").replace(
@@ -133,3 +137,36 @@ def test_frames_to_nowhere_are_told(served):
         served.forwarding.ask(lambda: None)
     text = totals(served.forwarding, {0: "a", 1: "b", 2: "c"})
     assert "to ports without an interface: 1" in text
+
+
+def test_an_interface_that_goes_ends_the_loop_and_every_wait():
+    """Also where its counters cannot be read any more: a request that waits is cancelled."""
+
+    class Gone(FakeInterface):
+        def receive(self):
+            raise InterfaceLost("a: the interface is gone")
+
+        overrun = receive
+
+    interface = Gone()
+    loop = forwarding.Forwarding(load(TEXT).switch(), {0: interface})
+    outcome = []
+
+    def ask():
+        try:
+            loop.ask(lambda: None)
+        except CancelledError as error:
+            outcome.append(error)
+
+    loop._selector.unregister(loop._wake)  # the request stays in the queue
+    asker = threading.Thread(target=ask)
+    asker.start()
+    while loop._asked.empty():
+        time.sleep(0.01)
+    with pytest.raises(InterfaceLost):
+        loop.run(lambda: None)
+    asker.join(5)
+    assert len(outcome) == 1
+    loop._selector.register(loop._wake, selectors.EVENT_READ)
+    loop.close()
+    interface.close()
