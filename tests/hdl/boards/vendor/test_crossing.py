@@ -130,7 +130,8 @@ def test_a_core_that_is_too_slow_loses_whole_frames():
     whole = [frame for frame, end in zip(frames(taken), ends, strict=True) if not end.error]
     source = iter(came)
     assert all(frame in source for frame in whole)
-    assert 5 < len(whole) < len(came)
+    assert whole[0] == came[0], "an empty crossing holds a frame"
+    assert len(whole) < len(came)
     assert len(whole) + sum(lost) == len(came)
 
 
