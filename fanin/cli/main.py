@@ -28,6 +28,7 @@ from fanin.cli import (
     param_server,
     plan,
     predict,
+    reproduce,
     rerun,
     ring,
     train,
@@ -86,6 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
         cluster,
         board,
         bench,
+        reproduce,
         doctor,
         watch,
     ):

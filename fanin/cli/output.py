@@ -126,6 +126,7 @@ SWEEP = Kind(
     apart=("solver",),
 )
 P4_PROGRAM = Kind("program", JOB_FILE, "program", (PROGRAM_FILE,))
+REPRODUCTION = Kind("reproduction", "reproduction.json", "rows", (REPORT_FILE, "table.csv", "table.md"))
 
 
 def write_file(path: Path, content: bytes | str) -> None:

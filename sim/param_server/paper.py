@@ -58,9 +58,9 @@ FIGURE_1 = {"training": 2.0, "wait": 6.0}  # TCP's times over RDMA's; logistic r
 FIGURE_1_BATCH = 60
 
 
-def job(row: Row, costs: Costs, **changes: Any) -> TrainingJob:
+def job(row: Row, costs: Costs, jitter: float = JITTER, **changes: Any) -> TrainingJob:
     """The paper's setup of a model in which only time counts."""
-    compute = Compute(per_sample=row.per_sample, jitter=JITTER)
+    compute = Compute(per_sample=row.per_sample, jitter=jitter)
     setup = TrainingJob(workers=WORKERS, batch=BATCH, compute=compute, costs=costs, model_bytes=row.bytes)
     return replace(setup, **changes)
 
@@ -76,14 +76,14 @@ def seconds(row: Row, what: TrainingJob) -> float:
 
 
 @cache
-def cluster(row: Row) -> Costs:
+def cluster(row: Row, jitter: float = JITTER) -> Costs:
     """The paper's cluster, whose server takes as long for an update as makes Sync-DSGD take table 1's time.
 
     The time is a line over the update's.
     """
 
     def at(update: float) -> float:
-        return seconds(row, job(row, _cluster(update), algorithm=Algorithm.SYNC))
+        return seconds(row, job(row, _cluster(update), jitter, algorithm=Algorithm.SYNC))
 
     low, high = at(0.0), at(1e-9)
     return _cluster(1e-9 * (row.sync - low) / (high - low))

@@ -17,6 +17,8 @@ CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
 NETWORKS = ("hdc", "cnn", "residual", "templates")  # of fanin.sim.codec.tasks, which brings NumPy with it
 CLUSTER_PARTS = ("arrays", "plans", "networks")
 CLUSTER_NETWORKS = ("digits_cnn", "listing1", "mobilenet_v2_32")
+ALLREDUCE_WORKERS = (2, 4, 8)
+ALLREDUCE_LOSSES = (0.0, 0.01)
 AREAS = ("glm", "ring")
 #: All but glm and cluster, which time what is made anew, and what builds nothing.
 USE_CACHE = (
@@ -44,6 +46,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _add_output(glm)
     allreduce = _benchmark(names, "allreduce", "AllReduce latency of both protocols, with and without loss")
+    allreduce.add_argument("--workers", type=int, choices=ALLREDUCE_WORKERS, help="so many alone")
+    allreduce.add_argument("--loss", type=float, choices=ALLREDUCE_LOSSES, help="of frames, this alone")
     _add_output(allreduce)
     boards = _benchmark(
         names, "boards", "AllReduce between four simulated boards at 1 Gb/s; the node's share of it"
@@ -69,7 +73,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_output(inceptionn)
     _benchmark(names, "rdma", "one-sided writes: link use, latency, area and logic depth")
     text = "the parameter server: rows a second with 15 workers, area and logic depth"
-    _benchmark(names, "ps", text, module="param_server")
+    server = _benchmark(names, "ps", text, module="param_server")
+    server.add_argument("--models", action="store_true", help="the paper's tables by the event model: seconds")
     text = "binary32 operators in simulation; NADA's two models in the timed model; planned networks in RTL"
     cluster = _benchmark(names, "cluster", text)
     cluster.add_argument("--part", choices=CLUSTER_PARTS, help="this alone")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fanin.cli.bench import nodes
+from fanin.cli.bench import ALLREDUCE_LOSSES, ALLREDUCE_WORKERS, nodes
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.nodes import CYCLE_NS
 from fanin.cli.bench.result import Result
@@ -24,8 +24,6 @@ from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.wire.aggregation import Protocol
 
 NAME = "allreduce"
-WORKERS = (2, 4, 8)
-LOSSES = (0.0, 0.01)
 STATISTICS: dict[str, Callable[[npt.NDArray[np.float64]], float]] = {
     "mean": lambda ns: float(np.mean(ns)),
     "p50": lambda ns: float(np.percentile(ns, 50)),
@@ -72,13 +70,14 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     paths = outputs(NAME, args.output)
     network = NetworkConfig()
     yield from _setting(network)
-    figures = {loss: _figure(loss, network) for loss in LOSSES}
-    for workers in WORKERS:
+    losses = ALLREDUCE_LOSSES if args.loss is None else [args.loss]
+    figures = {loss: _figure(loss, network) for loss in losses}
+    for workers in [args.workers] if args.workers else ALLREDUCE_WORKERS:
         for protocol in Protocol:
             point = Point(protocol, workers)
             for loss, figure in figures.items():
                 yield from _latency(point, loss, figure, network)
-            if workers == WORKERS[0]:
+            if workers == ALLREDUCE_WORKERS[0]:
                 yield from _few_slots(point, network)
     write(list(figures.values()), paths)
 

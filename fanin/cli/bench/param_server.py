@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from amaranth.lib import wiring
 
+from fanin.cli.bench import param_server_models
 from fanin.cli.bench.area import part_figures
 from fanin.cli.bench.result import Result
 from fanin.clock import CLOCK_MHZ
@@ -53,7 +54,13 @@ class Case:
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield the figures as they are measured: half an hour, a third of it for the simulator to be built."""
+    """Yield the figures as they are measured: half an hour, a third of it for the simulator to be built.
+
+    With ``--models`` the paper's tables by the event model, in seconds.
+    """
+    if args.models:
+        yield from param_server_models.measure()
+        return
     cosim = ParamServerCosim(workers=WORKERS, clock_mhz=CLOCK_MHZ)
     for model in MODELS:
         yield busy(cosim, Case(model))

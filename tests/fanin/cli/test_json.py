@@ -69,6 +69,7 @@ def folder(made, monkeypatch):
         ("verilog", "verilog adder-tree --package package"),
         ("board list", "board list"),
         ("doctor", "doctor"),
+        ("reproduce", "reproduce --list"),
         ("cluster init", "cluster init digits_cnn -o first.npz"),
     ],
 )

@@ -1,0 +1,106 @@
+"""Chooses rows, measures them, writes the table and the page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fanin.cli.output import (
+    REPRODUCTION,
+    check_directory,
+    is_kind,
+    output_directory,
+    print_json,
+    sole_writer,
+    write_file,
+)
+from fanin.cli.reproduce import table
+from fanin.cli.reproduce.measure import Measured, Measuring
+from fanin.cli.reproduce.row import Paper, Row
+from fanin.cli.reproduce.rows import PAPERS
+from fanin.cli.reproduce.table import Filled
+from fanin.cli.stopped import UNENDED
+from fanin.errors import CheckFailed, InputError
+
+Chosen = list[tuple[Paper, Row]]
+
+
+def execute(args: argparse.Namespace) -> int:
+    """The command. Raises InputError; CheckFailed where a row stays empty."""
+    chosen, data = choose(args.what), data_sets(args.data)
+    if args.list:
+        document = table.document([Filled(paper, row, args.quick, None) for paper, row in chosen], args.quick)
+        print_json(document) if args.json else print("\n".join(table.listing(chosen, quick=args.quick)))
+        return 0
+    check_directory(args.output, REPRODUCTION)
+    with sole_writer(args.output):
+        begin(args.output)
+        rows = measured(chosen, Measuring(args.output, data), quick=args.quick, data=data)
+        document = table.document(rows, args.quick)
+        with output_directory(args.output, REPRODUCTION) as folder:
+            table.write(folder, document, rows)
+    print_json(document) if args.json else print("\n".join(table.lines(rows)))
+    if empty := [f"{each.paper.name}/{each.row.figure}: {each.error}" for each in rows if each.value is None]:
+        raise CheckFailed(f"{len(empty)} of {len(rows)} rows are empty; the first: {empty[0]}")
+    return 0
+
+
+def begin(output: Path) -> None:
+    """Mark the folder as ours, so that a run which is stopped can go on in it. Raises InputError."""
+    if not is_kind(output, REPRODUCTION):
+        write_file(output / REPRODUCTION.mark, json.dumps({"rows": [], "error": UNENDED}) + "\n")
+
+
+def choose(what: str | None) -> Chosen:
+    """The rows of all papers, of one, or of one of its figures. Raises InputError, with what there is."""
+    name, _, figure = (what or "").partition("/")
+    papers = {paper.name: paper for paper in PAPERS}
+    if name and name not in papers:
+        raise InputError(f"{what}: no such paper; there are {', '.join(papers)}")
+    paper = papers.get(name)
+    if figure and paper and figure not in paper.figures:
+        raise InputError(f"{what}: no such figure; of {name} there are {', '.join(paper.figures)}")
+    return [
+        (each, row)
+        for each in ([paper] if paper else PAPERS)
+        for row in each.rows
+        if figure in ("", row.figure)
+    ]
+
+
+def data_sets(entries: Sequence[str]) -> dict[str, Path]:
+    """``NAME=PATH``, of data sets that a row can take. Raises InputError."""
+    known = sorted({name for paper in PAPERS for row in paper.rows for name in row.full.data})
+    found: dict[str, Path] = {}
+    for entry in entries:
+        name, _, path = entry.partition("=")
+        if name not in known or not path:
+            raise InputError(f"--data {entry}: must be NAME=PATH; names are {', '.join(known)}")
+        if not Path(path).exists():
+            raise InputError(f"--data {entry}: {path} does not exist")
+        found[name] = Path(path).absolute()
+    return found
+
+
+def measured(chosen: Chosen, measuring: Measuring, *, quick: bool, data: Mapping[str, Path]) -> list[Filled]:
+    """The rows with their numbers; each command is carried out once, unless an earlier run has done so."""
+    wanted = {each.name: each for _, row in chosen for each in [row.measurement(quick=quick)]}
+    found: dict[str, Measured] = {name: e for name, m in wanted.items() if (e := measuring.earlier(m))}
+    for number, (name, measurement) in enumerate(wanted.items(), start=1):
+        if name in found:
+            continue
+        print(f"[{number}/{len(wanted)}] {measuring.text(measurement)}", file=sys.stderr, flush=True)
+        found[name] = measuring.measure(measurement)
+    return [
+        Filled(paper, row, quick, found[row.measurement(quick=quick).name], missing=_missing(row, quick, data))
+        for paper, row in chosen
+    ]
+
+
+def _missing(row: Row, quick: bool, data: Mapping[str, Path]) -> str:
+    """What stands in for the data sets that are not at hand; empty where all are."""
+    lacking = [name for name in row.measurement(quick=quick).data if name not in data]
+    return f"{row.stand_in} (--data {lacking[0]}=PATH)" if lacking else ""

@@ -1,0 +1,142 @@
+"""Carries out a row's commands: each once, as a process, its JSON kept, so that a stopped run goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fanin import __version__
+from fanin.cli.output import write_file
+from fanin.cli.reproduce.row import Measurement
+from fanin.errors import InputError
+from fanin.records import open_record
+
+FOLDER = "measured"  # of the output directory
+LIMIT = 4 * 3600.0  # seconds of a command
+_ERROR = "fanin: error: "
+_TO_END = 30.0  # for a command that is told to
+_ANSWERED = (0, 1)  # exit status with figures: done, and one that misses its benchmark's limit
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a command printed, and when; no figures, and why, where it failed."""
+
+    fanin: str
+    command: str
+    date: str
+    seconds: float
+    figures: dict[str, float]
+    error: str = ""
+
+
+class Measuring:
+    """Carries measurements out in a folder, and has those of an earlier run of the same version.
+
+    Raises InputError for a folder that another version, or with other data, has measured in.
+    """
+
+    def __init__(self, output: Path, data: Mapping[str, Path]):
+        self._folder, self._data = output / FOLDER, data
+
+    def earlier(self, measurement: Measurement) -> Measured | None:
+        """What an earlier run has measured; None where it has not, or could not."""
+        path = self._path(measurement)
+        if not path.exists():
+            return None
+        record = open_record(path)
+        found = record.built(lambda: _measured(record.value))
+        if found.fanin != __version__:
+            raise InputError(f"{path}: measured by fanin {found.fanin}, this is {__version__}: another -o")
+        if found.command != self.text(measurement):
+            raise InputError(f"{path}: is of {found.command!r}, not of {self.text(measurement)!r}: another -o")
+        return None if found.error else found
+
+    def measure(self, measurement: Measurement) -> Measured:
+        """Run the command, and keep what it printed; an error is in what it returns."""
+        began, date = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+        figures, error = self._run(measurement)
+        seconds = time.monotonic() - began
+        found = Measured(__version__, self.text(measurement), date, seconds, figures, error)
+        write_file(self._path(measurement), json.dumps(asdict(found), indent=2) + "\n")
+        return found
+
+    def text(self, measurement: Measurement) -> str:
+        """The command as a reader types it."""
+        return " ".join(("fanin", *self._arguments(measurement)))
+
+    def _arguments(self, measurement: Measurement) -> list[str]:
+        named = [
+            part.format(self._data[name])
+            for name, parts in measurement.data.items()
+            if name in self._data
+            for part in parts
+        ]
+        return [*measurement.command, *named]
+
+    def _run(self, measurement: Measurement) -> tuple[dict[str, float], str]:
+        command = [sys.executable, "-m", "fanin", *self._arguments(measurement), "--json"]
+        if measurement.folder:
+            command += ["-o", str(self._folder / measurement.name)]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with _process(command) as process:
+            try:
+                out, errors = process.communicate(timeout=LIMIT)
+            except subprocess.TimeoutExpired:
+                return {}, f"took more than {LIMIT / 3600:g} h"
+        try:
+            figures = dict(_flat(json.loads(out)))
+        except ValueError:
+            figures = {}
+        if process.returncode not in _ANSWERED or not figures:
+            said = [line for line in errors.splitlines() if line.startswith(_ERROR)]
+            return {}, said[-1].removeprefix(_ERROR) if said else f"exit status {process.returncode}"
+        return figures, ""
+
+    def _path(self, measurement: Measurement) -> Path:
+        return self._folder / f"{measurement.name}.json"
+
+
+@contextlib.contextmanager
+def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """The running command; whatever ends the body early has it end what it has started itself."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.communicate(timeout=_TO_END)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+
+
+def _measured(value: dict[str, Any]) -> Measured:
+    try:
+        return Measured(**value)
+    except TypeError as error:
+        raise ValueError(f"is no measurement: {error}") from None
+
+
+def _flat(document: dict[str, Any], place: str = "") -> Iterator[tuple[str, float]]:
+    """Numbers by name: a benchmark's by theirs, others by the fields that lead to them, joined by dots."""
+    if not place and "benchmark" in document:
+        yield from ((each["name"], float(each["value"])) for each in document["figures"])
+        return
+    for name, value in document.items():
+        if isinstance(value, list):
+            value = {str(number): each for number, each in enumerate(value)}
+        if isinstance(value, dict):
+            yield from _flat(value, f"{place}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{place}{name}", float(value)
