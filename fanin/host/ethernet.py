@@ -37,6 +37,7 @@ _NO_OFFLOAD = bytes(OFFLOAD_BYTES)
 _TUNSETIFF = 0x400454CA
 _IFF_TAP, _IFF_MULTI_QUEUE, _IFF_NO_PI = 0x0002, 0x0100, 0x1000
 _IFF_UP = 1
+_CARRIES = _IFF_UP | 0x40  # IFF_RUNNING
 _GIFFLAGS, _GIFHWADDR, _ETHTOOL = 0x8913, 0x8927, 0x8946  # SIOC…
 _GET_DRIVER = 3  # ETHTOOL_GDRVINFO
 _ETHERNET = 1  # ARPHRD_ETHER
@@ -69,6 +70,14 @@ class Interface(ABC):
     def overrun(self) -> int:
         """Frames that the kernel had no room for since the last call, where it says. Raises InterfaceLost."""
         return 0
+
+    def up(self) -> bool:
+        """Whether it is up and has a carrier: whether frames can leave by it."""
+        try:
+            flags = struct.unpack_from("=H", _asked(_GIFFLAGS, self.name), 16)[0]
+        except OSError:  # it is gone
+            return False
+        return flags & _CARRIES == _CARRIES
 
     @abstractmethod
     def _send(self, frame: bytes) -> None:

@@ -461,6 +461,7 @@ class Property(Node):
     name: str
     value: Expression
     constant: bool
+    annotations: Annotations = field(default_factory=dict, init=False)
 
 
 @dataclass(slots=True, eq=False)

@@ -12,9 +12,9 @@ from typing import Any
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls_code import CallBody
 from fanin.sim.switch.embedded.context import BlockContext
-from fanin.sim.switch.embedded.description import ExternInfo, TableInfo
+from fanin.sim.switch.embedded.description import DigestInfo, ExternInfo, TableInfo
 from fanin.sim.switch.embedded.errors import Position, Refused
-from fanin.sim.switch.embedded.names import annotated_id, title
+from fanin.sim.switch.embedded.names import annotated_id, annotated_words, title
 from fanin.sim.switch.embedded.records import Records
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.tables_code import TableCode
@@ -33,6 +33,7 @@ class Generator:
         self.objects = Source()
         self.tables: dict[str, TableInfo] = {}  # by Python name
         self.externs: dict[str, ExternInfo] = {}
+        self.digests: dict[ast.Call, DigestInfo] = {}
         self.constants: dict[str, Any] = {}  # objects that the text names
         self.states: dict[str, str] = {}  # a state's function to its name
         self._functions: dict[tuple[ast.Declaration, BlockContext | None], str] = {}
@@ -64,9 +65,9 @@ class Generator:
         name: str,
         instance: BlockContext | None,
         body: Sequence[ast.Declaration] = (),
-        number: int | None = None,
+        annotations: ast.Annotations | None = None,
     ) -> str:
-        """Make an instance of an extern; the Python name of it. ``number`` is its ``@id``."""
+        """Make an instance of an extern; the Python name of it."""
         shape = self.extern_class(node.position, kind.declaration.name)
         arguments = []
         for argument in node.arguments:
@@ -92,8 +93,19 @@ class Generator:
             f"fresh=({fresh}), arch=ARCH, {inner})"
         )
         values = tuple(map(_constant, node.arguments))
-        self.externs[python] = ExternInfo(kind.declaration.name, name, kind.arguments, values, number)
+        self.externs[python] = ExternInfo(
+            kind.declaration.name, name, kind.arguments, values, annotated_id(annotations or {}),
+            annotated_words(annotations or {}),
+        )  # fmt: skip
         return python
+
+    def digest(self, node: ast.Call, kind: types.Type) -> str:
+        """The name of what a call of ``digest`` sends: that of its struct, or, as p4c has it, a number."""
+        if node not in self.digests:
+            unnamed = sum(not isinstance(known.type, types.Record) for known in self.digests.values())
+            name = title(kind.declaration) if isinstance(kind, types.Record) else f"digest_{unnamed}"
+            self.digests[node] = DigestInfo(name, kind)
+        return self.digests[node].name
 
     def static(self, node: ast.Expression, instance: BlockContext | None) -> str:
         """Code of a value that is known when the program is compiled."""
@@ -109,7 +121,7 @@ class Generator:
         """The Python name of an extern instance outside of all blocks."""
         if node not in self._globals:
             self._globals[node] = self.extern(
-                node.call, node.type, title(node), None, node.body, annotated_id(node.annotations)
+                node.call, node.type, title(node), None, node.body, node.annotations
             )
         return self._globals[node]
 
@@ -234,7 +246,7 @@ class Instance:
             if isinstance(node.type, types.External):
                 self.own_functions |= set(node.body)
                 self._externs[node] = self.generator.extern(
-                    node.call, node.type, name, self, node.body, annotated_id(node.annotations)
+                    node.call, node.type, name, self, node.body, node.annotations
                 )
             elif isinstance(node.type, types.Block):
                 arguments = {

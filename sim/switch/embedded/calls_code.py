@@ -161,12 +161,39 @@ class CallBody(Body):
             return code
         if function.name == "verify" and not owner:
             return self._verify(node)
+        if function.name == "digest" and not owner:
+            return self._digest(node)
         if function.name == "static_assert":
             condition = node.arguments[0].value
             if condition is None or not condition.constant:
                 raise P4Error(node.position, "static_assert does not hold")
             return "True"
         return self._call_architecture(node, function)
+
+    def _digest(self, node: ast.Call) -> str:
+        """A digest's values as they are now; BMv2 ignores the receiver."""
+        if not hasattr(self.generator.architecture, "digest"):
+            raise Refused(node.position, "extern digest")
+        receiver, value = (argument.value for argument in node.arguments)
+        assert receiver is not None
+        assert value is not None
+        self.value(receiver)
+        name = self.generator.digest(node, value.type)
+        self.source.emit(f"ARCH.digest({name!r}, {self._plain(self.fresh(value), value)})")
+        return "None"
+
+    def _plain(self, code: str, node: ast.Expression, kind: types.Type | None = None) -> str:
+        """Code of a value with structs as tuples."""
+        kind = base_of(kind or node.type)
+        if isinstance(kind, types.Record) and kind.kind == "struct":
+            parts = (self._plain(f"{code}.f_{name}", node, part) for name, part in kind.fields.items())
+        elif isinstance(kind, types.Tuple):
+            parts = (self._plain(f"{code}[{index}]", node, part) for index, part in enumerate(kind.elements))
+        elif is_scalar(kind) and not isinstance(kind, types.Varbit):
+            return code
+        else:
+            raise Refused(node.position, f"{kind} in a digest")
+        return f"({''.join(part + ', ' for part in parts)})"
 
     def _call_architecture(self, node: ast.Call, function: ast.Function) -> str:
         """Call a method of the architecture, or of an instance of one of its extern objects."""

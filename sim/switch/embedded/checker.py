@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls import same_parameters
 from fanin.sim.switch.embedded.errors import P4Error, Refused
+from fanin.sim.switch.embedded.names import translation
 from fanin.sim.switch.embedded.scope import Scope
 from fanin.sim.switch.embedded.statements import Statements
 from fanin.sim.switch.embedded.types import Bindings, Bits, base_of
@@ -59,7 +60,7 @@ class Checker(Statements):
 
     def _do_typename(self, node: ast.TypeName) -> None:
         kind = self.resolve(node.type_node)
-        node.type = types.New(node.name, kind) if node.new else kind
+        node.type = types.New(node.name, kind, translation(node.annotations)) if node.new else kind
         self.declare(node.name, node, node.position)
 
     def _do_extern(self, node: ast.Extern) -> None:

@@ -73,6 +73,12 @@ HASHES: dict[str, Callable[[bytes], int]] = {
 }
 
 
+def selected(algorithm: str, data: Data) -> int:
+    """The hash by which a selector chooses: of ``data`` with zeros behind it up to whole bytes, in 32 bits."""
+    value, width = data
+    return digest_of(algorithm, (value << -width % 8, width + -width % 8)) & 0xFFFFFFFF
+
+
 def digest_of(algorithm: str, data: Data) -> int:
     """The hash of ``data``. Raises RunRefused for an algorithm that is not here."""
     if algorithm not in HASHES:

@@ -38,8 +38,12 @@ class ProgramContext(Protocol):
         name: str,
         instance: BlockContext | None,
         body: Sequence[ast.Declaration] = (),
+        annotations: ast.Annotations | None = None,
     ) -> str:
         """Make an instance of an extern; the Python name of it."""
+
+    def digest(self, node: ast.Call, kind: types.Type) -> str:
+        """The name of what a call of ``digest`` sends."""
 
     def extern_class(self, position: Position, name: str) -> type:
         """The class that implements an extern object. Raises Refused where there is none."""

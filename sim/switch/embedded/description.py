@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 DEFAULT_SIZE = 1024  #: entries of a table that does not say how many, as p4c has it
+NOTHING = "NoAction"
 
 
 @dataclass(frozen=True)
@@ -17,11 +19,12 @@ class KeyInfo:
     width: int
     signed: bool = False
     id: int | None = None  #: what ``@id`` says
+    type: Any = None
 
 
 @dataclass(frozen=True)
 class ActionInfo:
-    """An action: the parameters that an entry gives, with their widths."""
+    """An action: the parameters that an entry gives, with their widths and their types."""
 
     name: str
     parameters: dict[str, int]
@@ -29,6 +32,10 @@ class ActionInfo:
     number: int
     id: int | None = None
     ids: dict[str, int] = field(default_factory=dict)  #: of parameters that have ``@id``
+    types: dict[str, Any] = field(default_factory=dict)
+
+
+NO_ACTION = ActionInfo(NOTHING, {}, "no_action", -1)  #: what a table without a default action does on a miss
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ class RowInfo:
 class TableInfo:
     """A table. ``default`` is an action's name and arguments; ``only`` says of actions that they are for
     ``"entries"`` or for the ``"default"``; ``attached`` names its direct counters and meters, ``profile`` its
-    action profile.
+    action profile; ``ages``: its entries have idle timeouts.
     """
 
     name: str
@@ -62,6 +69,7 @@ class TableInfo:
     attached: tuple[str, ...] = ()
     profile: str | None = None
     id: int | None = None
+    ages: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,15 @@ class ExternInfo:
     types: tuple[Any, ...] = ()  #: its type arguments
     arguments: tuple[Any, ...] = ()  #: the constructor's numbers and enum members; None for others
     id: int | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)  #: those of one word each, by name
+
+
+@dataclass(frozen=True)
+class DigestInfo:
+    """What a program sends its controller by ``digest``: messages of ``type``, named after it."""
+
+    name: str
+    type: Any
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,26 @@ def annotated_id(annotations: ast.Annotations) -> int | None:
     return int(body[0].text, 0) if body and body[0].type == "INT" else None
 
 
+def annotated_words(annotations: ast.Annotations) -> dict[str, str]:
+    """What the annotations of one word say, by name; texts without their quotes."""
+    return {name: body[0].text.strip('"') for name, body in annotations.items() if len(body) == 1}
+
+
+def translation(annotations: ast.Annotations) -> tuple[str, int | None] | None:
+    """What ``@p4runtime_translation`` says: a URI and a width, which is None for a string."""
+    body = annotations.get("p4runtime_translation")
+    if not body:
+        return None
+    widths = [int(token.text, 0) for token in body if token.type == "INT"]
+    return body[0].text[1:-1], widths[0] if widths else None
+
+
 def spelled(node: ast.Expression) -> str:
     """An expression as a key is named after it."""
     if isinstance(node, ast.Name):
         return node.name
     if isinstance(node, ast.Member):
-        return f"{spelled(node.base)}.{node.name}"
+        return f"{spelled(node.base)}.{_field(node)}"
     if isinstance(node, ast.Index):
         index = node.index.constant
         return f"{spelled(node.base)}[{spelled(node.index) if index is None else index}]"
@@ -38,4 +52,12 @@ def spelled(node: ast.Expression) -> str:
         return f"{spelled(node.function.base)}.{name}"
     if isinstance(node, ast.Cast):
         return spelled(node.operand)
+    if isinstance(node, ast.Binary) and node.operator == "&" and isinstance(node.right.constant, int):
+        return f"{spelled(node.left)} & {node.right.constant:#x}"
     return "key"
+
+
+def _field(node: ast.Member) -> str:
+    """A member's name, or what ``@name`` calls it where it was declared."""
+    declared = getattr(getattr(node.base.type, "declaration", None), "fields", [])
+    return next((title(field) for field in declared if field.name == node.name), node.name)

@@ -96,7 +96,7 @@ class _Builder(lark.Transformer):
     local = abstract_body = declaration
 
     def annotations(self, parts: list[Token]) -> ast.Annotations:
-        return {token.text: token.value for token in parts}
+        return {token.text: token.value for token in reversed(parts)}  # of two of a name, p4c takes the first
 
     # types
 
@@ -276,6 +276,9 @@ class _Builder(lark.Transformer):
         return result
 
     def property(self, parts: list[Any]) -> tuple[str, Any]:
+        annotations, (_, value) = parts
+        if isinstance(value, ast.Property):
+            value.annotations = annotations
         return parts[1]
 
     def keys(self, parts: list[Any]) -> tuple[str, Any]:

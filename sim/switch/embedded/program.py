@@ -16,6 +16,7 @@ from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, RunRefu
 from fanin.sim.switch.embedded.names import annotated_id, title
 from fanin.sim.switch.embedded.parser import parse
 from fanin.sim.switch.embedded.preprocessor import Preprocessor
+from fanin.sim.switch.embedded.profiles import Profile
 from fanin.sim.switch.embedded.runtime import (
     NAMES,
     CounterArray,
@@ -53,8 +54,9 @@ def load(
     try:
         sequence = Preprocessor(include_dirs, defines or {}).run(source, name, folder)
         tree = parse(sequence, name)
-        Checker().check(tree)
-        return Program(tree, name)
+        checker = Checker()
+        checker.check(tree)
+        return Program(tree, name, list(checker.errors))
     except P4Error:
         raise
     except RecursionError:
@@ -66,10 +68,12 @@ def load(
 class Program:
     """A compiled program.
 
-    ``tables``, ``actions`` and ``externs`` are by name; of externs, ``registers`` and ``counters`` name these.
+    ``tables``, ``actions``, ``externs`` and ``digests`` are by name; of externs, ``registers`` and ``counters``
+    name these; ``errors`` are by number.
     """
 
-    def __init__(self, tree: Sequence[ast.Declaration], name: str):
+    def __init__(self, tree: Sequence[ast.Declaration], name: str, errors: list[str]):
+        self.errors = errors
         main = next((d for d in tree if isinstance(d, ast.Instance) and d.name == "main"), None)
         if (
             main is None
@@ -96,6 +100,7 @@ class Program:
         }
         self.externs: dict[str, ExternInfo] = {info.name: info for info in generator.externs.values()}
         self.controller_headers = tuple(_controller_headers(tree))
+        self.digests = {info.name: info for info in generator.digests.values()}
         self.registers = self._of(generator.externs, RegisterArray)
         self.counters = self._of(generator.externs, CounterArray)
 
@@ -120,7 +125,7 @@ class Program:
             for parameter, given in zip(block.constructor, call.arguments, strict=True)
             if given.value is not None
         }
-        return Instance(generator, block, path or title(block), arguments)
+        return Instance(generator, block, path or block.name, arguments)
 
     def _compile(self, generator: Generator, blocks: list[Instance]) -> None:
         emit = generator.objects.emit
@@ -177,12 +182,21 @@ def _controller_headers(tree: Sequence[ast.Declaration]) -> Iterator[ControllerH
         kind = node.annotations.get("controller_header")
         if kind and isinstance(node, ast.FieldsType):
             fields = tuple(
-                KeyInfo(
-                    f.name, "", types.width_of(node.type.fields[f.name]) or 0, id=annotated_id(f.annotations)
-                )
-                for f in node.fields
+                KeyInfo(name, "", types.width_of(kind) or 0, id=annotated_id(field.annotations), type=kind)
+                for field in node.fields
+                for name, kind in _flat(field.name, node.type.fields[field.name])
             )
             yield ControllerHeader(title(node), kind[0].text[1:-1], fields, annotated_id(node.annotations))
+
+
+def _flat(name: str, kind: types.Type) -> Iterator[tuple[str, types.Type]]:
+    """The fields of a field: itself, or, of a struct, those of its members."""
+    base = types.base_of(kind)
+    if isinstance(base, types.Record):
+        for inner, of in base.fields.items():
+            yield from _flat(f"{name}.{inner}", of)
+    else:
+        yield name, kind
 
 
 def _blocks_of(package: ast.Instance) -> Iterator[ast.Argument]:
@@ -220,9 +234,15 @@ class Switch:
             names[python] = self._tables[info.name] = table
         self._externs = {info.name: names[python] for python, info in program._python_externs.items()}
         self.registers: dict[str, RegisterArray] = {name: self._externs[name] for name in program.registers}
+        self.profiles = {n: extern for n, extern in self._externs.items() if isinstance(extern, Profile)}
+        for table in self._tables.values():
+            if table.info.profile is not None:
+                self.profiles[table.info.profile].tables.append(table)
         if tracer is not None:
             for register in self.registers.values():
                 register.tracer = tracer
+            for profile in self.profiles.values():
+                profile.tracer = tracer
             blocks = enumerate(names["BLOCKS"])
             names["BLOCKS"] = tuple(
                 self._traced_parser(index, block) if index in program._parsers else block
@@ -320,6 +340,11 @@ class Switch:
         """Packets and bytes of an entry, also of a constant one. Raises ValueError."""
         found = self.table(entry.table).entry(entry.match, entry.priority)
         return found.packets, found.bytes
+
+    def listen(self, digest: Callable[[str, Any], None]) -> None:
+        """Let ``digest`` have the name and the values of each digest: numbers, and tuples of structs."""
+        if isinstance(self._runtime, V1Model):  # no other architecture has them here
+            self._runtime.on_digest = digest
 
     # packets
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -21,14 +22,17 @@ NAMES: Mapping[str, Any] = {
         (packet, "HeaderStack NO_MATCH"),
     )
     for name in names.split()
-} | {"RunRefused": RunRefused}
+} | {"RunRefused": RunRefused, "monotonic_ns": time.monotonic_ns}
 
 
 class Tracer(Protocol):
-    """What is told of registers."""
+    """What is told of externs."""
 
     def changed(self, register: str, index: int, value: Any) -> None:
-        """An entry has been written."""
+        """A register's entry has been written."""
+
+    def chooses(self, selector: str, place: int, count: int, action: str) -> None:
+        """Of a group of ``count`` actions, one has been chosen."""
 
 
 def run_states(frame: Any, state: Any) -> None:
@@ -100,16 +104,12 @@ class RegisterArray(ExternObject):
         return len(self.values)
 
     def __getitem__(self, index: int) -> Any:
-        value = self.values[index]
-        if hasattr(value, "__slots__"):
-            return tuple(getattr(value, field) for field in value.__slots__)
-        return value
+        return _plain(self.values[index])
 
     def __setitem__(self, index: int, value: Any) -> None:
         present = self.values[index]
         if hasattr(present, "__slots__"):
-            for field, part in zip(present.__slots__, value, strict=True):
-                setattr(present, field, part)
+            _fill(present, value)
         else:
             low, high = self.kind.limits if isinstance(self.kind, Bits) else (0, 1)
             if not low <= value <= high:
@@ -120,6 +120,21 @@ class RegisterArray(ExternObject):
         """Tell the tracer."""
         if self.tracer is not None:
             self.tracer.changed(self.name, index, value)
+
+
+def _plain(value: Any) -> Any:
+    """Records as tuples of their fields."""
+    if hasattr(value, "__slots__"):
+        return tuple(_plain(getattr(value, field)) for field in value.__slots__)
+    return value
+
+
+def _fill(record: Any, values: tuple[Any, ...]) -> None:
+    for field, part in zip(record.__slots__, values, strict=True):
+        if isinstance(part, tuple):
+            _fill(getattr(record, field), part)
+        else:
+            setattr(record, field, part)
 
 
 class CounterArray(ExternObject):

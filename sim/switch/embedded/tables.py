@@ -6,11 +6,12 @@ is one dictionary and a ternary table one per distinct mask; ranges are compared
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from fanin.p4.control import Exact, Lpm, Match, Range, TableEntry, Ternary
-from fanin.sim.switch.embedded.description import ActionInfo, KeyInfo, TableInfo
+from fanin.sim.switch.embedded.description import NO_ACTION, ActionInfo, KeyInfo, TableInfo
 from fanin.sim.switch.embedded.errors import RunRefused
 
 _REMEMBERED = 1 << 16  # keys whose entry a table remembers
@@ -18,13 +19,19 @@ _ORDERED = ("ternary", "range", "optional")  # a table with such a key goes by p
 
 
 class Entry:
-    """An entry, or a table's default action (``hit`` is False); ``note`` is the controller's own."""
+    """An entry, or a table's default action (``hit`` is False); ``note`` is the controller's own.
+
+    ``target`` is what it points to in an action profile; ``choices`` are the actions of a group, of which a
+    hash chooses one. In a table whose entries age, ``touched`` is when it was last hit, and ``told`` when the
+    controller was last told that it is idle, in ns of the monotonic clock.
+    """
 
     __slots__ = (
         "action",
         "action_name",
         "arguments",
         "bytes",
+        "choices",
         "constant",
         "function",
         "hit",
@@ -34,6 +41,9 @@ class Entry:
         "packets",
         "priority",
         "ranges",
+        "target",
+        "told",
+        "touched",
         "value",
     )  # fmt: skip
 
@@ -45,7 +55,11 @@ class Entry:
         self.ranges: tuple[tuple[int, int, int, int], ...] = ()  # shift, mask, low, high
         self.identity: Any = None
         self.constant = False
-        self.note = b""
+        self.note: Any = None
+        self.target: Any = None
+        self.choices: tuple[Entry, ...] = ()
+        self.touched = time.monotonic_ns()
+        self.told = 0
 
     def become(self, action: ActionInfo, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         """Run this action."""
@@ -53,6 +67,12 @@ class Entry:
         self.action_name = action.name
         self.function = function
         self.arguments = arguments
+
+    def point_to(self, target: Any) -> None:
+        """Point to something in an action profile, or, with None, to nothing any more."""
+        if self.target is not None:
+            del self.target.entries[self]
+        self.target = target
 
 
 class _Group:
@@ -120,7 +140,7 @@ class Table:
     def insert(
         self, match: Mapping[str, Match], action: str, parameters: Mapping[str, int], priority: int
     ) -> Entry:
-        """Add an entry. Raises ValueError that names what is wrong."""
+        """Add an entry; one without an ``action`` does nothing. Raises ValueError that names what is wrong."""
         if self.info.constant:
             raise ValueError(f"table {self.info.name}: its entries are constant")
         arguments = self._arguments(action, parameters)
@@ -133,15 +153,29 @@ class Table:
         entry = self.entry(match, priority)
         if entry.constant:
             raise ValueError(f"table {self.info.name}: the entry is constant")
+        self.rewrite(entry, action, parameters)
+
+    def rewrite(self, entry: Entry, action: str, parameters: Mapping[str, int]) -> None:
+        """Let an entry run this action, none where it is empty. Raises ValueError."""
         arguments = self._arguments(action, parameters)
-        entry.become(self.info.actions[action], self._functions[self.info.actions[action].function], arguments)
+        info = self.info.actions[action] if action else NO_ACTION
+        entry.become(info, self._functions[info.function], arguments)
+
+    def made(self, action: str, parameters: Mapping[str, int]) -> Entry:
+        """What a group of an action profile chooses: an entry that nothing matches. Raises ValueError."""
+        return self._made(action, self._arguments(action, parameters), hit=True)
 
     def delete(self, match: Mapping[str, Match], priority: int) -> None:
         """Remove an entry. Raises ValueError where there is none."""
         entry = self.entry(match, priority)
         if entry.constant:
             raise ValueError(f"table {self.info.name}: the entry is constant")
+        self.remove(entry)
+
+    def remove(self, entry: Entry) -> None:
+        """Remove an entry of this table."""
         self._found.clear()
+        entry.point_to(None)
         del self._entries[entry.identity]
         group = next(group for group in self._groups if group.mask == entry.mask)
         row = group.entries[entry.value]
@@ -181,6 +215,8 @@ class Table:
     def clear(self) -> None:
         """Remove all entries but the constant ones."""
         self._found.clear()
+        for entry in self._entries.values():
+            entry.point_to(None)
         kept = [entry for entry in self._entries.values() if entry.constant]
         self._entries = {entry.identity: entry for entry in kept}
         self._groups = []
@@ -202,11 +238,11 @@ class Table:
     # checks
 
     def _made(self, action: str, arguments: tuple[Any, ...], hit: bool) -> Entry:
-        info = self.info.actions[action]
+        info = self.info.actions[action] if action else NO_ACTION
         return Entry(info, self._functions[info.function], arguments, hit)
 
     def _arguments(self, action: str, parameters: Mapping[str, int]) -> tuple[int, ...]:
-        info = self.info.actions.get(action)
+        info = self.info.actions.get(action) if action else NO_ACTION
         if info is None:
             raise ValueError(
                 f"table {self.info.name} has no action {action}; it has {', '.join(self.info.actions)}"

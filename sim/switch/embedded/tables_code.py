@@ -8,7 +8,15 @@ from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls import Callee
 from fanin.sim.switch.embedded.calls_code import CallBody
 from fanin.sim.switch.embedded.context import BlockContext, ProgramContext
-from fanin.sim.switch.embedded.description import DEFAULT_SIZE, ActionInfo, KeyInfo, RowInfo, TableInfo
+from fanin.sim.switch.embedded.description import (
+    DEFAULT_SIZE,
+    NO_ACTION,
+    NOTHING,
+    ActionInfo,
+    KeyInfo,
+    RowInfo,
+    TableInfo,
+)
 from fanin.sim.switch.embedded.errors import P4Error, Refused
 from fanin.sim.switch.embedded.names import annotated_id, annotated_name, spelled, title
 from fanin.sim.switch.embedded.types import BOOL, Bits, base_of
@@ -19,7 +27,6 @@ _WITHOUT_EFFECT = (
     "size", "default_action", "support_timeout", "idle_timeout", "psa_idle_timeout", "implementation",
     "largest_priority_wins", "priority_delta", "requires_versioning",
 )  # fmt: skip
-_NOTHING = "NoAction"
 
 
 class TableCode:
@@ -29,6 +36,7 @@ class TableCode:
         self.generator = generator
         self.instance = instance
         self.node = node
+        self._made: dict[ast.Property, str] = {}
 
     def write(self) -> str:
         """Emit the function; its name. It takes the frame and returns the entry that it ran."""
@@ -52,6 +60,7 @@ class TableCode:
             self._rows(actions), node.constant_entries, counters, self._flag("size", DEFAULT_SIZE),
             self._only(actions, infos), self._names_of(*_ATTACHED),
             next(iter(self._names_of("implementation")), None), annotated_id(node.annotations),
+            bool(self._flag("support_timeout", 0)),
         )  # fmt: skip
         self.generator.tables[table] = info
         self._function(function, table, info)
@@ -73,9 +82,42 @@ class TableCode:
         body.source.emit(f"entry = {table}.find({code or '0'})")
         for counter in info.counters:
             body.source.emit(f"{counter}.hit(entry)")
+        if info.ages:
+            body.source.emit("entry.touched = monotonic_ns()")
+        self._choose(body)
         body.source.emit("entry.function(f, *entry.arguments)")
         body.source.emit("return entry")
         self.generator.functions.extend(body.function(f"def {function}(f):"))
+
+    def _choose(self, body: CallBody) -> None:
+        """Emit the choice of one of a group's actions, if the table has a selector."""
+        nodes = [key.expression for key in self.node.keys if key.kind == "selector"]
+        if not nodes:
+            return
+        item = self.node.properties.get("implementation")
+        if item is None:
+            raise P4Error(self.node.position, "a selector key, but no implementation that selects")
+        with body.source.block("if entry.choices:"):
+            data = body.packed(ast.ListValue(self.node.position, nodes))
+            body.source.emit(f"entry = {self._extern(item)}.chosen(entry.choices, {data})")
+
+    def _extern(self, item: ast.Property) -> str:
+        """The Python name of what a property names, or makes in place."""
+        value = item.value
+        if isinstance(value, ast.Name):
+            return self.instance.extern_of(value)
+        if not isinstance(value, ast.Call) or not isinstance(value.type, types.External):
+            raise P4Error(item.position, f"{item.name} is no extern")
+        if item not in self._made:
+            name = annotated_name(item.annotations) or self._unnamed(item)
+            self._made[item] = self.generator.extern(
+                value, value.type, name, self.instance, annotations=item.annotations
+            )
+        return self._made[item]
+
+    def _unnamed(self, item: ast.Property) -> str:
+        """What p4c calls an extern that is made where it is used."""
+        return self.instance.name_of(self.node) if item.name == "counters" else item.name
 
     def _key(self, node: ast.Key) -> KeyInfo:
         kind = base_of(node.expression.type)
@@ -92,7 +134,7 @@ class TableCode:
         if signed and node.kind == "range":
             raise Refused(node.position, "a range of signed numbers")
         name = annotated_name(node.annotations) or spelled(node.expression)
-        return KeyInfo(name, node.kind, width, signed, annotated_id(node.annotations))
+        return KeyInfo(name, node.kind, width, signed, annotated_id(node.annotations), node.expression.type)
 
     def _action(self, row: ast.TableAction) -> ActionInfo:
         """An action of the table; where its list gives arguments, a function that adds them."""
@@ -116,11 +158,11 @@ class TableCode:
             self.generator.functions.extend(body.function(f"def {function}({names}):"))
         local = action in self.instance.own_functions
         name = self.instance.name_of(action) if local else title(action)
-        widths = {p.name: self._data_width(p) for p in data}
-        ids = {p.name: number for p in data if (number := annotated_id(p.annotations)) is not None}
+        widths = {title(p): self._data_width(p) for p in data}
+        ids = {title(p): number for p in data if (number := annotated_id(p.annotations)) is not None}
         return ActionInfo(
             name.removeprefix("."), widths, function, self.generator.action_number(action),
-            annotated_id(action.annotations), ids,
+            annotated_id(action.annotations), ids, {title(p): p.type for p in data},
         )  # fmt: skip
 
     @staticmethod
@@ -139,9 +181,8 @@ class TableCode:
         if item is not None:
             assert isinstance(item.value, ast.Call)
             return actions[item.value.callee.action].name, _constants(item.value)
-        if _NOTHING not in infos:
-            infos[_NOTHING] = ActionInfo(_NOTHING, {}, "no_action", -1)
-        return _NOTHING, ()
+        infos.setdefault(NOTHING, NO_ACTION)
+        return NOTHING, ()
 
     def _counters(self) -> tuple[str, ...]:
         result = []
@@ -149,18 +190,10 @@ class TableCode:
             item = self.node.properties.get(name)
             if item is None:
                 continue
-            if name != "counters":
-                self.instance.extern_of(item.value) if isinstance(item.value, ast.Name) else None
-                if name != "meters":
-                    raise Refused(item.position, f"table property {name}")
-                continue
-            value = item.value
-            if isinstance(value, ast.Call):
-                result.append(
-                    self.generator.extern(value, value.type, self.instance.name_of(self.node), self.instance)
-                )
-            elif isinstance(value, ast.Name):
-                result.append(self.instance.extern_of(value))
+            if name == "counters":
+                result.append(self._extern(item))
+            elif name != "meters":
+                raise Refused(item.position, f"table property {name}")
         return tuple(result)
 
     def _names_of(self, *properties: str) -> tuple[str, ...]:
@@ -168,11 +201,8 @@ class TableCode:
         result = []
         for name in properties:
             item = self.node.properties.get(name)
-            if item is not None and isinstance(item.value, ast.Name):
-                python = self.instance.extern_of(item.value)
-                result.append(self.generator.externs[python].name)
-            elif name == "counters" and item is not None:  # made where it is used: it has the table's name
-                result.append(self.instance.name_of(self.node))
+            if item is not None:
+                result.append(self.generator.externs[self._extern(item)].name)
         return tuple(result)
 
     def _only(self, actions: dict[ast.Action, ActionInfo], infos: dict[str, ActionInfo]) -> dict[str, str]:

@@ -70,6 +70,10 @@ class Tracer:
         words = (value >> shift & (1 << WORD_BITS) - 1 for shift in shifts)
         return ": " + ", ".join(f"{name}={word}" for name, word in zip(names, words, strict=True))
 
+    def chooses(self, selector: str, place: int, count: int, action: str) -> None:
+        """A selector has chosen an action of a group."""
+        self._say(f"  selector {selector}: {place + 1} of {count}, {action}")
+
     def leaves(self, ports: Sequence[int], drops: Sequence[str]) -> None:
         """The packet is done: where its copies left, and why others did not."""
         self._left.update(ports)

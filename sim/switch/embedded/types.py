@@ -124,10 +124,14 @@ class Enum(Type):
 
 @dataclass(eq=False)
 class New(Type):
-    """A ``type``: distinct from ``base``, with the same values."""
+    """A ``type``: distinct from ``base``, with the same values.
+
+    ``translation``: the URI and the width (None for a string) by which a controller knows it, if it says so.
+    """
 
     name: str
     base: Type
+    translation: tuple[str, int | None] | None = None
 
     def __str__(self) -> str:
         return self.name

@@ -12,6 +12,7 @@ from fanin.sim.switch.embedded import types
 from fanin.sim.switch.embedded.checksums import as_bytes, csum16, digest_of
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.packet import PacketIn
+from fanin.sim.switch.embedded.profiles import Profile
 from fanin.sim.switch.embedded.runtime import (
     MAX_PASSES,
     MAX_SECONDS,
@@ -26,7 +27,6 @@ from fanin.sim.switch.embedded.runtime import (
 from fanin.sim.switch.embedded.values import UNDEFINED, Reject
 
 DROP_PORT = 511
-_DIGESTS = 1024
 _TIME = (1 << 48) - 1
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, _, RECIRCULATED, REPLICATED, RESUBMITTED = range(7)
 
@@ -85,13 +85,6 @@ class Meter(ExternObject):
         return 0
 
 
-class Profile(ExternObject):
-    """``action_profile`` and ``action_selector``: an entry has its action itself, as a group of one."""
-
-    def __init__(self, *_: Any, **rest: Any):
-        super().__init__(**rest)
-
-
 class _Copy(NamedTuple):
     """A packet on its way to an egress port."""
 
@@ -127,7 +120,9 @@ class V1Model:
         self.replication = Replication()
         self.sessions: dict[int, Session] = {}
         self.clock: Callable[[], int] | None = None  #: microseconds; without one, times are undefined
-        self.digests: deque[tuple[int, tuple[int, int]]] = deque(maxlen=_DIGESTS)  # the last ones
+        self.on_digest: Callable[[str, Any], None] = lambda name, data: (
+            None
+        )  #: gets each digest's name and values
         self.frame_length = 0
         self.drops: list[str] = []  #: of the packet last processed: why copies did not leave
         self._out: list[tuple[int, bytes]] = []
@@ -339,11 +334,11 @@ class V1Model:
         """Send the frame as it leaves through ingress again."""
         self._recirculate = (fields,)
 
-    def digest(self, receiver: int, data: tuple[int, int]) -> None:
-        """Keep a message to the control plane."""
-        if data[0] is UNDEFINED:
+    def digest(self, name: str, data: Any) -> None:
+        """Hand a message to the control plane: its values as they are now, structs as tuples."""
+        if _has_undefined(data):
             raise RunRefused("an undefined value in a digest")
-        self.digests.append((receiver, data))
+        self.on_digest(name, data)
 
     @takes_widths
     def hash(self, algorithm: str, base: int, data: tuple[int, int], most: int, widths: tuple[int, ...]) -> int:
@@ -397,6 +392,10 @@ class V1Model:
 def _only_csum16(algorithm: str) -> None:
     if algorithm != "csum16":
         raise RunRefused(f"a checksum over the payload with {algorithm}")
+
+
+def _has_undefined(data: Any) -> bool:
+    return any(map(_has_undefined, data)) if isinstance(data, tuple) else data is UNDEFINED
 
 
 def _field_lists(metadata: Any, path: tuple[str, ...] = ()) -> dict[int, list[tuple[str, ...]]]:

@@ -2,41 +2,66 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from finsy.proto import p4d, p4r, rpc_code
+from finsy.proto import p4r, rpc_code
 
-from fanin.p4.control import MulticastGroup, Replica, TableEntry
-from fanin.sim.switch.embedded import Switch, types
-from fanin.sim.switch.embedded.tables import Entry, Table
+from fanin.p4.control import MulticastGroup, Replica
+from fanin.sim.switch.embedded import Switch
+from fanin.sim.switch.service.ageing import Ageing
+from fanin.sim.switch.service.data import decoded, encoded
+from fanin.sim.switch.service.digests import Digests
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
 from fanin.sim.switch.service.names import Names
+from fanin.sim.switch.service.profiles import Profiles
+from fanin.sim.switch.service.tables import TableEntries
 
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
-_OF_TERNARY = "its entries have a priority above 0"
 
 
 class Entities:
-    """Carries out updates on ``switch``, and reads from it, by the ids of ``names``. Calls raise Fault."""
+    """Carries out updates on ``switch``, and reads from it, by the ids of ``names``. Calls raise Fault.
 
-    def __init__(self, switch: Switch, names: Names):
+    ``send`` hands a message to the primary controller; ``wake`` is told when :meth:`run` is due.
+    """
+
+    def __init__(
+        self,
+        switch: Switch,
+        names: Names,
+        send: Callable[[p4r.StreamMessageResponse], bool],
+        wake: Callable[[float], None],
+    ):
         self._switch = switch
         self._names = names
+        self.profiles = Profiles(switch, names)
+        self._tables = TableEntries(switch, names, self.profiles)
+        self._ageing = Ageing(switch, self._tables, send)
+        self.digests = Digests(switch.program, names, send, wake)
+        switch.listen(self.digests.receive)
+        self._wake = wake
         self._sessions: dict[int, p4r.CloneSessionEntry] = {}
         self._writers: dict[str, Callable[[int, Any], None]] = {
-            "table_entry": self._write_entry,
+            "table_entry": self._tables.write,
+            "action_profile_member": self.profiles.write_member,
+            "action_profile_group": self.profiles.write_group,
             "packet_replication_engine_entry": self._write_replication,
             "counter_entry": self._write_counter,
-            "direct_counter_entry": self._write_direct_counter,
+            "direct_counter_entry": self._tables.write_counter,
             "register_entry": self._write_register,
+            "digest_entry": self.digests.write,
         }
         self._readers: dict[str, Callable[[Any], Iterator[p4r.Entity]]] = {
-            "table_entry": self._read_entries,
+            "table_entry": self._tables.read,
+            "action_profile_member": self.profiles.read_members,
+            "action_profile_group": self.profiles.read_groups,
             "packet_replication_engine_entry": self._read_replication,
             "counter_entry": self._read_counters,
-            "direct_counter_entry": self._read_direct_counters,
+            "direct_counter_entry": self._tables.read_counters,
             "register_entry": self._read_registers,
+            "digest_entry": self.digests.read,
         }
 
     def write(self, update: p4r.Update) -> None:
@@ -50,6 +75,12 @@ class Entities:
             self._writers[kind](update.type, getattr(update.entity, kind))
         except ValueError as error:
             raise invalid(str(error)) from error
+        if kind == "table_entry" and update.entity.table_entry.idle_timeout_ns:
+            self._wake(time.monotonic())
+
+    def run(self) -> float:
+        """Tell the controller what is due; when more will be."""
+        return min(self.digests.run(), self._ageing.run())
 
     def read(self, entity: p4r.Entity) -> list[p4r.Entity]:
         """What matches ``entity``: 0 or nothing in a field stands for all."""
@@ -61,111 +92,7 @@ class Entities:
         except ValueError as error:
             raise invalid(str(error)) from error
 
-    # tables
-
-    def _write_entry(self, kind: int, message: p4r.TableEntry) -> None:
-        entry = self._names.decoded(message)
-        table = self._switch.table(entry.table)
-        if message.HasField("meter_config"):
-            raise missing(f"table {entry.table}: meters are green here, and take no rates")
-        if message.is_default_action:
-            self._write_default(kind, entry, message)
-            return
-        if table.by_priority != (entry.priority > 0):
-            raise invalid(
-                f"table {entry.table}: {_OF_TERNARY if table.by_priority else 'priorities mean nothing here'}"
-            )
-        present = table.find_entry(entry.match, entry.priority)
-        if kind == _DELETE:
-            if present is None:
-                raise unknown(f"table {entry.table} has no such entry")
-            self._switch.delete(entry)
-            return
-        if not entry.action:
-            raise invalid(f"table {entry.table}: an entry without an action")
-        if kind == _MODIFY:
-            if present is None:
-                raise unknown(f"table {entry.table} has no such entry")
-            self._switch.modify(entry)
-        else:
-            if present is not None:
-                raise Fault(rpc_code.ALREADY_EXISTS, f"table {entry.table} has this entry")
-            if len(table) >= table.info.size:
-                raise Fault(
-                    rpc_code.RESOURCE_EXHAUSTED, f"table {entry.table} is full: {table.info.size} entries"
-                )
-            self._switch.insert(entry)
-        made = table.entry(entry.match, entry.priority)
-        made.note = message.metadata
-        if message.HasField("counter_data"):
-            self._set_direct(table, made, message.counter_data)
-
-    def _write_default(self, kind: int, entry: TableEntry, message: p4r.TableEntry) -> None:
-        if kind != _MODIFY or message.match or message.priority:
-            raise invalid(
-                f"table {entry.table}: a default action is modified, and has no match and no priority"
-            )
-        if entry.action:
-            self._switch.set_default(entry.table, entry.action, entry.parameters)
-        else:
-            self._switch.table(entry.table).reset_default()
-
-    def _read_entries(self, wanted: p4r.TableEntry) -> Iterator[p4r.Entity]:
-        numbers = [wanted.table_id] if wanted.table_id else list(self._names.tables)
-        for number in numbers:
-            table = self._switch.table(self._names.table(number).preamble.name)
-            if wanted.is_default_action:
-                yield p4r.Entity(table_entry=self._encoded(table, table.default, wanted))
-                continue
-            for entry in self._matching(table, wanted):
-                yield p4r.Entity(table_entry=self._encoded(table, entry, wanted))
-
-    def _matching(self, table: Table, wanted: p4r.TableEntry) -> list[Entry]:
-        if not wanted.match:
-            return [e for e in table.entries() if not wanted.priority or e.priority == wanted.priority]
-        entry = self._names.decoded(wanted)
-        found = table.find_entry(entry.match, entry.priority)
-        return [] if found is None else [found]
-
-    def _encoded(self, table: Table, entry: Entry, wanted: p4r.TableEntry) -> p4r.TableEntry:
-        message = self._names.encoded(table.described(entry))
-        message.is_default_action = not entry.hit
-        message.is_const = entry.constant
-        message.metadata = entry.note
-        if wanted.HasField("counter_data") and table.info.counters and entry.hit:
-            message.counter_data.packet_count, message.counter_data.byte_count = entry.packets, entry.bytes
-        return message
-
     # counters
-
-    def _set_direct(self, table: Table, entry: Entry, data: p4r.CounterData) -> None:
-        if not table.info.counters:
-            raise invalid(f"table {table.info.name} has no direct counter")
-        entry.packets, entry.bytes = data.packet_count, data.byte_count
-
-    def _write_direct_counter(self, kind: int, message: p4r.DirectCounterEntry) -> None:
-        if kind != _MODIFY:
-            raise invalid("a direct counter is modified, not inserted or deleted")
-        entry = self._names.decoded(message.table_entry)
-        table = self._switch.table(entry.table)
-        found = table.find_entry(entry.match, entry.priority)
-        if found is None:
-            raise unknown(f"table {entry.table} has no such entry")
-        self._set_direct(table, found, message.data)
-
-    def _read_direct_counters(self, wanted: p4r.DirectCounterEntry) -> Iterator[p4r.Entity]:
-        entry = wanted.table_entry
-        for number in [entry.table_id] if entry.table_id else list(self._names.tables):
-            table = self._switch.table(self._names.table(number).preamble.name)
-            if not table.info.counters:
-                if entry.table_id:
-                    raise invalid(f"table {table.info.name} has no direct counter")
-                continue
-            for found in self._matching(table, entry):
-                message = self._names.encoded(table.described(found))
-                message.ClearField("action")
-                data = p4r.CounterData(packet_count=found.packets, byte_count=found.bytes)
-                yield p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=message, data=data))
 
     def _write_counter(self, kind: int, message: p4r.CounterEntry) -> None:
         if kind != _MODIFY:
@@ -197,7 +124,7 @@ class Entities:
             raise invalid("a register is modified, not inserted or deleted")
         info = self._names.other("registers", message.register_id)
         register = self._switch.registers[info.preamble.name]
-        value = _decoded_data(message.data, register.kind)
+        value = decoded(message.data, register.types[0])
         for index in _indices(message, len(register)):
             register[index] = value
 
@@ -209,7 +136,7 @@ class Entities:
                     register_entry=p4r.RegisterEntry(
                         register_id=info.preamble.id,
                         index=p4r.Index(index=index),
-                        data=_encoded_data(register[index], register.kind),
+                        data=encoded(register[index], register.types[0], self._switch.program.errors),
                     )
                 )
 
@@ -278,36 +205,3 @@ def _indices(message: Any, size: int) -> range:
     if not 0 <= message.index.index < size:
         raise Fault(rpc_code.OUT_OF_RANGE, f"index {message.index.index} of {size}")
     return range(message.index.index, message.index.index + 1)
-
-
-def _encoded_data(value: Any, kind: types.Type) -> p4d.P4Data:
-    """A register's cell of this type."""
-    kind = types.base_of(kind)
-    if isinstance(kind, types.Record):
-        members = [_encoded_data(part, of) for part, of in zip(value, kind.fields.values(), strict=True)]
-        return p4d.P4Data(struct=p4d.P4StructLike(members=members))
-    if isinstance(kind, types.Bits):
-        size = max(1, (value.bit_length() + kind.signed + 7) // 8)  # a sign takes a bit
-        return p4d.P4Data(bitstring=value.to_bytes(size, "big", signed=kind.signed))
-    return p4d.P4Data(bool=bool(value))
-
-
-def _decoded_data(data: p4d.P4Data, kind: types.Type) -> Any:
-    """The value that a controller gives for a cell of this type."""
-    kind = types.base_of(kind)
-    given = data.WhichOneof("data")
-    if isinstance(kind, types.Record):
-        if given != "struct" or len(data.struct.members) != len(kind.fields):
-            raise invalid(f"a cell of {kind} takes a struct of {len(kind.fields)} members")
-        return tuple(
-            _decoded_data(part, of) for part, of in zip(data.struct.members, kind.fields.values(), strict=True)
-        )
-    if given != ("bitstring" if isinstance(kind, types.Bits) else "bool"):
-        raise invalid(f"a cell of {kind} takes no {given}")
-    if not isinstance(kind, types.Bits):
-        return data.bool
-    value = int.from_bytes(data.bitstring, "big", signed=kind.signed)
-    low, high = kind.limits
-    if not low <= value <= high:
-        raise Fault(rpc_code.OUT_OF_RANGE, f"{value} does not fit in {kind}")
-    return value

@@ -7,6 +7,7 @@ carries out what other threads ask of the switch: so no packet sees half an upda
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import selectors
@@ -69,6 +70,10 @@ class Forwarding(Generic[F]):
         self.to_controller = self.from_controller = self.refused_from_controller = 0
         self.no_controller = 0  #: frames to a controller that is not there, or does not read
         self.unconnected = 0  #: frames to ports without an interface
+        self.timer: Callable[[], float] = lambda: math.inf  #: called when it is due; says when it is next
+        self._watch: Callable[[frozenset[int]], None] | None = None
+        self._due = math.inf
+        self._down: frozenset[int] | None = None
         self._ports = dict(ports)
         self._cpu = cpu
         self._say = say
@@ -102,17 +107,29 @@ class Forwarding(Generic[F]):
         self._stopped = True
         self._poke()
 
+    def wake(self, at: float) -> None:
+        """Call :attr:`timer` at this time of the monotonic clock, or before; in the loop's thread."""
+        self._due = min(self._due, at)
+
+    def look_at(self, watch: Callable[[frozenset[int]], None]) -> None:
+        """Let ``watch`` know which ports are down, now and when that changes; in the loop's thread."""
+        self._watch, self._down = watch, None
+        self._look_at_ports()
+
     def run(self, tick: Callable[[], None]) -> None:
         """Forward until :meth:`stop`. Raises InterfaceLost."""
         due = 0.0
         try:
             while not self._stopped:
-                for key, _ in self._selector.select(_TICK):
+                wait = self._due - time.monotonic()
+                for key, _ in self._selector.select(min(_TICK, max(wait, 0))):
                     if key.data is None:
                         self._carry_out()
                     else:
                         self._forward(key.data)
                 now = time.monotonic()
+                if now >= self._due:
+                    self._due = self.timer()
                 if now >= due:
                     self._look()
                     tick()
@@ -189,3 +206,11 @@ class Forwarding(Generic[F]):
             counters = self.counters[port]
             counters.overrun += interface.overrun()
             counters.lost, counters.unsent = interface.lost, interface.unsent
+        self._look_at_ports()
+
+    def _look_at_ports(self) -> None:
+        if self._watch is not None:
+            down = frozenset(port for port, interface in self._ports.items() if not interface.up())
+            if down != self._down:
+                self._down = down
+                self._watch(down)

@@ -5,16 +5,22 @@ The ids are those of the P4Info that the controller gave; names join it to the p
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 from finsy.proto import p4i, p4r, rpc_code
 
 from fanin.p4.control import Exact, Lpm, Match, Range, TableEntry, Ternary
 from fanin.sim.switch.embedded import Program
+from fanin.sim.switch.service.data import as_bytes, number_in
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
-from fanin.sim.switch.service.p4info import as_bytes, p4info
+from fanin.sim.switch.service.p4info import p4info
 
-_LISTS = ("tables", "actions", "counters", "direct_counters", "registers", "meters", "direct_meters")
+_LISTS = (
+    "tables", "actions", "counters", "direct_counters", "registers", "meters", "direct_meters",
+    "action_profiles", "digests",
+)  # fmt: skip
 
 
 class Names:
@@ -51,6 +57,12 @@ class Names:
             raise unknown(f"there is no table with the id {number}")
         return self.tables[number]
 
+    def action(self, number: int) -> str:
+        """An action's name."""
+        if number not in self.actions:
+            raise unknown(f"there is no action with the id {number}")
+        return str(self.actions[number].preamble.name)
+
     def other(self, kind: str, number: int) -> Any:
         """P4Info of an extern, ``kind`` being P4Info's list."""
         if number not in self._others[kind]:
@@ -62,13 +74,11 @@ class Names:
         return list(self._others[kind].values())
 
     def decoded(self, entry: p4r.TableEntry) -> TableEntry:
-        """What a controller wrote, an action left out as none. Raises Fault."""
+        """Which entry a controller means; what it does is left out. Raises Fault."""
         table = self.table(entry.table_id)
-        if entry.idle_timeout_ns:
-            raise missing(f"table {table.preamble.name}: idle timeouts are not implemented")
-        match = self._decoded_match(table, entry.match)
-        action, parameters = self._decoded_action(table, entry) if entry.HasField("action") else ("", {})
-        return TableEntry(table.preamble.name, match, action, parameters, entry.priority)
+        if entry.priority < 0:
+            raise invalid(f"table {table.preamble.name}: priority {entry.priority}")
+        return TableEntry(table.preamble.name, self._decoded_match(table, entry.match), "", {}, entry.priority)
 
     def _decoded_match(self, table: p4i.Table, given: Any) -> dict[str, Match]:
         fields = {field.id: field for field in table.match_fields}
@@ -80,54 +90,52 @@ class Names:
             kind = item.WhichOneof("field_match_type")
             if kind != p4i.MatchField.MatchType.Name(field.match_type).lower() or field.name in match:
                 raise invalid(f"table {table.preamble.name}: {field.name} is matched {kind}, or twice")
-            found = getattr(item, kind)
-            if kind in ("exact", "optional"):
-                match[field.name] = Exact(_number(found.value))
-            elif kind == "ternary":
-                match[field.name] = Ternary(_number(found.value), _number(found.mask))
-            elif kind == "lpm":
-                match[field.name] = Lpm(_number(found.value), found.prefix_len)
-            else:
-                match[field.name] = Range(_number(found.low), _number(found.high))
+            match[field.name] = _decoded_field(
+                getattr(item, kind), field, f"{table.preamble.name}: {field.name}"
+            )
         return match
 
-    def _decoded_action(self, table: p4i.Table, entry: p4r.TableEntry) -> tuple[str, dict[str, int]]:
-        kind = entry.action.WhichOneof("type")
-        if kind != "action":
-            raise missing(f"table {table.preamble.name}: {kind}: action profiles are not implemented")
-        given = entry.action.action
+    def call(self, table: p4i.Table, given: p4r.Action, *, default: bool = False) -> tuple[str, dict[str, int]]:
+        """An action of a table with its parameters, as an entry or the default action has it. Raises Fault."""
         allowed = {ref.id: ref.scope for ref in table.action_refs}
         if given.action_id not in allowed or given.action_id not in self.actions:
             raise invalid(f"table {table.preamble.name} has no action with the id {given.action_id}")
         action = self.actions[given.action_id]
-        other = p4i.ActionRef.TABLE_ONLY if entry.is_default_action else p4i.ActionRef.DEFAULT_ONLY
+        other = p4i.ActionRef.TABLE_ONLY if default else p4i.ActionRef.DEFAULT_ONLY
         if allowed[given.action_id] == other:
-            where = "an entry's" if entry.is_default_action else "the default"
+            where = "an entry's" if default else "the default"
             raise Fault(
                 rpc_code.PERMISSION_DENIED,
                 f"table {table.preamble.name}: {action.preamble.name} is {where} action only",
             )
-        names = {param.id: param.name for param in action.params}
-        parameters = {}
-        for param in given.params:
-            if param.param_id not in names:
-                raise invalid(f"action {action.preamble.name} has no parameter with the id {param.param_id}")
-            parameters[names[param.param_id]] = _number(param.value)
+        params = {param.id: param for param in action.params}
+        parameters: dict[str, int] = {}
+        for item in given.params:
+            if item.param_id not in params:
+                raise invalid(f"action {action.preamble.name} has no parameter with the id {item.param_id}")
+            param = params[item.param_id]
+            if param.name in parameters:
+                raise invalid(f"action {action.preamble.name}: {param.name} is given twice")
+            parameters[param.name] = _number(item.value, param, f"{action.preamble.name}: {param.name}")
         return action.preamble.name, parameters
 
     def encoded(self, entry: TableEntry) -> p4r.TableEntry:
-        """The same for a controller that reads."""
+        """The same for a controller that reads: key and priority."""
         table = next(t for t in self.tables.values() if t.preamble.name == entry.table)
         result = p4r.TableEntry(table_id=table.preamble.id, priority=entry.priority)
         for field in table.match_fields:
             if field.name in entry.match:
                 _encode_match(result.match.add(field_id=field.id), entry.match[field.name], field)
-        action = self._action_ids[entry.action]
-        result.action.action.action_id = action.preamble.id
-        for param in action.params:
-            value = as_bytes(entry.parameters[param.name], param.bitwidth)
-            result.action.action.params.add(param_id=param.id, value=value)
         return result
+
+    def encoded_call(self, name: str, parameters: Mapping[str, int]) -> p4r.Action:
+        """An action with its parameters."""
+        action = self._action_ids[name]
+        params = [
+            p4r.Action.Param(param_id=param.id, value=as_bytes(parameters[param.name], param.bitwidth))
+            for param in action.params
+        ]
+        return p4r.Action(action_id=action.preamble.id, params=params)
 
 
 def _encode_match(item: Any, match: Match, field: p4i.MatchField) -> None:
@@ -145,10 +153,36 @@ def _encode_match(item: Any, match: Match, field: p4i.MatchField) -> None:
             item.range.low, item.range.high = as_bytes(low, width), as_bytes(high, width)
 
 
-def _number(value: bytes) -> int:
-    if not value:
-        raise invalid("a value of no bytes")
-    return int.from_bytes(value, "big")
+def _decoded_field(found: Any, field: p4i.MatchField, what: str) -> Match:
+    """A match in the only form that the specification lets it have. Raises Fault."""
+    read = functools.partial(_number, of=field, what=what)
+    full = (1 << field.bitwidth) - 1
+    match: Match
+    if field.match_type in (p4i.MatchField.EXACT, p4i.MatchField.OPTIONAL):
+        return Exact(read(found.value))
+    if field.match_type == p4i.MatchField.TERNARY:
+        match = Ternary(read(found.value), read(found.mask))
+        any_value, beyond = not match.mask, match.value & ~match.mask
+    elif field.match_type == p4i.MatchField.LPM:
+        match = Lpm(read(found.value), found.prefix_len)
+        if not 0 <= match.length <= field.bitwidth:
+            raise invalid(f"{what}: a prefix of {match.length} bits, of {field.bitwidth}")
+        any_value, beyond = not match.length, match.value & full >> match.length
+    else:
+        match = Range(read(found.low), read(found.high))
+        any_value, beyond = (match.low, match.high) == (0, full), 0
+    if any_value:
+        raise invalid(f"{what}: it matches anything; such a match is left out")
+    if beyond:
+        raise invalid(f"{what}: the value has bits that are not matched")
+    return match
+
+
+def _number(value: bytes, of: Any, what: str) -> int:
+    """The number that a key or a parameter is given. Raises Fault."""
+    if not of.bitwidth:
+        raise missing(f"{what}: a value that controllers know as a text")
+    return number_in(value, of.bitwidth, what)
 
 
 def _shape(table: p4i.Table) -> list[tuple[str, int, int]]:

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from finsy.proto import p4i, p4t
+from finsy.proto import p4i
 
 from fanin.sim.switch.embedded import Program, types
-from fanin.sim.switch.embedded.description import ActionInfo, ExternInfo, KeyInfo, TableInfo
+from fanin.sim.switch.embedded.description import ActionInfo, DigestInfo, ExternInfo, KeyInfo, TableInfo
+from fanin.sim.switch.service.data import TypeSpecs, as_bytes
 
 MATCHES = {
     "exact": p4i.MatchField.EXACT,
@@ -44,7 +45,7 @@ _EXTERNS = {
 
 
 def p4info(program: Program) -> p4i.P4Info:
-    """P4Info of ``program``: tables, actions, registers, counters, meters, profiles, controller headers."""
+    """P4Info of ``program``, of what it has of P4Info's lists but value sets and externs of its own."""
     return _Writer(program).written()
 
 
@@ -56,17 +57,24 @@ class _Writer:
         self._tables = {t.name: t.id for t in program.tables.values()}
         self._actions = {a.name: a.id for a in program.actions.values()}
         self._headers = {h.name: h.id for h in program.controller_headers}
-        self._externs = {e.name: e for e in program.externs.values() if e.kind in _EXTERNS}
+        attached = {name for table in program.tables.values() for name in table.attached}
+        self._externs = {
+            e.name: e
+            for e in program.externs.values()
+            if e.kind in _EXTERNS and (e.name in attached or not e.kind.lower().startswith("direct"))
+        }
         self._ids: dict[int, dict[str, int]] = {
             p4i.P4Ids.TABLE: ids_of(p4i.P4Ids.TABLE, self._tables),
             p4i.P4Ids.ACTION: ids_of(p4i.P4Ids.ACTION, self._actions),
             p4i.P4Ids.CONTROLLER_HEADER: ids_of(p4i.P4Ids.CONTROLLER_HEADER, self._headers),
+            p4i.P4Ids.DIGEST: ids_of(p4i.P4Ids.DIGEST, dict.fromkeys(program.digests)),
         }
         for prefix in sorted({prefix for _, prefix in _EXTERNS.values()}):
             own = {e.name: e.id for e in self._externs.values() if _EXTERNS[e.kind][1] == prefix}
             self._ids[prefix] = ids_of(prefix, own)
         self._aliases = aliases(name for ids in self._ids.values() for name in ids)
         self._result = p4i.P4Info(pkg_info=p4i.PkgInfo(arch=program.architecture))
+        self._types = TypeSpecs(self._result.type_info, program.errors)
 
     def written(self) -> p4i.P4Info:
         """The whole."""
@@ -81,8 +89,21 @@ class _Writer:
             self._preamble(message, p4i.P4Ids.CONTROLLER_HEADER, header.name)
             message.preamble.name = message.preamble.alias = header.kind  # p4c's, whatever the type's name
             for number, field in _numbered(header.fields):
-                message.metadata.add(id=number, name=field.name, bitwidth=field.width)
+                self._typed(message.metadata.add(id=number, name=field.name), field.type)
+        for digest in self._program.digests.values():
+            self._digest(digest)
         return self._result
+
+    def _typed(self, message: Any, kind: types.Type) -> None:
+        """The width of a key, a parameter or a metadata field, and its type's name if it has one."""
+        message.bitwidth = self._types.width(kind)
+        if isinstance(kind, types.New):
+            message.type_name.name = kind.name
+
+    def _digest(self, digest: DigestInfo) -> None:
+        message = self._result.digests.add()
+        self._preamble(message, p4i.P4Ids.DIGEST, digest.name)
+        message.type_spec.CopyFrom(self._types.spec(digest.type))
 
     def _preamble(self, message: Any, prefix: int, name: str) -> None:
         message.preamble.id = self._ids[prefix][name]
@@ -94,7 +115,11 @@ class _Writer:
         message.has_initial_entries = bool(table.rows)
         self._preamble(message, p4i.P4Ids.TABLE, table.name)
         for number, key in _numbered(table.keys):
-            message.match_fields.add(id=number, name=key.name, bitwidth=key.width, match_type=MATCHES[key.kind])
+            field = message.match_fields.add(id=number, name=key.name, match_type=MATCHES[key.kind])
+            self._typed(field, key.type)
+            field.bitwidth = field.bitwidth or key.width * (not field.HasField("type_name"))
+        if table.ages:
+            message.idle_timeout_behavior = p4i.Table.NOTIFY_CONTROL
         actions = self._ids[p4i.P4Ids.ACTION]
         scopes = {"entries": p4i.ActionRef.TABLE_ONLY, "default": p4i.ActionRef.DEFAULT_ONLY}
         for name in table.actions:
@@ -119,8 +144,8 @@ class _Writer:
         message = self._result.actions.add()
         self._preamble(message, p4i.P4Ids.ACTION, action.name)
         numbers = parameter_ids(action)
-        for name, width in action.parameters.items():
-            message.params.add(id=numbers[name], name=name, bitwidth=width)
+        for name in action.parameters:
+            self._typed(message.params.add(id=numbers[name], name=name), action.types[name])
 
     def _extern(self, extern: ExternInfo) -> None:
         lists, prefix = _EXTERNS[extern.kind]
@@ -132,7 +157,7 @@ class _Writer:
         numbers = [self._ids[p4i.P4Ids.TABLE][table.name] for table in tables]
         if lists == "registers":
             message.size = size
-            message.type_spec.CopyFrom(self._type(extern.types[0]))
+            message.type_spec.CopyFrom(self._types.spec(extern.types[0]))
         elif lists in ("counters", "direct_counters"):
             message.spec.unit = _UNITS.get(unit, p4i.CounterSpec.BOTH)
         elif lists in ("meters", "direct_meters"):
@@ -144,24 +169,19 @@ class _Writer:
         elif lists == "action_profiles":
             message.size = size
             message.table_ids.extend(numbers)
-            message.with_selector = extern.kind == "action_selector"
+            if extern.kind == "action_selector":
+                self._selector(message, extern.annotations)
 
-    def _type(self, kind: types.Type) -> p4t.P4DataTypeSpec:
-        """A register's type; structs go to ``type_info``."""
-        base = types.base_of(kind)
-        spec = p4t.P4DataTypeSpec()
-        if isinstance(base, types.Bits):
-            (spec.bitstring.int if base.signed else spec.bitstring.bit).bitwidth = base.width
-        elif base == types.BOOL:
-            spec.bool.SetInParent()
-        elif isinstance(base, types.Record) and base.kind == "struct":
-            spec.struct.name = base.name
-            members = [
-                p4t.P4StructTypeSpec.Member(name=name, type_spec=self._type(field))
-                for name, field in base.fields.items()
-            ]
-            self._result.type_info.structs[base.name].CopyFrom(p4t.P4StructTypeSpec(members=members))
-        return spec
+    @staticmethod
+    def _selector(message: p4i.ActionProfile, annotations: Mapping[str, str]) -> None:
+        message.with_selector = True
+        message.max_group_size = int(annotations.get("max_group_size", "0"), 0)
+        if annotations.get("selector_size_semantics") == "sum_of_members":
+            message.sum_of_members.SetInParent()
+            if "max_member_weight" in annotations:
+                message.sum_of_members.max_member_weight = int(annotations["max_member_weight"], 0)
+        elif "selector_size_semantics" in annotations:
+            message.sum_of_weights.SetInParent()
 
 
 def _numbered(fields: Iterable[KeyInfo]) -> Iterator[tuple[int, KeyInfo]]:
@@ -225,9 +245,3 @@ def aliases(names: Iterable[str]) -> dict[str, str]:
         begin = next((i for i in range(len(own) - 1, -1, -1) if ends[tuple(own[i:])] == 1), 0)
         result[name] = ".".join(own[begin:])
     return result
-
-
-def as_bytes(value: int, width: int) -> bytes:
-    """P4Runtime's canonical form: as few bytes as hold the value, at least one."""
-    value &= (1 << width) - 1
-    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")

@@ -6,8 +6,8 @@ from typing import Any
 
 from finsy.proto import p4i, p4r
 
+from fanin.sim.switch.service.data import as_bytes
 from fanin.sim.switch.service.faults import invalid, missing
-from fanin.sim.switch.service.p4info import as_bytes
 
 IN, OUT = "packet_in", "packet_out"
 

@@ -52,7 +52,9 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         names = Names(self._program, config.p4info)
         self._config = config
         self._forwarding.switch = switch
-        self._entities = Entities(switch, names)
+        self._entities = Entities(switch, names, self.controllers.send, self._forwarding.wake)
+        self._forwarding.timer = self._entities.run
+        self._forwarding.look_at(self._entities.profiles.watch)
         self._packets = ControllerPackets(config.p4info)
 
     def SetForwardingPipelineConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
@@ -150,6 +152,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 self.controllers.bid(stream, request.arbitration)
             elif kind == "packet":
                 self._packet_out(stream, request.packet)
+            elif kind == "digest_ack":
+                self._acknowledge(stream, request.digest_ack)
             else:
                 raise missing(f"{kind} on the stream is not implemented")
         except Fault as fault:
@@ -161,14 +165,27 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             error = p4r.StreamError(canonical_code=fault.code, message=fault.message)
             if kind == "packet":
                 error.packet_out.packet_out.CopyFrom(request.packet)
+            elif kind == "digest_ack":
+                error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
+            else:
+                error.other.other.CopyFrom(request.other)
             stream.put(p4r.StreamMessageResponse(error=error))
 
     def _packet_out(self, stream: Stream, packet: p4r.PacketOut) -> None:
         if not self.controllers.is_primary(stream):
             raise Fault(rpc_code.PERMISSION_DENIED, "only the primary controller sends packets")
         frame = self._packets.frame_of(packet)
+        self._carried_out(lambda: self._forwarding.inject(frame))
+
+    def _acknowledge(self, stream: Stream, message: p4r.DigestListAck) -> None:
+        if not self.controllers.is_primary(stream):
+            raise Fault(rpc_code.PERMISSION_DENIED, "only the primary controller acknowledges digests")
+        self._carried_out(lambda: self._entities.digests.acknowledge(message))
+
+    def _carried_out(self, action: Callable[[], None]) -> None:
+        """Let the loop's thread do what a stream asks for. Raises Fault."""
         try:
-            self._forwarding.ask(lambda: self._forwarding.inject(frame))
+            self._forwarding.ask(action)
         except futures.TimeoutError as error:
             raise Fault(rpc_code.DEADLINE_EXCEEDED, _BUSY) from error
         except InputError as error:  # an interface that is gone; the loop finds it, too

@@ -77,6 +77,52 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
 
 
+#: With action profiles, digests and idle timeouts.
+SELECTED = """
+#include <core.p4>
+#include <v1model.p4>
+enum bit<4> Reason { New = 1, Moved = 5 }
+header ethernet_t { bit<48> destination; bit<48> source; bit<16> kind; }
+struct Headers { ethernet_t ethernet; }
+struct Metadata {}
+struct Learned { bit<48> source; bit<9> port; Reason reason; }
+parser P(packet_in packet, out Headers hdr, inout Metadata meta, inout standard_metadata_t std) {
+    state start { packet.extract(hdr.ethernet); transition accept; }
+}
+control V(inout Headers hdr, inout Metadata meta) { apply {} }
+control I(inout Headers hdr, inout Metadata meta, inout standard_metadata_t std) {
+    direct_counter(CounterType.packets) spread_hits;
+    @max_group_size(5) action_selector(HashAlgorithm.crc16, 8, 16) ways;
+    action_profile(3) hops;
+    action forward(bit<9> port) { std.egress_spec = port; }
+    action mark(bit<16> kind) { hdr.ethernet.kind = kind; }
+    action learn() { digest<Learned>(1, { hdr.ethernet.source, std.ingress_port, Reason.Moved }); }
+    table spread {
+        key = { hdr.ethernet.destination: exact; hdr.ethernet.source: selector; std.ingress_port: selector; }
+        actions = { forward; mark; }
+        implementation = ways;
+        counters = spread_hits;
+    }
+    table marks {
+        key = { hdr.ethernet.destination: exact; }
+        actions = { mark; }
+        implementation = hops;
+    }
+    table known {
+        key = { hdr.ethernet.source: exact; }
+        actions = { NoAction; learn; }
+        default_action = learn();
+        support_timeout = true;
+    }
+    apply { known.apply(); spread.apply(); marks.apply(); }
+}
+control E(inout Headers hdr, inout Metadata meta, inout standard_metadata_t std) { apply {} }
+control C(inout Headers hdr, inout Metadata meta) { apply {} }
+control D(packet_out packet, in Headers hdr) { apply { packet.emit(hdr.ethernet); } }
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+"""
+
+
 def frame_to(destination, source=0x02, kind=0x88B5, payload=b"payload"):
     """An Ethernet frame, addresses as numbers."""
     return destination.to_bytes(6, "big") + source.to_bytes(6, "big") + kind.to_bytes(2, "big") + payload
@@ -90,6 +136,7 @@ class FakeInterface:
         self._ours.setblocking(False)
         self.host.settimeout(20)
         self.lost = self.unsent = 0
+        self.carrier = True
 
     def fileno(self):
         return self._ours.fileno()
@@ -111,6 +158,9 @@ class FakeInterface:
 
     def overrun(self):
         return 0
+
+    def up(self):
+        return self.carrier
 
     def close(self):
         self._ours.close()

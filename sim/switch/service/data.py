@@ -1,0 +1,158 @@
+"""P4's types and values in P4Runtime: ``P4DataTypeSpec`` and ``P4Data``, of registers and digests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from finsy.proto import p4d, p4t, rpc_code
+
+from fanin.sim.switch.embedded import types
+from fanin.sim.switch.service.faults import Fault, invalid
+
+
+class TypeSpecs:
+    """Describes types; what has a name of its own is described once, in ``info``.
+
+    ``errors`` are the program's, in order.
+    """
+
+    def __init__(self, info: p4t.P4TypeInfo, errors: list[str]):
+        self._info = info
+        self._errors = errors
+
+    def spec(self, kind: types.Type) -> p4t.P4DataTypeSpec:
+        """The description of ``kind``; an empty one of what no register and no digest holds."""
+        spec = p4t.P4DataTypeSpec()
+        match kind:
+            case types.New():
+                spec.new_type.name = kind.name
+                self._new(kind)
+            case types.Enum(underlying=None):
+                spec.enum.name = kind.name
+                for name in kind.members if kind.name not in self._info.enums else ():
+                    self._info.enums[kind.name].members.add(name=name)
+            case types.Enum():
+                spec.serializable_enum.name = kind.name
+                self._serializable(kind)
+            case types.Bits():
+                (spec.bitstring.int if kind.signed else spec.bitstring.bit).bitwidth = kind.width
+            case types.Tuple():
+                spec.tuple.members.extend(map(self.spec, kind.elements))
+            case types.Record(kind="struct"):
+                spec.struct.name = kind.name
+                members = [
+                    p4t.P4StructTypeSpec.Member(name=name, type_spec=self.spec(part))
+                    for name, part in kind.fields.items()
+                ]
+                self._info.structs[kind.name].CopyFrom(p4t.P4StructTypeSpec(members=members))
+            case types.BOOL:
+                spec.bool.SetInParent()
+            case types.ERROR:
+                spec.error.SetInParent()
+                self._info.error.members[:] = self._errors
+        return spec
+
+    def width(self, kind: types.Type) -> int:
+        """Bits by which a controller knows a value of ``kind``; 0 of what it knows as a text."""
+        if isinstance(kind, types.New):
+            self._new(kind)
+            if kind.translation is not None:
+                return kind.translation[1] or 0
+            return self.width(kind.base)
+        if isinstance(kind, types.Enum) and kind.underlying:
+            self._serializable(kind)
+        return types.width_of(kind) or 0
+
+    def _new(self, kind: types.New) -> None:
+        described = self._info.new_types[kind.name]
+        if kind.translation is None:
+            described.original_type.CopyFrom(self.spec(types.base_of(kind.base)))
+            return
+        described.translated_type.uri, width = kind.translation
+        if width is None:
+            described.translated_type.sdn_string.SetInParent()
+        else:
+            described.translated_type.sdn_bitwidth = width
+
+    def _serializable(self, kind: types.Enum) -> None:
+        assert kind.underlying is not None
+        if kind.name in self._info.serializable_enums:
+            return
+        described = self._info.serializable_enums[kind.name]
+        described.underlying_type.bitwidth = kind.underlying.width
+        for name, value in kind.members.items():
+            described.members.add(name=name, value=as_bytes(value, kind.underlying.width))
+
+
+def as_bytes(value: int, width: int) -> bytes:
+    """P4Runtime's canonical form: as few bytes as hold the value, at least one."""
+    value &= (1 << width) - 1
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def number_in(value: bytes, width: int, what: str) -> int:
+    """An unsigned number from its bytes, however many. Raises Fault where ``what`` is not of ``width`` bits."""
+    if not value:
+        raise Fault(rpc_code.OUT_OF_RANGE, f"{what}: a value of no bytes")
+    number = int.from_bytes(value, "big")
+    if number >> width:
+        raise Fault(rpc_code.OUT_OF_RANGE, f"{what}: {number} does not fit in {width} bits")
+    return number
+
+
+def encoded(value: Any, kind: types.Type, errors: list[str]) -> p4d.P4Data:
+    """A value of ``kind``: a number, or of a struct or tuple a tuple of its parts."""
+    match kind:
+        case types.New():
+            return encoded(value, kind.base, errors)
+        case types.Enum(underlying=None):
+            return p4d.P4Data(enum=next(name for name, number in kind.members.items() if number == value))
+        case types.Enum():
+            assert kind.underlying is not None
+            return p4d.P4Data(enum_value=as_bytes(int(value), kind.underlying.width))
+        case types.Record() | types.Tuple():
+            members = [encoded(part, of, errors) for part, of in zip(value, _parts(kind), strict=True)]
+            whole = p4d.P4StructLike(members=members)
+            return p4d.P4Data(struct=whole) if isinstance(kind, types.Record) else p4d.P4Data(tuple=whole)
+        case types.Bits():
+            bits = (value if value >= 0 else ~value).bit_length() + kind.signed  # a sign takes a bit
+            size = max(1, (bits + 7) // 8)
+            return p4d.P4Data(bitstring=value.to_bytes(size, "big", signed=kind.signed))
+        case types.ERROR:
+            return p4d.P4Data(error=errors[value])
+    return p4d.P4Data(bool=bool(value))
+
+
+def decoded(data: p4d.P4Data, kind: types.Type) -> Any:
+    """The value of ``kind`` that a controller gives. Raises Fault."""
+    given = data.WhichOneof("data")
+    while isinstance(kind, types.New):
+        kind = kind.base
+    if isinstance(kind, types.Record):
+        if given != "struct" or len(data.struct.members) != len(kind.fields):
+            raise invalid(f"a cell of {kind} takes a struct of {len(kind.fields)} members")
+        pairs = zip(data.struct.members, _parts(kind), strict=True)
+        return tuple(decoded(part, of) for part, of in pairs)
+    wanted = {types.Bits: "bitstring", types.Enum: "enum_value"}.get(type(kind), "bool")
+    if given != wanted:
+        raise invalid(f"a cell of {kind} takes no {given}")
+    if wanted == "bool":
+        return data.bool
+    base = types.base_of(kind)
+    assert isinstance(base, types.Bits)
+    value: bytes = getattr(data, wanted)
+    if not value:
+        raise Fault(rpc_code.OUT_OF_RANGE, "a value of no bytes")
+    number = int.from_bytes(value, "big", signed=base.signed)
+    low, high = base.limits
+    if not low <= number <= high:
+        raise Fault(rpc_code.OUT_OF_RANGE, f"{number} does not fit in {base}")
+    return number
+
+
+def _parts(kind: types.Record | types.Tuple) -> list[types.Type]:
+    fields: Mapping[Any, types.Type] = (
+        kind.fields if isinstance(kind, types.Record) else dict(enumerate(kind.elements))
+    )
+    return list(fields.values())

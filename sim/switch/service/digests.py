@@ -1,0 +1,154 @@
+"""Digests on their way to the controller: P4Runtime's lists of distinct messages, and their acknowledgement.
+
+All calls come from the thread of the forwarding loop; times are seconds of the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from finsy.proto import p4d, p4r, rpc_code
+
+from fanin.sim.switch.embedded import Program
+from fanin.sim.switch.service.data import encoded
+from fanin.sim.switch.service.faults import Fault, invalid, unknown
+from fanin.sim.switch.service.names import Names
+
+_INSERT, _DELETE = p4r.Update.INSERT, p4r.Update.DELETE
+MAX_LIST = 4096  #: messages of a list, whatever its configuration
+_REMEMBERED = 1 << 16  # messages of one digest that wait to be acknowledged
+_NS = 1e-9
+
+
+class _Digest:
+    """What is configured, what waits to be sent, and what was sent and not acknowledged."""
+
+    def __init__(self, config: p4r.DigestEntry.Config):
+        self.config = config
+        self.waiting: dict[bytes, p4d.P4Data] = {}
+        self.since = math.inf  # when the first of these came
+        self.sent: dict[int, tuple[float, list[bytes]]] = {}  # by list
+        self.known: set[bytes] = set()  # messages of these
+        self.lists = 0
+
+    @property
+    def full(self) -> bool:
+        most = self.config.max_list_size or MAX_LIST
+        return len(self.waiting) >= min(most, MAX_LIST) or not self.config.max_timeout_ns
+
+    @property
+    def due(self) -> float:
+        """When something is to be done."""
+        sent = next(iter(self.sent.values()), (math.inf, []))[0]
+        return min(self.since + self.config.max_timeout_ns * _NS, sent + self.config.ack_timeout_ns * _NS)
+
+    def forget(self, number: int) -> None:
+        """A list is acknowledged, or too old."""
+        _, messages = self.sent.pop(number, (0, []))
+        self.known.difference_update(messages)
+
+
+class Digests:
+    """The digests of ``program``, by the ids of ``names``.
+
+    ``send`` hands a message to the primary controller, and says whether there is one; ``wake`` is told when
+    :meth:`run` is due.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        names: Names,
+        send: Callable[[p4r.StreamMessageResponse], bool],
+        wake: Callable[[float], None],
+    ):
+        self._program = program
+        self._names = names
+        self._send = send
+        self._wake = wake
+        self._numbers = {info.preamble.name: info.preamble.id for info in names.all_of("digests")}
+        self._digests: dict[int, _Digest] = {}
+
+    # the controller's side
+
+    def write(self, kind: int, message: p4r.DigestEntry) -> None:
+        """Begin to send a digest, change how, or end it. Raises Fault."""
+        name = self._names.other("digests", message.digest_id).preamble.name
+        present = self._digests.get(message.digest_id)
+        if kind == _INSERT and present is not None:
+            raise Fault(rpc_code.ALREADY_EXISTS, f"digest {name} is configured")
+        if kind != _INSERT and present is None:
+            raise unknown(f"digest {name} is not configured")
+        config = message.config
+        if kind == _DELETE:
+            del self._digests[message.digest_id]
+        elif min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
+            raise invalid(f"digest {name}: a timeout or a size below 0")
+        elif present is None:
+            self._digests[message.digest_id] = _Digest(config)
+        else:
+            present.config = config
+            self._wake(time.monotonic())
+
+    def read(self, wanted: p4r.DigestEntry) -> Iterator[p4r.Entity]:
+        """How all digests that are sent are configured, or one. Raises Fault."""
+        if wanted.digest_id:
+            self._names.other("digests", wanted.digest_id)
+        for number, digest in self._digests.items():
+            if wanted.digest_id in (0, number):
+                yield p4r.Entity(digest_entry=p4r.DigestEntry(digest_id=number, config=digest.config))
+
+    def acknowledge(self, message: p4r.DigestListAck) -> None:
+        """The controller has a list. Raises Fault where there is no such digest."""
+        if message.digest_id not in self._numbers.values():
+            raise invalid(f"there is no digest with the id {message.digest_id}")
+        if message.digest_id in self._digests:
+            self._digests[message.digest_id].forget(message.list_id)
+
+    # the switch's side
+
+    def receive(self, name: str, values: Any) -> None:
+        """A packet has made a message."""
+        number = self._numbers.get(name, 0)
+        digest = self._digests.get(number)
+        if digest is None:
+            return
+        data = encoded(values, self._program.digests[name].type, self._program.errors)
+        message = data.SerializeToString(deterministic=True)
+        if message in digest.waiting or message in digest.known:
+            return
+        now = time.monotonic()
+        if not digest.waiting:
+            digest.since = now
+        digest.waiting[message] = data
+        if digest.full:
+            self._emit(number, digest, now)
+        self._wake(digest.due)
+
+    def run(self) -> float:
+        """Do what is due now; when more will be."""
+        now = time.monotonic()
+        for number, digest in self._digests.items():
+            if digest.waiting and (digest.full or digest.since + digest.config.max_timeout_ns * _NS <= now):
+                self._emit(number, digest, now)
+            for sent in [
+                n for n, (at, _) in digest.sent.items() if at + digest.config.ack_timeout_ns * _NS <= now
+            ]:
+                digest.forget(sent)
+        return min((digest.due for digest in self._digests.values()), default=math.inf)
+
+    def _emit(self, number: int, digest: _Digest, now: float) -> None:
+        digest.lists += 1
+        message = p4r.DigestList(
+            digest_id=number, list_id=digest.lists, data=digest.waiting.values(), timestamp=time.time_ns()
+        )
+        if self._send(p4r.StreamMessageResponse(digest=message)) and digest.config.ack_timeout_ns:
+            digest.sent[digest.lists] = now, list(digest.waiting)
+            digest.known.update(digest.waiting)
+            while len(digest.known) > _REMEMBERED:
+                digest.forget(next(iter(digest.sent)))
+        digest.waiting.clear()
+        digest.since = math.inf

@@ -1,0 +1,239 @@
+"""P4Runtime's table entries: entries of a running switch's tables, default actions, direct counters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from finsy.proto import p4i, p4r, rpc_code
+
+from fanin.p4.control import TableEntry
+from fanin.sim.switch.embedded import Switch
+from fanin.sim.switch.embedded.tables import Entry, Table
+from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
+from fanin.sim.switch.service.names import Names
+from fanin.sim.switch.service.profiles import Profiles
+
+_INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
+_OF_TERNARY = "its entries have a priority above 0"
+
+
+class TableEntries:
+    """The entries of the tables of ``switch``, by the ids of ``names``. Calls raise Fault, or ValueError."""
+
+    def __init__(self, switch: Switch, names: Names, profiles: Profiles):
+        self._switch = switch
+        self._names = names
+        self._profiles = profiles
+
+    # writing
+
+    def write(self, kind: int, message: p4r.TableEntry) -> None:
+        """Insert, modify or delete an entry, or modify a default action."""
+        info = self._names.table(message.table_id)
+        table = self._switch.table(info.preamble.name)
+        if message.is_const:
+            raise invalid(f"table {table.info.name}: is_const is the switch's to say")
+        if message.is_default_action:
+            self._write_default(kind, info, table, message)
+            return
+        entry = self._names.decoded(message)
+        if table.by_priority != (entry.priority > 0):
+            raise invalid(
+                f"table {entry.table}: {_OF_TERNARY if table.by_priority else 'priorities mean nothing here'}"
+            )
+        present = table.find_entry(entry.match, entry.priority)
+        if kind == _DELETE:
+            self._delete(info, table, present)
+            return
+        self._check_extras(info, table, message)
+        if kind == _INSERT:
+            self._insert(info, table, entry, message, present)
+        else:
+            self._modify(info, table, message, present)
+
+    def _insert(
+        self, info: p4i.Table, table: Table, entry: TableEntry, message: p4r.TableEntry, present: Entry | None
+    ) -> None:
+        name = table.info.name
+        if table.info.constant:
+            raise _denied(f"table {name}: its entries are constant")
+        if not table.info.keys:
+            raise invalid(f"table {name} has no key: it has a default action only")
+        if not message.HasField("action"):
+            raise invalid(f"table {name}: an entry without an action")
+        if present is not None:
+            raise Fault(rpc_code.ALREADY_EXISTS, f"table {name} has this entry")
+        if len(table) >= table.info.size:
+            raise Fault(rpc_code.RESOURCE_EXHAUSTED, f"table {name} is full: {table.info.size} entries")
+        if info.implementation_id:
+            target = self._profiles.target(info, message.action, None)
+            made = table.insert(entry.match, "", {}, entry.priority)
+            self._switch.profiles[table.info.profile or ""].point(table, made, target)
+        else:
+            made = table.insert(entry.match, *self._call(info, message), entry.priority)
+        self._note(made, message)
+
+    def _modify(self, info: p4i.Table, table: Table, message: p4r.TableEntry, present: Entry | None) -> None:
+        name = table.info.name
+        if present is None:
+            raise unknown(f"table {name} has no such entry")
+        if message.HasField("action"):
+            if present.constant:
+                raise _denied(f"table {name}: the entry is constant")
+            if info.implementation_id:
+                before = present.target
+                target = self._profiles.target(info, message.action, before)
+                self._switch.profiles[table.info.profile or ""].point(table, present, target)
+                self._profiles.release(info, before)
+            else:
+                table.rewrite(present, *self._call(info, message))
+        self._note(present, message)
+
+    def _delete(self, info: p4i.Table, table: Table, present: Entry | None) -> None:
+        name = table.info.name
+        if table.info.constant or (present is not None and present.constant):
+            raise _denied(f"table {name}: its entries are constant")
+        if present is None:
+            raise unknown(f"table {name} has no such entry")
+        target = present.target
+        table.remove(present)
+        self._profiles.release(info, target)
+
+    def _call(
+        self, info: p4i.Table, message: p4r.TableEntry, *, default: bool = False
+    ) -> tuple[str, dict[str, int]]:
+        kind = message.action.WhichOneof("type")
+        if kind != "action":
+            raise invalid(f"table {info.preamble.name}: it has no action profile, and no {kind}")
+        return self._names.call(info, message.action.action, default=default)
+
+    @staticmethod
+    def _check_extras(info: p4i.Table, table: Table, message: p4r.TableEntry) -> None:
+        """Raise Fault where a message has fields that its table has nothing for."""
+        name = table.info.name
+        if message.HasField("meter_config") or message.HasField("meter_counter_data"):
+            raise missing(f"table {name}: meters are green here, and take no rates")
+        if message.HasField("time_since_last_hit"):
+            raise invalid(f"table {name}: time_since_last_hit is the switch's to say")
+        if message.idle_timeout_ns and not table.info.ages:
+            raise invalid(f"table {name}: its entries have no idle timeout (support_timeout)")
+        if message.idle_timeout_ns < 0:
+            raise invalid(f"table {name}: an idle timeout of {message.idle_timeout_ns} ns")
+        if message.HasField("counter_data") and not table.info.counters:
+            raise invalid(f"table {name} has no direct counter")
+
+    @staticmethod
+    def _note(entry: Entry, message: p4r.TableEntry) -> None:
+        """Keep what is the controller's own; let counter and age begin anew where it says so."""
+        entry.note = p4r.TableEntry(
+            metadata=message.metadata,
+            controller_metadata=message.controller_metadata,
+            idle_timeout_ns=message.idle_timeout_ns,
+        )
+        entry.touched = time.monotonic_ns()
+        if message.HasField("counter_data"):
+            entry.packets, entry.bytes = message.counter_data.packet_count, message.counter_data.byte_count
+
+    def _write_default(self, kind: int, info: p4i.Table, table: Table, message: p4r.TableEntry) -> None:
+        name = table.info.name
+        if kind != _MODIFY or message.match or message.priority:
+            raise invalid(f"table {name}: a default action is modified, and has no match and no priority")
+        if message.idle_timeout_ns:
+            raise invalid(f"table {name}: a default action has no idle timeout")
+        self._check_extras(info, table, message)
+        if table.info.default_constant:
+            raise _denied(f"table {name}: its default action is constant")
+        if not message.HasField("action"):
+            table.reset_default()
+            return
+        if info.implementation_id:
+            raise _denied(f"table {name}: its entries point to an action profile; its default action stays")
+        table.set_default(*self._call(info, message, default=True))
+        self._note(table.default, message)
+
+    # reading
+
+    def read(self, wanted: p4r.TableEntry) -> Iterator[p4r.Entity]:
+        """What matches."""
+        for info, table in self._tables(wanted.table_id):
+            if wanted.HasField("time_since_last_hit") and wanted.table_id and not table.info.ages:
+                raise invalid(f"table {table.info.name}: its entries have no idle timeout (support_timeout)")
+            for entry in [table.default] if wanted.is_default_action else self._matching(table, wanted):
+                yield p4r.Entity(table_entry=self._encoded(info, table, entry, wanted))
+
+    def _tables(self, number: int) -> list[tuple[p4i.Table, Table]]:
+        numbers = [number] if number else list(self._names.tables)
+        infos = [self._names.table(number) for number in numbers]
+        return [(info, self._switch.table(info.preamble.name)) for info in infos]
+
+    def _matching(self, table: Table, wanted: p4r.TableEntry) -> list[Entry]:
+        """The entries that the fields of ``wanted`` do not exclude."""
+        if wanted.match:
+            entry = self._names.decoded(wanted)
+            found = table.find_entry(entry.match, entry.priority)
+            entries = [] if found is None else [found]
+        else:
+            entries = [e for e in table.entries() if not wanted.priority or e.priority == wanted.priority]
+        action = wanted.action.action.action_id
+        if action:
+            name = self._names.action(action)
+            entries = [e for e in entries if e.action_name == name and e.target is None]
+        for field in ("metadata", "controller_metadata"):
+            if value := getattr(wanted, field):
+                entries = [e for e in entries if e.note is not None and getattr(e.note, field) == value]
+        return entries
+
+    def _encoded(self, info: p4i.Table, table: Table, entry: Entry, wanted: p4r.TableEntry) -> p4r.TableEntry:
+        message = self.key(table, entry)
+        if entry.target is not None:
+            message.action.CopyFrom(self._profiles.encoded(info, entry.target))
+        else:
+            call = table.described(entry)
+            message.action.action.CopyFrom(self._names.encoded_call(call.action, call.parameters))
+        message.is_default_action = not entry.hit
+        message.is_const = entry.constant
+        if wanted.HasField("counter_data") and table.info.counters and entry.hit:
+            message.counter_data.packet_count, message.counter_data.byte_count = entry.packets, entry.bytes
+        if wanted.HasField("time_since_last_hit") and table.info.ages and entry.hit:
+            message.time_since_last_hit.elapsed_ns = time.monotonic_ns() - entry.touched
+        return message
+
+    def key(self, table: Table, entry: Entry) -> p4r.TableEntry:
+        """By what a controller knows an entry, and what it keeps with it."""
+        message = self._names.encoded(table.described(entry))
+        if entry.note is not None:
+            message.MergeFrom(entry.note)
+        return message
+
+    # direct counters
+
+    def write_counter(self, kind: int, message: p4r.DirectCounterEntry) -> None:
+        """Let an entry's counter go on from a value."""
+        if kind != _MODIFY:
+            raise invalid("a direct counter is modified, not inserted or deleted")
+        entry = self._names.decoded(message.table_entry)
+        table = self._switch.table(entry.table)
+        if not table.info.counters:
+            raise invalid(f"table {table.info.name} has no direct counter")
+        found = table.find_entry(entry.match, entry.priority)
+        if found is None:
+            raise unknown(f"table {entry.table} has no such entry")
+        found.packets, found.bytes = message.data.packet_count, message.data.byte_count
+
+    def read_counters(self, wanted: p4r.DirectCounterEntry) -> Iterator[p4r.Entity]:
+        """The counters of the entries that match."""
+        entry = wanted.table_entry
+        for _, table in self._tables(entry.table_id):
+            if not table.info.counters:
+                if entry.table_id:
+                    raise invalid(f"table {table.info.name} has no direct counter")
+                continue
+            for found in self._matching(table, entry):
+                message = self._names.encoded(table.described(found))
+                data = p4r.CounterData(packet_count=found.packets, byte_count=found.bytes)
+                yield p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=message, data=data))
+
+
+def _denied(message: str) -> Fault:
+    return Fault(rpc_code.PERMISSION_DENIED, message)
