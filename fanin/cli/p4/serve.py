@@ -59,6 +59,11 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     part.add_argument(
         "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include"
     )
+    part.add_argument(
+        "--permissive",
+        action="store_true",
+        help="take what P4 leaves undefined as BMv2 has it: a field of an invalid header is what it was",
+    )
     add_seconds(part)
     add_json(part)
     part.set_defaults(run=run)
@@ -72,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     check_seconds(args)
     names = _ports(args.ports, args.cpu_port)
     try:
-        program = load(args.program, include_dirs=args.include)
+        program = load(args.program, include_dirs=args.include, permissive=args.permissive)
         switch = _switch(program, args, names)
     except ValueError as error:
         raise InputError(str(error)) from error
@@ -80,7 +85,9 @@ def run(args: argparse.Namespace) -> int:
         _write_p4info(program, args.p4info)
     with contextlib.ExitStack() as opened:
         interfaces = opened_interfaces(opened, names)
-        forwarding = Forwarding(switch, interfaces, cpu=args.cpu_port, say=warn)
+        forwarding = Forwarding(
+            switch, interfaces, cpu=args.cpu_port, say=warn if args.permissive else _warn_strictly
+        )
         opened.callback(forwarding.close)
         server = None
         if args.grpc != "none":
@@ -137,7 +144,17 @@ def _switch(program: Program, args: argparse.Namespace, names: dict[int, str]) -
 
 def _fresh(program: Program) -> Switch:
     began = time.monotonic_ns()
-    return program.switch(range(MAX_PORT), clock=lambda: (time.monotonic_ns() - began) // 1000)
+    return program.switch(
+        range(MAX_PORT), clock=lambda: (time.monotonic_ns() - began) // 1000, unset=_warn_of_unset
+    )
+
+
+def _warn_of_unset(place: object) -> None:
+    warn(f"{place}: a value that P4 leaves undefined is taken as BMv2 has it")
+
+
+def _warn_strictly(reason: str) -> None:
+    warn(f"{reason} (--permissive takes it as BMv2 has it)" if "undefined" in reason else reason)
 
 
 def _server(program: Program, forwarding: Forwarding, args: argparse.Namespace) -> P4RuntimeServer:

@@ -26,9 +26,9 @@ _OUT = ("out", "inout")
 class Generator:
     """Makes the Python text of a program: ``functions`` first, then ``objects``, which refer to them."""
 
-    def __init__(self, architecture: type):
+    def __init__(self, architecture: type, *, permissive: bool = False):
         self.architecture = architecture
-        self.records = Records()
+        self.records = Records(permissive=permissive)
         self.functions = Source()
         self.objects = Source()
         self.tables: dict[str, TableInfo] = {}  # by Python name

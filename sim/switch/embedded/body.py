@@ -199,6 +199,9 @@ class Body(ValueCode):
         inner = self._place(f"{base}.f_{node.name}", node.type)
 
         def store(code: str) -> None:
+            if self.records.permissive and is_scalar(node.type):
+                self.source.emit(f"{inner.load} = {code} if {base}.valid else kept({code})")
+                return
             with self.source.block(f"if {base}.valid:"):
                 inner.store(code)
 

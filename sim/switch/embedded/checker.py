@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls import same_parameters
@@ -40,9 +41,22 @@ class Checker(Statements):
             if field.name in fields:
                 raise P4Error(field.position, f"{node.name} has {field.name} twice")
             _field_fits(node, field, kind)
+            self._number_lists(field)
             fields[field.name] = kind
         self.scope = outer
         node.type = types.Record(node.kind, node.name, fields, node, arguments)
+
+    def _number_lists(self, field: ast.Variable) -> None:
+        """Put numbers where ``@field_list`` names constants."""
+        body = field.annotations.get("field_list", [])
+        for place, token in enumerate(body):
+            if token.type == "INT" or token.text == ",":
+                continue
+            found = self.scope.find(token.text)
+            value = found.value.constant if isinstance(found, ast.Constant) else None
+            if not isinstance(value, int):
+                raise P4Error(token.position, f"@field_list: {token.text} is no number that is known")
+            body[place] = replace(token, type="INT", text=str(value))
 
     def _do_enumeration(self, node: ast.Enumeration) -> None:
         underlying = base_of(self.resolve(node.underlying)) if node.underlying else None

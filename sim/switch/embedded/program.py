@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from fanin.p4.control import MulticastGroup, Replica, TableEntry
@@ -15,6 +16,7 @@ from fanin.sim.switch.embedded.description import ActionInfo, ControllerHeader, 
 from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, RunRefused
 from fanin.sim.switch.embedded.names import annotated_id, title
 from fanin.sim.switch.embedded.parser import parse
+from fanin.sim.switch.embedded.permissive import names as permissive_names
 from fanin.sim.switch.embedded.preprocessor import Preprocessor
 from fanin.sim.switch.embedded.profiles import Profile
 from fanin.sim.switch.embedded.runtime import (
@@ -39,9 +41,12 @@ def load(
     name: str = "program.p4",
     include_dirs: Sequence[Path] = (),
     defines: Mapping[str, str] | None = None,
+    *,
+    permissive: bool = False,
 ) -> Program:
     """Read, check and compile a program: a path, or its text, of which messages speak as ``name``.
 
+    ``permissive``: what is undefined is taken as BMv2 has it (:mod:`permissive`).
     Raises P4Error for what is wrong, and Refused, which is one, for what is not implemented.
     """
     folder = None
@@ -56,7 +61,7 @@ def load(
         tree = parse(sequence, name)
         checker = Checker()
         checker.check(tree)
-        return Program(tree, name, list(checker.errors))
+        return Program(tree, name, list(checker.errors), permissive=permissive)
     except P4Error:
         raise
     except RecursionError:
@@ -72,8 +77,11 @@ class Program:
     name these; ``errors`` are by number.
     """
 
-    def __init__(self, tree: Sequence[ast.Declaration], name: str, errors: list[str]):
+    def __init__(
+        self, tree: Sequence[ast.Declaration], name: str, errors: list[str], *, permissive: bool = False
+    ):
         self.errors = errors
+        self.permissive = permissive
         main = next((d for d in tree if isinstance(d, ast.Instance) and d.name == "main"), None)
         if (
             main is None
@@ -87,7 +95,7 @@ class Program:
         self.name = name
         self._runtime = ARCHITECTURES[package]
         self.architecture = self._runtime.name
-        generator = Generator(self._runtime)
+        generator = Generator(self._runtime, permissive=permissive)
         blocks = [self._block(generator, argument) for argument in _blocks_of(main)]
         self._compile(generator, blocks)
         self._states = generator.states
@@ -155,13 +163,15 @@ class Program:
         ports: Iterable[int] = range(8),
         tracer: Tracer | None = None,
         clock: Callable[[], int] | None = None,
+        unset: Callable[[Position], None] = lambda place: None,
     ) -> Switch:
         """A running switch with these ports, empty tables but for constant entries, and registers at 0.
 
         ``tracer`` is told what happens to each packet. ``clock`` gives microseconds; with a clock, queues are
-        empty. Without one, what a program reads of clocks and queues is undefined.
+        empty. Without one, what a program reads of clocks and queues is undefined. ``unset`` is told the places
+        where a permissive program uses a value that nobody has set, once each.
         """
-        switch = Switch(self, frozenset(ports), tracer)
+        switch = Switch(self, frozenset(ports), tracer, unset)
         switch._runtime.clock = clock
         return switch
 
@@ -174,6 +184,15 @@ class Program:
                 found = self._places[trace.tb_lineno - 1] or found
             trace = trace.tb_next
         return found
+
+    def place_running(self) -> Position | None:
+        """Where in the P4 text the caller's run is."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename == self._file and (found := self._places[frame.f_lineno - 1]):
+                return found
+            frame = frame.f_back
+        return None
 
 
 def _controller_headers(tree: Sequence[ast.Declaration]) -> Iterator[ControllerHeader]:
@@ -213,15 +232,25 @@ def _blocks_of(package: ast.Instance) -> Iterator[ast.Argument]:
 class Switch:
     """A running switch: what a control plane does to it, and packets."""
 
-    def __init__(self, program: Program, ports: frozenset[int], tracer: Tracer | None):
+    def __init__(
+        self,
+        program: Program,
+        ports: frozenset[int],
+        tracer: Tracer | None,
+        unset: Callable[[Position], None],
+    ):
         self.program = program
         self.ports = ports
+        self._unset = unset
+        self._told: set[Position] = set()
         self._tracer = tracer
         self._runtime = program._runtime()
         names: dict[str, Any] = {
             **NAMES, **program._constants, "ARCH": self._runtime, "no_action": no_action,
             "run_states": run_states,
         }  # fmt: skip
+        if program.permissive:
+            names |= permissive_names(self._used)
         if tracer is not None:
             names["run_states"] = self._traced_states
         try:
@@ -249,6 +278,13 @@ class Switch:
                 for index, block in blocks
             )
         self._runtime.start(names)
+
+    def _used(self) -> None:
+        """A value that nobody has set is used."""
+        place = self.program.place_running()
+        if place is not None and place not in self._told:
+            self._told.add(place)
+            self._unset(place)
 
     # control plane
 

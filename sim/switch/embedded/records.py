@@ -18,9 +18,13 @@ def signed(code: str, width: int) -> str:
 
 
 class Records:
-    """The classes of a program's records; ``lines`` is their text."""
+    """The classes of a program's records; ``lines`` is their text.
 
-    def __init__(self) -> None:
+    ``permissive``: a field of an invalid header keeps what it held (:mod:`permissive`), and can be written.
+    """
+
+    def __init__(self, *, permissive: bool = False) -> None:
+        self.permissive = permissive
         self._names: dict[Record, str] = {}
         self.lines: list[str] = []
 
@@ -138,13 +142,11 @@ class Records:
         clear += [
             f"        self.{field} = {self.new(part)}" for field, part in fields if isinstance(part, Record)
         ]
-        lines += [
-            "    def set_invalid(self):",
-            "        if not self.valid: return",
-            "        self.valid = False",
-            *clear,
-        ]
+        keep = [f"        self.{field} = kept(self.{field})" for field, _ in plain]
+        lines += ["    def set_invalid(self):", "        if not self.valid: return"]
+        lines += ["        self.valid = False", *(keep if self.permissive else clear)]
         lines += ["    def set_valid(self):", "        if self.valid: return", "        self.valid = True"]
+        lines += clear if self.permissive else []
         lines += ["        if self.union is not None: self.union.only(self)"]
         lines += self._equals(
             fields, "        if not (self.valid and other.valid): return self.valid == other.valid"

@@ -5,7 +5,7 @@ import zlib
 import pytest
 
 from fanin.p4.control import Exact, MulticastGroup, Replica, TableEntry
-from fanin.sim.switch.embedded import Refused
+from fanin.sim.switch.embedded import P4Error, Refused
 from fanin.wire.ethernet import internet_checksum
 
 from .programs import PARTS, one, send, v1model
@@ -63,6 +63,19 @@ class TestCopies:
         switch = v1model(**parts).switch()
         switch.set_clone_session(3, port=4)
         assert sorted(send(switch, FRAME)) == [(0, "09020304"), (4, "01020006")]
+
+    def test_a_field_list_may_have_the_name_of_a_constant(self):
+        parts = {
+            "declarations": PARTS["declarations"] + "const bit<8> LIST = 1;",
+            "metadata": "bit<8> m; @field_list(2, LIST) bit<8> kept;",
+            "apply": "meta.m = 5; meta.kept = 6; clone_preserving_field_list(CloneType.I2E, 3, LIST);",
+            "egress": "if (std.instance_type == 1) { hdr.h.c = meta.m; hdr.h.d = meta.kept; }",
+        }
+        switch = v1model(**parts).switch()
+        switch.set_clone_session(3, port=4)
+        assert (4, "01020006") in send(switch, FRAME)
+        with pytest.raises(P4Error, match="@field_list: NONE is no number that is known"):
+            v1model(**parts | {"metadata": "bit<8> m; @field_list(NONE) bit<8> kept;"})
 
     def test_a_clone_of_a_session_that_is_not_there_is_none(self):
         assert len(send(v1model(apply="clone(CloneType.I2E, 3);").switch(), FRAME)) == 1
