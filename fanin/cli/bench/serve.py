@@ -1,4 +1,7 @@
-"""The embedded switch on Linux interfaces: packets a second over veth pairs, through ``fanin p4 serve``."""
+"""The embedded switch on Linux interfaces: packets a second over veth pairs, through ``fanin p4 serve``.
+
+Beside it, where it is installed, BMv2: the same program, job and packets.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,19 @@ import json
 import os
 import selectors
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from fanin.cli.bench.result import Result
-from fanin.errors import CheckFailed, ToolFailed
+from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.host.ethernet import Interface, open_interface
 from fanin.host.lab import Lab
 from fanin.job import SWITCH, worker_endpoint
+from fanin.p4.aggregation import ProgramConfig
+from fanin.p4.deployment import default_deployment
 from fanin.tools import program
 from fanin.wire.aggregation import AggPacket, Encap, Kind, encode
 
@@ -39,13 +45,47 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         with _serving(lab, folder) as process, contextlib.ExitStack() as opened:
             names = [f"host{port}" for port in range(WORKERS)]
             hosts = lab.opened("switch", lambda: [opened.enter_context(open_interface(n)) for n in names])
-            before, began = _cpu_seconds(process.pid), time.perf_counter()
-            packets = _all_reduced(hosts)
-            seconds, busy = time.perf_counter() - began, _cpu_seconds(process.pid) - before
-    yield Result(
-        "serve over veth, v1model, l2", packets / seconds, "packets/s", note="sender on the other core"
-    )
-    yield Result("serve over veth, one core", packets / busy, "packets/s", MIN_RATE, at_least=True)
+            by_clock, by_core = _rates(hosts, process.pid)
+    yield Result("serve over veth, v1model, l2", by_clock, "packets/s", note="sender on the other core")
+    yield Result("serve over veth, one core", by_core, "packets/s", MIN_RATE, at_least=True)
+    yield from beside()
+
+
+def beside() -> Iterator[Result]:
+    """Yield BMv2's figures, or say why there are none."""
+    try:
+        by_clock, by_core = _bmv2_rates()
+    except InputError as error:
+        print(f"BMv2 is not measured: {error}", file=sys.stderr)
+        return
+    yield Result("BMv2 over veth, the same packets", by_clock, "packets/s", note="its threads on all cores")
+    yield Result("BMv2 over veth, one core", by_core, "packets/s")
+
+
+def _rates(hosts: list[Interface], pid: int) -> tuple[float, float]:
+    """Packets a second of time, and of the switch's CPU time."""
+    before, began = _cpu_seconds(pid), time.perf_counter()
+    packets = _all_reduced(hosts)
+    seconds, busy = time.perf_counter() - began, _cpu_seconds(pid) - before
+    return packets / seconds, packets / busy
+
+
+def _bmv2_rates() -> tuple[float, float]:
+    """The same of BMv2. Raises InputError where it or p4c is not installed."""
+    from fanin.sim.switch.bmv2.process import host_end
+    from fanin.sim.switch.bmv2.switch import bmv2_switch
+
+    config = ProgramConfig(workers=WORKERS, slots=SLOTS, values=VALUES)
+    with (
+        bmv2_switch(config, endpoint=SWITCH, ports=range(WORKERS), veth=True) as switch,
+        contextlib.ExitStack() as opened,
+    ):
+        for job in default_deployment(config).jobs:
+            switch.add_job(job)
+        process = switch.pipeline.bmv2
+        names = [host_end(port) for port in range(WORKERS)]
+        hosts = process.inside(lambda: [opened.enter_context(open_interface(name)) for name in names])
+        return _rates(hosts, process.pid)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """The emitted program in a real BMv2, where it and p4c are installed: every frame, register, counter alike."""
 
+import argparse
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import time
 
 import pytest
 
+from fanin.cli.bench import serve
 from fanin.cli.main import main
 from fanin.errors import InputError, ToolFailed
 from fanin.host.lab import may_have_namespace
@@ -54,6 +56,13 @@ class TestReal:
     def test_random_packets_have_the_same_effect_as_on_the_reference(self, veth, encap, protocol):
         with _switch(veth, encap=encap, protocol=protocol) as switch:
             compare({"bmv2": switch}, encap, 2_000, new_seed(), shortest=SHORTEST, protocol=protocol)
+
+    @pytest.mark.skipif(not may_have_namespace(), reason="veth pairs need root")
+    def test_the_benchmark_measures_it_beside_the_embedded_switch(self, monkeypatch):
+        monkeypatch.setattr(serve, "ROUNDS", 3)
+        results = {result.name: result.value for result in serve.measure(argparse.Namespace())}
+        assert len(results) == 4
+        assert min(results.values()) > 0
 
     @pytest.mark.slow
     @pytest.mark.parametrize("encap", list(Encap))
