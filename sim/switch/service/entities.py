@@ -11,13 +11,14 @@ from finsy.proto import p4r, rpc_code
 from fanin.p4.control import MulticastGroup, Replica
 from fanin.sim.switch.embedded import Switch
 from fanin.sim.switch.service.ageing import Ageing
-from fanin.sim.switch.service.data import decoded, encoded
+from fanin.sim.switch.service.data import decoded, encoded, number_in
 from fanin.sim.switch.service.digests import Digests
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
 from fanin.sim.switch.service.names import Names
 from fanin.sim.switch.service.profiles import Profiles
 from fanin.sim.switch.service.tables import TableEntries
 
+_PORT_BITS = 9
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
 
@@ -43,6 +44,7 @@ class Entities:
         switch.listen(self.digests.receive)
         self._wake = wake
         self._sessions: dict[int, p4r.CloneSessionEntry] = {}
+        self._groups: dict[int, p4r.MulticastGroupEntry] = {}  # as they were written
         self._writers: dict[str, Callable[[int, Any], None]] = {
             "table_entry": self._tables.write,
             "action_profile_member": self.profiles.write_member,
@@ -148,23 +150,43 @@ class Entities:
             return
         group = message.multicast_group_entry
         number = group.multicast_group_id
-        _check_presence(kind, number in self._switch.multicast_groups, f"multicast group {number}")
+        what = f"multicast group {number}"
+        _check_presence(kind, number, number in self._switch.multicast_groups, what)
         if kind == _DELETE:
             self._switch.delete_multicast_group(number)
+            self._groups.pop(number, None)
         else:
-            self._switch.set_multicast_group(MulticastGroup(number, _replicas(group.replicas)))
+            self._switch.set_multicast_group(MulticastGroup(number, self._replicas(group.replicas, what)))
+            self._groups[number] = p4r.MulticastGroupEntry.FromString(group.SerializeToString())
 
     def _write_session(self, kind: int, session: p4r.CloneSessionEntry) -> None:
         number = session.session_id
-        _check_presence(kind, number in self._sessions, f"clone session {number}")
-        if session.packet_length_bytes:
-            raise missing(f"clone session {number}: cutting clones is not implemented")
+        what = f"clone session {number}"
+        _check_presence(kind, number, number in self._sessions, what)
         if kind == _DELETE:
             self._switch.delete_clone_session(number)
             del self._sessions[number]
-        else:
-            self._switch.set_clone_session(number, replicas=_replicas(session.replicas))
-            self._sessions[number] = session
+            return
+        if session.packet_length_bytes:
+            raise missing(f"{what}: cutting clones is not implemented")
+        self._switch.set_clone_session(number, replicas=self._replicas(session.replicas, what))
+        self._sessions[number] = p4r.CloneSessionEntry.FromString(session.SerializeToString())
+
+    def _replicas(self, given: Any, what: str) -> tuple[Replica, ...]:
+        """Where copies go. Raises Fault where there is no such port, or one of two copies is the other."""
+        found = []
+        for item in given:
+            if item.backup_replicas:
+                raise missing(f"{what}: backup replicas are not implemented")
+            port = item.egress_port
+            if item.WhichOneof("port_kind") == "port":
+                port = number_in(item.port, _PORT_BITS, f"{what}: port")
+            if port not in self._switch.ports:
+                raise invalid(f"{what}: there is no port {port}")
+            found.append(Replica(port, item.instance))
+        if len({(replica.port, replica.id) for replica in found}) < len(found):
+            raise invalid(f"{what}: a port twice with one instance")
+        return tuple(found)
 
     def _read_replication(self, wanted: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.Entity]:
         kind = wanted.WhichOneof("type")
@@ -173,8 +195,7 @@ class Entities:
             number = wanted.multicast_group_entry.multicast_group_id
             for group in self._switch.multicast_groups.values():
                 if number in (0, group.id):
-                    replicas = [p4r.Replica(egress_port=r.port, instance=r.id) for r in group.replicas]
-                    message = p4r.MulticastGroupEntry(multicast_group_id=group.id, replicas=replicas)
+                    message = self._groups.get(group.id) or _encoded_group(group)
                     entries.append(p4r.PacketReplicationEngineEntry(multicast_group_entry=message))
         if kind != "multicast_group_entry":
             for session in self._sessions.values():
@@ -184,18 +205,18 @@ class Entities:
             yield p4r.Entity(packet_replication_engine_entry=entry)
 
 
-def _check_presence(kind: int, present: bool, what: str) -> None:
+def _encoded_group(group: MulticastGroup) -> p4r.MulticastGroupEntry:
+    replicas = [p4r.Replica(egress_port=r.port, instance=r.id) for r in group.replicas]
+    return p4r.MulticastGroupEntry(multicast_group_id=group.id, replicas=replicas)
+
+
+def _check_presence(kind: int, number: int, present: bool, what: str) -> None:
+    if not number:
+        raise invalid(f"{what}: 0 stands for none")
     if kind == _INSERT and present:
         raise Fault(rpc_code.ALREADY_EXISTS, f"{what} exists")
     if kind != _INSERT and not present:
         raise unknown(f"there is no {what}")
-
-
-def _replicas(given: Any) -> tuple[Replica, ...]:
-    ports = (
-        int.from_bytes(r.port, "big") if r.WhichOneof("port_kind") == "port" else r.egress_port for r in given
-    )
-    return tuple(Replica(port, replica.instance) for port, replica in zip(ports, given, strict=True))
 
 
 def _indices(message: Any, size: int) -> range:
