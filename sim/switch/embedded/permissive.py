@@ -46,5 +46,9 @@ for _name in (f"__{use}__" for use in _USES.split()):
 
 def names(used: Callable[[], None]) -> Mapping[str, Any]:
     """What generated code calls undefined values and makes them by; ``used`` is told of each use."""
-    unset = type("Unset", (Unset,), {"used": staticmethod(used)})
-    return {"UNDEFINED": unset(0), "kept": unset.kept}
+
+    class Own(Unset):
+        pass
+
+    Own.used = staticmethod(used)
+    return {"UNDEFINED": Own(0), "kept": Own.kept}

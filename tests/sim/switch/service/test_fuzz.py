@@ -350,11 +350,11 @@ def _noise(session, rng, info):
     for number in range(rng.randrange(4)):
         out.metadata.add(metadata_id=number, value=rng.randbytes(rng.randrange(3)))
     acknowledgement = p4r.DigestListAck(digest_id=rng.randrange(3), list_id=rng.randrange(3))
-    match rng.randrange(5):
+    match rng.randrange(6):
         case 0:
-            session.say(damaged(p4r.StreamMessageRequest(packet=out), rng))
+            session.say(_no_bid(damaged(p4r.StreamMessageRequest(packet=out), rng)))
         case 1:
-            session.say(damaged(p4r.StreamMessageRequest(digest_ack=acknowledgement), rng))
+            session.say(_no_bid(damaged(p4r.StreamMessageRequest(digest_ack=acknowledgement), rng)))
         case 2:
             wrong = p4r.WriteRequest(device_id=rng.randrange(9), role="x", atomicity=rng.randrange(3))
             _answered(lambda: stub.Write(damaged(wrong, rng), timeout=PATIENCE))
@@ -368,6 +368,19 @@ def _noise(session, rng, info):
             )
             request.config.p4info.CopyFrom(damaged(info, rng))
             _answered(lambda: stub.SetForwardingPipelineConfig(request, timeout=PATIENCE))
+        case 5:
+            bid = p4r.MasterArbitrationUpdate(
+                device_id=rng.choice((DEVICE, DEVICE, 0)),
+                election_id=p4r.Uint128(low=rng.randrange(session.election.low + 1)),
+                role=p4r.Role(name=rng.choice(("", "", "other"))),
+            )
+            bids = iter([p4r.StreamMessageRequest(arbitration=bid)])
+            _answered(lambda: list(stub.StreamChannel(bids, timeout=PATIENCE)))
+
+
+def _no_bid(message):
+    """A message that does not end the stream of the primary controller, as a bid that is wrong does."""
+    return p4r.StreamMessageRequest() if message.WhichOneof("update") == "arbitration" else message
 
 
 @pytest.mark.parametrize(
