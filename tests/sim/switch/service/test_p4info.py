@@ -53,6 +53,7 @@ def test_types_of_their_own_keep_their_names_and_a_controllers_widths():
             type bit<8> plain_t;
             enum Side { left, right }
             enum bit<8> Code { low = 3 }
+            enum bit<8> Other { one = 1 }
             struct message_t { port_t port; Side side; error what; Code code; tuple<bit<8>, bool> two; }
             """,
             locals="""
@@ -60,13 +61,13 @@ def test_types_of_their_own_keep_their_names_and_a_controllers_widths():
             action a(@name("to") port_t p) { digest<message_t>(1, { p, Side.right, error.NoMatch, Code.low,
                 { hdr.h.a, true } }); }
             table t { key = { (name_t) hdr.h.a: exact @name("n"); (plain_t) hdr.h.b: exact @name("b");
-                hdr.h.c & 0xf0: ternary; } actions = { a; NoAction; } support_timeout = true; }
+                hdr.h.c & 0xf0: ternary; (Other) hdr.h.d: exact @name("d"); } actions = { a; NoAction; } support_timeout = true; }
             """,
             apply="t.apply(); codes.write(0, Code.low);",
         )
     )
     keys = [(field.name, field.bitwidth, field.type_name.name) for field in info.tables[0].match_fields]
-    assert keys == [("n", 0, "name_t"), ("b", 8, "plain_t"), ("hdr.h.c & 0xf0", 8, "")]
+    assert keys == [("n", 0, "name_t"), ("b", 8, "plain_t"), ("hdr.h.c & 0xf0", 8, ""), ("d", 8, "")]
     assert info.tables[0].idle_timeout_behavior == p4i.Table.NOTIFY_CONTROL
     (param,) = next(action for action in info.actions if action.preamble.name == "I.a").params
     assert (param.name, param.bitwidth, param.type_name.name) == ("to", 32, "port_t")
@@ -75,6 +76,7 @@ def test_types_of_their_own_keep_their_names_and_a_controllers_widths():
     assert types.new_types["name_t"].translated_type.HasField("sdn_string")
     assert types.new_types["plain_t"].original_type.bitstring.bit.bitwidth == 8
     assert [(m.name, m.value) for m in types.serializable_enums["Code"].members] == [("low", b"\3")]
+    assert [m.name for m in types.serializable_enums["Other"].members] == ["one"]
     assert [m.name for m in types.enums["Side"].members] == ["left", "right"]
     assert types.error.members[:3] == ["NoError", "PacketTooShort", "NoMatch"]
     kinds = [m.type_spec.WhichOneof("type_spec") for m in types.structs["message_t"].members]
