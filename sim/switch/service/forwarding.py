@@ -118,11 +118,10 @@ class Forwarding(Generic[F]):
 
     def run(self, tick: Callable[[], None]) -> None:
         """Forward until :meth:`stop`. Raises InterfaceLost."""
-        due = 0.0
+        due = now = 0.0
         try:
             while not self._stopped:
-                wait = self._due - time.monotonic()
-                for key, _ in self._selector.select(min(_TICK, max(wait, 0))):
+                for key, _ in self._selector.select(min(_TICK, max(self._due - now, 0))):
                     if key.data is None:
                         self._carry_out()
                     else:

@@ -61,7 +61,8 @@ def test_types_of_their_own_keep_their_names_and_a_controllers_widths():
             action a(@name("to") port_t p) { digest<message_t>(1, { p, Side.right, error.NoMatch, Code.low,
                 { hdr.h.a, true } }); }
             table t { key = { (name_t) hdr.h.a: exact @name("n"); (plain_t) hdr.h.b: exact @name("b");
-                hdr.h.c & 0xf0: ternary; (Other) hdr.h.d: exact @name("d"); } actions = { a; NoAction; } support_timeout = true; }
+                hdr.h.c & 0xf0: ternary; (Other) hdr.h.d: exact @name("d"); }
+                actions = { a; NoAction; } support_timeout = true; }
             """,
             apply="t.apply(); codes.write(0, Code.low);",
         )
