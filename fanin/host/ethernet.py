@@ -74,7 +74,7 @@ class Interface(ABC):
     def up(self) -> bool:
         """Whether it is up and has a carrier: whether frames can leave by it."""
         try:
-            flags = struct.unpack_from("=H", _asked(_GIFFLAGS, self.name), 16)[0]
+            flags = struct.unpack_from("=H", _asked_by(self._claim, _GIFFLAGS, self.name), 16)[0]
         except OSError:  # it is gone
             return False
         return flags & _CARRIES == _CARRIES
@@ -145,7 +145,12 @@ def _names() -> list[str]:
 def _asked(question: int, name: str, pointer: int = 0) -> bytes:
     """What the kernel says of an interface: ``struct ifreq``."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        return fcntl.ioctl(asking, question, struct.pack("=16sQ16x", name.encode(), pointer))
+        return _asked_by(asking, question, name, pointer)
+
+
+def _asked_by(asking: socket.socket, question: int, name: str, pointer: int = 0) -> bytes:
+    """The same in the namespace of a socket."""
+    return fcntl.ioctl(asking, question, struct.pack("=16sQ16x", name.encode(), pointer))
 
 
 def _driver(name: str) -> str:

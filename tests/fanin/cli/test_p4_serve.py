@@ -133,6 +133,27 @@ def test_jobs_are_managed_as_on_bmv2(lab, tmp_path):
         _ended(process)
 
 
+@pytest.mark.slow
+@needs_root
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "frames that need it are lost (--permissive takes it as BMv2 has it)"),
+        (("--permissive",), "a value that P4 leaves undefined is taken as BMv2 has it"),
+    ],
+    ids=["strict", "permissive"],
+)  # fmt: skip
+def test_a_header_that_is_invalid_is_read_where_that_is_allowed(lab, router, options, told):
+    text = (router / "router.p4").read_text()
+    assert "if (hdr.ipv4.isValid() && " in text
+    (router / "router.p4").write_text(text.replace("if (hdr.ipv4.isValid() && ", "if ("))
+    with _serving(lab, router, *options) as process:
+        with lab.opened("h1", lambda: open_interface("eth0")) as host:
+            host.send(bytes(12) + b"\x88\xb5" + bytes(50))
+            assert told in process.stderr.readline()
+        _ended(process)
+
+
 @needs_root
 def test_an_interface_that_vanishes_ends_the_service_with_its_name(lab, router):
     with _serving(lab, router, "--grpc", "none") as process:

@@ -80,6 +80,17 @@ def test_frames_for_which_there_is_no_room_are_counted(lab):
         assert 0 < len(left) < sent
 
 
+def test_an_interface_is_up_while_it_has_a_carrier(lab):
+    with _open(lab, "here", "near") as near:
+        assert near.up()
+        lab.run("there", ["ip", "link", "set", "far", "down"])
+        assert not near.up()
+        lab.run("there", ["ip", "link", "set", "far", "up"])
+        assert near.up()
+        lab.run("here", ["ip", "link", "delete", "near"])
+        assert not near.up()
+
+
 def test_a_tap_interface_is_attached_to(lab):
     lab.run("here", ["ip", "tuntap", "add", "tap0", "mode", "tap"])
     lab.run("here", ["ip", "link", "set", "tap0", "up"])
