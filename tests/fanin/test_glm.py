@@ -153,3 +153,33 @@ def test_a_node_without_an_address_or_of_a_narrow_mac_is_not_pinged(changed):
     assert GlmConfig(name="pinged", encap="udp", mac_width=16, ping=True).ping
     with pytest.raises(ValueError, match=r"^ping must be off without an IPv4 address"):
         GlmConfig(name="pinged", ping=True, **changed)
+
+
+VANILLA = replace(PRESETS["tiny"], vanilla=True)  # 64 words, 4 slots
+
+
+@pytest.mark.parametrize(
+    ("node", "columns", "batch", "cause"),
+    [
+        (PRESETS["tiny"], 8, 8, "the nodes were made without it"),
+        (
+            VANILLA,
+            16,
+            40,
+            "5 micro-batches of 8 words an engine, 40 words; .*slots 4 .*: --batch 32 fits",
+        ),
+        (VANILLA, 32, 40, "5 micro-batches of 16 words an engine, 80 words; .*: --batch 32 fits"),
+        (replace(VANILLA, sample_fifo=63), 32, 32, "4 micro-batches of 16 words .*: --batch 24 fits"),
+        (replace(VANILLA, protocol="switchml"), 16, 24, "the slots 2 micro-batches: --batch 16 fits"),
+    ],
+)
+def test_without_overlap_a_mini_batch_must_find_room_between_forward_and_backward(node, columns, batch, cause):
+    shape = {"workers": 1, "samples": 80, "columns": columns, "batch": batch}
+    with pytest.raises(InputError, match=f"^vanilla: .*{cause}"):
+        TrainShape(node=node, vanilla=True, **shape)
+    TrainShape(node=node, **shape)
+
+
+def test_vanilla_is_model_parallelism():
+    with pytest.raises(ValueError, match="vanilla must be off in data-parallel mode"):
+        replace(VANILLA, mode=Partitioning.DATA_PARALLEL)
