@@ -199,15 +199,12 @@ class TrainShape:
             raise InputError(f"workers must be in 1…{MAX_WORKERS}, not {self.workers}")
         if not 1 <= self.precision <= MAX_PRECISION:
             raise InputError(f"precision must be in 1…{MAX_PRECISION} bits, not {self.precision}")
-        if self.batch < MICRO_BATCH or self.batch % MICRO_BATCH:
-            raise InputError(f"batch must be a positive multiple of {MICRO_BATCH}, not {self.batch}")
+        step = self.workers if self.data_parallel else MICRO_BATCH
+        if self.batch < step or self.batch % step:
+            why = f"data-parallel on {step} workers: " if self.data_parallel else ""
+            raise InputError(f"{why}batch must be a positive multiple of {step}, not {self.batch}")
         if self.micro_batches > MAX_MICRO_BATCHES:
             raise InputError(f"batch must be at most {MAX_MICRO_BATCHES * MICRO_BATCH:,}, not {self.batch:,}")
-        if self.data_parallel and self.batch % (self.workers * MICRO_BATCH):
-            raise InputError(
-                f"data-parallel: batch must be a multiple of {self.workers} workers × {MICRO_BATCH} samples "
-                f"= {self.workers * MICRO_BATCH}, not {self.batch}"
-            )
         if self.data_parallel and self.micro_batches > MAX_RUN_MICRO_BATCHES:
             raise InputError(
                 f"data-parallel: batch must be at most {self.workers} workers × "
@@ -290,8 +287,8 @@ class TrainShape:
 
     @property
     def micro_batches(self) -> int:
-        """M: micro-batches of a full mini-batch that one worker sees."""
-        return self.batch_per_worker // MICRO_BATCH
+        """M: micro-batches of a full mini-batch that one worker sees; data-parallel, the last may be short."""
+        return _ceil_div(self.batch_per_worker, MICRO_BATCH)
 
     @property
     def samples_per_worker(self) -> int:
@@ -300,12 +297,11 @@ class TrainShape:
         In data-parallel mode this is worker 0, which has the most; the others are padded with zero samples,
         so that all workers run through the same shape.
         """
-        if not self.data_parallel:
-            return self.samples
         full, rest = divmod(self.samples, self.batch)
         return full * self.batch_per_worker + min(rest, self.batch_per_worker)
 
     @property
     def micro_batches_per_epoch(self) -> int:
-        """Micro-batches of an epoch that each worker sees; the last may be short."""
-        return _ceil_div(self.samples_per_worker, MICRO_BATCH)
+        """Micro-batches of an epoch that each worker sees; the last of a mini-batch may be short."""
+        full, rest = divmod(self.samples, self.batch)
+        return full * self.micro_batches + _ceil_div(min(rest, self.batch_per_worker), MICRO_BATCH)

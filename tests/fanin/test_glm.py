@@ -121,11 +121,12 @@ def test_what_the_limit_says_fits_does_fit_and_one_more_does_not(engines, worker
             shape_of(node, workers=workers, columns=columns, batch=batch)
 
 
-def test_data_parallel_runs_are_whole_micro_batches():
+def test_data_parallel_workers_have_equal_shares_of_a_mini_batch():
     node = replace(PRESETS["demo"], mode=Partitioning.DATA_PARALLEL)
-    with pytest.raises(InputError, match="multiple of 3 workers × 8 samples = 24, not 64"):
+    with pytest.raises(InputError, match="on 3 workers: batch must be a positive multiple of 3, not 64"):
         shape_of(node, workers=3)
     assert shape_of(node, workers=4).micro_batches == 2
+    assert [shape_of(node, workers=4, batch=batch).micro_batches for batch in (4, 16, 32, 36)] == [1, 1, 1, 2]
     with pytest.raises(InputError, match="at most 1,024 features fit with 4 workers, or use --engines"):
         shape_of(node, workers=4, columns=1025)
 
@@ -146,6 +147,17 @@ def test_data_parallel_counts_are_those_of_worker_0(samples, per_worker):
     shape = shape_of(node, workers=4, samples=samples)
     assert shape.samples_per_worker == per_worker
     assert shape.micro_batches_per_epoch == ceil(per_worker / 8)
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "per_worker", "micro_batches"),
+    [(64, 16, 16, 4), (66, 16, 18, 5), (40, 40, 10, 2), (84, 40, 24, 5), (119, 40, 30, 6), (3, 4, 1, 1)],
+)
+def test_data_parallel_mini_batches_begin_a_micro_batch(samples, batch, per_worker, micro_batches):
+    node = replace(PRESETS["demo"], mode=Partitioning.DATA_PARALLEL)
+    shape = shape_of(node, workers=4, samples=samples, batch=batch)
+    assert shape.samples_per_worker == per_worker
+    assert shape.micro_batches_per_epoch == micro_batches
 
 
 @pytest.mark.parametrize("changed", [{"encap": "l2"}, {"encap": "udp", "mac_width": 8}])

@@ -113,9 +113,10 @@ def test_weights_decay_as_the_golden_models_while_frames_are_lost(node, shift):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("samples", [64, 64 + 5, 64 + 21])
-def test_data_parallel_replicas_are_equal_and_the_golden_model(parallel, samples):
-    data, run, golden = problem(parallel, samples=samples, columns=57, batch=32)
+@pytest.mark.parametrize(("samples", "batch"), [(64, 32), (64 + 5, 32), (64 + 21, 32), (61, 4), (61, 20)])
+def test_data_parallel_replicas_are_equal_and_the_golden_model(parallel, samples, batch):
+    """Of whole micro-batches and of short ones: 2 samples a worker, or 8 and 2."""
+    data, run, golden = problem(parallel, samples=samples, columns=57, batch=batch)
     check(parallel.train(*data, **run), golden)
 
 

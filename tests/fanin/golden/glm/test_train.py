@@ -65,7 +65,7 @@ def test_every_bit_equals_the_slow_trainer(mode, loss, precision):
         rng.integers(0, 2, 21).astype(float),
         mode=mode,
         workers=workers,
-        batch=8 * workers,
+        batch=(8 if mode is Partitioning.MODEL_PARALLEL else int(rng.integers(1, 12))) * workers,
         precision=precision,
         frac=int(rng.integers(6, 29)),
         loss=loss,
