@@ -19,12 +19,17 @@ from fanin.sim.network import LinkConfig, NetworkConfig
 CYCLE_NS = 1000 / CLOCK_MHZ
 RATE = 2.0**-10
 MINI_BATCHES = 3
+GRADIENT_SLOTS = 1024  # an operation holds one for two round trips, 600 cycles, and begins every second cycle
 
 
 def node(engines: int, *, data_parallel: bool = False, vanilla: bool = False) -> GlmConfig:
-    """A u280 node with so many engines; ``vanilla``: that can also train without overlap."""
-    mode = Partitioning.DATA_PARALLEL if data_parallel else Partitioning.MODEL_PARALLEL
-    return replace(PRESETS["u280"], engines=engines, mode=mode, vanilla=vanilla)
+    """A u280 node with so many engines; ``vanilla``: that can also train without overlap.
+
+    A data-parallel one has slots enough to use the whole MAC at the paper's T_l, as the paper's has.
+    """
+    if data_parallel:
+        return replace(PRESETS["u280"], engines=engines, mode=Partitioning.DATA_PARALLEL, slots=GRADIENT_SLOTS)
+    return replace(PRESETS["u280"], engines=engines, vanilla=vanilla)
 
 
 @lru_cache(maxsize=1)  # a build of eight nodes is large; benchmarks take their configurations in order
