@@ -244,8 +244,8 @@ class GlmWorker(wiring.Component):
 
     def _engine(self, m: Module, number: int) -> Any:
         size = {"lanes": self.lanes, "banks": self.banks, "depth": self.depth, "fifo_depth": self.fifo_depth}
-        options = {"l2": self.l2} | ({"vanilla": True} if self.vanilla else {})
-        m.submodules[f"engine_{number}"] = engine = shared(self.engine_type(**size, **options))
+        options: dict[str, Any] = {"l2": self.l2} | ({"vanilla": True} if self.vanilla else {})
+        m.submodules[f"engine_{number}"] = engine = shared(self.engine_type(**(options | size)))
         connect_typed(m, flipped(self.samples[number]), engine.samples)
         selected = self.engine == number
         m.d.comb += [

@@ -102,7 +102,15 @@ def _fixed_losses(samples: Samples, gamma: float, precision: int) -> Iterator[fl
 def _float64_losses(samples: Samples, gamma: float) -> Iterator[float]:
     """Of the same training in float64, on features scaled as they are for the nodes, but not rounded."""
     features = fractions(samples.features, ColumnRanges.of(samples.features), bias=True)
-    how = {"precision": 0, "batch": BATCH, "rate": gamma / BATCH, "epochs": EPOCHS}
-    for model in train_float64(features, samples.labels, loss=Loss.LOGISTIC, **how):
+    models = train_float64(
+        features,
+        samples.labels,
+        loss=Loss.LOGISTIC,
+        precision=0,
+        batch=BATCH,
+        rate=gamma / BATCH,
+        epochs=EPOCHS,
+    )
+    for model in models:
         fa = metrics.activations_float64(features, model, precision=0)
         yield metrics.score(fa, samples.labels, Loss.LOGISTIC).loss
