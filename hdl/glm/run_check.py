@@ -152,10 +152,13 @@ class RunCheck(wiring.Component):
         if self.protocol.slots_per_operation > 1:
             conditions.append(job.log2_slots >= exact_log2(self.protocol.slots_per_operation))
         if self.vanilla:
-            operations = mask[exact_log2(self.protocol.slots_per_operation) :] + 1
+            operations = Signal(len(mask) + 1)
             mini_batch = shape.mini_batch[: self.slots.bit_length()]  # more are refused for want of slots
             mini_batch_words = Signal(len(held) + len(mini_batch))
-            m.d.sync += mini_batch_words.eq(held * mini_batch)
+            m.d.sync += [
+                operations.eq(mask[exact_log2(self.protocol.slots_per_operation) :] + 1),
+                mini_batch_words.eq(held * mini_batch),
+            ]
             conditions += [
                 ~training.serial | (shape.mini_batch <= operations),
                 ~training.serial | (mini_batch_words <= self.fifo_depth),
