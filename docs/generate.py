@@ -69,8 +69,9 @@ Exit status: 0 done, 1 a check failed, 2 bad input, which takes one line.
 REGISTERS = """# Registers of a node
 
 Generated from `hdl/glm/node_registers.py` by `docs/generate.py`, for the `u280` preset
-with `l2`; other presets differ in the number of sample ports alone, and a node without `l2` has neither that
-bit nor the register `decay`. 32-bit words on AXI4-Lite.
+with `l2` and `vanilla`; other presets differ in the number of sample ports alone. A node without
+`l2` has neither that bit nor the register `decay`, one without `vanilla` neither that bit nor
+`serial`. 32-bit words on AXI4-Lite.
 
 """
 
@@ -258,7 +259,8 @@ def _header_tables(headers: dict[str, tuple[Field, ...]]) -> str:
 
 def registers_page() -> str:
     """docs/reference/glm-registers.md."""
-    return REGISTERS + node_registers(replace(PRESETS["u280"], l2=True)).markdown().rstrip() + "\n"
+    config = replace(PRESETS["u280"], l2=True, vanilla=True)
+    return REGISTERS + node_registers(config).markdown().rstrip() + "\n"
 
 
 def ring_registers_page() -> str:

@@ -65,6 +65,7 @@ class GlmConfig:
     frac: int = DEFAULT_FRAC  #: fractional bits of weights, activations and gradients; 6…28
     mode: Partitioning = Partitioning.MODEL_PARALLEL
     l2: bool = False  #: weights can decay (L2 regularisation): a shifter for each lane
+    vanilla: bool = False  #: forward and backward of a mini-batch can be kept from overlapping
     ping: bool = (
         False  #: ARP and echo requests for its IPv4 address are answered; in UDP, from 16 bits of MAC on
     )
@@ -88,6 +89,8 @@ class GlmConfig:
                 f"ping must be off without an IPv4 address (encap {self.encap}), and with a mac_width below "
                 f"{MIN_PING_WIDTH} ({self.mac_width})"
             )
+        if self.vanilla and self.mode is Partitioning.DATA_PARALLEL:
+            raise ValueError("vanilla must be off in data-parallel mode: it is vanilla model parallelism")
         if self.mode is Partitioning.DATA_PARALLEL and self.lanes % self.values:
             raise ValueError(
                 f"lanes must be a multiple of {self.values} in data-parallel mode, not {self.lanes}"
@@ -182,26 +185,26 @@ class TrainShape:
     columns: int
     batch: int
     precision: int = DEFAULT_PRECISION
+    vanilla: bool = False  #: backward of a mini-batch begins when its last FA has come, and nothing overlaps
 
     def __post_init__(self) -> None:
         self._check_parameters()
         self._check_model_memory()
         self._check_sample_fifo()
+        if self.vanilla:
+            self._check_vanilla()
 
     def _check_parameters(self) -> None:
         if not 1 <= self.workers <= MAX_WORKERS:
             raise InputError(f"workers must be in 1…{MAX_WORKERS}, not {self.workers}")
         if not 1 <= self.precision <= MAX_PRECISION:
             raise InputError(f"precision must be in 1…{MAX_PRECISION} bits, not {self.precision}")
-        if self.batch < MICRO_BATCH or self.batch % MICRO_BATCH:
-            raise InputError(f"batch must be a positive multiple of {MICRO_BATCH}, not {self.batch}")
+        step = self.workers if self.data_parallel else MICRO_BATCH
+        if self.batch < step or self.batch % step:
+            why = f"data-parallel on {step} workers: " if self.data_parallel else ""
+            raise InputError(f"{why}batch must be a positive multiple of {step}, not {self.batch}")
         if self.micro_batches > MAX_MICRO_BATCHES:
             raise InputError(f"batch must be at most {MAX_MICRO_BATCHES * MICRO_BATCH:,}, not {self.batch:,}")
-        if self.data_parallel and self.batch % (self.workers * MICRO_BATCH):
-            raise InputError(
-                f"data-parallel: batch must be a multiple of {self.workers} workers × {MICRO_BATCH} samples "
-                f"= {self.workers * MICRO_BATCH}, not {self.batch}"
-            )
         if self.data_parallel and self.micro_batches > MAX_RUN_MICRO_BATCHES:
             raise InputError(
                 f"data-parallel: batch must be at most {self.workers} workers × "
@@ -223,6 +226,20 @@ class TrainShape:
                 f"a micro-batch is {self.chunks:,} chunks × {self.precision} bits = "
                 f"{self.words_per_micro_batch:,} words an engine, the sample FIFO holds "
                 f"{self.node.sample_fifo:,}: {self._what_fits()}, or a smaller --precision"
+            )
+
+    def _check_vanilla(self) -> None:
+        """Between forward and backward a mini-batch's words wait in the sample FIFO, its FAs in the slots."""
+        if not self.node.vanilla:
+            raise InputError("vanilla: the nodes were made without it, so that forward and backward overlap")
+        words = self.micro_batches * self.words_per_micro_batch
+        operations = self.node.slots // self.node.protocol.slots_per_operation
+        most = MICRO_BATCH * min(operations, self.node.sample_fifo // self.words_per_micro_batch)
+        if self.batch > most:
+            raise DoesNotFit(
+                f"vanilla: a mini-batch is {self.micro_batches:,} micro-batches of "
+                f"{self.words_per_micro_batch:,} words an engine, {words:,} words; the sample FIFO holds "
+                f"{self.node.sample_fifo:,}, the slots {operations:,} micro-batches: --batch {most:,} fits"
             )
 
     def _what_fits(self) -> str:
@@ -270,8 +287,8 @@ class TrainShape:
 
     @property
     def micro_batches(self) -> int:
-        """M: micro-batches of a full mini-batch that one worker sees."""
-        return self.batch_per_worker // MICRO_BATCH
+        """M: micro-batches of a full mini-batch that one worker sees; data-parallel, the last may be short."""
+        return _ceil_div(self.batch_per_worker, MICRO_BATCH)
 
     @property
     def samples_per_worker(self) -> int:
@@ -280,12 +297,11 @@ class TrainShape:
         In data-parallel mode this is worker 0, which has the most; the others are padded with zero samples,
         so that all workers run through the same shape.
         """
-        if not self.data_parallel:
-            return self.samples
         full, rest = divmod(self.samples, self.batch)
         return full * self.batch_per_worker + min(rest, self.batch_per_worker)
 
     @property
     def micro_batches_per_epoch(self) -> int:
-        """Micro-batches of an epoch that each worker sees; the last may be short."""
-        return _ceil_div(self.samples_per_worker, MICRO_BATCH)
+        """Micro-batches of an epoch that each worker sees; the last of a mini-batch may be short."""
+        full, rest = divmod(self.samples, self.batch)
+        return full * self.micro_batches + _ceil_div(min(rest, self.batch_per_worker), MICRO_BATCH)

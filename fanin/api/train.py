@@ -66,6 +66,7 @@ def train(
     test: float = 0.25,
     seed: int = 0,
     mode: str = "model-parallel",
+    vanilla: bool = False,
     workers: int = 4,
     engines: int | None = None,
     preset: str = "demo",

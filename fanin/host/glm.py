@@ -77,6 +77,7 @@ class NodeDriver(BaseDriver):
             planes=shape.precision,
             loss=loss,
             clamp_bits=fixed.clamp_bits(shape.workers),
+            **({"serial": int(shape.vanilla)} if self.config.vanilla else {}),
         )
         batch.write("rate", mantissa=rate.mantissa, shift=rate.shift)
         self._write_decay(batch, decay, shape, job)

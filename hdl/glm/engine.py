@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
@@ -21,6 +21,7 @@ from fanin.hdl.glm.shapes import (
 )
 from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
 
 
 class Engine(wiring.Component):
@@ -53,6 +54,8 @@ class Engine(wiring.Component):
     ``events`` : Out, ``EngineEvents``
     ``decay`` : In, ``EngineDecay``; with ``l2`` alone
         A mini-batch takes it from the model together with its first micro-batch's gradient.
+    ``hold`` : In(1); with ``vanilla`` alone
+        Chunks that backward writes are kept from forward, which gets them afterwards, one a cycle.
 
     Parameters
     ----------
@@ -66,6 +69,8 @@ class Engine(wiring.Component):
         Words that the replay FIFO holds; full speed needs chunks · planes + T_l + 48.
     ``l2`` : bool
         Whether weights can decay.
+    ``vanilla`` : bool
+        Whether forward can be made to wait for the end of backward.
 
     Latency
     -------
@@ -87,6 +92,7 @@ class Engine(wiring.Component):
         depth: int = 4096,
         fifo_depth: int = 4096,
         l2: bool = False,
+        vanilla: bool = False,
     ):
         check_engine(lanes=lanes, banks=banks, depth=depth, fifo_depth=fifo_depth)
         self.lanes = lanes
@@ -94,12 +100,15 @@ class Engine(wiring.Component):
         self.depth = depth
         self.fifo_depth = fifo_depth
         self.l2 = l2
+        self.vanilla = vanilla
         self.pa_latency = forward_latency(lanes)
         self.write_latency = backward_latency(banks)  # and one for each plane
         super().__init__(self._members())
 
     def _members(self) -> dict[str, Any]:
         """The ports; the data-parallel engine has some more."""
+        options = {"decay": In(EngineDecay)} if self.l2 else {}
+        options |= {"hold": In(1)} if self.vanilla else {}
         return {
             "samples": In(stream.Signature(self.lanes * self.banks)),
             "pa": Out(ActivationSignature(banks=self.banks)),
@@ -110,7 +119,8 @@ class Engine(wiring.Component):
             "host": In(ModelPortSignature(depth=self.depth, lanes=self.lanes)),
             "busy": Out(1),
             "events": Out(EngineEvents),
-        } | ({"decay": In(EngineDecay)} if self.l2 else {})
+            **options,
+        }
 
     def elaborate(self, platform: Any) -> Module:
         """The four parts and what runs between them."""
@@ -128,7 +138,7 @@ class Engine(wiring.Component):
         m.d.comb += [
             model.forward_chunk.eq(forward.chunk),
             forward.weights.eq(model.forward_weights),
-            forward.written.eq(model.written),
+            forward.written.eq(self._written(m, model)),
             model.backward_chunk.eq(backward.chunk),
             backward.stored.eq(model.backward_weights),
             backward.override.eq(model.override),
@@ -144,6 +154,15 @@ class Engine(wiring.Component):
         m.d.sync += self.busy.eq(kept | backward.busy | model.clearing | self.clear)
         self._events(m, forward, backward)
         return m
+
+    def _written(self, m: Module, model: ModelMemories) -> Value:
+        """One more chunk is final, and forward may have it."""
+        if not self.vanilla:
+            return model.written
+        m.submodules.held = held = Credits(limit=self.depth)
+        written = (held.ok | model.written) & ~self.hold
+        m.d.comb += [held.restart.eq(self.start), held.give.eq(model.written), held.take.eq(written)]
+        return written
 
     def _replay(self, m: Module, forward: Forward, backward: Backward) -> Any:
         """The replay FIFO: a ring that forward never overruns (credits), nor backward (its scales come last).

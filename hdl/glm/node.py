@@ -74,6 +74,7 @@ def make_worker(config: GlmConfig) -> GlmWorker:
         frac=config.frac,
         loss_lanes=config.loss_lanes,
         l2=config.l2,
+        **({"vanilla": config.slots // config.protocol.slots_per_operation} if config.vanilla else {}),
     )
 
 
@@ -179,6 +180,7 @@ class GlmNode(wiring.Component):
                 max_mini_batch=max_mini_batch(config),
                 label_beats=config.banks // config.loss_lanes,
                 protocol=config.protocol,
+                vanilla=config.vanilla,
             ),
             worker=make_worker(config),
             transport=AggTransport(
@@ -223,8 +225,13 @@ class GlmNode(wiring.Component):
         registers, worker, job = parts.registers, parts.worker, parts.transport.job
         for name in EngineShape.as_shape().members:
             m.d.comb += worker.shape[name].eq(getattr(registers, name))
-        for name in [name for name in Training.as_shape().members if name != "decay"]:
+        for name in [name for name in Training.as_shape().members if name not in ("decay", "serial")]:
             m.d.comb += Value.cast(worker.training[name]).eq(getattr(registers, name))
+        if self.config.vanilla:
+            m.d.comb += [
+                worker.training.serial.eq(registers.serial),
+                worker.came.eq(parts.transport.counters.results),
+            ]
         if self.config.l2:
             for name in NodeDecay.as_shape().members:
                 m.d.comb += worker.training.decay[name].eq(getattr(registers, name))

@@ -67,7 +67,7 @@ def node_constants(config: GlmConfig) -> dict[str, int]:
         "sample_fifo": config.sample_fifo,
         "slots": config.slots,
     }
-    return constants | ({"l2": 1} if config.l2 else {})
+    return constants | {name: 1 for name in ("l2", "vanilla") if getattr(config, name)}
 
 
 def _identity(config: GlmConfig) -> tuple[Register, ...]:
@@ -80,6 +80,7 @@ def _identity(config: GlmConfig) -> tuple[Register, ...]:
         Field("udp", 1, "1: UDP over IPv4, 0: raw Ethernet"),
         Field("switchml", 1, "protocol; 1: switchml, 0: p4sgd"),
         *((Field("l2", 1, "1: weights can decay"),) if config.l2 else ()),
+        *((Field("vanilla", 1, "1: training without overlap is possible"),) if config.vanilla else ()),
     )
     return (
         *identity_registers(IDENTITY, VERSION),
@@ -134,7 +135,8 @@ def _decay(config: GlmConfig) -> tuple[Register, ...]:
     )
 
 
-def _training() -> tuple[Register, ...]:
+def _training(config: GlmConfig) -> tuple[Register, ...]:
+    serial = Field("serial", 1, "1: backward begins when a mini-batch's last FA has come, forward when it ends")
     losses = ", ".join(f"{loss.value} {loss.name.lower()}" for loss in Loss)
     return (
         Register(
@@ -145,6 +147,7 @@ def _training() -> tuple[Register, ...]:
                 Field("planes", _width(EngineShape, "planes"), "bits of a feature, s: 1…8"),
                 Field("loss", 2, losses),
                 Field("clamp_bits", 5, "c: PAs are clamped to [-2^c, 2^c - 1]; 26…31"),
+                *((serial,) if config.vanilla else ()),
             ),
         ),
         Register(
@@ -263,7 +266,7 @@ def node_registers(config: GlmConfig) -> RegisterMap:
     return node_map(
         _identity(config),
         _control(),
-        _training(),
+        _training(config),
         _decay(config),
         _job(),
         _memories(config),

@@ -28,7 +28,8 @@ class RunCheck(wiring.Component):
         micro-batches a mini-batch, at least one an epoch.
     ``training`` : In, ``Training``
         At least one epoch, a loss that exists, a shift of at most 39, a mantissa of at least 2^15, a clamp of
-        26 (32 workers) to 31 bits, a decay's shift of at most 24.
+        26 (32 workers) to 31 bits, a decay's shift of at most 24; without overlap, mini-batches whose
+        words the replay FIFO holds, and whose micro-batches the job's slots.
     ``job`` : In, ``JobConfig``
         At most ``slots`` slots and enough for one operation, their base a multiple of their number, one member
         bit, 1…2^31 − 1 cycles.
@@ -53,6 +54,8 @@ class RunCheck(wiring.Component):
         Says how many slots an operation takes.
     ``label_beats`` : int, a power of two
         Beats of a micro-batch's labels.
+    ``vanilla`` : bool
+        Whether training without overlap is possible.
 
     Latency
     -------
@@ -74,6 +77,7 @@ class RunCheck(wiring.Component):
         max_mini_batch: int,
         protocol: Protocol = Protocol.P4SGD,
         label_beats: int = 1,
+        vanilla: bool = False,
     ):
         limits = {"depth": depth, "fifo_depth": fifo_depth, "slots": slots, "max_mini_batch": max_mini_batch}
         limits |= {"label_beats": label_beats}
@@ -86,6 +90,7 @@ class RunCheck(wiring.Component):
         self.max_mini_batch = max_mini_batch
         self.protocol = protocol
         self.label_beats = label_beats
+        self.vanilla = vanilla
         super().__init__(
             {
                 "shape": In(EngineShape),
@@ -146,6 +151,18 @@ class RunCheck(wiring.Component):
         ]
         if self.protocol.slots_per_operation > 1:
             conditions.append(job.log2_slots >= exact_log2(self.protocol.slots_per_operation))
+        if self.vanilla:
+            operations = Signal(len(mask) + 1)
+            mini_batch = shape.mini_batch[: self.slots.bit_length()]  # more are refused for want of slots
+            mini_batch_words = Signal(len(held) + len(mini_batch))
+            m.d.sync += [
+                operations.eq(mask[exact_log2(self.protocol.slots_per_operation) :] + 1),
+                mini_batch_words.eq(held * mini_batch),
+            ]
+            conditions += [
+                ~training.serial | (shape.mini_batch <= operations),
+                ~training.serial | (mini_batch_words <= self.fifo_depth),
+            ]
         met = Signal(len(conditions))
         m.d.sync += [met.eq(Cat(conditions)), self.ok.eq(met.all())]
         return m

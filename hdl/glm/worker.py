@@ -17,6 +17,7 @@ from fanin.hdl.glm.loss import LossUnit, loss_latency
 from fanin.hdl.glm.loss_sequence import LossSequence
 from fanin.hdl.glm.reducer import ActivationReducer, reducer_latency
 from fanin.hdl.glm.shapes import EngineEvents, EngineShape, ModelPortSignature
+from fanin.hdl.glm.vanilla import VanillaPhases
 from fanin.hdl.stream.connect import connect_typed
 
 EPOCH_COUNT_BITS = 32
@@ -37,7 +38,8 @@ class Training(data.Struct):
     """What a run is to do besides its shape; constant while it runs.
 
     ``epochs``: at least 1; ``loss``, and γ/B as ``mantissa`` / 2^``shift``; ``clamp_bits``: c of
-    docs/systems/aggregation.md, "Clamp"; ``decay``: what the weights lose, of a worker with ``l2``.
+    docs/systems/aggregation.md, "Clamp"; ``decay``: what the weights lose, of a worker with ``l2``; ``serial``:
+    forward and backward do not overlap, of a worker with ``vanilla``.
     """
 
     epochs: EPOCH_COUNT_BITS
@@ -46,6 +48,7 @@ class Training(data.Struct):
     shift: range(MAX_SHIFT + 1)
     clamp_bits: 5
     decay: NodeDecay
+    serial: 1
 
 
 class GlmWorker(wiring.Component):
@@ -65,6 +68,8 @@ class GlmWorker(wiring.Component):
         Partial activations, clamped.
     ``fa`` : In, stream of ``banks`` × signed(32)
         Full activations.
+    ``came`` : In, 1; with ``vanilla`` alone
+        Pulse: an FA has come that will be on ``fa`` when it is its turn.
     ``shape`` : In, ``EngineShape``
     ``training`` : In, ``Training``
         Both constant while ``busy``, and for 2 cycles before ``start``.
@@ -101,6 +106,8 @@ class GlmWorker(wiring.Component):
         Samples whose loss is derived at once.
     ``l2`` : bool
         Whether weights can decay.
+    ``vanilla`` : int
+        Micro-batches that a mini-batch has at most which is trained without overlap; 0: none can be.
 
     Latency
     -------
@@ -128,6 +135,7 @@ class GlmWorker(wiring.Component):
         frac: int = 24,
         loss_lanes: int | None = None,
         l2: bool = False,
+        vanilla: int = 0,
     ):
         if engines not in range(1, MAX_ENGINES + 1):
             raise ValueError(f"engines must be from 1 to {MAX_ENGINES}, not {engines!r}")
@@ -139,6 +147,7 @@ class GlmWorker(wiring.Component):
         self.fifo_depth = fifo_depth
         self.frac = frac
         self.l2 = l2
+        self.vanilla = vanilla
         self.loss_lanes = loss_lanes = banks if loss_lanes is None else loss_lanes
         self.pa_latency = forward_latency(lanes) + reducer_latency(engines)
         # From a PA to the next mini-batch's, besides its words, the network, and one cycle for each plane.
@@ -163,6 +172,7 @@ class GlmWorker(wiring.Component):
                 "events": Out(EngineEvents),
                 "counts": Out(counts_layout(engines, banks)),
             }
+            | ({"came": In(1)} if vanilla else {})
         )
 
     @property
@@ -208,13 +218,34 @@ class GlmWorker(wiring.Component):
     def _exchange(self, m: Module, engines: list[Any], reducer: Any, loss: Any) -> Value:
         """What goes over the network, here activations; returns how many values were clamped."""
         connect_typed(m, reducer.o, flipped(self.pa))
-        connect_typed(m, flipped(self.fa), loss.fa)
+        if self.vanilla:
+            self._take_turns(m, engines, loss)
+        else:
+            connect_typed(m, flipped(self.fa), loss.fa)
         m.d.comb += reducer.clamp_bits.eq(self.training.clamp_bits)
         return reducer.clamped
 
+    def _take_turns(self, m: Module, engines: list[Any], loss: Any) -> None:
+        """Without overlap, FAs wait for backward's turn, and what it writes for the end of that."""
+        m.submodules.phases = phases = VanillaPhases(micro_batches=self.vanilla)
+        m.d.comb += [
+            phases.on.eq(self.training.serial),
+            phases.restart.eq(self.start | self.flush),
+            phases.events.eq(engines[0].events),
+            phases.came.eq(self.came),
+            *(engine.hold.eq(phases.backward) for engine in engines),
+        ]
+        may_pass = ~self.training.serial | phases.backward
+        m.d.comb += [
+            loss.fa.payload.eq(self.fa.payload),
+            loss.fa.valid.eq(self.fa.valid & may_pass),
+            self.fa.ready.eq(loss.fa.ready & may_pass),
+        ]
+
     def _engine(self, m: Module, number: int) -> Any:
         size = {"lanes": self.lanes, "banks": self.banks, "depth": self.depth, "fifo_depth": self.fifo_depth}
-        m.submodules[f"engine_{number}"] = engine = shared(self.engine_type(**size, l2=self.l2))
+        options: dict[str, Any] = {"l2": self.l2} | ({"vanilla": True} if self.vanilla else {})
+        m.submodules[f"engine_{number}"] = engine = shared(self.engine_type(**(options | size)))
         connect_typed(m, flipped(self.samples[number]), engine.samples)
         selected = self.engine == number
         m.d.comb += [

@@ -92,6 +92,7 @@ class Cluster:
         quiet_cycles: int = QUIET_CYCLES,
         endless: bool = False,
         memory_latency: int = MEMORY_LATENCY,
+        memory_repeats: int = 1,
         events: int = 0,
         link: LinkConfig | None = None,
         switch_ns: float = SWITCH_NS,
@@ -108,7 +109,9 @@ class Cluster:
         cycles that a healthy node may wait; a run without progress for longer ends, unless it is ``endless``:
         ``hosts`` alone end such a one. Without ``switch``, frames
         are forwarded. MACs keep to the links' rate if ``paced``; else they take a beat a cycle. So do
-        memory ports, each way, unless ``memory_gbps`` bounds them, as PCIe does. ``events`` bounds the entries
+        memory ports, each way, unless ``memory_gbps`` bounds them, as PCIe does. Ports see their memory's bytes
+        ``memory_repeats`` times in a row: a part of the data stands for all where time alone is asked for, and
+        takes its room. ``events`` bounds the entries
         of the event trace. The other arguments are those of RunRequest; ``progress`` is called while the run
         goes on. Raises SimulationFailed when the run cannot go on.
         """
@@ -138,6 +141,7 @@ class Cluster:
                 quiet_cycles=quiet_cycles,
                 endless=endless,
                 memory_latency=memory_latency,
+                memory_repeats=memory_repeats,
                 event_mask=_ALL_EVENTS,
                 event_limit=events,
                 trace=folder / "events" if events else None,

@@ -33,6 +33,7 @@ struct HostOperation {
 struct Region {
   uint8_t *bytes = nullptr;
   uint64_t size = 0;
+  uint64_t repeats = 1;  // how many times its bytes follow one another
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
 };
@@ -186,13 +187,15 @@ void fanin_read(int node, int port, long long address, int bytes, svBitVecVal *d
   uint64_t begin = static_cast<uint64_t>(address);
   if (!live) last_progress = cycle;
   region.bytes_read += bytes;
-  if (begin <= region.size && region.size - begin >= static_cast<uint64_t>(bytes)) {
-    memcpy(data, region.bytes + begin, bytes);
+  uint64_t size = region.size * region.repeats;
+  uint64_t at = begin < size && region.repeats > 1 ? begin % region.size : begin;
+  if (at <= region.size && region.size - at >= static_cast<uint64_t>(bytes)) {
+    memcpy(data, region.bytes + at, bytes);
     return;
   }
   memset(data, 0, bytes);
   fail(name(node) + ", memory port " + std::to_string(port) + ": read at " + std::to_string(begin) +
-       " beyond its " + std::to_string(region.size) + " bytes");
+       " beyond its " + std::to_string(size) + " bytes");
 }
 
 void fanin_write(int node, int port, long long address, int bytes, const svBitVecVal *data, const svBitVecVal *strobes) {
@@ -334,10 +337,11 @@ void cosim_setup(uint32_t count, uint64_t period_ps, int latency, uint64_t watch
   watchdog = watchdog_cycles;
 }
 
-// Map a file as the next memory port of a node; what a writable one is written goes to the file, and is read by
-// every other port of the same file. Returns false, with errno set, when that fails.
-bool cosim_map(uint32_t node, const char *path, bool writable) {
+// Map a file as the next memory port of a node, so many times in a row; what a writable one is written goes to the
+// file, and is read by every other port of the same file. Returns false, with errno set, when that fails.
+bool cosim_map(uint32_t node, const char *path, bool writable, uint64_t repeats) {
   Region region;
+  region.repeats = repeats;
   int file = open(path, writable ? O_RDWR : O_RDONLY);
   struct stat status;
   if (file < 0 || fstat(file, &status)) return false;

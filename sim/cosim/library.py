@@ -24,7 +24,7 @@ _STALL_UNITS = 256  # parts of all cycles, in which a host's stalls are
 _MAC, _HOST = 0, 1  # the ports through which frames leave a node
 _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
     "cosim_setup": (None, (c_uint32, c_uint64, c_int, c_uint64, c_int, c_int)),
-    "cosim_map": (c_bool, (c_uint32, c_char_p, c_bool)),
+    "cosim_map": (c_bool, (c_uint32, c_char_p, c_bool, c_uint64)),
     "cosim_trace": (c_bool, (c_char_p, c_uint64, c_uint64)),
     "cosim_close_trace": (None, ()),
     "cosim_run_host": (None, (c_uint32, POINTER(c_uint32), c_size_t)),
@@ -82,9 +82,12 @@ class Library:
         rates = [round(rate * _RATE_UNITS) for rate in (mac_bytes_per_cycle, memory_bytes_per_cycle)]
         self._functions.cosim_setup(nodes, period_ps, latency, watchdog, *rates)
 
-    def map_memory(self, node: int, path: Path, *, writable: bool = False) -> None:
-        """Let a node's next memory port access a file, from address 0; writes change it if ``writable``."""
-        if not self._functions.cosim_map(node, str(path).encode(), writable):
+    def map_memory(self, node: int, path: Path, *, writable: bool = False, repeats: int = 1) -> None:
+        """Let a node's next memory port access a file, ``repeats`` times in a row from address 0.
+
+        Writes change it if ``writable``.
+        """
+        if not self._functions.cosim_map(node, str(path).encode(), writable, repeats):
             raise OSError(f"{path} cannot be mapped")
 
     def open_trace(self, path: Path, *, mask: int, limit: int) -> None:

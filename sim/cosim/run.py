@@ -53,6 +53,7 @@ class RunRequest:
     switch_ns: float
     seed: int
     memory_latency: int = MEMORY_LATENCY
+    memory_repeats: int = 1  # how many times a memory's bytes follow one another; 1 for nodes that write
     mac_bytes_per_cycle: float = 0.0  # the links' rate, to which a MAC holds its node; 0: a beat a cycle
     memory_bytes_per_cycle: float = 0.0  # of each memory port and direction, at most; 0: a beat a cycle
     watchdog: int = 200_000

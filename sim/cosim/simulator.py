@@ -207,6 +207,8 @@ class Simulator:
                 f"quiet_cycles must be more than memory_latency, {request.memory_latency}, and less than "
                 f"watchdog, {request.watchdog}, not {request.quiet_cycles!r}"
             )
+        if request.memory_repeats > 1 and any(bus.writes for ports in self.ports for bus in ports.memories):
+            raise ValueError("memory_repeats must be 1 for nodes that write their memories")
         if not 0 <= request.mac_bytes_per_cycle <= _MAX_MAC_BYTES:
             raise ValueError(
                 f"mac_bytes_per_cycle must be 0 to {_MAX_MAC_BYTES}, not {request.mac_bytes_per_cycle!r}"

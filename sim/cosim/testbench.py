@@ -169,7 +169,7 @@ def _prepare(request: RunRequest) -> Library:
     )
     for node, files in enumerate(request.memories):
         for path, writable in zip(files, request.writable[node], strict=True):
-            library.map_memory(node, path, writable=writable)
+            library.map_memory(node, path, writable=writable, repeats=request.memory_repeats)
     if request.trace:
         library.open_trace(request.trace, mask=request.event_mask, limit=request.event_limit)
     if request.wave:

@@ -115,6 +115,7 @@ class Cosim:
         epochs: int,
         decay: Decay = NO_DECAY,
         network: NetworkConfig | None = None,
+        part: TrainShape | None = None,
         events: int = 20_000,
         models: bool = True,
         pcap: Path | None = None,
@@ -122,12 +123,18 @@ class Cosim:
     ) -> TrainRun:
         """Run ``epochs`` epochs from model 0; features are quantised, labels as ``fanin.fixed.labels`` says.
 
-        ``events`` bounds the entries of the timeline; without ``models`` no model is read back, which takes
-        some 5 cycles a weight. Raises SimulationFailed, whose message says what stopped which node and how far
-        first packets came; its ``result`` is what there was until then, see :meth:`partial`.
+        With ``part``, features and labels are that data set's, and memories repeat it until they have as many
+        micro-batches as ``shape``. ``events`` bounds the entries of the timeline; without ``models`` no model
+        is read back, which takes some 5 cycles a weight. Raises SimulationFailed, whose message says what
+        stopped which node and how far first packets came; its ``result`` is what there was until then, see
+        :meth:`partial`.
         """
         if shape.node != self.config or shape.workers != self.workers:
             raise ValueError("shape must be for these nodes and this number of workers")
+        part = part or shape
+        repeats, rest = divmod(shape.micro_batches_per_epoch, part.micro_batches_per_epoch)
+        if rest:
+            raise ValueError(f"part must be a whole share of {shape.micro_batches_per_epoch} micro-batches")
         network = network or NetworkConfig()
         program = self.program(network)
         (job,) = default_deployment(program).jobs
@@ -139,7 +146,8 @@ class Cosim:
         count = HostProgram().extend(self.driver.counters().operations)
         try:
             raw = self._cluster.run(
-                memories=(_memories(shape, features, labels, worker) for worker in workers),
+                memories=(_memories(part, features, labels, worker) for worker in workers),
+                memory_repeats=repeats,
                 phases=[
                     Phase("configure", configure),
                     *(Phase(f"epoch {number}", [epoch] * self.workers) for number in range(1, epochs + 1)),

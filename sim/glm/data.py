@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 from fanin.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, Loss
 from fanin.golden.glm.model import Label
-from fanin.golden.glm.quantise import ColumnRanges, Features, Float64, Quantised, column_blocks, quantise
+from fanin.golden.glm.quantise import ColumnRanges, Features, Float64, Quantised, quantise
 from fanin.sim.glm.files import kind_of
 from fanin.sim.glm.libsvm import read_libsvm
 from fanin.sim.glm.tables import CsvTable, Labels, read_npz
@@ -241,11 +242,12 @@ def split(
 
 @dataclass(frozen=True)
 class SyntheticShape:
-    """What a synthetic set imitates; ``nonzeros`` per sample, ``features`` where the set is dense."""
+    """What a synthetic set imitates; ``nonzeros`` per sample, all of them 1 where it is ``binary``."""
 
     samples: int
     features: int
     nonzeros: int
+    binary: bool = False
 
 
 # Samples and features: the paper's table II. Nonzeros: LIBSVM's files; amazon_fashion's are our guess, and
@@ -255,50 +257,26 @@ TABLE_II = {
     "real_sim": SyntheticShape(72_309, 20_958, 51),
     "rcv1": SyntheticShape(20_242, 47_236, 73),
     "amazon_fashion": SyntheticShape(200_000, 332_710, 50),
-    "avazu": SyntheticShape(40_428_967, 1_000_000, 15),
+    "avazu": SyntheticShape(40_428_967, 1_000_000, 15, binary=True),
 }
 LABEL_NOISE = 0.05
 
 
-def synthetic(
-    name: str,
-    shape: SyntheticShape,
-    *,
-    precision: int = DEFAULT_PRECISION,
-    bias: bool = True,
-    samples: int | None = None,
-    seed: int = 0,
-) -> Dataset:
-    """Quantised samples of a shape (the first ``samples`` of it), two classes of a planted linear model.
+def synthetic(name: str, shape: SyntheticShape, *, samples: int | None = None, seed: int = 0) -> RawData:
+    """CSR samples of a shape (the first ``samples`` of it), two classes of a planted linear model.
 
-    Sparse samples use low columns more often than high ones, as word counts do. One label in twenty is
-    wrong. Nothing is held out.
+    Sparse samples use low columns more often than high ones, as word counts do. One label in twenty is wrong.
     """
     rng = np.random.default_rng(seed)
-    count = shape.samples if samples is None else samples
-    columns, top = shape.features, (1 << precision) - 1
-    features = np.zeros((count, columns + bias), dtype=np.uint8)
+    count, columns = shape.samples if samples is None else samples, shape.features
     if shape.nonzeros >= columns:
-        features[:, :columns] = rng.integers(0, top, (count, columns), dtype=np.uint8, endpoint=True)
+        place = np.arange(count * columns)
     else:
         picked = (columns * rng.random((count, shape.nonzeros)) ** 2).astype(np.int64)
-        values = rng.integers(1, top, picked.shape, dtype=np.uint8, endpoint=True)
-        np.put_along_axis(features, picked, values, axis=1)
-    weights, margin = rng.standard_normal(columns), np.zeros(count)
-    for block in column_blocks(columns):
-        margin += features[:, block][:, : columns - block.start].astype(np.float64) @ weights[block]
+        place = np.unique(picked + columns * np.arange(count)[:, np.newaxis])  # a column may be picked twice
+    values = np.ones(len(place)) if shape.binary else 1 - rng.random(len(place))
+    features = sparse.csr_matrix((values, np.divmod(place, columns)), shape=(count, columns))
+    margin = features @ rng.standard_normal(columns)
     wrong = rng.random(count) < LABEL_NOISE
     labels = ((margin > np.median(margin)) ^ wrong).astype(np.float64)
-    if bias:
-        features[:, -1] = top
-    return Dataset(
-        name=name,
-        features=features,
-        labels=labels,
-        test_features=features[:0],
-        test_labels=labels[:0],
-        ranges=ColumnRanges(np.zeros(columns), np.full(columns, float(1 << precision))),
-        precision=precision,
-        bias=bias,
-        classes=(0.0, 1.0),
-    )
+    return RawData(name, features, labels, classes=(0.0, 1.0))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fanin import __version__, fixed
 from fanin.errors import DoesNotFit, InputError
 from fanin.fixed import Loss
-from fanin.glm import GlmConfig, TrainShape
+from fanin.glm import MICRO_BATCH, GlmConfig, TrainShape
 from fanin.golden.glm import metrics
 from fanin.golden.glm.float64 import train_float64
 from fanin.golden.glm.model import GlmModel, Label
@@ -51,6 +51,7 @@ class TrainOptions:
     workers: int
     precision: int
     batch: int
+    vanilla: bool = False  #: forward and backward of a mini-batch do not overlap
     epochs: int
     lr: float
     l2: float = 0.0  #: λ that was asked for; the nearest one that nodes have is trained with
@@ -68,6 +69,12 @@ class TrainOptions:
         if self.l2 and not self.node.l2:
             raise InputError(
                 f"l2: the weights of the nodes cannot decay, so that l2 must be 0, not {self.l2:g}"
+            )
+        operations = (self.network.slots or self.node.slots) // self.node.protocol.slots_per_operation
+        if self.vanilla and self.batch > operations * MICRO_BATCH:
+            raise InputError(
+                f"vanilla: the slots hold {operations:,} micro-batches of a mini-batch: --batch "
+                f"{operations * MICRO_BATCH:,} fits, not {self.batch:,}"
             )
         check_timeout(self.network.timeout_ns, self.clock_mhz)
         if not 0 <= self.network.retries <= MAX_RETRIES:
@@ -372,6 +379,7 @@ def shape_of(options: TrainOptions, samples: int, columns: int, boards: Boards |
             columns=columns,
             batch=options.batch,
             precision=options.precision,
+            vanilla=options.vanilla,
         )
         if boards:
             boards.check_fits(shape)

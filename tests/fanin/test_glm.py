@@ -121,11 +121,12 @@ def test_what_the_limit_says_fits_does_fit_and_one_more_does_not(engines, worker
             shape_of(node, workers=workers, columns=columns, batch=batch)
 
 
-def test_data_parallel_runs_are_whole_micro_batches():
+def test_data_parallel_workers_have_equal_shares_of_a_mini_batch():
     node = replace(PRESETS["demo"], mode=Partitioning.DATA_PARALLEL)
-    with pytest.raises(InputError, match="multiple of 3 workers × 8 samples = 24, not 64"):
+    with pytest.raises(InputError, match="on 3 workers: batch must be a positive multiple of 3, not 64"):
         shape_of(node, workers=3)
     assert shape_of(node, workers=4).micro_batches == 2
+    assert [shape_of(node, workers=4, batch=batch).micro_batches for batch in (4, 16, 32, 36)] == [1, 1, 1, 2]
     with pytest.raises(InputError, match="at most 1,024 features fit with 4 workers, or use --engines"):
         shape_of(node, workers=4, columns=1025)
 
@@ -148,8 +149,49 @@ def test_data_parallel_counts_are_those_of_worker_0(samples, per_worker):
     assert shape.micro_batches_per_epoch == ceil(per_worker / 8)
 
 
+@pytest.mark.parametrize(
+    ("samples", "batch", "per_worker", "micro_batches"),
+    [(64, 16, 16, 4), (66, 16, 18, 5), (40, 40, 10, 2), (84, 40, 24, 5), (119, 40, 30, 6), (3, 4, 1, 1)],
+)
+def test_data_parallel_mini_batches_begin_a_micro_batch(samples, batch, per_worker, micro_batches):
+    node = replace(PRESETS["demo"], mode=Partitioning.DATA_PARALLEL)
+    shape = shape_of(node, workers=4, samples=samples, batch=batch)
+    assert shape.samples_per_worker == per_worker
+    assert shape.micro_batches_per_epoch == micro_batches
+
+
 @pytest.mark.parametrize("changed", [{"encap": "l2"}, {"encap": "udp", "mac_width": 8}])
 def test_a_node_without_an_address_or_of_a_narrow_mac_is_not_pinged(changed):
     assert GlmConfig(name="pinged", encap="udp", mac_width=16, ping=True).ping
     with pytest.raises(ValueError, match=r"^ping must be off without an IPv4 address"):
         GlmConfig(name="pinged", ping=True, **changed)
+
+
+VANILLA = replace(PRESETS["tiny"], vanilla=True)  # 64 words, 4 slots
+
+
+@pytest.mark.parametrize(
+    ("node", "columns", "batch", "cause"),
+    [
+        (PRESETS["tiny"], 8, 8, "the nodes were made without it"),
+        (
+            VANILLA,
+            16,
+            40,
+            "5 micro-batches of 8 words an engine, 40 words; .*slots 4 .*: --batch 32 fits",
+        ),
+        (VANILLA, 32, 40, "5 micro-batches of 16 words an engine, 80 words; .*: --batch 32 fits"),
+        (replace(VANILLA, sample_fifo=63), 32, 32, "4 micro-batches of 16 words .*: --batch 24 fits"),
+        (replace(VANILLA, protocol="switchml"), 16, 24, "the slots 2 micro-batches: --batch 16 fits"),
+    ],
+)
+def test_without_overlap_a_mini_batch_must_find_room_between_forward_and_backward(node, columns, batch, cause):
+    shape = {"workers": 1, "samples": 80, "columns": columns, "batch": batch}
+    with pytest.raises(InputError, match=f"^vanilla: .*{cause}"):
+        TrainShape(node=node, vanilla=True, **shape)
+    TrainShape(node=node, **shape)
+
+
+def test_vanilla_is_model_parallelism():
+    with pytest.raises(ValueError, match="vanilla must be off in data-parallel mode"):
+        replace(VANILLA, mode=Partitioning.DATA_PARALLEL)

@@ -122,6 +122,7 @@ SMALL = {
     "trains": True,
     "transfers": 3,
     "values": 8,
+    "vanilla": True,
     "wait": True,
     "waiting": 3,
     "width": 256,

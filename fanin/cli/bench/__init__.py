@@ -12,7 +12,7 @@ from fanin.cli.output import add_json, print_json
 from fanin.errors import CheckFailed
 from fanin.glm import PRESETS
 
-PAPER_FIGURES = (9, 10, 11, 12, 14)
+PAPER_FIGURES = (2, 9, 10, 11, 12, 14)
 CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
 NETWORKS = ("hdc", "cnn", "residual", "templates")  # of fanin.sim.codec.tasks, which brings NumPy with it
 CLUSTER_PARTS = ("arrays", "plans", "networks")
@@ -43,6 +43,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=[],
         metavar="NAME=FILE",
         help="the paper's data set NAME as a LIBSVM file, for figure 14; cycles depend on no data",
+    )
+    glm.add_argument(
+        "--precision", metavar="S,S,…", help="bits of a feature in figure 14, each a curve; 4 by default"
     )
     _add_output(glm)
     allreduce = _benchmark(names, "allreduce", "AllReduce latency of both protocols, with and without loss")

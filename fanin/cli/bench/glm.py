@@ -33,10 +33,10 @@ EXPOSED = 44  # cycles of a mini-batch beyond M·C·s + T_l + s, at most
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield the figures as they are measured; a figure of the paper, if one is asked for."""
-    if args.data and not args.figure:
-        raise InputError("--data: needs --figure")
+    if (args.data or args.precision) and not args.figure:
+        raise InputError(f"--{'data' if args.data else 'precision'}: needs --figure")
     if args.figure:
-        yield from figures.draw(args.figure, args.output, args.data)
+        yield from figures.draw(args.figure, args.output, args.data, args.precision)
         return
     with fresh_cache():  # nothing that is timed may have been made before
         yield from _emission()
@@ -118,7 +118,7 @@ def _utilisation() -> Iterator[Result]:
 
 def _scale_up() -> Iterator[Result]:
     one, eight = (
-        nodes.measure(nodes.node(engines), columns=262_144, batch=64, latency_ns=figures.T_L_NS, mini_batches=2)
+        nodes.measure(nodes.node(engines), columns=262_144, batch=64, latency_ns=figures.T_L_NS, mini_batches=1)
         for engines in (1, 8)
     )
     note = f"{one.mini_batch:,} and {eight.mini_batch:,} cycles a mini-batch, T_l = {eight.latency} cycles"
@@ -127,10 +127,10 @@ def _scale_up() -> Iterator[Result]:
 
 
 def _scale_out() -> Iterator[Result]:
-    one = nodes.measure(nodes.node(8), columns=1 << 20, batch=64, latency_ns=figures.T_L_NS, mini_batches=2)
+    one = nodes.measure(nodes.node(8), columns=1 << 20, batch=64, latency_ns=figures.T_L_NS, mini_batches=1)
     yield _timed("8 u280 nodes: Verilated", 120, lambda: nodes.build(nodes.node(8), 8))
     eight = nodes.measure(
-        nodes.node(8), workers=8, columns=1 << 20, batch=64, latency_ns=figures.T_L_NS, mini_batches=2
+        nodes.node(8), workers=8, columns=1 << 20, batch=64, latency_ns=figures.T_L_NS, mini_batches=1
     )
     note = f"{one.mini_batch:,} and {eight.mini_batch:,} cycles a mini-batch, T_l = {eight.latency} cycles"
     speedup = one.mini_batch / eight.mini_batch

@@ -18,13 +18,18 @@ from fanin.sim.network import LinkConfig, NetworkConfig
 
 CYCLE_NS = 1000 / CLOCK_MHZ
 RATE = 2.0**-10
-MINI_BATCHES = 4
+MINI_BATCHES = 3
+GRADIENT_SLOTS = 1024  # an operation holds one for two round trips, 600 cycles, and begins every second cycle
 
 
-def node(engines: int, *, data_parallel: bool = False) -> GlmConfig:
-    """A u280 node with so many engines."""
-    mode = Partitioning.DATA_PARALLEL if data_parallel else Partitioning.MODEL_PARALLEL
-    return replace(PRESETS["u280"], engines=engines, mode=mode)
+def node(engines: int, *, data_parallel: bool = False, vanilla: bool = False) -> GlmConfig:
+    """A u280 node with so many engines; ``vanilla``: that can also train without overlap.
+
+    A data-parallel one has slots enough to use the whole MAC at the paper's T_l, as the paper's has.
+    """
+    if data_parallel:
+        return replace(PRESETS["u280"], engines=engines, mode=Partitioning.DATA_PARALLEL, slots=GRADIENT_SLOTS)
+    return replace(PRESETS["u280"], engines=engines, vanilla=vanilla)
 
 
 @lru_cache(maxsize=1)  # a build of eight nodes is large; benchmarks take their configurations in order
@@ -80,24 +85,29 @@ def measure(
     latency_ns: float = 0.0,
     precision: int = fixed.DEFAULT_PRECISION,
     mini_batches: int = MINI_BATCHES,
+    vanilla: bool = False,
 ) -> Measured:
-    """Train some mini-batches; what does not depend on the data is measured."""
+    """Train some mini-batches, and begin another one; what does not depend on the data is measured."""
     shape = TrainShape(
         node=config,
         workers=workers,
-        samples=mini_batches * batch,
+        samples=mini_batches * batch + 1,
         columns=columns,
         batch=batch,
         precision=precision,
+        vanilla=vanilla,
     )
     return _measured(train(shape, network(latency_ns)), shape)
 
 
 def train(shape: TrainShape, network: NetworkConfig) -> TrainRun:
-    """An epoch of random features, with its events."""
+    """An epoch of random features, with its events: one micro-batch a worker, over and over."""
+    share = min(shape.batch_per_worker, MICRO_BATCH)
+    samples = share * shape.workers if shape.data_parallel else share
+    part = replace(shape, samples=samples, batch=samples)
     rng = np.random.default_rng(shape.columns)
-    features = rng.integers(0, 1 << shape.precision, (shape.samples, shape.columns), dtype=np.uint8)
-    labels = fixed.labels(rng.integers(0, 2, shape.samples), Loss.LOGISTIC, shape.node.frac)
+    features = rng.integers(0, 1 << shape.precision, (samples, shape.columns), dtype=np.uint8)
+    labels = fixed.labels(rng.integers(0, 2, samples), Loss.LOGISTIC, shape.node.frac)
     return build(shape.node, shape.workers).train(
         shape,
         features,
@@ -106,6 +116,7 @@ def train(shape: TrainShape, network: NetworkConfig) -> TrainRun:
         rate=fixed.learning_rate(RATE),
         epochs=1,
         network=network,
+        part=part,
         events=1 << 20,
         models=False,
     )
@@ -127,11 +138,12 @@ def _measured(run: TrainRun, shape: TrainShape) -> Measured:
 def _ways(run: TrainRun, shape: TrainShape, event: Mapping[str, np.ndarray]) -> Ways:
     last_word, backward_word = event["forward_last"] - 1, event["backward_first"] - 1
     agg = event["agg"]
+    whole = len(agg) // shape.micro_batches * shape.micro_batches  # the last mini-batch has only begun
     result = agg[0] + run.raw.allreduce_cycles[0]
     return Ways(
         word_to_agg=int((agg - last_word).max()),
         pa_to_agg=int((agg - event["pa"]).max()),
-        pa_to_pa=int(np.diff(event["pa"].reshape(-1, shape.micro_batches)).max(initial=0)),
+        pa_to_pa=int(np.diff(event["pa"][:whole].reshape(-1, shape.micro_batches)).max(initial=0)),
         result_to_fa=int(event["fa"][0] - result),
         result_to_gradient=int(backward_word[0] - result) + backward_latency(MICRO_BATCH) - 1,
     )

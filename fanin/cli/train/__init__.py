@@ -76,6 +76,11 @@ def _model_options(group: argparse._ArgumentGroup) -> None:
 def _hardware_options(group: argparse._ArgumentGroup) -> None:
     modes = [mode.value for mode in Partitioning]
     group.add_argument("--mode", choices=modes, default=modes[0], help="what is spread over the workers")
+    group.add_argument(
+        "--vanilla",
+        action="store_true",
+        help="without the pipeline: all of a mini-batch forward, then its AllReduces, then backward",
+    )
     group.add_argument("--workers", type=int, default=4, metavar="W", help="nodes")
     size = group.add_mutually_exclusive_group()
     size.add_argument("--engines", type=int, metavar="E", help="engines of a node; the preset's by default")

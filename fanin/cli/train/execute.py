@@ -158,6 +158,7 @@ def options_of(args: argparse.Namespace, *, l2_nodes: bool | None = None) -> Tra
         "workers",
         "precision",
         "batch",
+        "vanilla",
         "epochs",
         "l2",
         "bias",
@@ -190,6 +191,7 @@ def _node(args: argparse.Namespace, *, l2: bool) -> GlmConfig:
         protocol=args.protocol,
         mode=args.mode,
         l2=l2,
+        vanilla=args.vanilla and args.on is None,  # boards were made before
         ping=bool(args.ports) and args.encap == Encap.UDP,  # hosts beside the nodes may want to
     )
     # Fewer slots than the preset's are a register of the job, not another node.

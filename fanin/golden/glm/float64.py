@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from fanin.fixed import NO_DECAY, Decay, Loss, unknown_loss
-from fanin.golden.glm.quantise import Float64
+from fanin.golden.glm.quantise import Float64, Samples
 
 
 def derivative(fa: Float64, labels: Float64, loss: Loss) -> Float64:
@@ -26,7 +25,7 @@ def derivative(fa: Float64, labels: Float64, loss: Loss) -> Float64:
 
 
 def train_float64(
-    features: npt.NDArray[np.uint8],
+    features: Samples,
     labels: Float64,
     *,
     loss: Loss,
@@ -38,14 +37,16 @@ def train_float64(
 ) -> Iterator[Float64]:
     """Mini-batch SGD in float64 on the same quantised features, in the same order; ``rate`` is γ/B.
 
-    Weights decay by just as much, 2^-shift in each mini-batch. Yields the model after every epoch.
+    Features, dense or CSR, are those given times 2^-``precision``. Weights decay by just as much, 2^-shift in
+    each mini-batch. Yields the model after every epoch.
     """
-    model = np.zeros(features.shape[1])
-    kept = np.full(features.shape[1], 1 - 2.0**-decay.shift if decay.shift else 1.0)
+    samples, columns = features.shape
+    model = np.zeros(columns)
+    kept = np.full(columns, 1 - 2.0**-decay.shift if decay.shift else 1.0)
     if decay.spared is not None:
         kept[decay.spared] = 1.0
     for _ in range(epochs):
-        for start in range(0, len(features), batch):
+        for start in range(0, samples, batch):
             a = features[start : start + batch] / (1 << precision)
             df = derivative(a @ model, labels[start : start + batch], loss)
             model = kept * model - rate * (df @ a)

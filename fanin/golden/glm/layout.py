@@ -5,8 +5,9 @@ bit lanes·b + k of a word is feature k of sample b, the lowest bit first in byt
 an engine's words; port p has a region of its own that holds half p of every word. Labels are one int32 per
 sample, 8 per micro-batch. Weights are ``[engine][chunk][lane]``.
 
-In data-parallel mode worker w sees samples [w·B/W, (w+1)·B/W) of every mini-batch. Every worker has as many
-micro-batches as worker 0; samples that it lacks, as those that a short last micro-batch lacks, are zero.
+In data-parallel mode worker w sees samples [w·B/W, (w+1)·B/W) of every mini-batch, which begin a micro-batch.
+Every worker has as many micro-batches as worker 0; samples that it lacks, as those that a short micro-batch
+lacks, are zero: no gradient comes from them.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ def place_of(column: int, shape: TrainShape, worker: int) -> Place | None:
 def worker_samples(shape: TrainShape, worker: int) -> npt.NDArray[np.int64]:
     """The sample in each place of a worker's micro-batches, −1 where there is none."""
     place = np.arange(shape.micro_batches_per_epoch * MICRO_BATCH)
-    mini_batch, within = np.divmod(place, shape.batch_per_worker)
+    mini_batch, within = np.divmod(place, shape.micro_batches * MICRO_BATCH)
     first = worker * shape.batch_per_worker if shape.data_parallel else 0
     sample = mini_batch * shape.batch + first + within
-    return np.where(sample < shape.samples, sample, -1)
+    return np.where((within < shape.batch_per_worker) & (sample < shape.samples), sample, -1)
 
 
 def _place(source: npt.NDArray, samples: npt.NDArray[np.int64], out: npt.NDArray) -> None:

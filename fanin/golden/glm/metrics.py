@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 
 from fanin.fixed import Loss, unknown_loss
-from fanin.golden.glm.quantise import Float64, column_blocks
+from fanin.golden.glm.quantise import Float64, Samples, column_blocks
 
 
 class Score(NamedTuple):
@@ -18,18 +19,21 @@ class Score(NamedTuple):
     accuracy: float
 
 
-def activations(
-    features: npt.NDArray[np.uint8], model: npt.NDArray[np.int32], *, precision: int, frac: int
-) -> Float64:
+def activations(features: Samples, model: npt.NDArray[np.int32], *, precision: int, frac: int) -> Float64:
     """FA = (Σ_k q_k · x_k) / 2^(s + frac): the sum is exact, so its order does not matter."""
+    if issparse(features):
+        fa = features.astype(np.int64) @ model.astype(np.int64)
+        return np.ldexp(fa.astype(np.float64), -precision - frac)
     fa = np.zeros(len(features), dtype=np.int64)
     for columns in column_blocks(features.shape[1]):
         fa += (features[:, columns].astype(np.float64) @ model[columns].astype(np.float64)).astype(np.int64)
     return np.ldexp(fa.astype(np.float64), -precision - frac)
 
 
-def activations_float64(features: npt.NDArray[np.uint8], model: Float64, *, precision: int) -> Float64:
+def activations_float64(features: Samples, model: Float64, *, precision: int) -> Float64:
     """FA of a float64 model."""
+    if issparse(features):
+        return np.ldexp(features.astype(np.float64) @ model, -precision)
     fa = np.zeros(len(features))
     for columns in column_blocks(features.shape[1]):
         fa += features[:, columns].astype(np.float64) @ model[columns]

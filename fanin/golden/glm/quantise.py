@@ -17,6 +17,7 @@ from scipy import sparse
 Float64 = npt.NDArray[np.float64]
 Quantised = npt.NDArray[np.uint8]
 Features: TypeAlias = Float64 | sparse.csr_matrix
+Samples: TypeAlias = Quantised | sparse.csr_matrix  # quantised, dense or CSR
 
 ROWS_AT_ONCE = 4096  # bounds the float64 temporaries
 COLUMNS_AT_ONCE = 4096  # a block's temporaries stay in the cache
@@ -62,6 +63,39 @@ def quantise(features: Features, ranges: ColumnRanges, precision: int, *, bias: 
             _quantise_sparse(features[rows], ranges, precision, out[rows, :columns])
         else:
             out[rows, :columns] = _fractions(features[rows], ranges.low, ranges.high, precision)
+    return out
+
+
+def quantise_sparse(
+    features: sparse.csr_matrix, ranges: ColumnRanges, precision: int, *, bias: bool
+) -> sparse.csr_matrix:
+    """CSR features as :func:`quantise` has them, in CSR. Raises ValueError unless their zeros become zeros."""
+    columns = features.indices
+    codes = _fractions(features.data, ranges.low[columns], ranges.high[columns], precision)
+    return _with_bias(features, ranges, codes, (1 << precision) - 1 if bias else None)
+
+
+def fractions(features: sparse.csr_matrix, ranges: ColumnRanges, *, bias: bool) -> sparse.csr_matrix:
+    """The same without rounding: in [0, 1], the bias 1."""
+    columns = features.indices
+    span = ranges.high - ranges.low
+    exact = (features.data - ranges.low[columns]) / np.where(span == 0, np.inf, span)[columns]
+    return _with_bias(features, ranges, exact, 1.0 if bias else None)
+
+
+def _with_bias(
+    features: sparse.csr_matrix, ranges: ColumnRanges, values: npt.NDArray, bias: float | None
+) -> sparse.csr_matrix:
+    if (ranges.low < 0).any():
+        k = int(np.argmax(ranges.low < 0))
+        raise ValueError(
+            f"column {k + 1} has values below 0, {ranges.low[k]:g}, so that its zeros do not stay 0"
+        )
+    out = sparse.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
+    if bias is not None:
+        constant = np.full((features.shape[0], 1), bias, dtype=values.dtype)
+        out = sparse.hstack([out, sparse.csr_matrix(constant)], format="csr")
+    out.eliminate_zeros()
     return out
 
 

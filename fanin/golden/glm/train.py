@@ -4,7 +4,8 @@ Both modes start from model 0, take the samples in order, and keep γ/B for a sh
 
 Products of bits with shifted integers are summed by float64 matrix products, block by block of columns:
 every partial sum is an integer below 2^53, hence exact in any order. Blocks are then added in int64; a sum
-over D columns stays below D · 2^31, so nothing overflows for D < 2^32.
+over D columns stays below D · 2^31, so nothing overflows for D < 2^32. CSR samples give the same bits
+(``fanin.golden.glm.sparse``) in time and memory of what is not 0.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 
 from fanin import fixed
 from fanin.fixed import NO_DECAY, Decay, Int64, LearningRate, Loss
 from fanin.glm import MICRO_BATCH, TrainShape
-from fanin.golden.glm.quantise import column_blocks
+from fanin.golden.glm import sparse
+from fanin.golden.glm.quantise import Samples, column_blocks
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def gradient(features: npt.NDArray[np.uint8], scale: Int64, precision: int) -> I
 
 
 def train(
-    features: npt.NDArray[np.uint8],
+    features: Samples,
     labels: npt.NDArray[np.int32],
     shape: TrainShape,
     *,
@@ -65,7 +68,7 @@ def train(
 ) -> Iterator[Epoch]:
     """Train in the mode of ``shape.node``; yields the end of every epoch.
 
-    ``features`` are quantised, (samples, columns); ``labels`` are as ``fixed.labels`` gives them.
+    ``features`` are quantised, (samples, columns), dense or CSR; ``labels`` are as ``fixed.labels`` gives them.
     """
     if features.shape != (shape.samples, shape.columns) or labels.shape != (shape.samples,):
         raise ValueError(
@@ -96,42 +99,55 @@ class _Trainer:
     def scale(self, fa: Int64, labels: npt.NDArray[np.int32]) -> Int64:
         return fixed.scale(fixed.df(fa, labels, self.loss, self.shape.node.frac), *self.rate)
 
-    def decays(self) -> Int64:
-        """What the mini-batch's decay takes from each weight."""
+    def decay_model(self) -> None:
+        """Take the mini-batch's decay from each weight; none grows by it."""
+        if not self.decay.shift:
+            return
         lost = fixed.decay(self.model, self.decay.shift)
         if self.decay.spared is not None:
             lost[self.decay.spared] = 0
-        return lost
+        self.model -= lost
+
+    def activations(self, features: Samples, share: int) -> Int64:
+        """The exact PA of every sample over every ``share`` columns: [slice, sample]."""
+        precision = self.shape.precision
+        if issparse(features):
+            return sparse.forward(features, self.model, precision, share=share)
+        slices = [slice(start, start + share) for start in range(0, self.shape.columns, share)]
+        return np.stack([forward(features[:, part], self.model[part], precision) for part in slices])
+
+    def gradient(self, features: Samples, scale: Int64) -> tuple[slice | npt.NDArray[np.int64], Int64]:
+        """Columns that the samples may change, and the exact gradient of each."""
+        if issparse(features):
+            return sparse.gradient(features, scale, self.shape.precision)
+        return slice(None), gradient(features, scale, self.shape.precision)
 
 
 class _ModelParallel(_Trainer):
     """Workers hold columns; FAs are summed over them; the model changes once per micro-batch."""
 
-    def mini_batch(self, features: npt.NDArray[np.uint8], labels: npt.NDArray[np.int32]) -> None:
-        shape = self.shape
-        c = fixed.clamp_bits(shape.workers)
-        fa: Int64 = np.zeros(len(labels), dtype=np.int64)
-        for start in range(0, shape.columns, shape.columns_per_worker):
-            columns = slice(start, start + shape.columns_per_worker)
-            fa += self.clamp(forward(features[:, columns], self.model[columns], shape.precision), c)
-        scale, lost = self.scale(fa, labels), self.decays()
+    def mini_batch(self, features: Samples, labels: npt.NDArray[np.int32]) -> None:
+        pa = self.activations(features, self.shape.columns_per_worker)
+        scale = self.scale(self.clamp(pa, fixed.clamp_bits(self.shape.workers)).sum(axis=0), labels)
+        self.decay_model()  # RTL takes it together with the first micro-batch's gradient
         for start in range(0, len(labels), MICRO_BATCH):
             micro_batch = slice(start, start + MICRO_BATCH)
-            g = gradient(features[micro_batch], scale[micro_batch], shape.precision)
-            self.model = fixed.saturate32(self.model - lost - g)
-            lost = np.zeros_like(lost)  # the first micro-batch's update has taken it
+            columns, g = self.gradient(features[micro_batch], scale[micro_batch])
+            self.model[columns] = fixed.saturate32(self.model[columns] - g)
 
 
 class _DataParallel(_Trainer):
     """Workers hold samples; gradients are summed over them; the model changes once per mini-batch."""
 
-    def mini_batch(self, features: npt.NDArray[np.uint8], labels: npt.NDArray[np.int32]) -> None:
+    def mini_batch(self, features: Samples, labels: npt.NDArray[np.int32]) -> None:
         shape = self.shape
         c = fixed.clamp_bits(shape.workers)
         total: Int64 = np.zeros(shape.columns, dtype=np.int64)
         for start in range(0, len(labels), shape.batch_per_worker):
             run = slice(start, start + shape.batch_per_worker)
-            fa = self.clamp(forward(features[run], self.model, shape.precision), fixed.clamp_bits(1))
-            g = gradient(features[run], self.scale(fa, labels[run]), shape.precision)
-            total += self.clamp(g, c)
-        self.model = fixed.saturate32(self.model - self.decays() - total)
+            (pa,) = self.activations(features[run], shape.columns)
+            fa = self.clamp(pa, fixed.clamp_bits(1))
+            columns, g = self.gradient(features[run], self.scale(fa, labels[run]))
+            total[columns] += self.clamp(g, c)
+        self.decay_model()
+        self.model = fixed.saturate32(self.model - total)

@@ -147,7 +147,7 @@ def _configuration(result: TrainResult) -> dict[str, Rows]:
             ("seed", str(options.seed)),
         ],
         "Hardware": [
-            ("mode", node.mode.value),
+            ("mode", f"{node.mode.value}{', vanilla' * shape.vanilla}"),
             ("workers × engines", f"{options.workers} × {node.engines}"),
             ("features per word", str(node.lanes)),
             ("precision s", f"{options.precision} bits"),

@@ -144,6 +144,16 @@ def test_two_classes_are_needed_to_classify(capsys, tmp_path, loss):
         ("--batch 12", "batch must be a positive multiple of 8, not 12"),
         ("--batch 0", "batch must be a positive multiple of 8, not 0"),
         ("--batch -8", "batch must be a positive multiple of 8, not -8"),
+        (
+            "--mode data-parallel --batch 10",
+            "on 4 workers: batch must be a positive multiple of 4, not 10",
+        ),
+        ("--vanilla --mode data-parallel", "vanilla must be off in data-parallel mode"),
+        (
+            "--vanilla --batch 1024",
+            "vanilla: the slots hold 64 micro-batches of a mini-batch: --batch 512",
+        ),
+        ("--vanilla --slots 2", "vanilla: the slots hold 2 micro-batches of a mini-batch: --batch 16 fits"),
         ("--epochs 0", "epochs must be at least 1, not 0"),
         ("--lr 1e9", "learning rate / batch size must be in [2^-24, 2^15)"),
         ("--lr 1e-9", "learning rate / batch size must be in [2^-24, 2^15)"),

@@ -135,6 +135,7 @@ def test_boards_that_do_not_answer_end_the_run(tmp_path, capsys, monkeypatch):
             "--precision 8 --batch 8 digits",
             "digits: board 127.0.0.1: the samples of 1,347 samples take 22,984 ",
         ),
+        ("--vanilla breast_cancer", "vanilla: the nodes were made without it"),
         ("--timeout-ns 2e10 breast_cancer", "timeout must be in (0, 1.07374e+10] ns, not 2e+10"),
     ],
 )

@@ -130,16 +130,20 @@ class Cluster:
         members = tuple(Member(w, 1 << w, own(w)) for w in range(job.workers))
         switch.add_job(SwitchJob(JOB, BASE, job.node.slots, members))
         self.links = Links(self.bench.part, switch, self.link, job.node.encap, self.stall, rng)
-        memories = [m.process for w in range(job.workers) for m in self._memories(w)]
         simulate(
             self.bench,
             collect={"done": 1},
             stall=self.stall,
-            processes=[*memories, self.links.process, self._host],
+            processes=self.processes(),
             seed=job.seed,
             limit=limit,
         )
         return self
+
+    def processes(self) -> list[Any]:
+        """What goes on around the nodes: memories, network and host."""
+        memories = [m.process for w in range(self.job.workers) for m in self._memories(w)]
+        return [*memories, self.links.process, self._host]
 
     async def configure(self, **job: int) -> None:
         """Identify all nodes and tell them everything; ``job`` replaces members of their ``NodeJob``."""

@@ -17,11 +17,16 @@ NODE = replace(PRESETS["tiny"], lanes=16, mode=Partitioning.DATA_PARALLEL)
 
 
 @pytest.mark.parametrize(
-    ("workers", "engines", "loss"),
-    [(1, 1, Loss.LINEAR), *slow((2, 1, Loss.HINGE), (1, 2, Loss.LOGISTIC))],
+    ("workers", "engines", "batch", "loss"),
+    [
+        (1, 1, 32, Loss.LINEAR),
+        *slow(
+            (2, 1, 32, Loss.HINGE), (1, 2, 32, Loss.LOGISTIC), (2, 1, 4, Loss.HINGE), (2, 1, 20, Loss.LINEAR)
+        ),
+    ],
 )
-def test_trained_model_equals_the_golden_model_bit_for_bit(workers, engines, loss):
-    job = Job(seed=new_seed(), node=replace(NODE, engines=engines), workers=workers, loss=loss, batch=32)
+def test_trained_model_equals_the_golden_model_bit_for_bit(workers, engines, batch, loss):
+    job = Job(seed=new_seed(), node=replace(NODE, engines=engines), workers=workers, loss=loss, batch=batch)
     host, _ = train(job)
     assert job.join(host.models) == job.golden.model.tolist()
     assert sum(job.golden.model.tolist()) != 0

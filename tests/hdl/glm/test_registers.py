@@ -125,6 +125,16 @@ def test_the_decay_names_the_bias_where_a_worker_has_it():
 def test_only_a_node_whose_weights_can_decay_has_the_register_and_says_so():
     assert node_constants(L2)["l2"] == 1
     assert "l2" not in node_constants(TINY)
+
+
+def test_a_node_that_can_do_without_overlap_says_so_and_is_told():
+    config = replace(TINY, vanilla=True)
+    assert node_constants(config)["vanilla"] == 1
+    for vanilla in False, True:
+        shape = TrainShape(node=config, workers=1, samples=100, columns=9, batch=16, vanilla=vanilla)
+        store = Store(config)
+        store.driver.run(NodeDriver(config).configure(shape, job=_node_job(0), **JOB))
+        assert store.driver.read("training")["serial"] == vanilla
     with pytest.raises(KeyError):
         node_registers(TINY)["decay"]
     shape = TrainShape(node=TINY, workers=1, samples=100, columns=20, batch=32, precision=3)
@@ -218,6 +228,7 @@ GOOD = {
     "training.mantissa": 1 << 15,
     "training.clamp_bits": 26,
     "training.decay.decay_shift": 0,
+    "training.serial": 0,
     "job.log2_slots": 6,
     "job.base": 128,
     "job.member": 1 << 31,
@@ -244,16 +255,26 @@ EDGES = [
     ({"job.member": 1 << 31 | 1}, False),
     ({"job.timeout": 2**31 - 1}, True),
     ({"job.timeout": 2**31}, False),
+    ({"training.serial": 1}, True),
+    ({"training.serial": 1, "shape.mini_batch": 2}, False),  # 1600 words do not fit
+    ({"training.serial": 1, "shape.mini_batch": 16, "shape.chunks": 25, "shape.planes": 2}, True),
+    ({"training.serial": 1, "shape.mini_batch": 17, "shape.chunks": 25, "shape.planes": 2}, False),
 ]
+ONE_WORD = {"training.serial": 1, "shape.chunks": 1, "shape.planes": 1}
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))
 def test_the_check_draws_every_line_where_the_hardware_ends(protocol):
-    check = RunCheck(depth=128, fifo_depth=800, slots=64, max_mini_batch=1000, protocol=protocol)
+    check = RunCheck(depth=128, fifo_depth=800, slots=64, max_mini_batch=1000, protocol=protocol, vanilla=True)
+    operations = 64 // protocol.slots_per_operation
     edges = [
         *EDGES,
         ({"job.log2_slots": 1}, True),
         ({"job.log2_slots": 0}, protocol.slots_per_operation == 1),
+        (ONE_WORD | {"shape.mini_batch": operations}, True),
+        (ONE_WORD | {"shape.mini_batch": operations + 1}, False),
+        (ONE_WORD | {"shape.mini_batch": operations, "job.log2_slots": 5}, False),
+        (ONE_WORD | {"shape.mini_batch": 512}, False),
     ]
     verdicts, words = [], []
 

@@ -34,6 +34,7 @@ class Job:
     epochs: int = 2
     rate: float = 0.7
     decay: fixed.Decay = fixed.NO_DECAY
+    vanilla: bool = False
 
     @cached_property
     def shape(self) -> TrainShape:
@@ -44,6 +45,7 @@ class Job:
             columns=self.columns,
             batch=self.batch,
             precision=self.precision,
+            vanilla=self.vanilla,
         )
 
     @cached_property

@@ -113,9 +113,26 @@ def test_weights_decay_as_the_golden_models_while_frames_are_lost(node, shift):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("samples", [64, 64 + 5, 64 + 21])
-def test_data_parallel_replicas_are_equal_and_the_golden_model(parallel, samples):
-    data, run, golden = problem(parallel, samples=samples, columns=57, batch=32)
+def test_without_overlap_the_bits_are_the_same_and_the_time_is_not():
+    cosim = Cosim(replace(PAIR, vanilla=True), workers=3, quiet=True)
+    data, run, golden = problem(cosim, samples=61, columns=95, batch=16)
+    (shape, *samples), cycles = data, []
+    for vanilla in False, True:
+        result = cosim.train(replace(shape, vanilla=vanilla), *samples, **run)
+        check(result, golden)
+        cycles.append(sum(result.cycles))
+    assert cycles[1] > 1.2 * cycles[0]
+    network = NetworkConfig(link=FAULTS, seed=1, timeout_ns=3000)
+    result = cosim.train(replace(shape, vanilla=True), *samples, **run, network=network)
+    check(result, golden)
+    assert sum(node["retransmissions"] for node in result.counters) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("samples", "batch"), [(64, 32), (64 + 5, 32), (64 + 21, 32), (61, 4), (61, 20)])
+def test_data_parallel_replicas_are_equal_and_the_golden_model(parallel, samples, batch):
+    """Of whole micro-batches and of short ones: 2 samples a worker, or 8 and 2."""
+    data, run, golden = problem(parallel, samples=samples, columns=57, batch=batch)
     check(parallel.train(*data, **run), golden)
 
 

@@ -1,5 +1,6 @@
 """Training on simulated nodes: the golden model's bits, whatever the network does."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -150,6 +151,17 @@ def test_progress_ends_with_all_operations_of_all_nodes(cosim, problem):
     assert seen[-1].phases == EPOCHS + 3  # configure, end, count
     assert seen[-1].operations == WORKERS * EPOCHS * data[0].micro_batches_per_epoch
     assert [p.cycle for p in seen] == sorted(p.cycle for p in seen)
+
+
+def test_memories_that_repeat_a_part_hold_the_whole(cosim, problem):
+    (_, features, labels), run, _ = problem
+    part = TrainShape(node=NODE, workers=WORKERS, samples=24, columns=41, batch=BATCH)
+    shape, run = replace(part, samples=72), run | {"epochs": 2}
+    golden = train(np.tile(features[:24], (3, 1)), np.tile(labels[:24], 3), shape, **run)
+    result = cosim.train(shape, features[:24], labels[:24], part=part, **run)
+    check(result, [epoch.model for epoch in golden])
+    with pytest.raises(ValueError, match="part must be a whole share of 10 micro-batches"):
+        cosim.train(replace(part, samples=80), features[:24], labels[:24], part=part, **run)
 
 
 def test_numbers_that_do_not_fit_are_refused(cosim, problem):

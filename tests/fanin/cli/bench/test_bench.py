@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fanin.cli.bench import allreduce, area, figures, nodes
+from fanin.cli.bench import allreduce, area, figures, losses, nodes
 from fanin.cli.bench.result import Result, number
 from fanin.cli.main import main
+from fanin.errors import InputError
 from fanin.glm import PRESETS, Partitioning, TrainShape
 from fanin.sim.glm.cosim import Timeline
 from tests.fanin.cli.json_page import documented
@@ -94,7 +95,7 @@ def test_latencies_and_cycles_are_read_from_the_events():
 def test_data_parallel_nodes_have_mini_batches_but_no_ways_of_an_activation():
     """A mini-batch has many AGGs there; a real, small one, as figure 9 measures it."""
     node = replace(PRESETS["tiny"], mode=Partitioning.DATA_PARALLEL)
-    measured = nodes.measure(node, workers=2, columns=20, batch=32, mini_batches=2)
+    measured = nodes.measure(node, workers=2, columns=20, batch=32, mini_batches=1)
     assert measured.ways is None
     assert measured.mini_batch > measured.ideal > 0
 
@@ -113,22 +114,42 @@ def test_a_figure_of_the_paper_becomes_json_and_a_picture(monkeypatch, tmp_path)
     assert (tmp_path / "figure11.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_points_too_large_to_simulate_are_left_out():
-    assert figures._epoch_seconds("avazu", workers=8, engines=8, batch=1024) is None
+def test_figure_9_says_how_much_faster_model_parallelism_is_and_what_the_paper_says(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        figures, "_epoch_seconds", lambda name, *, batch, data_parallel, **_: 1 + data_parallel * 64 / batch
+    )
+    results = {result.name: result for result in figures.draw(9, tmp_path)}
+    headline = results["figure 9: amazon_fashion, B 16: data- over model-parallel"]
+    assert (headline.value, headline.note) == (5.0, "the paper: 4.8")
+    assert len(results) == 2 * 2 * 7 + 2 * 7
+    assert len(json.loads((tmp_path / "figure9.json").read_text())["series"]["rcv1, data-parallel"]) == 7
 
 
 def test_the_loss_is_of_the_file_that_is_given(monkeypatch, tmp_path):
     """One feature that tells the class: a model of it learns at once, and the note says where it is from."""
     file = tmp_path / "mine.svm"
     file.write_text("".join(f"{k % 2} 1:{k % 2}\n" for k in range(128)))
-    monkeypatch.setattr(figures, "LOSS_RATES", {"rcv1": (4.0,)})
-    results = list(figures.draw(14, tmp_path, [f"rcv1={file}"]))
-    assert len(results) == 2 * figures.LOSS_EPOCHS
+    monkeypatch.setattr(losses, "RATES", {"rcv1": (4.0,)})
+    results = list(figures.draw(14, tmp_path, [f"rcv1={file}"], "1,8"))
+    assert len(results) == 3 * losses.EPOCHS
     figure = json.loads((tmp_path / "figure14.json").read_text())
-    fixed_point, float64 = (dict(points) for points in figure["series"].values())
-    assert fixed_point[1] == pytest.approx(float64[1], abs=0.01)
-    assert fixed_point[10] < 0.1 < 0.3 < fixed_point[1] < 0.6
-    assert "rcv1: mine.svm" in figure["note"]
+    assert list(figure["series"]) == [f"rcv1, γ=4, {what}" for what in ("1 bits", "8 bits", "float64")]
+    one, eight, float64 = (dict(points) for points in figure["series"].values())
+    assert eight[1] == pytest.approx(float64[1], abs=0.005)
+    assert one[1] > float64[1] + 0.02  # its largest feature is ½
+    assert eight[10] < 0.1 < 0.3 < eight[1] < 0.6
+    assert "rcv1: mine.svm, 128 of 128 samples, 0.5 of 1 features are not 0" in figure["note"]
+
+
+def test_a_set_that_is_not_at_hand_is_synthetic_as_wide_and_as_sparse(monkeypatch, tmp_path):
+    monkeypatch.setattr(losses, "RATES", {"rcv1": (1.0,)})
+    monkeypatch.setattr(losses, "SAMPLES_AT_MOST", 500)
+    monkeypatch.setattr(losses, "EPOCHS", 2)
+    results = list(figures.draw(14, tmp_path))
+    assert [result.value < np.log(2) for result in results] == [True] * 4
+    note = json.loads((tmp_path / "figure14.json").read_text())["note"]
+    assert "rcv1: synthetic, 500 of 20,242 samples, 7" in note
+    assert "of 47,236 features are not 0" in note
 
 
 @pytest.mark.parametrize(
@@ -145,6 +166,28 @@ def test_data_that_a_figure_cannot_use_are_refused(capsys, tmp_path, number, dat
     assert main(arguments) == 2
     assert cause in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        ("--figure 9 --precision 4", "--precision: figure 9 is of 4 bits, only 14 is of others"),
+        ("--figure 14 --precision 4,9", "--precision 4,9: must be numbers from 1 to 8, with commas between"),
+        ("--figure 14 --precision x", "--precision x: must be numbers from 1 to 8, with commas between"),
+        ("--precision 4", "--precision: needs --figure"),
+    ],
+)
+def test_precisions_that_a_figure_cannot_use_are_refused(capsys, tmp_path, arguments, cause):
+    assert main(["bench", "glm", *arguments.split(), "-o", str(tmp_path)]) == 2
+    assert cause in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_set_whose_zeros_do_not_stay_zeros_is_refused(tmp_path):
+    file = tmp_path / "mine.svm"
+    file.write_text("0 1:-1\n1 2:1\n")
+    with pytest.raises(InputError, match="rcv1: column 1 has values below 0"):
+        list(figures.draw(14, tmp_path, [f"rcv1={file}"]))
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Memory contents, bit by bit as docs/reference/numbers.md says, and back."""
 
+from itertools import product
+from math import ceil
 from time import perf_counter
 
 import numpy as np
@@ -53,9 +55,11 @@ def split_model(model, shape, worker):
     return out.reshape(node.engines, shape.chunks, node.lanes)
 
 
-@pytest.mark.parametrize("mode", Partitioning)
-def test_each_bit_of_each_word_is_the_stated_bit_of_the_stated_feature(mode):
-    shape = shape_of(mode)
+@pytest.mark.parametrize(
+    ("mode", "batch"), [*((mode, 24) for mode in Partitioning), (Partitioning.DATA_PARALLEL, 30)]
+)
+def test_each_bit_of_each_word_is_the_stated_bit_of_the_stated_feature(mode, batch):
+    shape = shape_of(mode, batch=batch)
     features = random_features(shape)
     lanes, s = shape.node.lanes, shape.precision
     for worker in range(shape.workers):
@@ -66,7 +70,7 @@ def test_each_bit_of_each_word_is_the_stated_bit_of_the_stated_feature(mode):
         for engine, batch, chunk, plane in np.ndindex(words.shape[:-1]):
             word = int.from_bytes(words[engine, batch, chunk, plane].tobytes(), "little")
             for b in range(8):
-                mini_batch, within = divmod(8 * batch + b, run)
+                mini_batch, within = divmod(8 * batch + b, 8 * ceil(run / 8))
                 sample = (
                     mini_batch * shape.batch
                     + within
@@ -75,7 +79,8 @@ def test_each_bit_of_each_word_is_the_stated_bit_of_the_stated_feature(mode):
                 for k in range(lanes):
                     place = lanes * chunk + k
                     column = first + engine * shape.columns_per_engine + place
-                    present = place < shape.columns_per_engine and column < last and sample < shape.samples
+                    present = place < shape.columns_per_engine and column < last
+                    present &= within < run and sample < shape.samples
                     want = features[sample, column] >> (s - 1 - plane) & 1 if present else 0
                     assert word >> (lanes * b + k) & 1 == want
 
@@ -105,8 +110,8 @@ def test_a_port_reads_its_half_of_every_word_beat_after_beat():
 
 
 def test_every_sample_is_in_exactly_one_place_of_a_data_parallel_run():
-    for samples in (1, 8, 23, 24, 25, 33, 48, 71):
-        shape = shape_of(Partitioning.DATA_PARALLEL, samples=samples)
+    for samples, batch in product((1, 8, 23, 24, 25, 33, 48, 71), (3, 6, 24, 27)):
+        shape = shape_of(Partitioning.DATA_PARALLEL, samples=samples, batch=batch)
         places = [layout.worker_samples(shape, worker) for worker in range(3)]
         assert len({len(place) for place in places}) == 1
         assert sorted(i for place in places for i in place if i >= 0) == list(range(samples))

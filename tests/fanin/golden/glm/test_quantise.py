@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from fanin.golden.glm.quantise import ROWS_AT_ONCE, ColumnRanges, column_blocks, quantise
+from fanin.golden.glm.quantise import (
+    ROWS_AT_ONCE,
+    ColumnRanges,
+    column_blocks,
+    fractions,
+    quantise,
+    quantise_sparse,
+)
 from tests.support import new_seed
 
 
@@ -57,3 +64,26 @@ def test_blocks_cover_every_column_once():
     for columns in (0, 1, 4096, 4097, 9000):
         covered = [k for block in column_blocks(columns) for k in range(columns)[block]]
         assert covered == list(range(columns))
+
+
+@pytest.mark.parametrize("precision", [1, 4, 8])
+def test_sparse_samples_stay_sparse_and_have_the_dense_codes(precision):
+    rng = np.random.default_rng(new_seed())
+    features = rng.random((60, 13)) * (rng.random((60, 13)) < 0.2)
+    features[:, 3] = 0.0  # constant, without an entry
+    features[:, 4] = 2.5  # constant, with one everywhere
+    rows = sparse.csr_matrix(features)
+    ranges = ColumnRanges.of(rows)
+    got = quantise_sparse(rows, ranges, precision, bias=True)
+    assert got.dtype == np.uint8
+    assert (got.data > 0).all()
+    assert np.array_equal(got.toarray(), quantise(features, ranges, precision, bias=True))
+    exact = fractions(rows, ranges, bias=True).toarray()
+    assert exact.max() == 1.0
+    assert np.array_equal(np.minimum(np.floor(exact * 2**precision), 2**precision - 1), got.toarray())
+
+
+def test_zeros_that_would_not_stay_zeros_are_refused():
+    rows = sparse.csr_matrix(np.array([[0.0, 1.0], [1.0, -2.0]]))
+    with pytest.raises(ValueError, match="column 2 has values below 0, -2, so that its zeros do not stay 0"):
+        quantise_sparse(rows, ColumnRanges.of(rows), 4, bias=False)
