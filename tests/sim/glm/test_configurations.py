@@ -121,7 +121,7 @@ def test_without_overlap_the_bits_are_the_same_and_the_time_is_not():
         result = cosim.train(replace(shape, vanilla=vanilla), *samples, **run)
         check(result, golden)
         cycles.append(sum(result.cycles))
-    assert cycles[1] > 1.2 * cycles[0]
+    assert cycles[1] - cycles[0] >= EPOCHS * shape.mini_batches * shape.words_per_micro_batch
     network = NetworkConfig(link=FAULTS, seed=1, timeout_ns=3000)
     result = cosim.train(replace(shape, vanilla=True), *samples, **run, network=network)
     check(result, golden)
