@@ -8,7 +8,7 @@ from enum import IntEnum
 from itertools import pairwise
 
 from fanin.memory import check_address_width
-from fanin.wire.rdma import PATH_MTUS
+from fanin.wire.rdma import PATH_MTUS, Fault
 
 # The number of a NIC's first queue pair: 0 and 1 mean management to others.
 FIRST_QUEUE_PAIR = 0x100
@@ -19,6 +19,16 @@ MAX_WINDOW_BITS = 10  # a window is a power of two of packets, at most 1024
 MAX_RETRIES = 7
 WIDTHS = (128, 256, 512)  # a burst of these reaches from one 4 KiB boundary to the next
 MAX_PAYLOAD = max(PATH_MTUS)  # bytes of a packet
+
+
+#: The counter of frames that were dropped for a fault.
+DROPPED = {
+    Fault.FOREIGN: "dropped_foreign",
+    Fault.DAMAGED: "dropped_damaged",
+    Fault.CONGESTION: "dropped_congestion",
+    Fault.OPCODE: "dropped_opcode",
+    Fault.UNKNOWN: "dropped_unconnected",
+}
 
 
 class Ending(IntEnum):

@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from fanin.rdma import Connection, Region, Write
-from fanin.wire.rdma import ACK_SYNDROME, MAX_MESSAGE_BYTES, PSN_BITS, Nak, Opcode, RdmaPacket
+from fanin.wire.rdma import (
+    ACK_SYNDROME,
+    MAX_MESSAGE_BYTES,
+    NOT_READY,
+    PSN_BITS,
+    REFUSED_OPCODES,
+    Nak,
+    Opcode,
+    RdmaPacket,
+)
 
 PSNS = 1 << PSN_BITS
 
@@ -117,7 +126,8 @@ class Requester:
         sequence = packet.syndrome == Nak.SEQUENCE.syndrome
         refused = next((status for nak, status in _REFUSED.items() if packet.syndrome == nak.syndrome), None)
         positive = packet.syndrome >> 5 == 0
-        if self.failed or not (positive or sequence or refused):
+        not_ready = packet.syndrome >> 5 == NOT_READY  # the timeout has it sent again
+        if self.failed or not (positive or sequence or refused or not_ready):
             return
         if not 0 <= psn_distance(packet.psn, self._oldest) < psn_distance(self._next, self._oldest):
             return
@@ -209,7 +219,7 @@ class Responder:
         self._refused = False  # a NAK for the expected packet has gone
 
     def receive(self, packet: RdmaPacket) -> RdmaPacket | None:
-        """Take a part of a WRITE; what is answered, if anything."""
+        """Take a request; what is answered, if anything. All but a part of a WRITE is refused."""
         if self.failed:
             return None
         ahead = psn_distance(packet.psn, self._expected)
@@ -227,6 +237,8 @@ class Responder:
 
     def _check(self, packet: RdmaPacket) -> Nak | None:
         """Why it is refused: order of opcodes and lengths first, then the right to write."""
+        if packet.opcode in REFUSED_OPCODES:
+            return Nak.INVALID_REQUEST
         opcode, size, mtu = Opcode(packet.opcode), len(packet.payload), self.connection.mtu
         if opcode.begins != (self._open is None):
             return Nak.INVALID_REQUEST

@@ -17,6 +17,7 @@ MAX_FRAME_BYTES = 2000  # with FCS: IEEE 802.3's envelope frame, the longest tha
 PREAMBLE_BYTES, FCS_BYTES, GAP_BYTES = 8, 4, 12
 AROUND_FRAME = PREAMBLE_BYTES + FCS_BYTES + GAP_BYTES  # of a link's time, beside the frame
 TTL = 64
+DONT_FRAGMENT = 0b010  # of the IPv4 flags
 
 ETHERNET = (
     Field("destination", 48, "destination MAC"),
@@ -82,7 +83,9 @@ def internet_checksum(data: bytes) -> int:
     return ~total & 0xFFFF
 
 
-def encode_udp(payload: bytes, *, source: Endpoint, destination: Endpoint, tos: int = 0) -> bytes:
+def encode_udp(
+    payload: bytes, *, source: Endpoint, destination: Endpoint, tos: int = 0, flags: int = 0
+) -> bytes:
     """Ethernet, IPv4 and UDP (checksum 0: none) in front of a payload, without padding and FCS."""
     udp_length = byte_length(UDP) + len(payload)
     ethernet = {"destination": destination.mac, "source": source.mac, "ethertype": ETHERTYPE_IPV4}
@@ -91,6 +94,7 @@ def encode_udp(payload: bytes, *, source: Endpoint, destination: Endpoint, tos: 
         "ihl": 5,
         "tos": tos,
         "length": byte_length(IPV4) + udp_length,
+        "flags": flags,
         "ttl": TTL,
         "protocol": IP_PROTOCOL_UDP,
         "source": source.ip,

@@ -28,6 +28,7 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.fork import StreamFork
 from fanin.hdl.stream.packet import packet_stream
 from fanin.rdma import RdmaConfig
+from fanin.wire.rdma import Fault
 
 _ANSWERS = 32  # that may wait for the requester; one too many is lost, and another will say the same
 
@@ -174,7 +175,7 @@ class RdmaNic(wiring.Component):
             receiver.own.eq(self.own),
             regions.ask.eq(receiver.ask),
             receiver.allowed.eq(regions.allowed),
-            is_answer.eq(found.good & found.answer),
+            is_answer.eq((found.fault == Fault.NONE) & found.answer),
             answers.i.valid.eq(receiver.o.valid & is_answer),
             *(answers.i.payload[name].eq(found[name]) for name in answers.i.payload.shape().members),
             responder.i.valid.eq(receiver.o.valid & ~is_answer),

@@ -26,7 +26,7 @@ from fanin.rdma import FIRST_QUEUE_PAIR, MAX_RETRIES, MAX_WINDOW_BITS, Ending, R
 from fanin.wire.rdma import MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS
 
 IDENTITY = 0x464E5244  # "DRNF" in memory order: fanin RDMA
-VERSION = 1
+VERSION = 2
 TIMEOUT = 50_000  # cycles
 INDEX_BITS = 6  # in the registers, whatever the configuration
 
@@ -36,18 +36,21 @@ COUNTERS = {
     "went_back": "times a queue pair sent again from its oldest packet",
     "timed_out": "and of these, because no answer came",
     "failed": "queue pairs that ended with an error of a write",
+    "not_ready": "answers that the receiver has no buffer for a message yet (RNR NAK)",
     "taken": "packets received and written",
     "repeated": "packets received once more",
     "early": "packets received while one before them was missing",
     "refused": "packets that ended their queue pair",
-    "dropped": "packets damaged, or for another node",
+    "dropped_foreign": "frames dropped: no RoCEv2, or not for this node's addresses",
+    "dropped_damaged": "frames dropped: a length, the IPv4 checksum or the ICRC is wrong",
+    "dropped_congestion": "congestion notices (CNP) dropped",
+    "dropped_opcode": "packets dropped: an opcode of another service, reserved, or an answer to no request",
+    "dropped_unconnected": "packets dropped: no connected queue pair has that number, partition and version",
     "lost": "frames for which there was no room",
     "memory_errors": "responses of memory that were errors",
 }
-assert list(COUNTERS)[:9] == [
-    *RequesterEvents.as_shape().members,
-    *ResponderEvents.as_shape().members,
-]
+_EVENTS = [*RequesterEvents.as_shape().members, *ResponderEvents.as_shape().members]
+assert list(COUNTERS)[: len(_EVENTS)] == _EVENTS
 
 
 #: Commands of every node with a NIC.
