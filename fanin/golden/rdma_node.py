@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fanin.golden.rdma import Requester, Responder
 from fanin.rdma import DROPPED, FIRST_QUEUE_PAIR, Connection, Region, Write
-from fanin.wire.ethernet import IPV4, MIN_FRAME_BYTES, Endpoint
+from fanin.wire.ethernet import IPV4, MIN_FRAME_BYTES, Endpoint, tagged, untagged
 from fanin.wire.fields import unpack_fields
 from fanin.wire.rdma import IP_AT, Fault, Opcode, RdmaPacket, encode, judge
 
@@ -27,7 +27,7 @@ class _Pair:
 
 
 class Node:
-    """Frames in, frames out.
+    """Frames in, frames out, as a node with tags (``RdmaConfig.vlan``) has them.
 
     ``own``: its MAC and IPv4 address. ``memory`` is read and written in place. ``regions`` list queue pairs by
     their numbers. ``counters`` has the causes for which frames were dropped.
@@ -90,6 +90,7 @@ class Node:
 
     def _judge(self, frame: bytes) -> RdmaPacket | Fault:
         """The packet for one of its queue pairs; a frame ends with its ICRC, or is filled up to 60 bytes."""
+        frame = untagged(frame)
         found = judge(frame, own=self.own)
         if found is Fault.FOREIGN:
             return found
@@ -101,4 +102,6 @@ class Node:
 
     def _frame(self, pair: _Pair, packet: RdmaPacket) -> bytes:
         source = Endpoint(self.own.mac, self.own.ip, pair.peer.port)
-        return encode(packet, source=source, destination=pair.peer)
+        marks = pair.requester.connection
+        frame = encode(packet, source=source, destination=pair.peer, tos=marks.traffic_class)
+        return frame if marks.vlan is None else tagged(frame, vlan=marks.vlan, priority=marks.priority)

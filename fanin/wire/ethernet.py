@@ -9,6 +9,7 @@ from enum import StrEnum
 from fanin.wire.fields import Field, byte_length, pack_fields
 
 ETHERTYPE_IPV4 = 0x0800
+ETHERTYPE_VLAN = 0x8100
 IP_PROTOCOL_TCP = 6
 IP_PROTOCOL_UDP = 17
 UDP_PORT = 34997
@@ -24,6 +25,13 @@ ETHERNET = (
     Field("source", 48, "source MAC"),
     Field("ethertype", 16, "0x88B5 aggregation, 0x0800 IPv4"),
 )
+TCI = (
+    Field("priority", 3, "class of the frame, 0 to 7"),
+    Field("drop_eligible", 1, "0"),
+    Field("vlan", 12, "number of the VLAN; 0: none, the tag says the priority only"),
+)
+VLAN_TAG = (Field("protocol", 16, "0x8100"), *TCI)
+TAG_AT = 12  # bytes of a frame in front of the tag: both addresses
 IPV4 = (
     Field("version", 4, "4"),
     Field("ihl", 4, "5: options are other traffic"),
@@ -81,6 +89,19 @@ def internet_checksum(data: bytes) -> int:
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
+
+
+def tagged(frame: bytes, *, vlan: int, priority: int = 0) -> bytes:
+    """The frame with an 802.1Q tag. Raises ValueError for numbers that do not fit."""
+    tag = pack_fields(VLAN_TAG, {"protocol": ETHERTYPE_VLAN, "priority": priority, "vlan": vlan})
+    return frame[:TAG_AT] + tag + frame[TAG_AT:]
+
+
+def untagged(frame: bytes) -> bytes:
+    """The frame without its (outer) 802.1Q tag, if it has one."""
+    if frame[TAG_AT : TAG_AT + 2] != ETHERTYPE_VLAN.to_bytes(2, "big"):
+        return frame
+    return frame[:TAG_AT] + frame[TAG_AT + byte_length(VLAN_TAG) :]
 
 
 def encode_udp(

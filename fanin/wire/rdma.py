@@ -221,7 +221,7 @@ def icrc(frame: bytes) -> int:
     return zlib.crc32(LINK_HEADER + covered)
 
 
-def encode(packet: RdmaPacket, *, source: Endpoint, destination: Endpoint) -> bytes:
+def encode(packet: RdmaPacket, *, source: Endpoint, destination: Endpoint, tos: int = 0) -> bytes:
     """The frame of a packet, without FCS. ``source.port`` may be any; the destination's is 4791."""
     pad = -len(packet.payload) % 4
     names = {f.name: int(getattr(packet, f.name)) for f in BTH if hasattr(packet, f.name)}
@@ -231,7 +231,7 @@ def encode(packet: RdmaPacket, *, source: Endpoint, destination: Endpoint) -> by
     body = header + packet.payload + bytes(pad)
     to = Endpoint(destination.mac, destination.ip, ROCE_PORT)
     body += bytes(ICRC_BYTES)
-    frame = encode_udp(body, source=source, destination=to, flags=DONT_FRAGMENT)[:-ICRC_BYTES]
+    frame = encode_udp(body, source=source, destination=to, tos=tos, flags=DONT_FRAGMENT)[:-ICRC_BYTES]
     return (frame + icrc(frame).to_bytes(ICRC_BYTES, "little")).ljust(MIN_FRAME_BYTES, b"\0")
 
 

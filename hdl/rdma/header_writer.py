@@ -158,10 +158,14 @@ class HeaderWriter(wiring.Component):
         fixed = {"version": 4, "ihl": byte_length(IPV4) // 4, "flags": DONT_FRAGMENT}
         fixed |= {"ttl": TTL, "protocol": IP_PROTOCOL_UDP}
         addresses = {"source": own.ip, "destination": i.peer.ip}
-        ip = header("ip", IPV4, length=length, checksum=checksum, **fixed, **addresses)
-        # The constant fields are summed here, to one word of the six that hardware adds.
-        constant = Const(~internet_checksum(pack_fields(IPV4, fixed)), WORD_BITS)
-        summed = Cat(length, constant, *addresses.values())
+        tos = i.peer.traffic_class
+        ip = header("ip", IPV4, tos=tos, length=length, checksum=checksum, **fixed, **addresses)
+        # The other fields are summed here, to one word of the six that hardware adds.
+        constant = ~internet_checksum(pack_fields(IPV4, fixed)) % (1 << WORD_BITS)
+        assert constant + (1 << len(tos)) < 1 << WORD_BITS, "a carry would have to come round"
+        others = Signal(WORD_BITS)
+        m.d.sync += others.eq(constant + tos)
+        summed = Cat(length, others, *addresses.values())
         m.submodules.sum = total = OnesComplementSum(words=len(summed) // WORD_BITS)
         m.d.comb += total.i.eq(summed)
         m.d.comb += checksum.eq(~total.o)
