@@ -95,6 +95,7 @@ class Requester:
         self._messages: deque[_Message] = deque()
         self._oldest = self._next = self._free = connection.send_psn
         self._attempts = 0
+        self._not_ready = False  # the receiver has no buffer for the oldest packet: it waits for the timeout
 
     @property
     def idle(self) -> bool:
@@ -126,7 +127,7 @@ class Requester:
         sequence = packet.syndrome == Nak.SEQUENCE.syndrome
         refused = next((status for nak, status in _REFUSED.items() if packet.syndrome == nak.syndrome), None)
         positive = packet.syndrome >> 5 == 0
-        not_ready = packet.syndrome >> 5 == NOT_READY  # the timeout has it sent again
+        not_ready = packet.syndrome >> 5 == NOT_READY
         if self.failed or not (positive or sequence or refused or not_ready):
             return
         if not 0 <= psn_distance(packet.psn, self._oldest) < psn_distance(self._next, self._oldest):
@@ -135,7 +136,9 @@ class Requester:
         self._acknowledge(psn_after(packet.psn, 1) if positive else packet.psn)
         if refused:
             self._fail(refused)
-        elif sequence:
+        elif not_ready:
+            self._not_ready = True
+        elif sequence and not self._not_ready:  # else it is about what follows the packet that must wait
             self._go_back()
 
     def timeout(self) -> None:
@@ -145,7 +148,7 @@ class Requester:
 
     def _acknowledge(self, oldest: int) -> None:
         if oldest != self._oldest:
-            self._oldest, self._attempts = oldest, 0
+            self._oldest, self._attempts, self._not_ready = oldest, 0, False
         while self._messages and psn_distance(self._messages[0].last, self._oldest) < 0:
             self.completions.append(Completion(self._messages.popleft().write.tag, Status.DONE))
 
@@ -154,7 +157,7 @@ class Requester:
             self._fail(Status.RETRIES)
         else:
             self._attempts += 1
-            self._next = self._oldest
+            self._next, self._not_ready = self._oldest, False
 
     def _fail(self, status: Status) -> None:
         self.failed = True
