@@ -43,6 +43,7 @@ def sizes(rng, count):
     return [rng.choice([0, 1, 255, 256, 257, 512, rng.randrange(SPACE // 2)]) for _ in range(count)]
 
 
+@pytest.mark.slow  # beside the model it is a fast test: tests/fanin/golden/test_rdma_node.py
 def test_both_write_into_one_another_over_a_bad_network(nodes, tmp_path):
     seed = new_seed()
     rng = random.Random(seed)
