@@ -194,9 +194,8 @@ class HeaderReader(wiring.Component):
 
     def _fault(self, m: Module, lengths_agree: Value) -> Value:
         """The first fault of the headers: comparisons of a few bits each, joined step by step."""
-        ethernet, ip, udp, bth, own = self.ethernet, self.ip, self.udp, self.bth, self.own
+        ethernet, ip, own = self.ethernet, self.ip, self.own
         more_fragments = ip.flags[0]
-        index_bits = len(self.ask.index)
         same = [(ethernet.destination, own.mac), (ip.destination, own.ip)]
         parts = [
             a[n : n + WORD_BITS] == b[n : n + WORD_BITS] for a, b in same for n in range(0, len(a), WORD_BITS)
@@ -205,37 +204,31 @@ class HeaderReader(wiring.Component):
             ethernet.ethertype == ETHERTYPE_IPV4,
             (ip.version == 4) & (ip.ihl == byte_length(IPV4) // 4) & (ip.protocol == IP_PROTOCOL_UDP),
             ~more_fragments & (ip.fragment == 0),
-            udp.destination_port == ROCE_PORT,
+            self.udp.destination_port == ROCE_PORT,
         ]
-        ours = Signal(len(parts))
-        notice, carried, known = Signal(), Signal(), Signal()  # of the opcode, and of the rest of the BTH
-        partition = bth.partition[:PARTITION_BITS] == PARTITION % (1 << PARTITION_BITS)
-        number = bth.queue_pair[index_bits:] == FIRST_QUEUE_PAIR >> index_bits
-        parts_known = Signal(3)
-        m.d.sync += [
-            ours.eq(Cat(parts)),
-            notice.eq(bth.opcode == CONGESTION_NOTICE),
-            carried.eq(self._spoken | bth.opcode.matches(*REFUSED_OPCODES)),
-            parts_known.eq(Cat(bth.version == 0, partition, number)),
-        ]
-        m.d.comb += known.eq(parts_known.all())
-        of_transport = Signal(FAULT_BITS)
-        foreign = Signal()
-        m.d.sync += [
-            foreign.eq(~ours.all()),
-            of_transport.eq(
-                Mux(
-                    notice,
-                    Fault.CONGESTION,
-                    Mux(carried, Mux(known, Fault.NONE, Fault.UNKNOWN), Fault.OPCODE),
-                )
-            ),
-        ]
+        found = Signal(len(parts))
         bits = ip.as_value()
         m.submodules.sum = total = OnesComplementSum(words=len(bits) // WORD_BITS)
         checked = Signal()
         m.d.comb += total.i.eq(bits)
-        m.d.sync += checked.eq(total.o.all())
-        is_foreign = delayed(m, foreign, LATENCY - 3, name="foreign")[-1]
-        otherwise = delayed(m, of_transport, LATENCY - 3, name="of_transport")[-1]
-        return Mux(is_foreign, Fault.FOREIGN, Mux(checked & lengths_agree, otherwise, Fault.DAMAGED))
+        m.d.sync += [found.eq(Cat(parts)), checked.eq(total.o.all())]
+        is_ours = delayed(m, found.all(), LATENCY - 2, name="is_ours")[-1]
+        otherwise = delayed(m, self._transport_fault(m), LATENCY - 3, name="transport_fault")[-1]
+        return Mux(is_ours, Mux(checked & lengths_agree, otherwise, Fault.DAMAGED), Fault.FOREIGN)
+
+    def _transport_fault(self, m: Module) -> Value:
+        """That of the BTH, 2 cycles later."""
+        bth, index_bits = self.bth, len(self.ask.index)
+        partition = bth.partition[:PARTITION_BITS] == PARTITION % (1 << PARTITION_BITS)
+        number = bth.queue_pair[index_bits:] == FIRST_QUEUE_PAIR >> index_bits
+        notice, carried, known = Signal(), Signal(), Signal(3)
+        fault = Signal(FAULT_BITS)
+        m.d.sync += [
+            notice.eq(bth.opcode == CONGESTION_NOTICE),
+            carried.eq(self._spoken | bth.opcode.matches(*REFUSED_OPCODES)),
+            known.eq(Cat(bth.version == 0, partition, number)),
+            fault.eq(Mux(known.all(), Fault.NONE, Fault.UNKNOWN)),
+        ]
+        with m.If(~carried):
+            m.d.sync += fault.eq(Mux(notice, Fault.CONGESTION, Fault.OPCODE))
+        return fault

@@ -50,9 +50,19 @@ def test_ends_that_cannot_be_connected_are_refused(ours, theirs, why):
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_this_end_s_own_is_checked_too():
-    with pytest.raises(InputError, match="window must be a power of two"):
-        negotiate(OURS, THEIRS, window=3)
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"window": 3}, "window must be a power of two"),
+        ({"retries": 8}, "retries must be 0 to 7"),
+        ({"traffic_class": 256}, "traffic_class must be 0 to 255"),
+        ({"priority": 8}, "priority must be 0 to 7"),
+        ({"priority": 1}, "priority 1 needs vlan"),
+    ],
+)
+def test_what_is_this_end_s_own_is_checked_too(settings, why):
+    with pytest.raises(InputError, match=why):
+        negotiate(OURS, THEIRS, **settings)
 
 
 @pytest.mark.parametrize(
