@@ -93,7 +93,7 @@ uses them: [the smart NIC](../systems/smart-nic.md), `fanin/host/ring.py`.
 
 RDMA_REGISTERS = """# Registers of a node of one-sided writes
 
-Generated from `hdl/rdma/registers.py` by `docs/generate.py`, for 16 queue pairs. 32-bit words on
+Generated from `hdl/rdma/registers.py` by `docs/generate.py`, for 16 queue pairs and VLAN tags. 32-bit words on
 AXI4-Lite. How a host uses them: [one-sided writes](../systems/rdma.md#registers), `fanin/host/rdma.py`.
 
 """
@@ -280,7 +280,7 @@ def cluster_registers_page() -> str:
 
 def rdma_registers_page() -> str:
     """docs/reference/rdma-registers.md."""
-    return RDMA_REGISTERS + rdma_registers(RdmaConfig()).markdown().rstrip() + "\n"
+    return RDMA_REGISTERS + rdma_registers(RdmaConfig(vlan=True)).markdown().rstrip() + "\n"
 
 
 def param_server_registers_page() -> str:

@@ -8,7 +8,9 @@ from enum import IntEnum
 from itertools import pairwise
 
 from fanin.memory import check_address_width
-from fanin.wire.rdma import PATH_MTUS
+from fanin.wire.ethernet import IPV4, TCI
+from fanin.wire.fields import field_bits
+from fanin.wire.rdma import PATH_MTUS, Fault
 
 # The number of a NIC's first queue pair: 0 and 1 mean management to others.
 FIRST_QUEUE_PAIR = 0x100
@@ -17,8 +19,19 @@ MAX_REGIONS = 64
 MAX_DESCRIPTORS = 256
 MAX_WINDOW_BITS = 10  # a window is a power of two of packets, at most 1024
 MAX_RETRIES = 7
+MAX_VLAN = 4094  # 4095 is reserved
 WIDTHS = (128, 256, 512)  # a burst of these reaches from one 4 KiB boundary to the next
 MAX_PAYLOAD = max(PATH_MTUS)  # bytes of a packet
+
+
+#: The counter of frames that were dropped for a fault.
+DROPPED = {
+    Fault.FOREIGN: "dropped_foreign",
+    Fault.DAMAGED: "dropped_damaged",
+    Fault.CONGESTION: "dropped_congestion",
+    Fault.OPCODE: "dropped_opcode",
+    Fault.UNKNOWN: "dropped_unconnected",
+}
 
 
 class Ending(IntEnum):
@@ -56,7 +69,8 @@ class RdmaConfig:
     ``width`` bits of a word at MAC and memory; ``descriptors`` of a queue pair may be unfinished;
     ``buffer_words`` is the receive buffer, ``fetch_words`` what may be read ahead of the MAC. A frame begins
     when ``start_words`` of its payload are there, or all with 0: with any other number memory must deliver a
-    word a cycle once it has begun. Raises ValueError that names parameter, value and limit.
+    word a cycle once it has begun. ``vlan``: it takes 802.1Q tags out of frames that come, and puts them into
+    those of queue pairs that have one. Raises ValueError that names parameter, value and limit.
     """
 
     width: int = 512
@@ -67,6 +81,7 @@ class RdmaConfig:
     buffer_words: int = 512
     fetch_words: int = 512
     start_words: int = 0
+    vlan: bool = False
 
     def __post_init__(self) -> None:
         check_path(width=self.width, address_width=self.address_width)
@@ -136,7 +151,11 @@ class Write:
 
 @dataclass(frozen=True)
 class Connection:
-    """One end of a queue pair: the peer's number, both first sequence numbers, and limits."""
+    """One end of a queue pair: the peer's number, both first sequence numbers, limits, and marks of its frames.
+
+    ``traffic_class`` is IPv4's ToS byte (DSCP and ECN); ``vlan`` and ``priority`` are those of an 802.1Q tag,
+    which there is unless ``vlan`` is None. Raises ValueError that names field, value and limit.
+    """
 
     peer: int
     send_psn: int = 0
@@ -144,6 +163,9 @@ class Connection:
     mtu: int = 4096
     window: int = 64  # packets
     retries: int = 7
+    traffic_class: int = 0
+    vlan: int | None = None
+    priority: int = 0
 
     def __post_init__(self) -> None:
         if self.mtu not in PATH_MTUS:
@@ -154,6 +176,16 @@ class Connection:
             )
         if self.retries not in range(MAX_RETRIES + 1):
             raise ValueError(f"retries must be 0 to {MAX_RETRIES}, not {self.retries!r}")
+        if self.traffic_class not in range(1 << field_bits(IPV4, "tos")):
+            raise ValueError(f"traffic_class must be 0 to 255, not {self.traffic_class!r}")
+        if self.vlan is not None and self.vlan not in range(MAX_VLAN + 1):
+            raise ValueError(f"vlan must be 0 to {MAX_VLAN}, not {self.vlan!r}")
+        if self.priority not in range(1 << field_bits(TCI, "priority")):
+            raise ValueError(f"priority must be 0 to 7, not {self.priority!r}")
+        if self.priority and self.vlan is None:
+            raise ValueError(
+                f"priority is part of a VLAN tag: priority {self.priority!r} needs vlan (0 for none)"
+            )
 
 
 #: Named sizes: ``tiny`` for tests, ``u280`` for a 100 Gb/s card.

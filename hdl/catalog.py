@@ -145,11 +145,11 @@ def _rdma_parameters(config: GlmConfig) -> Parameters:
     return dict(vars(RDMA_PRESETS["tiny" if config == PRESETS["tiny"] else "u280"]))
 
 
-def _rdma_node(**sizes: int) -> RdmaNode:
+def _rdma_node(**sizes: Any) -> RdmaNode:
     return RdmaNode(config=RdmaConfig(**sizes))
 
 
-def _param_server_node(**sizes: int) -> ParamServerNode:
+def _param_server_node(**sizes: Any) -> ParamServerNode:
     return ParamServerNode(config=RdmaConfig(**sizes))
 
 

@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from fanin.rdma import Connection, Region, Write
-from fanin.wire.rdma import ACK_SYNDROME, MAX_MESSAGE_BYTES, PSN_BITS, Nak, Opcode, RdmaPacket
+from fanin.wire.rdma import (
+    ACK_SYNDROME,
+    MAX_MESSAGE_BYTES,
+    NOT_READY,
+    PSN_BITS,
+    REFUSED_OPCODES,
+    Nak,
+    Opcode,
+    RdmaPacket,
+)
 
 PSNS = 1 << PSN_BITS
 
@@ -86,6 +95,7 @@ class Requester:
         self._messages: deque[_Message] = deque()
         self._oldest = self._next = self._free = connection.send_psn
         self._attempts = 0
+        self._not_ready = False  # the receiver has no buffer for the oldest packet: it waits for the timeout
 
     @property
     def idle(self) -> bool:
@@ -117,7 +127,8 @@ class Requester:
         sequence = packet.syndrome == Nak.SEQUENCE.syndrome
         refused = next((status for nak, status in _REFUSED.items() if packet.syndrome == nak.syndrome), None)
         positive = packet.syndrome >> 5 == 0
-        if self.failed or not (positive or sequence or refused):
+        not_ready = packet.syndrome >> 5 == NOT_READY
+        if self.failed or not (positive or sequence or refused or not_ready):
             return
         if not 0 <= psn_distance(packet.psn, self._oldest) < psn_distance(self._next, self._oldest):
             return
@@ -125,7 +136,9 @@ class Requester:
         self._acknowledge(psn_after(packet.psn, 1) if positive else packet.psn)
         if refused:
             self._fail(refused)
-        elif sequence:
+        elif not_ready:
+            self._not_ready = True
+        elif sequence and not self._not_ready:  # else it is about what follows the packet that must wait
             self._go_back()
 
     def timeout(self) -> None:
@@ -135,7 +148,7 @@ class Requester:
 
     def _acknowledge(self, oldest: int) -> None:
         if oldest != self._oldest:
-            self._oldest, self._attempts = oldest, 0
+            self._oldest, self._attempts, self._not_ready = oldest, 0, False
         while self._messages and psn_distance(self._messages[0].last, self._oldest) < 0:
             self.completions.append(Completion(self._messages.popleft().write.tag, Status.DONE))
 
@@ -144,7 +157,7 @@ class Requester:
             self._fail(Status.RETRIES)
         else:
             self._attempts += 1
-            self._next = self._oldest
+            self._next, self._not_ready = self._oldest, False
 
     def _fail(self, status: Status) -> None:
         self.failed = True
@@ -209,7 +222,7 @@ class Responder:
         self._refused = False  # a NAK for the expected packet has gone
 
     def receive(self, packet: RdmaPacket) -> RdmaPacket | None:
-        """Take a part of a WRITE; what is answered, if anything."""
+        """Take a request; what is answered, if anything. All but a part of a WRITE is refused."""
         if self.failed:
             return None
         ahead = psn_distance(packet.psn, self._expected)
@@ -227,6 +240,8 @@ class Responder:
 
     def _check(self, packet: RdmaPacket) -> Nak | None:
         """Why it is refused: order of opcodes and lengths first, then the right to write."""
+        if packet.opcode in REFUSED_OPCODES:
+            return Nak.INVALID_REQUEST
         opcode, size, mtu = Opcode(packet.opcode), len(packet.payload), self.connection.mtu
         if opcode.begins != (self._open is None):
             return Nak.INVALID_REQUEST

@@ -8,7 +8,8 @@ from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.rdma.registers import TIMEOUT
 from fanin.host.driver import BaseDriver, Batch
 from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region, check_regions
-from fanin.wire.ethernet import Endpoint
+from fanin.wire.ethernet import TCI, Endpoint
+from fanin.wire.fields import pack_fields
 from fanin.wire.rdma import PATH_MTUS
 
 
@@ -35,9 +36,17 @@ class NicDriver(BaseDriver):
     def connect(self, index: int, connection: Connection, peer: Endpoint) -> Batch:
         """Connect the queue pair at ``index`` with the one of number ``connection.peer`` at ``peer``.
 
-        ``peer.port`` is the UDP port that packets are sent from: alike for all of a queue pair.
+        ``peer.port`` is the UDP port that packets are sent from: alike for all of a queue pair. Raises
+        ValueError for a VLAN if the node has no tags.
         """
         self._check_index(index)
+        marks = {"traffic_class": connection.traffic_class}
+        if self.config.vlan:
+            tci = {"priority": connection.priority, "vlan": connection.vlan or 0}
+            packed = int.from_bytes(pack_fields(TCI, tci), "big")
+            marks |= {"tag_present": connection.vlan is not None, "tag_tci": packed}
+        elif connection.vlan is not None:
+            raise ValueError(f"vlan {connection.vlan}: this node has no tags (RdmaConfig.vlan)")
         batch = self.batch().write(
             "pair",
             pair_index=index,
@@ -47,7 +56,8 @@ class NicDriver(BaseDriver):
             retries=connection.retries,
         )
         batch.write("peer_number", connection.peer).write("peer_mac", peer.mac).write("peer_ip", peer.ip)
-        batch.write("source_port", peer.port).write("send_psn", connection.send_psn)
+        batch.write("source_port", peer.port).write("marks", **marks)
+        batch.write("send_psn", connection.send_psn)
         return batch.write("receive_psn", connection.receive_psn).write("control", connect=1)
 
     def _check_index(self, index: int) -> None:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from fanin.wire.fields import Field, byte_length, pack_fields
 
 ETHERTYPE_IPV4 = 0x0800
+ETHERTYPE_VLAN = 0x8100
 IP_PROTOCOL_TCP = 6
 IP_PROTOCOL_UDP = 17
 UDP_PORT = 34997
@@ -17,12 +18,20 @@ MAX_FRAME_BYTES = 2000  # with FCS: IEEE 802.3's envelope frame, the longest tha
 PREAMBLE_BYTES, FCS_BYTES, GAP_BYTES = 8, 4, 12
 AROUND_FRAME = PREAMBLE_BYTES + FCS_BYTES + GAP_BYTES  # of a link's time, beside the frame
 TTL = 64
+DONT_FRAGMENT = 0b010  # of the IPv4 flags
 
 ETHERNET = (
     Field("destination", 48, "destination MAC"),
     Field("source", 48, "source MAC"),
     Field("ethertype", 16, "0x88B5 aggregation, 0x0800 IPv4"),
 )
+TCI = (
+    Field("priority", 3, "class of the frame, 0 to 7"),
+    Field("drop_eligible", 1, "0"),
+    Field("vlan", 12, "number of the VLAN; 0: none, the tag says the priority only"),
+)
+VLAN_TAG = (Field("protocol", 16, "0x8100"), *TCI)
+TAG_AT = 12  # bytes of a frame in front of the tag: both addresses
 IPV4 = (
     Field("version", 4, "4"),
     Field("ihl", 4, "5: options are other traffic"),
@@ -82,7 +91,22 @@ def internet_checksum(data: bytes) -> int:
     return ~total & 0xFFFF
 
 
-def encode_udp(payload: bytes, *, source: Endpoint, destination: Endpoint, tos: int = 0) -> bytes:
+def tagged(frame: bytes, *, vlan: int, priority: int = 0) -> bytes:
+    """The frame with an 802.1Q tag. Raises ValueError for numbers that do not fit."""
+    tag = pack_fields(VLAN_TAG, {"protocol": ETHERTYPE_VLAN, "priority": priority, "vlan": vlan})
+    return frame[:TAG_AT] + tag + frame[TAG_AT:]
+
+
+def untagged(frame: bytes) -> bytes:
+    """The frame without its (outer) 802.1Q tag, if it has one."""
+    if frame[TAG_AT : TAG_AT + 2] != ETHERTYPE_VLAN.to_bytes(2, "big"):
+        return frame
+    return frame[:TAG_AT] + frame[TAG_AT + byte_length(VLAN_TAG) :]
+
+
+def encode_udp(
+    payload: bytes, *, source: Endpoint, destination: Endpoint, tos: int = 0, flags: int = 0
+) -> bytes:
     """Ethernet, IPv4 and UDP (checksum 0: none) in front of a payload, without padding and FCS."""
     udp_length = byte_length(UDP) + len(payload)
     ethernet = {"destination": destination.mac, "source": source.mac, "ethertype": ETHERTYPE_IPV4}
@@ -91,6 +115,7 @@ def encode_udp(payload: bytes, *, source: Endpoint, destination: Endpoint, tos: 
         "ihl": 5,
         "tos": tos,
         "length": byte_length(IPV4) + udp_length,
+        "flags": flags,
         "ttl": TTL,
         "protocol": IP_PROTOCOL_UDP,
         "source": source.ip,

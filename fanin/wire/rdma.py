@@ -2,7 +2,7 @@
 
 Contract: docs/systems/rdma.md. Reliable connected service, WRITE and its acknowledgements; everything but
 the ICRC is in network byte order. Source: InfiniBand Architecture Specification, volume 1, chapter 9 and
-annex A17.
+annex A17; numbers of opcodes: rdma-core, libibverbs/opcode.h.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from fanin.wire.ethernet import (
+    DONT_FRAGMENT,
     ETHERNET,
     ETHERTYPE_IPV4,
     IP_PROTOCOL_UDP,
@@ -25,7 +26,8 @@ from fanin.wire.ethernet import (
 from fanin.wire.fields import Field, byte_length, field_bits, pack_fields, unpack_fields
 
 ROCE_PORT = 4791
-PARTITION = 0xFFFF  # the default partition; no other one is known
+PARTITION = 0xFFFF  # full member of the default partition; no other one is known
+PARTITION_BITS = 15  # of the key, without the bit that tells full members (1) from limited ones
 ICRC_BYTES = 4
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 MAX_MESSAGE_BYTES = 1 << 31
@@ -60,6 +62,23 @@ class Opcode(IntEnum):
         return self in (Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY_IMMEDIATE)
 
 
+CONGESTION_NOTICE = 0x81  # CNP: an opcode outside of every service
+# Opcodes of the same service that ask for what the NIC does not do: SEND and its kinds, READ, COMPARE SWAP,
+# FETCH ADD, SEND with invalidate, FLUSH, ATOMIC WRITE.
+REFUSED_OPCODES = (*range(6), 0x0C, 0x13, 0x14, 0x16, 0x17, 0x1C, 0x1D)
+
+
+class Fault(IntEnum):
+    """Why a frame is no packet to act on; the first that holds."""
+
+    NONE = 0
+    FOREIGN = 1  #: no RoCEv2, or for other addresses
+    DAMAGED = 2  #: a length, the checksum or the ICRC is wrong
+    CONGESTION = 3  #: a congestion notice
+    OPCODE = 4  #: any other opcode that is neither spoken nor refused
+    UNKNOWN = 5  #: another version or partition, or no queue pair of this NIC
+
+
 class Nak(IntEnum):
     """Why a responder refuses a packet; all but the first end the connection."""
 
@@ -74,13 +93,15 @@ class Nak(IntEnum):
         return 0b011 << 5 | self
 
 
+NOT_READY = 0b001  # type of a syndrome: the receiver has no buffer for a message yet ("RNR NAK")
+
 BTH = (
     Field("opcode", 8, "what the packet is"),
     Field("solicited", 1, "0; ignored"),
     Field("migration", 1, "1: migrated; ignored"),
     Field("pad", 2, "zero bytes behind the payload, which make it whole words of 4"),
     Field("version", 4, "0"),
-    Field("partition", 16, "0xFFFF"),
+    Field("partition", 16, "0xFFFF; of a limited member, 0x7FFF, it is taken, too"),
     Field("congestion", 8, "FECN, BECN and reserved bits: 0; ignored, and no part of the ICRC"),
     Field("queue_pair", 24, "the receiver's"),
     Field("acknowledge", 1, "1: an ACK is asked for"),
@@ -127,7 +148,10 @@ MUTABLE = (
 
 @dataclass(frozen=True)
 class RdmaPacket:
-    """A packet without its addresses; what its opcode does not have is left at its default."""
+    """A packet without its addresses; what its opcode does not have is left at its default.
+
+    One to be refused has all that follows its BTH as ``payload``.
+    """
 
     opcode: int
     queue_pair: int
@@ -197,7 +221,7 @@ def icrc(frame: bytes) -> int:
     return zlib.crc32(LINK_HEADER + covered)
 
 
-def encode(packet: RdmaPacket, *, source: Endpoint, destination: Endpoint) -> bytes:
+def encode(packet: RdmaPacket, *, source: Endpoint, destination: Endpoint, tos: int = 0) -> bytes:
     """The frame of a packet, without FCS. ``source.port`` may be any; the destination's is 4791."""
     pad = -len(packet.payload) % 4
     names = {f.name: int(getattr(packet, f.name)) for f in BTH if hasattr(packet, f.name)}
@@ -206,46 +230,60 @@ def encode(packet: RdmaPacket, *, source: Endpoint, destination: Endpoint) -> by
     header += pack_fields(behind, {f.name: getattr(packet, f.name) for f in behind})
     body = header + packet.payload + bytes(pad)
     to = Endpoint(destination.mac, destination.ip, ROCE_PORT)
-    frame = encode_udp(body + bytes(ICRC_BYTES), source=source, destination=to)[:-ICRC_BYTES]
+    body += bytes(ICRC_BYTES)
+    frame = encode_udp(body, source=source, destination=to, tos=tos, flags=DONT_FRAGMENT)[:-ICRC_BYTES]
     return (frame + icrc(frame).to_bytes(ICRC_BYTES, "little")).ljust(MIN_FRAME_BYTES, b"\0")
 
 
 def decode(frame: bytes) -> RdmaPacket | None:
-    """The packet of a frame, or None if it is none of ours, damaged, or of a kind that is not spoken.
+    """The packet of a frame, or None if there is a :class:`Fault` with it. Nobody's addresses are asked for."""
+    found = judge(frame)
+    return found if isinstance(found, RdmaPacket) else None
 
-    Checked here: lengths, IPv4 header, UDP port, ICRC, opcode, version, partition and pad. Bytes behind the
-    IPv4 length are ignored.
+
+def judge(frame: bytes, *, own: Endpoint | None = None) -> RdmaPacket | Fault:
+    """The packet of a frame, or why there is none.
+
+    A packet may be one that is to be refused: its payload is all that follows the BTH. Bytes behind the IPv4
+    length are ignored. ``own``: the MAC and IPv4 address that it must be for.
     """
-    if len(frame) < REST_AT + ICRC_BYTES:
-        return None
-    ip, udp = unpack_fields(IPV4, frame[IP_AT:]), unpack_fields(UDP, frame[UDP_AT:])
+    if len(frame) < UDP_AT:
+        return Fault.FOREIGN
+    ethernet, ip = unpack_fields(ETHERNET, frame), unpack_fields(IPV4, frame[IP_AT:])
     wanted = {"version": 4, "ihl": 5, "protocol": IP_PROTOCOL_UDP, "fragment": 0}
     if (
-        unpack_fields(ETHERNET, frame)["ethertype"] != ETHERTYPE_IPV4
+        ethernet["ethertype"] != ETHERTYPE_IPV4
         or any(ip[name] != value for name, value in wanted.items())
         or ip["flags"] & 1  # more fragments
-        or internet_checksum(frame[IP_AT:UDP_AT])
-        or udp["destination_port"] != ROCE_PORT
-        or ip["length"] != udp["length"] + byte_length(IPV4)
-        or len(frame) < IP_AT + ip["length"]
+        or (own and (ethernet["destination"], ip["destination"]) != (own.mac, own.ip))
+        or frame[UDP_AT + 2 : UDP_AT + 4] != ROCE_PORT.to_bytes(2, "big")
     ):
-        return None
-    return _decode_transport(frame[: IP_AT + ip["length"]])
+        return Fault.FOREIGN
+    end = IP_AT + ip["length"]
+    if not REST_AT + ICRC_BYTES <= end <= len(frame) or internet_checksum(frame[IP_AT:UDP_AT]):
+        return Fault.DAMAGED
+    if unpack_fields(UDP, frame[UDP_AT:])["length"] != ip["length"] - byte_length(IPV4):
+        return Fault.DAMAGED
+    return _judge_transport(frame[: end - ICRC_BYTES], frame[end - ICRC_BYTES : end])
 
 
-def _decode_transport(frame: bytes) -> RdmaPacket | None:
-    """The packet of a frame that its ICRC ends."""
-    inside = frame[:-ICRC_BYTES]
-    if len(inside) < REST_AT or icrc(inside).to_bytes(ICRC_BYTES, "little") != frame[-ICRC_BYTES:]:
-        return None
-    bth = unpack_fields(BTH, inside[BTH_AT:])
-    if bth["opcode"] not in set(Opcode) or bth["version"] or bth["partition"] != PARTITION:
-        return None
-    behind = _extension_fields(bth["opcode"])
-    body = inside[REST_AT + byte_length(behind) :]
-    if len(inside) < REST_AT + byte_length(behind) or len(body) % 4 or len(body) < bth["pad"]:
-        return None
+def _judge_transport(frame: bytes, check: bytes) -> RdmaPacket | Fault:
+    """What becomes of a frame that ends where its ICRC begins, which is ``check``."""
+    bth = unpack_fields(BTH, frame[BTH_AT:])
+    spoken = bth["opcode"] in set(Opcode)
+    behind = _extension_fields(bth["opcode"]) if spoken else ()
+    body = frame[REST_AT + byte_length(behind) :]
+    too_short = len(frame) < REST_AT + byte_length(behind) + bth["pad"]
+    too_long = spoken and len(body) - bth["pad"] > max(PATH_MTUS)
+    if icrc(frame).to_bytes(ICRC_BYTES, "little") != check or len(body) % 4 or too_short or too_long:
+        return Fault.DAMAGED
+    if bth["opcode"] == CONGESTION_NOTICE:
+        return Fault.CONGESTION
+    if not spoken and bth["opcode"] not in REFUSED_OPCODES:
+        return Fault.OPCODE
+    if bth["version"] or (bth["partition"] ^ PARTITION) % (1 << PARTITION_BITS):
+        return Fault.UNKNOWN
     known = {name: bth[name] for name in ("opcode", "queue_pair", "psn", "partition", "version")}
-    fields = unpack_fields(behind, inside[REST_AT:])
+    fields = unpack_fields(behind, frame[REST_AT:])
     payload = body[: len(body) - bth["pad"]]
     return RdmaPacket(acknowledge=bool(bth["acknowledge"]), payload=payload, **known, **fields)

@@ -27,7 +27,7 @@ from fanin.param_server import MAX_ROWS, MAX_SLOTS
 from fanin.rdma import RdmaConfig
 
 IDENTITY = 0x464E5053  # "SPNF" in memory order: fanin parameter server
-VERSION = 1
+VERSION = 2
 
 SERVER_COUNTERS = {
     "updates": "gradients that were taken",
@@ -107,6 +107,6 @@ def param_server_registers(config: RdmaConfig) -> RegisterMap:
     """The registers of a node of that configuration."""
     assert index_bits(config) <= INDEX_BITS
     return node_map(
-        _control(config), endpoint_registers(config), pair_registers(), region_registers(config), _server(),
-        counter_registers(COUNTERS),
+        _control(config), endpoint_registers(config), pair_registers(config), region_registers(config),
+        _server(), counter_registers(COUNTERS),
     )  # fmt: skip

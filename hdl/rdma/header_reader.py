@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.net.checksum import WORD_BITS, OnesComplementSum
 from fanin.hdl.net.headers import header_layout, swap_bytes
-from fanin.hdl.rdma.queue_pair import received_layout
+from fanin.hdl.rdma.queue_pair import FAULT_BITS, received_layout
 from fanin.hdl.rdma.regions import LATENCY as REGION_LATENCY
 from fanin.hdl.rdma.regions import ask_layout
 from fanin.hdl.rdma.shapes import by_opcode, header_lane, header_words, opcode_is
@@ -23,15 +23,19 @@ from fanin.wire.rdma import (
     AETH,
     BTH,
     BTH_AT,
+    CONGESTION_NOTICE,
     ICRC_BYTES,
     IMMEDIATE,
     IP_AT,
     MOST_HEADER_BYTES,
     PARTITION,
+    PARTITION_BITS,
+    REFUSED_OPCODES,
     REST_AT,
     RETH,
     ROCE_PORT,
     UDP_AT,
+    Fault,
     Opcode,
     header_bytes,
 )
@@ -48,15 +52,16 @@ class Own(data.Struct):
 
 
 def record_layout(config: RdmaConfig) -> data.StructLayout:
-    """A frame's headers: all of ``packet`` but ``words``; a valid frame has ``total`` bytes."""
+    """A frame's headers: all of ``packet`` but ``words``; if the frame is whole, it has ``total`` bytes."""
     return data.StructLayout({"packet": received_layout(config), "total": TOTAL_BITS})
 
 
 class HeaderReader(wiring.Component):
     """Read and check the headers of frames that pass by.
 
-    ``packet.good``: the headers are of a packet for this NIC, their IPv4 checksum is right, and their lengths
-    agree with one another. Fields that the packet's opcode does not have may be anything.
+    ``packet.fault`` is what the headers alone tell: addresses and protocols, the IPv4 checksum, whether their
+    lengths agree with one another, opcode, version, partition and queue pair. Fields that the packet's opcode
+    does not have may be anything.
 
     Members
     -------
@@ -129,10 +134,8 @@ class HeaderReader(wiring.Component):
             "syndrome": self.aeth.syndrome,
         }
         m.d.comb += [packet[name].eq(delayed(m, value, o, name=name)[-1]) for name, value in plain.items()]
-        fits = self._lengths(m)
-        correct = self._fields_correct(m)
         m.d.comb += [
-            packet.good.eq(correct & fits),
+            packet.fault.eq(self._fault(m, self._lengths(m))),
             packet.allowed.eq(self.allowed),
             self.o.valid.eq(delayed(m, collected, LATENCY, name="collected", reset_less=False)[-1]),
         ]
@@ -166,6 +169,7 @@ class HeaderReader(wiring.Component):
         half = len(ip.length) // 2
         length = delayed(m, ip.length, 1, name="ip_length")[-1]
         agree = Signal(3)
+        may_be_long = delayed(m, ~self._spoken, 2, name="may_be_long")[-1]  # its payload is not kept
         m.d.sync += [
             body.eq(ip.length - around),
             others.eq(by_opcode(self.bth.opcode, lambda code: header_bytes(code) - REST_AT) + self.bth.pad),
@@ -175,7 +179,7 @@ class HeaderReader(wiring.Component):
             agree[0].eq(by_udp[:half] == length[:half]),
             agree[1].eq(by_udp[half:] == length[half:]),
             agree[2].eq(~length[:2].any()),
-            small.eq((size >= 0) & (size <= MAX_PAYLOAD)),
+            small.eq((size >= 0) & ((size <= MAX_PAYLOAD) | may_be_long)),
         ]
         m.d.comb += [
             packet.size.eq(delayed(m, size, LATENCY - 3, name="size")[-1]),
@@ -184,11 +188,14 @@ class HeaderReader(wiring.Component):
         agrees = delayed(m, agree.all(), LATENCY - 3, name="agrees")[-1]
         return agrees & delayed(m, small, LATENCY - 4, name="small")[-1]
 
-    def _fields_correct(self, m: Module) -> Value:
-        """Whether every field has a value that it may have: parts of a few bits each, then all of them."""
-        ethernet, ip, udp, bth, own = self.ethernet, self.ip, self.udp, self.bth, self.own
+    @property
+    def _spoken(self) -> Value:
+        return self.bth.opcode.matches(*Opcode)
+
+    def _fault(self, m: Module, lengths_agree: Value) -> Value:
+        """The first fault of the headers: comparisons of a few bits each, joined step by step."""
+        ethernet, ip, own = self.ethernet, self.ip, self.own
         more_fragments = ip.flags[0]
-        index_bits = len(self.ask.index)
         same = [(ethernet.destination, own.mac), (ip.destination, own.ip)]
         parts = [
             a[n : n + WORD_BITS] == b[n : n + WORD_BITS] for a, b in same for n in range(0, len(a), WORD_BITS)
@@ -197,16 +204,31 @@ class HeaderReader(wiring.Component):
             ethernet.ethertype == ETHERTYPE_IPV4,
             (ip.version == 4) & (ip.ihl == byte_length(IPV4) // 4) & (ip.protocol == IP_PROTOCOL_UDP),
             ~more_fragments & (ip.fragment == 0),
-            udp.destination_port == ROCE_PORT,
-            bth.opcode.matches(*Opcode) & (bth.version == 0),
-            bth.partition == PARTITION,
-            bth.queue_pair[index_bits:] == FIRST_QUEUE_PAIR >> index_bits,
+            self.udp.destination_port == ROCE_PORT,
         ]
         found = Signal(len(parts))
-        m.d.sync += found.eq(Cat(parts))
         bits = ip.as_value()
         m.submodules.sum = total = OnesComplementSum(words=len(bits) // WORD_BITS)
         checked = Signal()
         m.d.comb += total.i.eq(bits)
-        m.d.sync += checked.eq(total.o.all())
-        return checked & delayed(m, found.all(), LATENCY - 2, name="right")[-1]
+        m.d.sync += [found.eq(Cat(parts)), checked.eq(total.o.all())]
+        is_ours = delayed(m, found.all(), LATENCY - 2, name="is_ours")[-1]
+        otherwise = delayed(m, self._transport_fault(m), LATENCY - 3, name="transport_fault")[-1]
+        return Mux(is_ours, Mux(checked & lengths_agree, otherwise, Fault.DAMAGED), Fault.FOREIGN)
+
+    def _transport_fault(self, m: Module) -> Value:
+        """That of the BTH, 2 cycles later."""
+        bth, index_bits = self.bth, len(self.ask.index)
+        partition = bth.partition[:PARTITION_BITS] == PARTITION % (1 << PARTITION_BITS)
+        number = bth.queue_pair[index_bits:] == FIRST_QUEUE_PAIR >> index_bits
+        notice, carried, known = Signal(), Signal(), Signal(3)
+        fault = Signal(FAULT_BITS)
+        m.d.sync += [
+            notice.eq(bth.opcode == CONGESTION_NOTICE),
+            carried.eq(self._spoken | bth.opcode.matches(*REFUSED_OPCODES)),
+            known.eq(Cat(bth.version == 0, partition, number)),
+            fault.eq(Mux(known.all(), Fault.NONE, Fault.UNKNOWN)),
+        ]
+        with m.If(~carried):
+            m.d.sync += fault.eq(Mux(notice, Fault.CONGESTION, Fault.OPCODE))
+        return fault

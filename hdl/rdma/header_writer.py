@@ -14,7 +14,16 @@ from fanin.hdl.net.headers import header_layout, swap_bytes
 from fanin.hdl.rdma.header_reader import Own
 from fanin.hdl.rdma.shapes import SIZE_BITS, Headers, by_opcode, header_words, lane_bits, opcode_is
 from fanin.rdma import MAX_PAYLOAD, check_width
-from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, TTL, UDP, internet_checksum
+from fanin.wire.ethernet import (
+    DONT_FRAGMENT,
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    TTL,
+    UDP,
+    internet_checksum,
+)
 from fanin.wire.fields import byte_length, field_bits, pack_fields
 from fanin.wire.rdma import (
     AETH,
@@ -146,12 +155,17 @@ class HeaderWriter(wiring.Component):
         ethernet = header(
             "ethernet", ETHERNET, destination=i.peer.mac, source=own.mac, ethertype=ETHERTYPE_IPV4
         )
-        fixed = {"version": 4, "ihl": byte_length(IPV4) // 4, "ttl": TTL, "protocol": IP_PROTOCOL_UDP}
+        fixed = {"version": 4, "ihl": byte_length(IPV4) // 4, "flags": DONT_FRAGMENT}
+        fixed |= {"ttl": TTL, "protocol": IP_PROTOCOL_UDP}
         addresses = {"source": own.ip, "destination": i.peer.ip}
-        ip = header("ip", IPV4, length=length, checksum=checksum, **fixed, **addresses)
-        # The constant fields are summed here, to one word of the six that hardware adds.
-        constant = Const(~internet_checksum(pack_fields(IPV4, fixed)), WORD_BITS)
-        summed = Cat(length, constant, *addresses.values())
+        tos = i.peer.traffic_class
+        ip = header("ip", IPV4, tos=tos, length=length, checksum=checksum, **fixed, **addresses)
+        # The other fields are summed here, to one word of the six that hardware adds.
+        constant = ~internet_checksum(pack_fields(IPV4, fixed)) % (1 << WORD_BITS)
+        assert constant + (1 << len(tos)) < 1 << WORD_BITS, "a carry would have to come round"
+        others = Signal(WORD_BITS)
+        m.d.sync += others.eq(constant + tos)
+        summed = Cat(length, others, *addresses.values())
         m.submodules.sum = total = OnesComplementSum(words=len(summed) // WORD_BITS)
         m.d.comb += total.i.eq(summed)
         m.d.comb += checksum.eq(~total.o)

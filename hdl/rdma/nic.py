@@ -7,6 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.bus.axi4 import AXI4ReadSignature, AXI4WriteSignature
+from fanin.hdl.net.vlan import TagRemover
 from fanin.hdl.rdma.fetch import PayloadFetch
 from fanin.hdl.rdma.header_reader import Own
 from fanin.hdl.rdma.queue_pair import (
@@ -28,6 +29,7 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.fork import StreamFork
 from fanin.hdl.stream.packet import packet_stream
 from fanin.rdma import RdmaConfig
+from fanin.wire.rdma import Fault
 
 _ANSWERS = 32  # that may wait for the requester; one too many is lost, and another will say the same
 
@@ -78,7 +80,7 @@ class RdmaNic(wiring.Component):
     Latency
     -------
     At 512 bits, beside the memory's own: 23 cycles from ``post`` to the first word on ``mac_tx``, if its
-    payload is one word; 15 from the last word on ``mac_rx`` to ``write.wvalid``.
+    payload is one word; 15 from the last word on ``mac_rx`` to ``write.wvalid``, with ``vlan`` 17.
 
     Source
     ------
@@ -144,7 +146,7 @@ class RdmaNic(wiring.Component):
             depth=config.fetch_words,
             start_words=config.start_words,
         )
-        m.submodules.transmitter = transmitter = Transmitter(width=config.width)
+        m.submodules.transmitter = transmitter = Transmitter(width=config.width, vlan=config.vlan)
         connect_typed(m, requester.fetch, fetch.command)
         connect_typed(m, requester.headers, transmitter.packets)
         connect_typed(m, responder.answer, transmitter.answers)
@@ -155,6 +157,20 @@ class RdmaNic(wiring.Component):
         m.d.comb += transmitter.own.eq(self.own)
         self.fetch_error = fetch.error
 
+    def _frames_in(self, m: Module, to: Any) -> None:
+        """From the MAC to the receiver, without tags."""
+        if not self.config.vlan:
+            connect_typed(m, flipped(self.mac_rx), to)
+            return
+        m.submodules.tags = tags = TagRemover(width=self.config.width)
+        m.d.comb += [
+            self.mac_rx.ready.eq(1),
+            tags.i.valid.eq(self.mac_rx.valid),
+            tags.i.p.eq(self.mac_rx.payload),
+            to.valid.eq(tags.o.valid),
+            to.payload.eq(tags.o.p),
+        ]
+
     def _receive(self, m: Module, requester: Requester, responder: Responder) -> None:
         """Acknowledgements go to the requester, all else to the responder."""
         config = self.config
@@ -162,7 +178,7 @@ class RdmaNic(wiring.Component):
         m.submodules.regions = regions = RegionTable(config=config)
         m.submodules.store = store = PayloadStore(width=config.width, address_width=config.address_width)
         m.submodules.answers = answers = StreamFIFO(shape=answer_layout(config), depth=_ANSWERS)
-        connect_typed(m, flipped(self.mac_rx), receiver.i)
+        self._frames_in(m, receiver.i)
         connect_typed(m, flipped(self.region), regions.region)
         connect_typed(m, receiver.words, store.i)
         connect_typed(m, responder.store, store.command)
@@ -174,7 +190,7 @@ class RdmaNic(wiring.Component):
             receiver.own.eq(self.own),
             regions.ask.eq(receiver.ask),
             receiver.allowed.eq(regions.allowed),
-            is_answer.eq(found.good & found.answer),
+            is_answer.eq((found.fault == Fault.NONE) & found.answer),
             answers.i.valid.eq(receiver.o.valid & is_answer),
             *(answers.i.payload[name].eq(found[name]) for name in answers.i.payload.shape().members),
             responder.i.valid.eq(receiver.o.valid & ~is_answer),

@@ -31,6 +31,7 @@ def nic_settings(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) ->
         settings.peer.mac.eq(registers.peer_mac),
         settings.peer.ip.eq(registers.peer_ip),
         settings.peer.port.eq(registers.source_port),
+        settings.peer.traffic_class.eq(registers.traffic_class),
         *(settings[n].eq(getattr(registers, n)) for n in ("mtu", "window", "retries")),
         *(settings[n].eq(getattr(registers, n)) for n in ("send_psn", "receive_psn")),
         region.index.eq(registers.region_index),
@@ -41,6 +42,9 @@ def nic_settings(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) ->
         region.queue_pairs.eq(registers.region_pairs),
         nic.region.valid.eq(registers.set_region),
     ]
+    if config.vlan:
+        tag = settings.peer.tag
+        m.d.comb += [tag.present.eq(registers.tag_present), tag.tci.eq(registers.tag_tci)]
     drive_request(m, registers, command="connect", pending="connecting", request=nic.connect)
     for name in ("sending", "receiving"):
         flag_words(m, getattr(registers, name), getattr(nic, name))

@@ -11,7 +11,7 @@ from amaranth.lib import data
 from fanin.hdl.rdma.shapes import SIZE_BITS, Peer, lane_bits, words_bits
 from fanin.rdma import MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig
 from fanin.wire.fields import field_bits
-from fanin.wire.rdma import AETH, BTH, IMMEDIATE, PATH_MTUS, PSN_BITS, RETH
+from fanin.wire.rdma import AETH, BTH, IMMEDIATE, PATH_MTUS, PSN_BITS, RETH, Fault
 
 TAG_BITS = 16  # the host's name for a write
 RKEY_BITS = field_bits(RETH, "rkey")
@@ -20,6 +20,7 @@ REMOTE_BITS = field_bits(RETH, "address")
 IMMEDIATE_BITS = field_bits(IMMEDIATE, "immediate")
 SYNDROME_BITS = field_bits(AETH, "syndrome")
 MSN_BITS = field_bits(AETH, "msn")
+FAULT_BITS = max(Fault).bit_length()
 MTU_BITS = (len(PATH_MTUS) - 1).bit_length()
 SMALLEST_MTU_BITS = min(PATH_MTUS).bit_length() - 1
 assert tuple(min(PATH_MTUS) << n for n in range(len(PATH_MTUS))) == PATH_MTUS
@@ -96,12 +97,12 @@ def _by_mtu(mtu: Value, of: Callable[[int], Value]) -> Value:
 def received_layout(config: RdmaConfig) -> data.StructLayout:
     """A packet that was received, without its payload, of which ``words`` wait in the receive buffer.
 
-    ``good``: it is for this NIC, and undamaged; else only ``words`` counts. ``answer``: its opcode is an
-    acknowledgement's. ``allowed``: a region allows the message.
+    ``fault``: why it is none to act on, if it is not; then only ``words`` counts. ``answer``: its opcode is an
+    acknowledgement's. ``allowed``: a region allows the message. One to be refused has no ``words``.
     """
     return data.StructLayout(
         {
-            "good": 1,
+            "fault": FAULT_BITS,
             "words": words_bits(config.width),
             "index": index_bits(config),
             "opcode": field_bits(BTH, "opcode"),

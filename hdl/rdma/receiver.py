@@ -21,6 +21,7 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import kept_bytes, packet_layout, packet_stream
 from fanin.rdma import RdmaConfig
 from fanin.wire.ethernet import MIN_FRAME_BYTES
+from fanin.wire.rdma import Fault
 
 FRAMES = 32  # admitted frames whose packet has not left
 _MARGIN = 4  # places kept free: a frame takes its credit two cycles after it was admitted
@@ -29,8 +30,8 @@ _MARGIN = 4  # places kept free: a frame takes its credit two cycles after it wa
 class Receiver(wiring.Component):
     """Check frames, buffer their payloads, and hand on a record of each.
 
-    Every admitted frame appears on ``o`` once its last word has come; one that is damaged, foreign or malformed
-    is not ``good`` there. Its payload's words wait in the buffer before ``words``. A frame for which the buffer
+    Every admitted frame appears on ``o`` once its last word has come; one that is damaged, foreign or unknown
+    has a ``fault`` there. Its payload's words wait in the buffer before ``words``. A frame for which the buffer
     has no room, or that begins while 28 to 32 others have not left ``o``, is dropped and counted as lost.
 
     Members
@@ -120,12 +121,14 @@ class Receiver(wiring.Component):
         words = delayed(m, count.words, latency - payload_filter.LATENCY, name="count")[-1]
         good = delayed(m, icrc.o.good, latency - icrc.LATENCY, name="good")[-1]
         record = records.payload
+        whole = good & ~ended.error & (record.total == total)
+        fault = record.packet.fault
         m.d.comb += [
             queue.valid.eq(ended.valid),
             records.ready.eq(ended.valid),
             queue.payload.eq(record.packet),
             queue.payload.words.eq(words),
-            queue.payload.good.eq(record.packet.good & good & ~ended.error & (record.total == total)),
+            queue.payload.fault.eq(Mux(whole | (fault == Fault.FOREIGN), fault, Fault.DAMAGED)),
         ]
 
     def _total(self, m: Module, word: Any) -> Signal:

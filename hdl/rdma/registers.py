@@ -11,6 +11,7 @@ from fanin.hdl.bus.common_registers import (
     status_register,
 )
 from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, RegisterMap
+from fanin.hdl.net.vlan import TCI_BITS
 from fanin.hdl.rdma.queue_pair import (
     IMMEDIATE_BITS,
     LENGTH_BITS,
@@ -23,10 +24,12 @@ from fanin.hdl.rdma.queue_pair import (
 from fanin.hdl.rdma.requester import RequesterEvents
 from fanin.hdl.rdma.responder import ResponderEvents
 from fanin.rdma import FIRST_QUEUE_PAIR, MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig
+from fanin.wire.ethernet import IPV4
+from fanin.wire.fields import field_bits
 from fanin.wire.rdma import MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS
 
 IDENTITY = 0x464E5244  # "DRNF" in memory order: fanin RDMA
-VERSION = 1
+VERSION = 2
 TIMEOUT = 50_000  # cycles
 INDEX_BITS = 6  # in the registers, whatever the configuration
 
@@ -36,18 +39,21 @@ COUNTERS = {
     "went_back": "times a queue pair sent again from its oldest packet",
     "timed_out": "and of these, because no answer came",
     "failed": "queue pairs that ended with an error of a write",
+    "not_ready": "answers that the receiver has no buffer for a message yet (RNR NAK)",
     "taken": "packets received and written",
     "repeated": "packets received once more",
     "early": "packets received while one before them was missing",
     "refused": "packets that ended their queue pair",
-    "dropped": "packets damaged, or for another node",
+    "dropped_foreign": "frames dropped: no RoCEv2, or not for this node's addresses",
+    "dropped_damaged": "frames dropped: a length, the IPv4 checksum or the ICRC is wrong",
+    "dropped_congestion": "congestion notices (CNP) dropped",
+    "dropped_opcode": "packets dropped: an opcode of another service, reserved, or an answer to no request",
+    "dropped_unconnected": "packets dropped: no connected queue pair has that number, partition and version",
     "lost": "frames for which there was no room",
     "memory_errors": "responses of memory that were errors",
 }
-assert list(COUNTERS)[:9] == [
-    *RequesterEvents.as_shape().members,
-    *ResponderEvents.as_shape().members,
-]
+_EVENTS = [*RequesterEvents.as_shape().members, *ResponderEvents.as_shape().members]
+assert list(COUNTERS)[: len(_EVENTS)] == _EVENTS
 
 
 #: Commands of every node with a NIC.
@@ -65,7 +71,7 @@ def flags(name: str, doc: str, config: RdmaConfig) -> Register:
 
 def rdma_constants(config: RdmaConfig) -> dict[str, int]:
     """What a node of that configuration says of itself, by field."""
-    sizes = {name: getattr(config, name) for name in ("queue_pairs", "regions", "descriptors")}
+    sizes = {name: int(getattr(config, name)) for name in ("queue_pairs", "regions", "descriptors", "vlan")}
     return {"id": IDENTITY, "version": VERSION} | sizes
 
 
@@ -76,6 +82,7 @@ def _control() -> tuple[Register, ...]:
             Field("queue_pairs", 8, f"their numbers are {FIRST_QUEUE_PAIR:#x} and on"),
             Field("regions", 8, "regions"),
             Field("descriptors", 10, "of a queue pair that may be unfinished"),
+            Field("vlan", 1, "1: it puts in and takes out 802.1Q tags"),
         ),
         control_register(
             *NIC_COMMANDS,
@@ -104,7 +111,16 @@ def endpoint_registers(config: RdmaConfig) -> tuple[Register, ...]:
     )
 
 
-def pair_registers() -> tuple[Register, ...]:
+def _mark_register(config: RdmaConfig) -> Register:
+    """What marks a queue pair's frames: the fields of a tag are there if the node has tags."""
+    fields = [Field("traffic_class", field_bits(IPV4, "tos"), "IPv4's ToS byte: DSCP and ECN")]
+    if config.vlan:
+        fields.append(Field("tag_present", 1, "1: frames have an 802.1Q tag"))
+        fields.append(Field("tag_tci", TCI_BITS, "and this: VLAN (12 bits), 0 (1 bit), priority (3 bits)"))
+    return Register("marks", Access.RW, "what marks its frames", tuple(fields))
+
+
+def pair_registers(config: RdmaConfig) -> tuple[Register, ...]:
     """A queue pair, for the command ``connect``."""
     mtus = ", ".join(f"{code} {mtu}" for code, mtu in enumerate(PATH_MTUS))
     return (
@@ -124,6 +140,7 @@ def pair_registers() -> tuple[Register, ...]:
         Register("peer_mac", Access.RW, "MAC address on the way there", bits=48),
         Register("peer_ip", Access.RW, "IPv4 address there"),
         Register("source_port", Access.RW, "UDP port to send from", bits=16),
+        _mark_register(config),
         Register("send_psn", Access.RW, "number of the first packet that it sends", bits=PSN_BITS),
         Register("receive_psn", Access.RW, "and that it expects", bits=PSN_BITS),
     )
@@ -191,6 +208,6 @@ def rdma_registers(config: RdmaConfig) -> RegisterMap:
     """The registers of a node of that configuration."""
     assert index_bits(config) <= INDEX_BITS
     return node_map(
-        _control(), endpoint_registers(config), pair_registers(), region_registers(config), _write(),
+        _control(), endpoint_registers(config), pair_registers(config), region_registers(config), _write(),
         counter_registers(COUNTERS),
     )  # fmt: skip

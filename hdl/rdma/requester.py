@@ -27,7 +27,7 @@ from fanin.hdl.rdma.timers import TIMEOUT_BITS, Timers
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.rdma import Ending, RdmaConfig
-from fanin.wire.rdma import PSN_BITS, Nak
+from fanin.wire.rdma import NOT_READY, PSN_BITS, Nak
 
 _FATAL = {  # how the oldest write ends when a NAK ends its queue pair
     Nak.INVALID_REQUEST: Ending.REQUEST,
@@ -37,13 +37,14 @@ _FATAL = {  # how the oldest write ends when a NAK ends its queue pair
 _QUEUE = 32  # packets that may wait for payload and MAC: short ones must hide the memory's latency
 
 
-class Verdict(enum.Enum, shape=2):
+class Verdict(enum.Enum, shape=3):
     """What an answer says of the packet with its PSN."""
 
     IGNORED = 0  # nothing: its syndrome is none of these
     ACK = 1  # it has arrived, as have all before it
-    SEQUENCE = 2  # all before it have arrived; go back to it
+    SEQUENCE = 2  # all before it have arrived; go back to it, unless it waits as NOT_READY
     FATAL = 3  # all before it have arrived; it ends the queue pair
+    NOT_READY = 4  # all before it have arrived; send it again once the timeout has passed
 
 
 class RequesterEvents(data.Struct):
@@ -53,6 +54,7 @@ class RequesterEvents(data.Struct):
     went_back: 1  #: a queue pair goes back to its oldest packet
     timed_out: 1  #: it does so because no answer came
     failed: 1  #: a queue pair ended with an error
+    not_ready: 1  #: the receiver had no buffer for a message yet
 
 
 class _InHand:
@@ -385,7 +387,10 @@ class Requester(wiring.Component):
         with m.State("ADVANCE"):
             m.d.sync += [row[name].eq(advanced[name]) for name in advanced.shape().members]
             with m.If(acknowledged != 0):
-                m.d.sync += [row.attempts.eq(0), hand.progress.eq(1)]
+                m.d.sync += [row.attempts.eq(0), row.not_ready.eq(0), hand.progress.eq(1)]
+            with m.If(verdict == Verdict.NOT_READY):
+                m.d.sync += [row.not_ready.eq(1), hand.progress.eq(1)]
+                m.d.comb += self.events.not_ready.eq(1)
             m.next = "COUNT"
         with m.State("COUNT"):
             m.next = "COMPLETE"
@@ -397,7 +402,7 @@ class Requester(wiring.Component):
                     m.next = "COUNT"
             with m.Elif(verdict == Verdict.FATAL):
                 self._fail(m, hand)
-            with m.Elif(verdict == Verdict.SEQUENCE):
+            with m.Elif((verdict == Verdict.SEQUENCE) & ~row.not_ready):
                 m.next = "GO BACK"
             with m.Else():
                 m.next = "WRITE"
@@ -408,6 +413,8 @@ class Requester(wiring.Component):
         m.d.sync += hand.verdict.eq(Verdict.IGNORED)
         with m.If(syndrome[5:] == 0):
             m.d.sync += hand.verdict.eq(Verdict.ACK)
+        with m.If(syndrome[5:] == NOT_READY):
+            m.d.sync += hand.verdict.eq(Verdict.NOT_READY)
         with m.If(syndrome == Nak.SEQUENCE.syndrome):
             m.d.sync += [hand.verdict.eq(Verdict.SEQUENCE), hand.ending.eq(Ending.RETRIES)]
         for nak, ending in _FATAL.items():
@@ -449,6 +456,7 @@ class Requester(wiring.Component):
                 ]
                 m.d.sync += [
                     row.attempts.eq(row.attempts + 1),
+                    row.not_ready.eq(0),
                     row.flight.eq(0),
                     row.send.eq(row.head),
                     row.packet_number.eq(row.done),
@@ -459,7 +467,8 @@ class Requester(wiring.Component):
         """Complete all descriptors; a CONNECT then gives the queue pair its new settings."""
         row, settings = hand.row, self.connect.payload.settings
         with m.State("FLUSH"):
-            m.d.sync += [row[name].eq(0) for name in ("done", "flight", "packet_number", "attempts")]
+            cleared = ("done", "flight", "packet_number", "attempts", "not_ready")
+            m.d.sync += [row[name].eq(0) for name in cleared]
             m.d.sync += [row.send.eq(row.tail), hand.progress.eq(1)]
             with m.If(hand.event == Event.CONNECT):
                 m.d.sync += [row.enable.eq(settings.enable), row.oldest.eq(settings.send_psn)]

@@ -23,8 +23,8 @@ from fanin.hdl.rdma.shapes import Headers, lane_bits, opcode_is, store_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.rdma import RdmaConfig
-from fanin.wire.rdma import ACK_SYNDROME, MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS, Nak
+from fanin.rdma import DROPPED, RdmaConfig
+from fanin.wire.rdma import ACK_SYNDROME, MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS, REFUSED_OPCODES, Fault, Nak
 
 _AHEAD = 64  # payloads that may be on their way to memory
 
@@ -36,13 +36,17 @@ class ResponderEvents(data.Struct):
     repeated: 1  #: it had been taken before
     early: 1  #: one before it is missing
     refused: 1  #: it ended its queue pair
-    dropped: 1  #: damaged, or for another node
+    dropped_foreign: 1  #: no packet of RDMA, or for another node
+    dropped_damaged: 1  #: a length, a checksum or the ICRC is wrong
+    dropped_congestion: 1  #: a congestion notice
+    dropped_opcode: 1  #: an opcode of another service, or a reserved one
+    dropped_unconnected: 1  #: of a queue pair that is not connected; of another partition or version
 
 
 class Outcome(enum.Enum, shape=3):
     """What becomes of a packet."""
 
-    DROP = 0  # it is damaged, or for no queue pair that is enabled
+    DROP = 0  # there is a fault with it, or its queue pair is not enabled
     TAKE = 1  # it is the expected one, and valid
     REFUSE = 2  # it is the expected one, and ends its queue pair
     REPEAT = 3  # it was taken before
@@ -73,8 +77,10 @@ class _Packet:
         self.row = row
         self.size, self.lane, self.words = i.size, i.lane, i.words
         names = ("begins", "ends", "has_immediate")
-        kind = Signal(data.StructLayout(dict.fromkeys(names, 1)))
+        kind = Signal(data.StructLayout(dict.fromkeys((*names, "unsupported"), 1)))
         m.d.sync += [kind[name].eq(opcode_is(i.opcode, name)) for name in names]
+        m.d.sync += kind.unsupported.eq(i.opcode.matches(*REFUSED_OPCODES))
+        self.unsupported = kind.unsupported
         self.begins, self.ends, self.has_immediate = kind.begins, kind.ends, kind.has_immediate
         self.address = Mux(kind.begins, i.address, row.address)
         self.left = Mux(kind.begins, i.length, row.left)  # bytes of the message from this packet on
@@ -213,10 +219,10 @@ class Responder(wiring.Component):
         i, row = self.i.payload, packet.row
         mtu = Const(min(PATH_MTUS)) << row.mtu
         found = {
-            "enabled": i.good & row.enable,
+            "enabled": (i.fault == Fault.NONE) & row.enable,
             "expected": i.psn == row.expected,
             "before": (i.psn - row.expected)[PSN_BITS - 1],  # modulo 2^24, the nearer way round
-            "out_of_order": packet.begins == row.open,
+            "out_of_order": packet.unsupported | (packet.begins == row.open),
             "is_mtu": i.size == mtu,
             "above_mtu": i.size > mtu,
             "is_rest": i.size == packet.left,
@@ -285,8 +291,12 @@ class Responder(wiring.Component):
             record.arrival.length.eq(packet.length),
         ]
         with m.Switch(outcome):
-            with m.Case(Outcome.DROP):
-                m.d.comb += events.dropped.eq(1)
+            with m.Case(Outcome.DROP), m.Switch(self.i.payload.fault):
+                for fault, event in DROPPED.items():
+                    with m.Case(fault):
+                        m.d.comb += events[event].eq(1)
+                with m.Default():  # no fault, but its queue pair is not enabled
+                    m.d.comb += events.dropped_unconnected.eq(1)
             with m.Case(Outcome.TAKE):
                 m.d.comb += [
                     events.taken.eq(1),

@@ -30,6 +30,7 @@ def row_layout(config: RdmaConfig) -> data.StructLayout:
             "flight": FLIGHT_BITS,  # packets sent and not acknowledged
             "packet_number": PSN_BITS,  # of the next packet to send, in its message, from 0
             "attempts": MAX_RETRIES.bit_length(),  # times that it went back since there was progress
+            "not_ready": 1,  # the receiver has no buffer for the oldest packet: that waits for the timeout
         }
     )
 

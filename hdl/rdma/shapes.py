@@ -8,6 +8,7 @@ from amaranth import Cat, Const, Value
 from amaranth.lib import data
 
 from fanin.hdl.bus.axi4 import BOUNDARY
+from fanin.hdl.net.vlan import Tag
 from fanin.rdma import MAX_PAYLOAD, payload_words
 from fanin.wire.ethernet import ETHERNET, IPV4, UDP
 from fanin.wire.fields import field_bits
@@ -33,12 +34,14 @@ def header_words(width: int) -> int:
 
 
 class Peer(data.Struct):
-    """The other end of a queue pair: its number and addresses, and the UDP port that we send from."""
+    """The other end of a queue pair: its number and addresses, and what marks frames to it."""
 
     queue_pair: field_bits(BTH, "queue_pair")
     mac: field_bits(ETHERNET, "destination")
     ip: field_bits(IPV4, "destination")
-    port: field_bits(UDP, "source_port")
+    port: field_bits(UDP, "source_port")  # that we send from
+    traffic_class: field_bits(IPV4, "tos")
+    tag: Tag
 
 
 class Headers(data.Struct):

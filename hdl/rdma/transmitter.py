@@ -8,13 +8,16 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.net.vlan import Tag, TagInserter
 from fanin.hdl.rdma.header_reader import Own
 from fanin.hdl.rdma.header_writer import HeaderWriter, written_layout
+from fanin.hdl.rdma.icrc import DEPTH as ICRC_DEPTH
 from fanin.hdl.rdma.icrc import IcrcInserter
 from fanin.hdl.rdma.merge import WordMerge, window_layout
-from fanin.hdl.rdma.shapes import Headers
+from fanin.hdl.rdma.shapes import Headers, Peer
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
+from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import ones_from
 from fanin.hdl.stream.packet import packet_stream
 from fanin.rdma import check_width
@@ -40,6 +43,8 @@ class Transmitter(wiring.Component):
     Parameters
     ----------
     ``width`` : int, bits of a word; 128, 256 or 512
+    ``vlan`` : bool
+        Put tags into the frames of peers that have one.
 
     Latency
     -------
@@ -51,9 +56,10 @@ class Transmitter(wiring.Component):
     docs/systems/rdma.md.
     """
 
-    def __init__(self, *, width: int = 512):
+    def __init__(self, *, width: int = 512, vlan: bool = False):
         check_width(width)
         self.width = width
+        self.vlan = vlan
         super().__init__(
             {
                 "own": In(Own),
@@ -69,7 +75,6 @@ class Transmitter(wiring.Component):
         """Two header writers, one frame at a time from either, then the ICRC."""
         m = Module()
         m.submodules.icrc = icrc = IcrcInserter(width=self.width)
-        connect_typed(m, icrc.o, wiring.flipped(self.o))
         m.submodules.merge = merge = WordMerge(width=self.width, depth=_PAYLOADS)
         connect_typed(m, wiring.flipped(self.words), merge.i)
         m.d.comb += [
@@ -104,8 +109,23 @@ class Transmitter(wiring.Component):
             chosen.lane.eq(packets.o.payload.lane),
             chosen.end.eq(packets.o.payload.end),
         ]
-        self._frame(m, chosen, free, next_answer | next_packet, merge.o, icrc.i)
+        begins = next_answer | next_packet
+        self._frame(m, chosen, free, begins, merge.o, icrc.i)
+        if self.vlan:
+            peer = Mux(next_answer, self.answers.payload.peer, self.packets.payload.peer)
+            self._tagged(m, Peer(peer).tag, free & begins, icrc.o)
+        else:
+            connect_typed(m, icrc.o, wiring.flipped(self.o))
         return m
+
+    def _tagged(self, m: Module, tag: Any, begins: Any, frames: Any) -> None:
+        """Each frame's tag waits while its ICRC is put in."""
+        m.submodules.tags = tags = StreamFIFO(shape=Tag, depth=2 * ICRC_DEPTH)  # of no more frames than words
+        m.submodules.inserter = inserter = TagInserter(width=self.width)
+        m.d.comb += [tags.i.valid.eq(begins), tags.i.payload.eq(tag)]
+        connect_typed(m, tags.o, inserter.tag)
+        connect_typed(m, frames, inserter.i)
+        connect_typed(m, inserter.o, wiring.flipped(self.o))
 
     def _frame(self, m: Module, chosen: Any, free: Signal, go: Any, payload: Any, o: Any) -> None:
         """Headers are shifted out; where they end the payload joins, and zeros follow it."""

@@ -11,7 +11,18 @@ from scapy.packet import Raw
 from scapy.utils import wrpcap
 
 from fanin.wire.ethernet import Endpoint
-from fanin.wire.rdma import ACK_SYNDROME, ROCE_PORT, Nak, Opcode, RdmaPacket, decode, encode, header_bytes
+from fanin.wire.rdma import (
+    ACK_SYNDROME,
+    ROCE_PORT,
+    Fault,
+    Nak,
+    Opcode,
+    RdmaPacket,
+    decode,
+    encode,
+    header_bytes,
+    judge,
+)
 from tests.peers import tshark_roce
 from tests.support import new_seed
 
@@ -111,8 +122,10 @@ def test_what_is_cut_short_or_of_another_kind_is_none_of_ours():
     frame = encode(random_packet(rng, Opcode.WRITE_FIRST), source=HERE, destination=THERE)
     assert all(decode(frame[:size]) is None for size in range(len(frame)))
     packet = random_packet(rng, Opcode.ACKNOWLEDGE)
-    for change in ({"partition": 0x7FFF}, {"version": 1}):
-        assert decode(encode(replace(packet, **change), source=HERE, destination=THERE)) is None
+    for change in ({"partition": 0x7FFE}, {"version": 1}):
+        assert judge(encode(replace(packet, **change), source=HERE, destination=THERE)) == Fault.UNKNOWN
+    limited = replace(packet, partition=0x7FFF)
+    assert decode(encode(limited, source=HERE, destination=THERE)) == limited
 
 
 def test_headers_are_as_long_as_the_standard_s():

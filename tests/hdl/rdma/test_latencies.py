@@ -19,7 +19,7 @@ from fanin.hdl.rdma.responder import Responder
 from fanin.hdl.rdma.transmitter import Transmitter
 from fanin.rdma import FIRST_QUEUE_PAIR, PRESETS, RdmaConfig
 from fanin.wire.ethernet import Endpoint
-from fanin.wire.rdma import MOST_HEADER_BYTES, Opcode, RdmaPacket, encode
+from fanin.wire.rdma import MOST_HEADER_BYTES, Fault, Opcode, RdmaPacket, encode
 from tests.hdl.rdma.bench import Bench, connect_fields, cycles_until
 from tests.hdl.rdma.payloads import windows
 from tests.hdl.rdma.test_responder import received
@@ -141,7 +141,7 @@ def test_the_header_reader(width):
         for cycle in range(1, 6):  # the frame goes on
             await ctx.tick()
             assert ctx.get(dut.o.valid) == (cycle == 5)
-            assert cycle < 5 or ctx.get(dut.o.record.packet.good)
+            assert cycle < 5 or ctx.get(dut.o.record.packet.fault) == Fault.NONE
 
     Bench(dut, [], seed=1).run(main)
 

@@ -1,14 +1,19 @@
 """The receiver beside the decoder of frames."""
 
 import random
+from collections import Counter
 
 import pytest
+from scapy.contrib.roce import BTH, CNP_OPCODE
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
 
 from fanin.hdl.rdma.receiver import Receiver
 from fanin.hdl.rdma.regions import LATENCY as REGION_LATENCY
 from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig
 from fanin.wire.ethernet import Endpoint
-from fanin.wire.rdma import PATH_MTUS, Opcode, RdmaPacket, decode, encode, header_bytes
+from fanin.wire.rdma import REFUSED_OPCODES, Fault, Opcode, RdmaPacket, encode, judge
 from tests.hdl.rdma.bench import Bench
 from tests.support import new_seed, slow
 
@@ -37,6 +42,19 @@ def random_packet(rng):
     )  # fmt: skip
 
 
+def other_frame(rng):
+    """A frame with another opcode, partition or version; scapy reckons its ICRC."""
+    ip = IP(src="10.0.0.8", dst="10.0.0.7", flags=rng.choice(["DF", 0]), id=rng.getrandbits(16))
+    bth = BTH(
+        opcode=rng.choice([*REFUSED_OPCODES, CNP_OPCODE, rng.randrange(256)]),
+        dqpn=FIRST_QUEUE_PAIR + rng.randrange(8), psn=rng.getrandbits(24), padcount=rng.choice([0, 0, 3]),
+        pkey=rng.choice([0xFFFF, 0xFFFF, 0x7FFF, 0xFFFE]), version=rng.choice([0, 0, 0, 1]),
+    )  # fmt: skip
+    ether = Ether(dst="02:11:22:33:44:55", src="02:11:22:33:44:66")
+    size = 4 * rng.choice([0, 1, 4, 7, 1025, rng.randrange(300)])
+    return bytes(ether / ip / UDP(sport=50_000) / bth / Raw(rng.randbytes(size))).ljust(60, b"\0")
+
+
 def spoilt(rng, frame):
     """The frame with something wrong, and whether the MAC says so."""
     match rng.randrange(6):
@@ -57,14 +75,15 @@ def spoilt(rng, frame):
 
 
 def judged(frame, error):
-    """The packet, if it is one for this NIC; a frame may have padding up to 60 bytes, and nothing else."""
-    packet = None if error else decode(frame)
-    if packet is None or len(frame) != max(60, header_bytes(Opcode(packet.opcode)) + len(packet.payload)
-                                           + -len(packet.payload) % 4 + 4):  # fmt: skip
-        return None
-    mine = int.from_bytes(frame[:6], "big") == OWN.mac and int.from_bytes(frame[30:34], "big") == OWN.ip
-    known = packet.queue_pair in range(FIRST_QUEUE_PAIR, FIRST_QUEUE_PAIR + 4)
-    return packet if mine and known and len(packet.payload) <= max(PATH_MTUS) else None
+    """The packet, or the fault; a frame may have padding up to 60 bytes, and nothing else."""
+    found = judge(frame, own=OWN)
+    if found is Fault.FOREIGN:
+        return found
+    if error or len(frame) != max(60, 14 + int.from_bytes(frame[16:18], "big")):
+        return Fault.DAMAGED
+    if isinstance(found, Fault) or found.queue_pair in range(FIRST_QUEUE_PAIR, FIRST_QUEUE_PAIR + 4):
+        return found
+    return Fault.UNKNOWN
 
 
 async def send(ctx, dut, frames, size, rng, pause):
@@ -110,8 +129,9 @@ def test_every_frame_is_judged_as_the_decoder_judges_it_and_its_payload_kept(wid
     dut = Receiver(config=config)
     bench = Bench(dut, ["o", "words"], seed=seed)
     frames = []
-    for _ in range(70):
+    for _ in range(90):
         frame = encode(random_packet(rng), source=PEER, destination=OWN)
+        frame = rng.choices([frame, other_frame(rng)], [2, 1])[0]
         frames.append(spoilt(rng, frame) if rng.random() < 0.4 else (frame, False))
 
     async def main(ctx):
@@ -122,15 +142,19 @@ def test_every_frame_is_judged_as_the_decoder_judges_it_and_its_payload_kept(wid
     bench.run(main, regions(dut))
     records, words = [r for _, r in bench.log["o"]], [w for _, w in bench.log["words"]]
     assert len(records) == len(frames), seed
-    good = 0
+    seen = Counter()
     for (frame, error), record in zip(frames, records, strict=True):
         packet = judged(frame, error)
+        fault = packet if isinstance(packet, Fault) else Fault.NONE
+        seen[fault] += 1
         kept = b"".join(word.to_bytes(size, "little") for word in words[: record.words])
         del words[: record.words]
-        assert record.good == (packet is not None), (seed, len(frame), error, packet)
-        if packet is None:
+        assert record.fault == fault, (seed, len(frame), error, packet)
+        if fault:
             continue
-        good += 1
+        if packet.opcode in REFUSED_OPCODES:
+            assert (record.opcode, record.psn, record.words) == (packet.opcode, packet.psn, 0)
+            continue
         count, opcode = len(packet.payload), Opcode(packet.opcode)
         assert (record.opcode, record.psn, record.acknowledge) == (opcode, packet.psn, packet.acknowledge)
         assert record.index == packet.queue_pair - FIRST_QUEUE_PAIR
@@ -145,7 +169,8 @@ def test_every_frame_is_judged_as_the_decoder_judges_it_and_its_payload_kept(wid
         if opcode is Opcode.ACKNOWLEDGE:
             assert record.syndrome == packet.syndrome
     assert not words
-    assert 15 < good < 70
+    assert seen[Fault.NONE] > 15
+    assert set(seen) > {Fault.NONE, Fault.FOREIGN, Fault.DAMAGED}
 
 
 def test_the_record_comes_seven_cycles_after_the_last_word_and_the_payload_before():
@@ -207,5 +232,5 @@ def test_frames_without_room_are_lost_whole_and_the_others_are_not_harmed():
     for record in taken:
         payload = b"".join(word.to_bytes(32, "little") for word in words[: record.words])
         del words[: record.words]
-        assert record.good, seed
+        assert record.fault == Fault.NONE, seed
         assert payload[record.lane : record.lane + record.size] == packets[record.psn].payload, seed

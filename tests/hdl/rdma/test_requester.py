@@ -10,7 +10,7 @@ from fanin.golden.rdma import Connection, Region, Responder, Status, Write, psn_
 from fanin.golden.rdma import Requester as Golden
 from fanin.hdl.rdma.requester import Requester
 from fanin.rdma import Ending, RdmaConfig
-from fanin.wire.rdma import Nak, Opcode, RdmaPacket, header_bytes
+from fanin.wire.rdma import NOT_READY, Nak, Opcode, RdmaPacket, header_bytes
 from tests.hdl.rdma.bench import ENDINGS, Bench, connect_fields, cycles_until, post_fields
 from tests.support import new_seed, slow
 
@@ -73,7 +73,7 @@ def random_write(rng, tag):
 
 
 def random_answer(rng, golden):
-    kinds = [31, 31, 31, Nak.SEQUENCE.syndrome, 0b00100000, 0b01111111, 0]
+    kinds = [31, 31, 31, *[Nak.SEQUENCE.syndrome, NOT_READY << 5 | rng.randrange(32)] * 2, 0b01111111, 0]
     kinds += [rng.choice(list(Nak)).syndrome] if rng.random() < 0.1 else []
     psn = psn_after(golden._oldest, rng.choice([0, 0, 1, 2, 3, rng.randrange(20), -1, rng.randrange(1 << 24)]))
     return RdmaPacket(Opcode.ACKNOWLEDGE, 0, psn, syndrome=rng.choice(kinds))
@@ -299,6 +299,32 @@ def test_a_queue_pair_without_answers_ends_after_its_retries_and_leaves_the_othe
     assert len(sent) == retries + 1
     for earlier, later in pairwise(sent):
         assert timeout <= later - earlier <= timeout + 30
+
+
+def test_a_receiver_that_is_not_ready_is_asked_again_after_the_timeout_whatever_is_said_meanwhile():
+    bench = SenderBench(3, 0.0)
+    timeout = 500
+    asked = []
+
+    async def main(ctx):
+        ctx.set(bench.dut.timeout, timeout)
+        await bench.connect(ctx, 0, Connection(5, mtu=256, window=16, retries=1))
+        for tag in range(3):
+            await bench.post(ctx, 0, Write(tag, 0, 0, 0, 100))
+        await ctx.tick().repeat(60)
+        await bench.answer(ctx, 0, 1, NOT_READY << 5 | 12)  # of the second: the first one has arrived
+        asked.append(bench.cycle)
+        for _ in range(3):
+            await bench.answer(ctx, 0, 1, Nak.SEQUENCE.syndrome)
+            await ctx.tick().repeat(30)
+        await ctx.tick().repeat(timeout)
+        await bench.answer(ctx, 0, 2, 31)
+        await ctx.tick().repeat(30)
+
+    bench.run(main)
+    assert [packet.psn for _, packet in bench.packets] == [0, 1, 2, 1, 2]
+    assert timeout <= bench.packets[3][0] - asked[0] <= timeout + 50
+    assert [(c.tag, Ending(c.ending)) for _, c in bench.completions] == [(tag, Ending.DONE) for tag in range(3)]
 
 
 def brief(packet):

@@ -1,14 +1,15 @@
 """The responder beside its golden model, packet by packet."""
 
 import random
+from collections import Counter
 
 import pytest
 
 from fanin.golden.rdma import Connection, Region, psn_after
 from fanin.golden.rdma import Responder as Golden
 from fanin.hdl.rdma.responder import Responder
-from fanin.rdma import RdmaConfig
-from fanin.wire.rdma import PATH_MTUS, Nak, Opcode, RdmaPacket, header_bytes
+from fanin.rdma import DROPPED, RdmaConfig
+from fanin.wire.rdma import PATH_MTUS, REFUSED_OPCODES, Fault, Nak, Opcode, RdmaPacket, header_bytes
 from tests.hdl.rdma.bench import Bench, connect_fields, cycles_until
 from tests.support import new_seed, slow
 
@@ -36,7 +37,7 @@ def next_packet(rng, golden):
         case "psn":
             psn = psn_after(psn, rng.choice([-1, 1, 2, -5, 1 << 22, rng.randrange(1 << 24)]))
         case "opcode":
-            opcode = rng.choice(list(Opcode)[:-1])
+            opcode = rng.choice([*list(Opcode)[:-1], *REFUSED_OPCODES])
         case "size":
             size = rng.randrange(mtu + 4)
         case "over":
@@ -48,20 +49,24 @@ def next_packet(rng, golden):
             address += MEMORY
         case "length":
             length = rng.getrandbits(32)
-    immediate = rng.getrandbits(32) if opcode.has_immediate else 0
     payload = rng.randbytes(size)
+    if opcode in REFUSED_OPCODES:
+        return RdmaPacket(opcode, 0, psn, rng.random() < 0.5, payload=payload)
+    immediate = rng.getrandbits(32) if opcode.has_immediate else 0
     begins = opcode.begins
     return RdmaPacket(opcode, 0, psn, rng.random() < 0.5, address * begins, rkey * begins, length * begins,
                   immediate, payload=payload)  # fmt: skip
 
 
-def received(golden, index, packet, *, good=1):
+def received(golden, index, packet, *, fault=Fault.NONE):
     """The packet as the receiver hands it on."""
     opcode, size = packet.opcode, len(packet.payload)
-    lane = header_bytes(opcode) % SIZE
-    allowed = golden._may_write(packet) if opcode.begins else False
+    spoken = opcode not in REFUSED_OPCODES
+    lane = header_bytes(opcode) % SIZE if spoken else 0
+    allowed = golden._may_write(packet) if spoken and opcode.begins else False
+    words = -(-(lane + size) // SIZE) if size and spoken else 0
     return {
-        "good": good, "words": -(-(lane + size) // SIZE) if size else 0, "index": index, "opcode": opcode,
+        "fault": fault, "words": words, "index": index, "opcode": opcode,
         "acknowledge": packet.acknowledge, "psn": packet.psn, "size": size, "lane": lane,
         "address": packet.address % (1 << CONFIG.address_width), "length": packet.length, "allowed": allowed,
         "immediate": packet.immediate, "syndrome": 0,
@@ -75,7 +80,7 @@ def test_every_packet_is_taken_refused_and_answered_as_the_golden_model_does(sta
     dut = Responder(config=CONFIG)
     streams = ["store", "answer", "arrival"]  # no phases: each packet is given 30 cycles
     bench = Bench(dut, streams, seed=seed, stall=dict.fromkeys(streams, stall))
-    seen = set()
+    seen, dropped, counted = set(), Counter(), Counter()
 
     async def write(ctx):
         """Tell of every payload that is kept, some cycles later."""
@@ -101,11 +106,13 @@ def test_every_packet_is_taken_refused_and_answered_as_the_golden_model_does(sta
                 arrived[index] = 0
                 await bench.put(ctx, dut.connect, connect_fields(index, connection))
             model = golden[index]
-            packet, good = next_packet(rng, model), rng.random() < 0.95
-            fields = received(model, index, packet, good=good)
+            packet = next_packet(rng, model)
+            fault = Fault.NONE if step % 10 else list(Fault)[step // 10 % len(Fault)]
+            fields = received(model, index, packet, fault=fault)
+            counted.update([DROPPED[fault]] if fault else [])
             before = model._expected
             address = packet.address if model._open is None else model._open.address
-            answer = model.receive(packet) if good else None
+            answer = None if fault else model.receive(packet)
             taken = model._expected != before
             await bench.put(ctx, dut.i, fields)
             await ctx.tick().repeat(30)
@@ -126,8 +133,16 @@ def test_every_packet_is_taken_refused_and_answered_as_the_golden_model_does(sta
             for log in bench.log.values():
                 log.clear()
 
-    bench.run(main, write)
+    async def count(ctx):
+        """The pulses that say why packets were dropped."""
+        while True:
+            dropped.update([name for name in DROPPED.values() if ctx.get(getattr(dut.events, name))])
+            await ctx.tick()
+
+    bench.run(main, write, count)
     assert len(seen) >= 4, seen
+    assert dropped == counted
+    assert len(dropped) == 5
 
 
 def test_a_packet_takes_four_cycles_and_a_newer_answer_replaces_an_older_one():

@@ -7,7 +7,7 @@ import pytest
 
 from fanin.hdl.rdma.transmitter import Transmitter
 from fanin.rdma import FIRST_QUEUE_PAIR
-from fanin.wire.ethernet import Endpoint
+from fanin.wire.ethernet import Endpoint, tagged
 from fanin.wire.rdma import Opcode, RdmaPacket, encode, header_bytes
 from tests.support import new_seed, simulate, slow
 
@@ -35,11 +35,21 @@ def random_peer(rng):
     return Endpoint(rng.getrandbits(48), rng.getrandbits(32), rng.getrandbits(16))
 
 
+def marks_of(peer):
+    """ToS, VLAN (None: no tag) and priority of the frames to a peer: any, but always the same."""
+    rng = random.Random(peer.mac)
+    return rng.getrandbits(8), rng.choice([None, rng.randrange(4095)]), rng.randrange(8)
+
+
 def headers(packet, peer):
     """A packet as the transmitter is told of it."""
     names = ("opcode", "acknowledge", "psn", "address", "rkey", "length", "immediate", "syndrome", "msn")
     fields = {name: int(getattr(packet, name)) for name in names}
+    tos, vlan, priority = marks_of(peer)
     fields["peer"] = {"queue_pair": packet.queue_pair, "mac": peer.mac, "ip": peer.ip, "port": peer.port}
+    fields["peer"] |= {"traffic_class": tos, "tag": {"present": vlan is not None, "tci": 0}}
+    if vlan is not None:
+        fields["peer"]["tag"]["tci"] = priority << 13 | vlan
     return fields | {"size": len(packet.payload)}
 
 
@@ -58,10 +68,11 @@ def fetched(rng, packet, size, at):
     return words, window | {"flush": leaves > len(words) - prime}
 
 
-def frame_of(packet, peer):
-    return encode(
-        packet, source=Endpoint(OWN.mac, OWN.ip, peer.port), destination=Endpoint(peer.mac, peer.ip, 0)
-    )
+def frame_of(packet, peer, *, with_tags):
+    tos, vlan, priority = marks_of(peer)
+    source = Endpoint(OWN.mac, OWN.ip, peer.port)
+    frame = encode(packet, source=source, destination=Endpoint(peer.mac, peer.ip, 0), tos=tos)
+    return tagged(frame, vlan=vlan, priority=priority) if with_tags and vlan is not None else frame
 
 
 def frames_in(beats, size):
@@ -74,17 +85,17 @@ def frames_in(beats, size):
     return frames
 
 
-def send(rng, width, packets, answers, *, stall, seed, at=None):
+def send(rng, width, packets, answers, *, stall, seed, at=None, vlan=False):
     """The beats that leave, and the frames that must."""
-    dut, size = Transmitter(width=width), width // 8
+    dut, size = Transmitter(width=width, vlan=vlan), width // 8
     words, windows = [], []
     for packet, _ in packets:
         if packet.payload:
             own, window = fetched(rng, packet, size, rng.randrange(size) if at is None else at)
             words += own
             windows.append(window)
-    wanted = [frame_of(*pair) for pair in packets]
-    others = [frame_of(*pair) for pair in answers]
+    wanted = [frame_of(*pair, with_tags=vlan) for pair in packets]
+    others = [frame_of(*pair, with_tags=vlan) for pair in answers]
     log = simulate(
         dut,
         drive={
@@ -103,14 +114,14 @@ def send(rng, width, packets, answers, *, stall, seed, at=None):
 
 
 @pytest.mark.parametrize("width", [*slow(128, 256), 512])
-@pytest.mark.parametrize("stall", [*slow(0.0), 0.3])
-def test_frames_are_those_of_the_encoder_and_answers_come_in_between(width, stall):
+@pytest.mark.parametrize(("stall", "vlan"), [*slow((0.0, False), (0.0, True)), (0.3, False), (0.3, True)])
+def test_frames_are_those_of_the_encoder_and_answers_come_in_between(width, stall, vlan):
     seed = new_seed()
     rng = random.Random(seed)
     sizes = [0, 1, 2, 3, 4, 9, 10, 11, 50, 54, 58, 63, 64, 65, 128, 256, 300, 1000]
     packets = [(random_packet(rng, sizes), random_peer(rng)) for _ in range(24)]
     answers = [(random_answer(rng), random_peer(rng)) for _ in range(8)]
-    beats, wanted, others = send(rng, width, packets, answers, stall=stall, seed=seed)
+    beats, wanted, others = send(rng, width, packets, answers, stall=stall, seed=seed, vlan=vlan)
     frames = frames_in(beats, width // 8)
     assert [frame for frame in frames if frame in others] == others
     assert [frame for frame in frames if frame not in others] == wanted, seed

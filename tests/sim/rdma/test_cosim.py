@@ -266,7 +266,7 @@ def test_a_peer_that_is_not_there_ends_the_writes_with_why(nodes):
     other = [Pair(((0, 0), (1, 1)), pairs[0].connections)]  # node 1 has connected another place
     run = nodes.run(memories=[bytes(4096)] * 2, pairs=other, regions=[[], []], writes=[write, []], timeout=1000)
     assert [c.ending for c in run.completions[0]] == [Ending.RETRIES, Ending.FLUSHED, Ending.FLUSHED]
-    assert run.counters[1]["dropped"] >= 2
+    assert run.counters[1]["dropped_unconnected"] >= 2
 
 
 def test_bad_regions_and_places_are_refused_by_the_driver():

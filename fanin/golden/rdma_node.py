@@ -1,0 +1,107 @@
+"""The node of one-sided writes, frame by frame: queue pairs at one MAC and IPv4 address.
+
+Contract: docs/systems/rdma.md, "Packets". Between :mod:`fanin.golden.rdma`, which knows packets only, and a
+wire: it drops what is no packet to act on, and counts it by its cause, as the node's registers do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fanin.golden.rdma import Requester, Responder
+from fanin.rdma import DROPPED, FIRST_QUEUE_PAIR, Connection, Region, Write
+from fanin.wire.ethernet import IPV4, MIN_FRAME_BYTES, Endpoint, tagged, untagged
+from fanin.wire.fields import unpack_fields
+from fanin.wire.rdma import IP_AT, Fault, Opcode, RdmaPacket, encode, judge
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A queue pair, and where its packets go."""
+
+    peer: Endpoint
+    requester: Requester
+    responder: Responder
+
+
+class Node:
+    """Frames in, frames out, as a node with tags (``RdmaConfig.vlan``) has them.
+
+    ``own``: its MAC and IPv4 address. ``memory`` is read and written in place. ``regions`` list queue pairs by
+    their numbers. ``counters`` has the causes for which frames were dropped.
+    """
+
+    def __init__(self, own: Endpoint, memory: bytearray, regions: Sequence[Region]):
+        self.own = own
+        self.memory = memory
+        self.regions = list(regions)
+        self.counters: Counter[str] = Counter()
+        self._pairs: dict[int, _Pair] = {}
+        self._answers: list[bytes] = []
+
+    def connect(self, index: int, connection: Connection, peer: Endpoint) -> None:
+        """Queue pair ``index`` begins anew, with the one of number ``connection.peer`` at ``peer``.
+
+        ``peer.port`` is the UDP port that it sends from.
+        """
+        number = FIRST_QUEUE_PAIR + index
+        responder = Responder(number, connection, self.memory, self.regions)
+        self._pairs[number] = _Pair(peer, Requester(connection, self.memory), responder)
+
+    def requester(self, index: int) -> Requester:
+        """The sending half of a queue pair, with its completions."""
+        return self._pairs[FIRST_QUEUE_PAIR + index].requester
+
+    def responder(self, index: int) -> Responder:
+        """The receiving half of a queue pair, with the messages that brought immediate data."""
+        return self._pairs[FIRST_QUEUE_PAIR + index].responder
+
+    def post(self, index: int, write: Write) -> None:
+        """Have a write done over a queue pair."""
+        self.requester(index).post(write)
+
+    def timeout(self) -> None:
+        """The timeout has passed since any queue pair's last progress."""
+        for pair in self._pairs.values():
+            pair.requester.timeout()
+
+    def receive(self, frame: bytes) -> None:
+        """Take a frame; an answer is among the next ``frames``."""
+        packet = self._judge(frame)
+        if isinstance(packet, Fault):
+            self.counters[DROPPED[packet]] += 1
+            return
+        pair = self._pairs[packet.queue_pair]
+        if packet.opcode == Opcode.ACKNOWLEDGE:
+            pair.requester.receive(packet)
+        elif pair.responder.failed:
+            self.counters[DROPPED[Fault.UNKNOWN]] += 1
+        elif answer := pair.responder.receive(packet):
+            self._answers.append(self._frame(pair, answer))
+
+    def frames(self) -> Iterator[bytes]:
+        """What it sends now, answers first."""
+        answers, self._answers = self._answers, []
+        yield from answers
+        for pair in self._pairs.values():
+            yield from (self._frame(pair, packet) for packet in pair.requester.packets())
+
+    def _judge(self, frame: bytes) -> RdmaPacket | Fault:
+        """The packet for one of its queue pairs; a frame ends with its ICRC, or is filled up to 60 bytes."""
+        frame = untagged(frame)
+        found = judge(frame, own=self.own)
+        if found is Fault.FOREIGN:
+            return found
+        if len(frame) != max(MIN_FRAME_BYTES, IP_AT + unpack_fields(IPV4, frame[IP_AT:])["length"]):
+            return Fault.DAMAGED
+        if isinstance(found, RdmaPacket) and found.queue_pair not in self._pairs:
+            return Fault.UNKNOWN
+        return found
+
+    def _frame(self, pair: _Pair, packet: RdmaPacket) -> bytes:
+        source = Endpoint(self.own.mac, self.own.ip, pair.peer.port)
+        marks = pair.requester.connection
+        frame = encode(packet, source=source, destination=pair.peer, tos=marks.traffic_class)
+        return frame if marks.vlan is None else tagged(frame, vlan=marks.vlan, priority=marks.priority)

@@ -1,0 +1,260 @@
+"""Queue pairs set up out of band: two ends tell each other of themselves over TCP, then each connects its own.
+
+Contract: docs/systems/rdma.md, "Setting up". What an end says is one line of JSON; a peer may be a node of
+fanin's, its golden model, or a standard NIC (:mod:`fanin.host.rdma_verbs`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from types import TracebackType
+from typing import Any, Self
+
+from fanin.errors import InputError
+from fanin.rdma import FIRST_QUEUE_PAIR, MAX_VLAN, Connection, Region
+from fanin.wire.ethernet import Endpoint
+from fanin.wire.fields import field_bits
+from fanin.wire.rdma import BTH, PATH_MTUS, PSN_BITS, RETH
+
+FORMAT = "fanin-rdma 1"
+TIMEOUT = 30.0  # seconds in which an end must answer
+_LONGEST = 4096  # bytes of a line
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_RETRY = 0.1  # seconds until a connection is tried again
+# The numbers that an end tells, and their limits; queue pairs 0 and 1 are for management.
+_LIMITS = {
+    "queue_pair": (2, (1 << field_bits(BTH, "queue_pair")) - 1),
+    "psn": (0, (1 << PSN_BITS) - 1),
+    "rkey": (0, (1 << field_bits(RETH, "rkey")) - 1),
+    "address": (0, (1 << field_bits(RETH, "address")) - 1),
+    "length": (0, (1 << field_bits(RETH, "address")) - 1),
+}
+_FIRST_PORT = 0xC000  # of those that RoCEv2 sends from
+_LABEL_BITS = 20  # of an IPv6 flow label
+
+
+def mapped_gid(ip: IPv4Address) -> str:
+    """The GID that stands for an IPv4 address."""
+    return f"::ffff:{ip}"
+
+
+@dataclass(frozen=True)
+class End:
+    """What the other end must know of a queue pair to send to it, and to write into its memory.
+
+    ``psn`` is the number of the first packet that this end sends. ``gid`` is the address in IPv6's notation,
+    ``::ffff:10.0.0.1`` for IPv4's. ``mtu`` is the largest path MTU that it can have. The other end may write
+    ``length`` bytes from ``address`` on with the key ``rkey``. ``vlan`` is None for frames without a tag.
+    Raises InputError that names field, value and limit.
+    """
+
+    queue_pair: int
+    psn: int
+    gid: str
+    mac: str
+    mtu: int
+    rkey: int = 0
+    address: int = 0
+    length: int = 0
+    vlan: int | None = None
+
+    def __post_init__(self) -> None:
+        limits = dict(_LIMITS)
+        if self.vlan is not None:
+            limits["vlan"] = (0, MAX_VLAN)
+        for name, (low, high) in limits.items():
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:
+                raise InputError(f"{name} must be {low} to {high:#x}, not {value!r}")
+        if type(self.mtu) is not int or self.mtu not in PATH_MTUS:
+            raise InputError(f"mtu must be one of {', '.join(map(str, PATH_MTUS))}, not {self.mtu!r}")
+        try:
+            IPv6Address(self.gid)
+        except (AddressValueError, TypeError) as error:
+            raise InputError(f"gid must be an IPv6 address like ::ffff:10.0.0.1, not {self.gid!r}") from error
+        if not isinstance(self.mac, str) or not _MAC.fullmatch(self.mac):
+            raise InputError(f"mac must be like 02:00:00:00:00:01, not {self.mac!r}")
+
+    @classmethod
+    def of_node(
+        cls, index: int, own: Endpoint, region: Region, *, psn: int, mtu: int = 4096, vlan: int | None = None
+    ) -> End:
+        """The queue pair at ``index`` of a node at ``own``, and what may be written there."""
+        mac = own.mac.to_bytes(6, "big").hex(":")
+        gid = mapped_gid(IPv4Address(own.ip))
+        there = {"rkey": region.rkey, "address": region.base, "length": region.length}
+        return cls(FIRST_QUEUE_PAIR + index, psn, gid, mac, mtu, vlan=vlan, **there)
+
+    @property
+    def ipv4(self) -> int | None:
+        """The IPv4 address that the GID stands for, if it does."""
+        mapped = IPv6Address(self.gid).ipv4_mapped
+        return None if mapped is None else int(mapped)
+
+    def endpoint(self, source_port: int) -> Endpoint:
+        """The addresses of its frames, and the UDP port to send to it from: what drivers and models connect to.
+
+        Raises InputError if it has no IPv4 address.
+        """
+        if self.ipv4 is None:
+            raise InputError(f"the GID {self.gid} is no IPv4 address: RoCEv2 is spoken over IPv4 only")
+        return Endpoint(int(self.mac.replace(":", ""), 16), self.ipv4, source_port)
+
+    def to_json(self) -> str:
+        """The line that says it."""
+        return json.dumps({"format": FORMAT} | asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str, *, source: str) -> End:
+        """What a line says. Raises InputError that names ``source`` and the cause."""
+        try:
+            said = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{source}: not a line of JSON: {line[:40]!r}") from error
+        if not isinstance(said, Mapping) or said.get("format") != FORMAT:
+            raise InputError(f"{source}: not an end of a queue pair: no format {FORMAT!r}")
+        known = {field.name for field in fields(cls)}
+        values = {name: value for name, value in said.items() if name in known}
+        try:
+            return cls(**values)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from error
+        except TypeError as error:
+            missing = sorted(known - values.keys())
+            raise InputError(f"{source}: missing {', '.join(missing)}") from error
+
+
+def negotiate(ours: End, theirs: End, **settings: Any) -> Connection:
+    """The connection of ``ours`` with ``theirs``: both ends come to the same path MTU, the smaller one.
+
+    ``settings`` are this end's own: window, retries, traffic_class, priority. Raises InputError that names what
+    keeps the ends from being connected.
+    """
+    if theirs.ipv4 is None or ours.ipv4 is None:
+        other = theirs if theirs.ipv4 is None else ours
+        raise InputError(f"the GID {other.gid} is no IPv4 address: RoCEv2 is spoken over IPv4 only")
+    if ours.ipv4 == theirs.ipv4:
+        raise InputError(f"both ends have the address {theirs.gid}")
+    if ours.mac == theirs.mac:
+        raise InputError(f"both ends have the MAC address {theirs.mac}")
+    if int(theirs.mac[:2], 16) & 1 or not theirs.mac.strip("0:"):
+        raise InputError(f"the peer's MAC address {theirs.mac} is not that of one station")
+    if ours.vlan != theirs.vlan:
+        here, there = ("no VLAN" if end.vlan is None else f"VLAN {end.vlan}" for end in (ours, theirs))
+        raise InputError(f"{here} here, {there} at the peer: both ends must be in one")
+    if theirs.address + theirs.length > 1 << field_bits(RETH, "address"):
+        raise InputError(f"the peer's region, {theirs.length} bytes from {theirs.address:#x}, has no end")
+    mtu = min(ours.mtu, theirs.mtu)
+    numbers = {"send_psn": ours.psn, "receive_psn": theirs.psn}
+    try:
+        return Connection(theirs.queue_pair, mtu=mtu, vlan=ours.vlan, **numbers, **settings)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def source_port(ours: End, theirs: End) -> int:
+    """The UDP port that ``ours`` sends from: alike for all of a queue pair, and different ones for different
+    pairs, so that a network spreads them. Linux reckons it alike (``rdma_calc_flow_label``): 0xC000 and on.
+    """
+    label = ours.queue_pair * theirs.queue_pair
+    label ^= label >> _LABEL_BITS ^ label >> 2 * _LABEL_BITS
+    label %= 1 << _LABEL_BITS
+    return _FIRST_PORT | (label ^ label >> 14) & 0x3FFF
+
+
+class Rendezvous:
+    """A TCP connection over which two ends tell each other of themselves, and when they are ready.
+
+    Every wait ends after ``timeout`` seconds. All errors are InputErrors that name the other end.
+    """
+
+    def __init__(self, stream: socket.socket, name: str, timeout: float):
+        self.name = name
+        self._timeout = timeout
+        self._stream = stream
+        self._rest = b""
+
+    @classmethod
+    def listen(cls, port: int, *, host: str = "", timeout: float = TIMEOUT) -> Self:
+        """Wait at a port for the other end."""
+        name = f"{host or '*'}:{port}"
+        try:
+            with socket.create_server((host, port)) as server:
+                server.settimeout(timeout)
+                stream, (peer, *_) = server.accept()
+        except TimeoutError as error:
+            raise InputError(f"{name}: nobody has connected within {timeout:g} s") from error
+        except (OSError, OverflowError) as error:
+            raise InputError(f"{name}: cannot listen: {error}") from error
+        return cls(stream, f"{peer}", timeout)
+
+    @classmethod
+    def connect(cls, host: str, port: int, *, timeout: float = TIMEOUT) -> Self:
+        """Connect to the end that listens there, or will soon."""
+        name, end = f"{host}:{port}", time.monotonic() + timeout
+        while True:
+            try:
+                return cls(socket.create_connection((host, port), timeout), name, timeout)
+            except (ConnectionRefusedError, TimeoutError) as error:
+                if time.monotonic() + _RETRY > end:
+                    raise InputError(f"{name}: nobody listens there, for {timeout:g} s") from error
+                time.sleep(_RETRY)
+            except (OSError, OverflowError) as error:
+                raise InputError(f"{name}: cannot connect: {error}") from error
+
+    def exchange(self, ours: End) -> End:
+        """Tell the other end of ours, and be told of its own."""
+        self._send(ours.to_json())
+        return End.from_json(self._line(), source=self.name)
+
+    def wait(self, word: str) -> None:
+        """Come to a point together: both ends say the same ``word``, and go on when they have heard it.
+
+        The first one is for queue pairs: none may send before the other one is connected.
+        """
+        self._send(word)
+        if (said := self._line()) != word:
+            raise InputError(f"{self.name}: it said {said[:40]!r} where {word!r} was due")
+
+    def _send(self, line: str) -> None:
+        try:
+            self._stream.settimeout(self._timeout)
+            self._stream.sendall(line.encode() + b"\n")
+        except OSError as error:
+            raise InputError(f"{self.name}: the connection has ended: {error}") from error
+
+    def _line(self) -> str:
+        end = time.monotonic() + self._timeout
+        while b"\n" not in self._rest:
+            if len(self._rest) > _LONGEST:
+                raise InputError(f"{self.name}: a line of more than {_LONGEST} bytes")
+            try:
+                self._stream.settimeout(max(end - time.monotonic(), 1e-3))
+                more = self._stream.recv(_LONGEST)
+            except TimeoutError as error:
+                raise InputError(f"{self.name}: no answer for {self._timeout:g} s") from error
+            except OSError as error:
+                raise InputError(f"{self.name}: the connection has ended: {error}") from error
+            if not more:
+                raise InputError(f"{self.name}: it has closed the connection")
+            self._rest += more
+        line, self._rest = self._rest.split(b"\n", 1)
+        return line.decode(errors="replace")
+
+    def close(self) -> None:
+        """End the connection."""
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

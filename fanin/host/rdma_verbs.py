@@ -1,0 +1,219 @@
+"""A standard NIC's end of a queue pair, by rdma-core's pyverbs: ConnectX, soft-RoCE and their like.
+
+Contract: docs/systems/rdma.md, "A standard peer". pyverbs comes with rdma-core (Debian: python3-pyverbs); it is
+not on PyPI, and is looked for when a :class:`VerbsPeer` is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+import socket
+import time
+from contextlib import ExitStack, contextmanager
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from fanin.errors import InputError
+from fanin.host.rdma_setup import End, mapped_gid
+from fanin.rdma import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# What the RC service asks for beside the negotiated attributes: as rdma-core's own rc_pingpong has them.
+_TIMEOUT = 14  # 4.096 µs · 2^14, some 67 ms without an answer
+_RNR_TIMER = 12  # 0.64 ms
+_RNR_RETRIES = 7  # without an end
+_HOPS = 64
+_QUEUE = 64  # work requests that may be unfinished
+_MAX_GIDS = 256
+_POLL = 1e-4  # seconds
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(f"pyverbs.{name}")
+    except ImportError as error:
+        raise InputError(
+            f"pyverbs is not installed ({error}): it comes with rdma-core (Debian: python3-pyverbs)"
+        ) from error
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """pyverbs' errors as one line."""
+    try:
+        yield
+    except _module("pyverbs_error").PyverbsError as error:
+        raise InputError(f"{what}: {' '.join(str(error).split())}") from error
+
+
+class VerbsPeer:
+    """A reliable connected queue pair of an RDMA device, and memory that its peer may write.
+
+    ``device`` is its name, as in ``ibv_devices``; ``length`` bytes of memory are registered. ``gid_index`` is
+    the entry of its GID table: the first RoCEv2 one with an IPv4 address, if None. ``psn`` is the number of
+    the first packet that it sends. Use it in a ``with``; tell the peer of its ``end``, then ``connect`` it.
+    Raises InputError that names the device and the cause, also where pyverbs is missing.
+    """
+
+    def __init__(self, device: str, *, length: int, psn: int, gid_index: int | None = None, port: int = 1):
+        self._verbs = {name: _module(name) for name in ("device", "pd", "cq", "mr", "qp", "addr", "wr")}
+        self._enums = _module("enums")
+        self.device, self.port = device, port
+        self._open = ExitStack()
+        try:
+            with _explained(device):
+                self._make(length)
+                self._gid = self._chosen_gid(gid_index)
+                self.end = self._own_end(length, psn)
+        except BaseException:
+            self._open.close()
+            raise
+
+    def _make(self, length: int) -> None:
+        """The queue pair in INIT, and what it needs."""
+        verbs, enums = self._verbs, self._enums
+        self._context = self._open.enter_context(verbs["device"].Context(name=self.device))
+        self._domain = self._open.enter_context(verbs["pd"].PD(self._context))
+        access = enums.IBV_ACCESS_LOCAL_WRITE | enums.IBV_ACCESS_REMOTE_WRITE
+        self._region = self._open.enter_context(verbs["mr"].MR(self._domain, length, access))
+        self._completions = self._open.enter_context(verbs["cq"].CQ(self._context, 2 * _QUEUE))
+        room = verbs["qp"].QPCap(max_send_wr=_QUEUE, max_recv_wr=_QUEUE, max_send_sge=1, max_recv_sge=1)
+        kind = verbs["qp"].QPInitAttr(
+            qp_type=enums.IBV_QPT_RC, scq=self._completions, rcq=self._completions, cap=room, sq_sig_all=1
+        )
+        start = verbs["qp"].QPAttr(port_num=self.port)
+        start.qp_access_flags = access
+        self._pair = self._open.enter_context(verbs["qp"].QP(self._domain, kind, start))
+
+    def _chosen_gid(self, index: int | None) -> Any:
+        """The entry of the GID table, of RoCEv2 with an IPv4 address."""
+        table = self._context.query_gid_table(_MAX_GIDS)
+        fit = [
+            entry
+            for entry in table
+            if entry.port_num == self.port
+            and entry.gid_type == self._enums.IBV_GID_TYPE_ROCE_V2
+            and IPv6Address(entry.gid_str()).ipv4_mapped
+        ]
+        for entry in fit:
+            if index is None or entry.gid_index == index:
+                return entry
+        which = "no GID" if index is None else f"GID {index} is not one"
+        known = ", ".join(f"{entry.gid_index} {_mapped(entry)}" for entry in fit) or "none"
+        raise InputError(f"{self.device}: {which} of RoCEv2 with an IPv4 address on port {self.port} ({known})")
+
+    def _own_end(self, length: int, psn: int) -> End:
+        interface = Path("/sys/class/net", _interface(self._gid.ndev_ifindex))
+        mtu = 128 << self._context.query_port(self.port).active_mtu
+        return End(
+            queue_pair=self._pair.qp_num,
+            psn=psn,
+            gid=mapped_gid(_mapped(self._gid)),
+            mac=(interface / "address").read_text().strip(),
+            mtu=mtu,
+            rkey=self._region.rkey,
+            address=self._region.buf,
+            length=length,
+            vlan=_vlan(interface.name),
+        )
+
+    def connect(self, connection: Connection, theirs: End) -> None:
+        """Bring the queue pair to RTS, with what was negotiated."""
+        verbs = self._verbs
+        with _explained(self.device):
+            # pyverbs takes a GID as eight groups of four digits
+            there = verbs["addr"].GID(IPv6Address(theirs.gid).exploded)
+            way = verbs["addr"].GlobalRoute(
+                dgid=there, sgid_index=self._gid.gid_index, hop_limit=_HOPS,
+                traffic_class=connection.traffic_class,
+            )  # fmt: skip
+            address = verbs["addr"].AHAttr(port_num=self.port, is_global=1, gr=way, sl=connection.priority)
+            attributes = verbs["qp"].QPAttr(port_num=self.port)
+            attributes.path_mtu = (connection.mtu >> 7).bit_length() - 1
+            attributes.dest_qp_num = connection.peer
+            attributes.rq_psn = connection.receive_psn
+            attributes.sq_psn = connection.send_psn
+            attributes.ah_attr = address
+            attributes.min_rnr_timer = _RNR_TIMER
+            attributes.timeout = _TIMEOUT
+            attributes.retry_cnt = connection.retries
+            attributes.rnr_retry = _RNR_RETRIES
+            self._pair.to_rts(attributes)
+
+    def read(self, length: int, offset: int = 0) -> bytes:
+        """Bytes of its memory."""
+        return bytes(self._region.read(length, offset))
+
+    def fill(self, content: bytes, offset: int = 0) -> None:
+        """Put bytes into its memory."""
+        self._region.write(content, len(content), offset)
+
+    def await_immediate(self) -> None:
+        """Post a receive: each message with immediate data that comes takes one."""
+        wr = self._verbs["wr"]
+        with _explained(self.device):
+            empty = wr.SGE(self._region.buf, 0, self._region.lkey)
+            self._pair.post_recv(wr.RecvWR(num_sge=1, sg=[empty]))
+
+    def write(self, tag: int, offset: int, length: int, *, remote: int, rkey: int) -> None:
+        """Have ``length`` bytes of its memory written into the peer's."""
+        wr, enums = self._verbs["wr"], self._enums
+        with _explained(self.device):
+            piece = wr.SGE(self._region.buf + offset, length, self._region.lkey)
+            request = wr.SendWR(wr_id=tag, opcode=enums.IBV_WR_RDMA_WRITE, num_sge=1, sg=[piece])
+            request.set_wr_rdma(rkey, remote)
+            self._pair.post_send(request)
+
+    def completion(self, *, timeout: float = 10.0) -> tuple[int, str]:
+        """The next completion: its tag, and how it ended: ``success``, or rdma-core's word for what went wrong.
+
+        Raises InputError if there is none within ``timeout`` seconds.
+        """
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            with _explained(self.device):
+                count, found = self._completions.poll()
+            if count:
+                (done,) = found
+                return done.wr_id, self._verbs["cq"].cqe_status_to_str(done.status).lower()
+            time.sleep(_POLL)
+        raise InputError(f"{self.device}: no completion for {timeout:g} s")
+
+    def close(self) -> None:
+        """Destroy queue pair and memory."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _mapped(entry: Any) -> IPv4Address:
+    """The IPv4 address of an entry that has one."""
+    ip = IPv6Address(entry.gid_str()).ipv4_mapped
+    assert ip is not None
+    return ip
+
+
+def _interface(index: int) -> str:
+    try:
+        return socket.if_indextoname(index)
+    except OSError as error:
+        raise InputError(f"the GID's network interface (index {index}) is not there") from error
+
+
+def _vlan(interface: str) -> int | None:
+    """The VLAN of an interface that is one."""
+    try:
+        said = Path("/proc/net/vlan", interface).read_text()
+    except OSError:
+        return None
+    return int(said.split("VID:")[1].split()[0])

@@ -1,0 +1,187 @@
+"""802.1Q tags: put into frames that are sent, taken out of those that are received."""
+# Amaranth takes widths as annotations:
+# mypy: disable-error-code="valid-type"
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.headers import swap_bytes
+from fanin.hdl.stream.packet import packet_layout, packet_stream
+from fanin.wire.ethernet import ETHERTYPE_VLAN, TAG_AT, TCI, VLAN_TAG
+from fanin.wire.fields import byte_length
+
+TAG_BYTES = byte_length(VLAN_TAG)
+TCI_BITS = sum(field.bits for field in TCI)
+_TYPE_BITS = 16
+MIN_WIDTH = 128  # bits of a word that has the whole tag
+
+
+class Tag(data.Struct):
+    """The tag of a frame, if it has one."""
+
+    present: 1
+    tci: TCI_BITS
+
+
+def _check_width(width: int) -> None:
+    if width < MIN_WIDTH or width % 8:
+        raise ValueError(f"width must be a multiple of 8 and at least {MIN_WIDTH}, not {width!r}")
+
+
+class TagRemover(wiring.Component):
+    """Take the tag out of each frame that has one; what else a frame has stays as it is.
+
+    Of two tags the first one goes. A frame whose last word has only bytes that move up becomes a word shorter.
+
+    Members
+    -------
+    ``i`` : In, ``valid`` and ``p``, :func:`~fanin.hdl.stream.packet.packet_layout` with ``error``
+        A word of a frame.
+    ``o`` : Out, the same
+
+    Parameters
+    ----------
+    ``width`` : int, bits of a word; a multiple of 8, at least 128
+
+    Latency
+    -------
+    A frame's last word comes on ``o`` 2 cycles after it (1, if all of it moved up), any other word 1 cycle
+    after the next one. One word a cycle.
+
+    Source
+    ------
+    IEEE 802.1Q, clause 9.
+    """
+
+    def __init__(self, *, width: int = 512):
+        _check_width(width)
+        self.width = width
+        word = data.StructLayout({"valid": 1, "p": packet_layout(width, error=True)})
+        super().__init__({"i": In(word), "o": Out(word)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """A word waits for the next one, whose first bytes fill it up."""
+        m = Module()
+        i, new, o = self.i, self.i.p, self.o.p
+        held = Signal(packet_layout(self.width, error=True), reset_less=True)
+        holds, begins, first, tagged = Signal(), Signal(init=1), Signal(), Signal()
+        swallowed = Signal()  # the new word's bytes all move into the held one
+        leaves = Signal()
+        type_at = 8 * TAG_AT
+        is_tag = new.data[type_at : type_at + _TYPE_BITS] == swap_bytes(Const(ETHERTYPE_VLAN, _TYPE_BITS))
+        m.d.comb += [
+            leaves.eq(holds & (held.last | i.valid)),
+            swallowed.eq(holds & tagged & ~held.last & i.valid & new.last & ~new.keep[TAG_BYTES]),
+        ]
+        with m.If(i.valid):
+            m.d.sync += [held.eq(new), holds.eq(~swallowed), begins.eq(new.last), first.eq(begins)]
+            with m.If(begins):
+                m.d.sync += tagged.eq(is_tag)
+        with m.Elif(leaves):
+            m.d.sync += holds.eq(0)
+
+        def moved(old: Any, behind: Any, unit: int) -> Any:
+            """What ``unit`` bits a byte of the held word become."""
+            at, cut = TAG_AT * unit, TAG_BYTES * unit
+            up = Cat(old[cut:], behind[:cut])
+            return Mux(tagged, Cat(Mux(first, old[:at], up[:at]), up[at:]), old)
+
+        m.d.sync += [
+            self.o.valid.eq(leaves),
+            o.data.eq(moved(held.data, new.data, 8)),
+            o.keep.eq(moved(held.keep, new.keep & ~held.last.replicate(len(new.keep)), 1)),
+            o.last.eq(held.last | swallowed),
+            o.error.eq(Mux(held.last, held.error, new.error)),
+        ]
+        return m
+
+
+class TagInserter(wiring.Component):
+    """Put a tag into each frame that is to have one, behind its addresses.
+
+    Members
+    -------
+    ``i`` : In, packet stream of ``width``
+        A frame's first word has at least 12 bytes.
+    ``tag`` : In, stream of Tag
+        That of the next frame, which waits for it.
+    ``o`` : Out, packet stream of ``width``
+
+    Parameters
+    ----------
+    ``width`` : int, bits of a word; a multiple of 8, at least 128
+
+    Latency
+    -------
+    0 cycles. One word a cycle, and one more where a frame does not fit into its words with its tag.
+
+    Source
+    ------
+    IEEE 802.1Q, clause 9.
+    """
+
+    def __init__(self, *, width: int = 512):
+        _check_width(width)
+        self.width = width
+        super().__init__(
+            {
+                "i": In(packet_stream(width)),
+                "tag": In(stream.Signature(Tag)),
+                "o": Out(packet_stream(width)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A word's last bytes are carried into the next one, and out in a word of their own at the end."""
+        m = Module()
+        i, o, tag, cut = self.i.payload, self.o.payload, self.tag, 8 * TAG_BYTES
+        first, extra = Signal(init=1), Signal()
+        carry = Signal(packet_layout(cut), reset_less=True)
+        adds = tag.payload.present
+        overflows = Signal()
+        inserted = Cat(swap_bytes(Const(ETHERTYPE_VLAN, _TYPE_BITS)), swap_bytes(tag.payload.tci))
+
+        def moved(new: Any, carried: Any, put_in: Any, unit: int) -> Any:
+            """What ``unit`` bits a byte of the new word become."""
+            at, size = TAG_AT * unit, len(new) - len(carried)
+            begin = Cat(new[:at], put_in, new[at:size])
+            return Mux(adds, Mux(first, begin, Cat(carried, new[:size])), new)
+
+        with m.If(extra):
+            m.d.comb += [
+                self.o.valid.eq(1),
+                o.eq(
+                    Cat(
+                        carry.data,
+                        Const(0, self.width - cut),
+                        carry.keep,
+                        Const(0, self.width // 8 - TAG_BYTES),
+                        1,
+                    )
+                ),
+                tag.ready.eq(self.o.ready),
+            ]
+            with m.If(self.o.ready):
+                m.d.sync += extra.eq(0)
+        with m.Else():
+            ones = Const(-1, TAG_BYTES)
+            m.d.comb += [
+                overflows.eq(adds & i.last & i.keep[-TAG_BYTES]),
+                self.o.valid.eq(self.i.valid & tag.valid),
+                self.i.ready.eq(self.o.ready & tag.valid),
+                tag.ready.eq(self.o.ready & self.i.valid & i.last & ~overflows),
+                o.data.eq(moved(i.data, carry.data, inserted, 8)),
+                o.keep.eq(moved(i.keep, ones, ones, 1)),
+                o.last.eq(i.last & ~overflows),
+            ]
+            with m.If(self.i.valid & self.i.ready):
+                m.d.sync += [
+                    carry.data.eq(i.data[-cut:]),
+                    carry.keep.eq(i.keep[-TAG_BYTES:]),
+                    first.eq(i.last),
+                    extra.eq(overflows),
+                ]
+        return m
