@@ -1,9 +1,10 @@
 """RDMA-wild's algorithms 1 and 2 with K gradient slots and two model buffers, searched
 (docs/systems/param-server.md).
 
-Everything that one server and its workers can do, to be searched. Writes arrive in order, as late as may be, and in parts: a gradient before its GVnum, a row's version in front before its values before the
-version behind. What a worker may do and where is decided by ``fanin.param_server``. Values are only told apart:
-a gradient is its version, a model the number of its worker's gradients in it.
+Everything that one server and its workers can do, to be searched. Writes arrive in order, as late as may be,
+and in parts: a gradient before its GVnum, a row's version in front before its values before the version behind.
+What a worker may do and where is decided by ``fanin.param_server``. Values are only told apart: a gradient is
+its version, a model the number of its worker's gradients in it.
 
 ``python -m fanin.sim.checker.param_server`` searches the protocol, and what becomes of it when a part is
 left out.
