@@ -23,10 +23,11 @@ class Graph:
         self._sources.append(sources * np.int32(self._group.size) + np.int32(rank))
         self._targets.append(targets)
 
-    def leading_to(self, ends: Numbers, count: int) -> Flags:
+    def leading_to(self, ends: NDArray[np.integer], count: int) -> Flags:
         """From which of the ``count`` states here one of all processes' ``ends`` can be reached."""
         group = self._group
         targets, sources = np.concatenate(self._targets), np.concatenate(self._sources)
+        self._targets, self._sources = [targets], [sources]  # so that they are held once
         shape = count, group.size * max(group.gather(count))
         into = sparse.coo_array((np.ones(len(targets), np.int8), (targets, sources)), shape).tocsr()
         leading, which = np.zeros(count, bool), np.empty(count, np.int32)
@@ -42,7 +43,9 @@ class Graph:
         return leading
 
 
-def _joined(starts: NDArray[np.integer], items: NDArray[np.integer], which: Numbers) -> NDArray[np.integer]:
+def _joined(
+    starts: NDArray[np.integer], items: NDArray[np.integer], which: NDArray[np.integer]
+) -> NDArray[np.integer]:
     """The items of all these lists, of which list n is ``items[starts[n] : starts[n + 1]]``."""
     counts = starts[which + 1] - starts[which]
     shifts = starts[which] - (np.cumsum(counts) - counts)

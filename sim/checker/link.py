@@ -94,27 +94,26 @@ class LinkSystem:
         """What the sender can do next, then the receiver, and where it leads."""
         busy = (self._sender_is_busy(rows[:, 0]) | self._receiver_is_busy(rows[:, 1])) > 0
         source, items = self._sends_of(rows[:, 0])
-        step = _StepNumbers(*items.T)
+        event, after, packet, freed, broken = items.T
         receivers = rows[source, 1]
-        event = np.where((self._is_timeout(step.event) > 0) & busy[source], self._premature, step.event)
-        lies = step.freed > self._taken(receivers)
-        broken = np.where((step.broken == 0) & lies, self._not_taken, step.broken)
-        after = np.stack([step.after, self._moved(receivers, np.where(broken == 0, step.freed, 0))], axis=1)
-        sent = np.flatnonzero((step.packet > 0) & (broken == 0))
-        after[sent, 1] = self._to_receiver(receivers[sent], step.packet[sent])
-        possible = (step.packet == 0) | (broken > 0) | (self._receives_more(receivers) > 0)
+        event = np.where((self._is_timeout(event) > 0) & busy[source], self._premature, event)
+        broken = np.where((broken == 0) & (freed > self._taken(receivers)), self._not_taken, broken)
+        new = np.stack([after, self._moved(receivers, np.where(broken == 0, freed, 0))], axis=1)
+        sent = np.flatnonzero((packet > 0) & (broken == 0))
+        new[sent, 1] = self._to_receiver(receivers[sent], packet[sent])
+        possible = (packet == 0) | (broken > 0) | (self._receives_more(receivers) > 0)
         if PREMATURE not in self.bounds.faults:
             possible &= event != self._premature
-        yield self._possible(possible, source, after, event, broken)
+        yield self._possible(possible, source, new, event, broken)
 
         source, items = self._receives_of(rows[:, 1])
-        step = _StepNumbers(*items.T)
+        event, after, packet, _, broken = items.T
         senders = rows[source, 0]
-        after = np.stack([senders, step.after], axis=1)
-        sent = np.flatnonzero((step.packet > 0) & (step.broken == 0))
-        after[sent, 0] = self._to_sender(senders[sent], step.packet[sent])
-        possible = (step.packet == 0) | (step.broken > 0) | (self._sender_hears_more(senders) > 0)
-        yield self._possible(possible, source, after, step.event, step.broken)
+        new = np.stack([senders, after], axis=1)
+        sent = np.flatnonzero((packet > 0) & (broken == 0))
+        new[sent, 0] = self._to_sender(senders[sent], packet[sent])
+        possible = (packet == 0) | (broken > 0) | (self._sender_hears_more(senders) > 0)
+        yield self._possible(possible, source, new, event, broken)
 
     def _possible(self, which: Flags, source: Any, after: Rows, event: Numbers, broken: Numbers) -> Ways:
         event = event[which]
@@ -143,7 +142,7 @@ class LinkSystem:
         self._is_fault = Table(lambda event, _: events[event][0] in FAULTS)
 
     def _numbered(self, steps: Iterator[Step]) -> list[tuple[int, ...]]:
-        rows = []
+        rows: list[tuple[int, ...]] = []
         for step in steps:
             event, packet = self._events(step.event), self._packets(step.packet)
             if isinstance(step.after, Violation):

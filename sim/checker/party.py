@@ -84,7 +84,7 @@ class Parties:
             found += self._times_out(party, slot)
         return [*found, *self._harmed(party, slot)]
 
-    def put(self, number: int, slot: int, code: int) -> int:
+    def put(self, number: int, code: int, slot: int) -> int:
         """The party once the switch has sent it a message: unless that can change nothing any more."""
         party: Party = self.numbers.values[number]
         return number if self._useless(party.worker, slot, code) else self._sent(party, slot, DOWN, code)

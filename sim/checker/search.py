@@ -171,7 +171,7 @@ class Search:
         self._visit_start()
         for outcome.depth in itertools.count():
             visited.next_level()
-            frontier = np.arange(visited.frontier.start, visited.frontier.stop)
+            frontier = np.arange(visited.frontier.start, visited.frontier.stop, dtype=np.int32)
             for at in range(0, max(self._group.gather(len(frontier))), _BATCH):
                 self._expand(frontier[at : at + _BATCH])
                 left = len(frontier[at + _BATCH :]) + len(visited) - visited.frontier.stop

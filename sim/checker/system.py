@@ -8,6 +8,7 @@ models may be as slow as they like; and looked up for many states together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import permutations
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from fanin.sim.checker.party import FAULTS, KINDS, Happening, Parties, code_of, message_of
 from fanin.sim.checker.protocol import INVARIANTS, REUSE, Message, ProtocolModel, Violation
 from fanin.sim.checker.tables import Flags, Interned, Lists, Numbers, Rows, Table, fingerprints
+
+_FAULT = Happening._fields.index("fault")
 
 
 class Ways(NamedTuple):
@@ -95,8 +98,8 @@ class Faults(NamedTuple):
 
     def left(self) -> Faults:
         """The same faults in one way only: of a kind no more can come than of all together."""
-        *kinds, together = self
-        return Faults(*(min(count, together) for count in kinds), together)
+        losses, duplicates, reorder, together = self
+        return Faults(min(losses, together), min(duplicates, together), min(reorder, together), together)
 
     def spent(self, fault: int) -> Faults | None:
         """What is left behind the fault of this number, from 1; None where it may not happen. 0 is no fault."""
@@ -160,17 +163,15 @@ class System:
         """What can happen to a slot, and where it leads: a worker's events at a time."""
         for v in range(self._workers):
             source, items = self._happenings[slot](rows[:, v])
-            happening = Happening(*items.T)
-            left = self._spent(rows[source, -1], happening.fault)
+            left = self._spent(rows[source, -1], items[:, _FAULT])
             possible = left >= 0
-            if not possible.all():
-                source, left = source[possible], left[possible]
-                happening = Happening(*items[possible].T)
-            new, broken = rows[source], happening.broken.copy()
-            new[:, v], new[:, -1] = happening.after, left
-            self._reach_switch(new, broken, happening.code, v, slot)
-            self._look_for_reuse(rows, source, broken, happening.before, slot)
-            yield Ways(source, new, happening.fault > 0, self._event_of(happening.event, v), broken)
+            source, left = source[possible], left[possible]
+            event, after, fault, code, before, broken = items[possible].T
+            new, broken = rows[source], broken.copy()
+            new[:, v], new[:, -1] = after, left
+            self._reach_switch(new, broken, code, v, slot)
+            self._look_for_reuse(rows, source, broken, before, slot)
+            yield Ways(source, new, fault > 0, self._event_of(event, v), broken)
 
     def canonical(self, rows: Rows) -> Rows:
         """One of all states that differ from each by the workers' names: with the parties in order of digests.
@@ -207,24 +208,11 @@ class System:
 
         self._worker_of = Table(lambda party, _: self._states(state(party)))
         self._is_done = Table(lambda party, _: protocol.done(state(party)))
-        self._waits = [
-            Table(lambda party, before, slot=slot: protocol.waits(state(party), slot, before))  # type: ignore[misc]
-            for slot in range(self.slots)
-        ]
-        self._happenings = [
-            Lists(lambda party, slot=slot: parties.happenings(party, slot), len(Happening._fields))  # type: ignore[misc]
-            for slot in range(self.slots)
-        ]
-        self._put = [
-            Table(lambda party, code, slot=slot: parties.put(party, slot, code))  # type: ignore[misc]
-            for slot in range(self.slots)
-        ]
-        self._switch = [
-            Table(
-                lambda kept, key, slot=slot: self._answers(kept, slot, *divmod(key, self._codes)), workers + 2
-            )  # type: ignore[misc]
-            for slot in range(self.slots)
-        ]
+        slots, width = range(self.slots), len(Happening._fields)
+        self._happenings = [Lists(partial(parties.happenings, slot=slot), width) for slot in slots]
+        self._put = [Table(partial(parties.put, slot=slot)) for slot in slots]
+        self._switch = [Table(partial(self._answers, slot=slot), workers + 2) for slot in slots]
+        self._waits = [Table(partial(self._does_wait, slot=slot)) for slot in slots]
         self._spent = Table(self._spend)
         self._event_of = Table(lambda event, worker: self._events((event, worker)))
         # The workers' names: worker w is called names[w], where it stands at order[names[w]] = w.
@@ -266,14 +254,18 @@ class System:
                 what = f"slot {slot} is used again while worker {other} waits on its round {number}"
                 broken[at[waits & (before[at] == number)]] = self.violations((REUSE, what))
 
-    def _answers(self, kept: int, slot: int, sender: int, code: int) -> list[int]:
+    def _does_wait(self, party: int, before: int, slot: int) -> bool:
+        return self.protocol.waits(self.parties.numbers.values[party].worker, slot, before)
+
+    def _answers(self, kept: int, sent: int, slot: int) -> list[int]:
         """What a message makes of a slot of the switch: its number, the violation's, each worker's message."""
+        sender, code = divmod(sent, self._codes)
         try:
             step = self.protocol.switch(self.registers.values[kept], slot, sender, message_of(code))
         except Violation as violation:
             return [kept, self.violations(violation.value), *[0] * self._workers]
-        sent = dict(step.sent)
-        return [self.registers(step.state), 0, *(code_of(sent.get(to)) for to in range(self._workers))]
+        heard = dict(step.sent)
+        return [self.registers(step.state), 0, *(code_of(heard.get(to)) for to in range(self._workers))]
 
     def _spend(self, left: int, fault: int) -> int:
         spent = self.faults_left.values[left].spent(fault)

@@ -128,7 +128,7 @@ class Table:
 class Lists:
     """A function of a number, whose value is a list of rows of ``width`` integers."""
 
-    def __init__(self, function: Callable[[int], list[tuple[int, ...]]], width: int):
+    def __init__(self, function: Callable[[int], Sequence[tuple[int, ...]]], width: int):
         self._function = function
         self._items = Growing(np.int32, width)
         self._spans = Table(self._span, width=2)  # where a number's rows begin, and how many they are

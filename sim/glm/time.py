@@ -1,4 +1,4 @@
-"""How long an epoch takes on nodes behind a switch, or behind two levels of them: what the RTL does, without loss."""
+"""How long an epoch takes on nodes behind a switch, or behind two levels of them, without loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _START = 73  # cycles from ``start`` to the first word, and from the last gradie
 
 @dataclass(frozen=True, kw_only=True)
 class EpochTime:
-    """Model-parallel nodes of the ``u280`` preset's engines, with a slot for each micro-batch of two mini-batches.
+    """Model-parallel nodes of the ``u280`` preset, with slots for the micro-batches of two mini-batches.
 
     ``shape`` is what the workers of one switch have. With ``switches`` there are as many of these, each with
     other columns, and one above them that adds up their sums: a sum then passes three switches and four links.
