@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +15,25 @@ if TYPE_CHECKING:
     from fanin.sim.checker.search import Outcome
 
 
+MAX_PROCESSES = 64  # each is connected to each
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """How long to search, when to stop, and how to say what was found."""
     parser.add_argument("--seconds", type=float, default=600.0, metavar="T", help="then the search is cut")
+    parser.add_argument(
+        "--processes", type=int, default=1, metavar="P", help="share the search out; a core each (default: 1)"
+    )
     parser.add_argument("--first", action="store_true", help="stop at the first invariant that is broken")
     add_json(parser)
 
 
-def check_seconds(seconds: float) -> None:
-    """Raises InputError when there is no time to search."""
-    if not seconds > 0:
-        raise InputError(f"seconds must be positive, not {seconds:g}")
+def check_options(args: argparse.Namespace) -> None:
+    """Raises InputError when there is no time to search, or no process, or too many."""
+    if not args.seconds > 0:
+        raise InputError(f"seconds must be positive, not {args.seconds:g}")
+    if not 1 <= args.processes <= MAX_PROCESSES:
+        raise InputError(f"processes must be in 1…{MAX_PROCESSES}, not {args.processes}")
 
 
 def tell(
@@ -52,6 +61,7 @@ def tell(
                 "status": found.status,
                 "states": found.states,
                 "seconds": found.seconds,
+                "processes": args.processes,
                 "depth": found.depth,
                 "exhausted": found.exhausted,
                 "invariants": verdicts,
@@ -77,10 +87,17 @@ def tell(
     return 0
 
 
-def progress(states: int, waiting: int) -> None:
-    """Say on a terminal how far the search is."""
-    if sys.stderr.isatty():
-        print(f"\r{states:,} states, {waiting:,} to expand \x1b[K", end="\r", file=sys.stderr, flush=True)
+def progress() -> Callable[[int, int], None]:
+    """What says on a terminal how far a search is that begins now."""
+    began = time.monotonic()
+
+    def say(states: int, waiting: int) -> None:
+        if sys.stderr.isatty():
+            rate = states / max(time.monotonic() - began, 1e-9)
+            told = f"{states:,} states, {rate:,.0f} a second, {waiting:,} to expand"
+            print(f"\r{told} \x1b[K", end="\r", file=sys.stderr, flush=True)
+
+    return say
 
 
 def _why_unknown(found: Outcome, *, first: bool, lower: str) -> str:

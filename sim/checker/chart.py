@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fanin.sim.checker.link import SENDER_EVENTS, LinkEvent, Packet
-from fanin.sim.checker.system import DOWN, Event
+from fanin.sim.checker.link_ends import SENDER_EVENTS, LinkEvent, Packet
+from fanin.sim.checker.party import DOWN
+from fanin.sim.checker.system import Event
 from fanin.wire.link import LinkKind
 
 _WIDTH = 28  # from a lifeline to the next

@@ -1,175 +1,54 @@
 """A direction of the reliable link, as the checker sees it: a sender, a receiver, and a network between them.
 
-Both are ``fanin.golden.link``, executed. The other direction shares nothing with this one but the wire and
-the ends' failures. The network may delay any frame for any time, so that sharing the wire adds no behaviour
-(docs/systems/link.md, "Proof").
+The other direction shares nothing with this one but the wire and the ends' failures. The network may delay any
+frame for any time, so that sharing the wire adds no behaviour (docs/systems/link.md, "Proof").
 """
 
 from __future__ import annotations
 
-import copy
-from collections import deque
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from fanin.golden.link import SEQUENCES, Answer, Receiver, Sender, distance
-from fanin.sim.checker.protocol import FINISH, Violation
-from fanin.sim.checker.system import Interned
-from fanin.wire.link import LinkKind
+import numpy as np
 
-ONCE = "every frame is taken exactly once, and in order"
-ROOM = "every frame that is next finds room"
-STORM = "one NAK for a gap"
-CLEAN = "a link fails only as it says: TIMEOUT in silence, LOSS of what the network lost"
-INVARIANTS = (ONCE, ROOM, STORM, CLEAN, FINISH)
-
-# Nothing may need these to finish. PREMATURE: a timeout while a frame is under way, or could leave.
-# COINCIDE: the hardware asks or answers from the state of a moment ago.
-LOSE, TWICE, OVERTAKE, DIE = "lose", "duplicate", "overtake", "die"
-PREMATURE, COINCIDE = "premature timeout", "coincide"
-FAULTS = (LOSE, TWICE, OVERTAKE, DIE, PREMATURE, COINCIDE)
-SENDER_EVENTS = ("offer", "timeout", PREMATURE, "give up")
-_BUSY = ("send", "deliver", "delay")
-
-
-class Packet(NamedTuple):
-    """A frame under way. ``value``: a DATA frame's true number, an answer's limit.
-
-    ``overtaken``: how many came before it, though they left after it; its own copies count, too.
-    """
-
-    kind: LinkKind
-    sequence: int
-    value: int = 0
-    overtaken: int = 0
+from fanin.golden.link import Receiver, Sender
+from fanin.sim.checker.link_ends import (
+    BUSY,
+    FAULTS,
+    INVARIANTS,
+    ONCE,
+    PREMATURE,
+    Bounds,
+    LinkEnds,
+    LinkEvent,
+    ReceivingEnd,
+    SendingEnd,
+    Step,
+)
+from fanin.sim.checker.protocol import Violation
+from fanin.sim.checker.system import Ways
+from fanin.sim.checker.tables import Flags, Interned, Lists, Numbers, Rows, Table
 
 
-class LinkEvent(NamedTuple):
-    """What happens next; numbers count from the oldest frame that is kept, which ``freed`` frames move on."""
+class _StepNumbers(NamedTuple):
+    """A Step as a row of numbers; ``packet`` and ``broken`` are 0 where there is none."""
 
-    name: str
-    packet: Packet | None = None
-    freed: int = 0
-
-
-class SendingEnd(NamedTuple):
-    """The sender and what is under way to it. ``silent`` counts timeouts since an answer came."""
-
-    model: tuple[Any, ...]
-    packets: tuple[Packet, ...] = ()
-    silent: int = 0
-
-
-class ReceivingEnd(NamedTuple):
-    """The receiver, None when dead, and what is under way to it.
-
-    ``taken`` is the true number of the frame that it awaits. ``asked``: a NAK for that one has left.
-    ``harmed``: the network lost a frame on its way here, or let another overtake it.
-    """
-
-    model: tuple[Any, ...] | None
-    packets: tuple[Packet, ...] = ()
-    taken: int = 0
-    asked: bool = False
-    harmed: bool = False
-
-
-class Step(NamedTuple):
-    """What an end does: its ``event``, what it is then, and what leaves; ``freed`` frames are kept no more."""
-
-    event: tuple[Any, ...]
-    after: Any
-    packet: Packet | None = None
-    freed: int = 0
-
-
-State = tuple[int, int]  # a SendingEnd and a ReceivingEnd, each as a number
-
-
-class _End:
-    """Executes an end's model: its state is the tuple of its fields, with the number of its frames."""
-
-    def __init__(self, model: Any, numbers: tuple[str, ...]):
-        self._model, self._names = model, [field.name for field in fields(model)]
-        self._numbers = {self._names.index(name) for name in numbers}
-        self._sequences = model.sequences
-        self._memo: dict[Any, Any] = {}
-        self.start = self._freeze(model)
-
-    def field(self, state: tuple[Any, ...] | None, name: str) -> Any:
-        assert state is not None
-        return state[self._names.index(name)]
-
-    def act(self, state: tuple[Any, ...] | None, action: str, *arguments: Any) -> tuple[tuple[Any, ...], Any]:
-        """The state after a method, and what that gave back."""
-        key = (state, action, arguments)
-        if key not in self._memo:
-            assert state is not None
-            model = copy.copy(self._model)
-            vars(model).update(zip(self._names, state, strict=True))
-            model.frames = deque(bytes([k]) for k in range(model.frames))
-            result = getattr(model, action)(*arguments)
-            self._memo[key] = self._freeze(model), result
-        found: tuple[tuple[Any, ...], Any] = self._memo[key]
-        return found
-
-    def replaced(self, state: tuple[Any, ...], name: str, value: Any) -> tuple[Any, ...]:
-        at = self._names.index(name)
-        return (*state[:at], value, *state[at + 1 :])
-
-    def moved(self, state: tuple[Any, ...], by: int) -> tuple[Any, ...]:
-        """The same when numbers count from ``by`` later."""
-        places = enumerate(state)
-        return tuple((v - by) % self._sequences if at in self._numbers else v for at, v in places)
-
-    def _freeze(self, model: Any) -> tuple[Any, ...]:
-        return tuple(len(model.frames) if n == "frames" else getattr(model, n) for n in self._names)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """What is searched, for streams without an end.
-
-    ``window`` frames are kept, ``buffer`` received. In each direction at most ``in_flight`` frames are under
-    way, and before each at most ``overtaking`` come that left after it; None: any number. Sequence numbers
-    are modulo ``sequences``. With ``retries`` a sender gives up, and the peer may die; else neither.
-    """
-
-    window: int = 2
-    buffer: int = 2
-    ack_frames: int = 1
-    in_flight: int = 2
-    overtaking: int | None = None
-    sequences: int = SEQUENCES
-    retries: int | None = None
-    watch: bool = False
-    published: bool = False
-    faults: Collection[str] = FAULTS
-
-    def __post_init__(self) -> None:
-        for name in ("window", "buffer", "ack_frames", "in_flight"):
-            if not 1 <= getattr(self, name) <= 255:
-                raise ValueError(f"{name} must be in 1…255, not {getattr(self, name)!r}")
-        if self.retries is not None and self.retries < 1:
-            raise ValueError(f"retries must be at least 1, not {self.retries!r}")
-        if self.overtaking is not None and self.overtaking < 0:
-            raise ValueError(f"overtaking must not be negative, not {self.overtaking!r}")
-        if not 2 <= self.sequences <= SEQUENCES or self.sequences % 2:
-            raise ValueError(f"sequences must be even and in 2…2^32, not {self.sequences!r}")
-        if self.overtaking is None and self.sequences < SEQUENCES:
-            raise ValueError("sequence numbers that come again need a bound on overtaking")
+    event: int
+    after: int
+    packet: int
+    freed: int
+    broken: int
 
 
 class LinkSystem:
-    """The link within ``bounds``, for ``Search``; ``sender`` and ``receiver`` may be other models than ours.
+    """The link within ``bounds``, to be searched; ``sender`` and ``receiver`` may be other models than ours.
 
-    An end with what is under way to it is a number; all that it can do is computed once, and looked up from
-    then on. Numbers of frames count from the oldest that the sender keeps, so states of a stream without an end
-    come again.
+    A state is a row of two numbers, of a SendingEnd and a ReceivingEnd. All that an end with what is under way
+    to it can do is computed once, and looked up from then on. Numbers of frames count from the oldest that the
+    sender keeps, so states of a stream without an end come again.
     """
 
-    invariants, fault_names, slots = INVARIANTS, FAULTS, 1
+    invariants, slots = INVARIANTS, 1
 
     def __init__(
         self,
@@ -179,289 +58,100 @@ class LinkSystem:
         receiver: Callable[..., Receiver] = Receiver,
     ):
         self.bounds = bounds
-        common: dict[str, Any] = {"sequences": bounds.sequences, "published": bounds.published}
-        self._sender = _End(
-            sender(bounds.window, bounds.retries or 1, watch=bounds.watch, **common),
-            ("oldest", "next", "fresh", "limit"),
-        )
-        self._receiver = _End(receiver(bounds.buffer, bounds.ack_frames, **common), ("expected",))
-        self._senders, self._receivers = Interned(), Interned()
-        self._steps: list[dict[int, tuple[list[Step], bool]]] = [{}, {}]
-        self._memo: dict[Any, int] = {}
-        self.start: State = (
-            self._senders(SendingEnd(self._sender.start)),
-            self._receivers(ReceivingEnd(self._receiver.start)),
-        )
+        self._ends = LinkEnds(bounds, sender, receiver)
+        self.columns = self._ends.senders, self._ends.receivers
+        self._events, self._packets, self.violations = Interned(), Interned(), Interned()
+        self._packets(None)
+        self.violations(None)
+        self._premature = self._events((PREMATURE,))
+        self._not_taken = self.violations((ONCE, "a frame is acknowledged that was not taken"))
+        self.start = np.array(self._ends.start(), np.int32)
+        self._make_tables()
 
-    def alone(self, state: State) -> list[int]:
+    def alone(self, rows: Rows) -> Flags:
         """None: events are not told apart."""
-        return []
+        return np.zeros((len(rows), self.slots), bool)
 
-    def canonical(self, state: State) -> State:
+    def canonical(self, rows: Rows) -> Rows:
         """All states are."""
-        return state
+        return rows
 
-    def event(self, fields: tuple[Any, ...]) -> LinkEvent:
+    def event(self, number: int) -> LinkEvent:
         """In words."""
-        return LinkEvent(*fields)
+        return LinkEvent(*self._events.values[number])
 
-    def done(self, state: State) -> bool:
+    def done(self, rows: Rows) -> Flags:
         """All that was offered is acknowledged and consumed; or the job has ended in failure."""
-        sending, receiving = self.ends(state)
-        if self._sender.field(sending.model, "failed"):
-            return True
-        kept = self._sender.field(sending.model, "frames")
-        if receiving.model is None:
-            return not kept
-        return self._receiver.field(receiving.model, "lost") or not (
-            kept or self._receiver.field(receiving.model, "frames")
-        )
+        senders, receivers = rows.T
+        left = self._kept(senders) + self._received(receivers)
+        return (left == 0) | (self._failed(senders) > 0) | (self._lost(receivers) > 0)
 
-    def ends(self, state: State) -> tuple[SendingEnd, ReceivingEnd]:
+    def ends(self, state: Numbers) -> tuple[SendingEnd, ReceivingEnd]:
         """What a state is."""
-        return self._senders.values[state[0]], self._receivers.values[state[1]]
+        return self._ends.senders.values[state[0]], self._ends.receivers.values[state[1]]
 
-    def ways(self, state: State, slot: int) -> Iterator[tuple[tuple[Any, ...], State | Violation]]:
-        """What can happen next, and where it leads."""
-        sending, receiving = self.ends(state)
-        sender, receiver = state
-        most = self.bounds.in_flight
-        sends, busy = self._known(sender, 0, lambda: self._sends(sending))
-        receives, also_busy = self._known(receiver, 1, lambda: self._receives(receiving))
-        for event, after, packet, freed in sends:
-            if event == ("timeout",) and (busy or also_busy):
-                event = (PREMATURE,)
-                if PREMATURE not in self.bounds.faults:
-                    continue
-            if isinstance(after, Violation):
-                yield event, after
-            elif freed > receiving.taken:
-                yield event, Violation(ONCE, "a frame is acknowledged that was not taken")
-            elif packet is None:
-                yield event, (after, self._moved(receiver, freed) if freed else receiver)
-            elif len(receiving.packets) < most:
-                yield event, (after, self._put(receiver, packet, receiving=True))
-        for event, after, packet, _ in receives:
-            if isinstance(after, Violation):
-                yield event, after
-            elif packet is None:
-                yield event, (sender, after)
-            elif len(sending.packets) < most:
-                yield event, (self._put(sender, packet, receiving=False), after)
+    def ways(self, rows: Rows, slot: int) -> Iterator[Ways]:
+        """What the sender can do next, then the receiver, and where it leads."""
+        busy = (self._sender_is_busy(rows[:, 0]) | self._receiver_is_busy(rows[:, 1])) > 0
+        source, items = self._sends_of(rows[:, 0])
+        event, after, packet, freed, broken = items.T
+        receivers = rows[source, 1]
+        event = np.where((self._is_timeout(event) > 0) & busy[source], self._premature, event)
+        broken = np.where((broken == 0) & (freed > self._taken(receivers)), self._not_taken, broken)
+        new = np.stack([after, self._moved(receivers, np.where(broken == 0, freed, 0))], axis=1)
+        sent = np.flatnonzero((packet > 0) & (broken == 0))
+        new[sent, 1] = self._to_receiver(receivers[sent], packet[sent])
+        possible = (packet == 0) | (broken > 0) | (self._receives_more(receivers) > 0)
+        if PREMATURE not in self.bounds.faults:
+            possible &= event != self._premature
+        yield self._possible(possible, source, new, event, broken)
 
-    def _known(self, number: int, which: int, steps: Callable[[], Iterator[Step]]) -> tuple[list[Step], bool]:
-        """An end's steps, and whether it could send or hear a frame; ``ack_delay`` is below ``timeout``."""
-        memo = self._steps[which]
-        if number not in memo:
-            found = list(steps())
-            memo[number] = found, any(step.event[0] in _BUSY for step in found)
-        return memo[number]
+        source, items = self._receives_of(rows[:, 1])
+        event, after, packet, _, broken = items.T
+        senders = rows[source, 0]
+        new = np.stack([senders, after], axis=1)
+        sent = np.flatnonzero((packet > 0) & (broken == 0))
+        new[sent, 0] = self._to_sender(senders[sent], packet[sent])
+        possible = (packet == 0) | (broken > 0) | (self._sender_hears_more(senders) > 0)
+        yield self._possible(possible, source, new, event, broken)
 
-    # What the ends do.
+    def _possible(self, which: Flags, source: Any, after: Rows, event: Numbers, broken: Numbers) -> Ways:
+        event = event[which]
+        return Ways(source[which], after[which], self._is_fault(event) > 0, event, broken[which])
 
-    def _sends(self, end: SendingEnd) -> Iterator[Step]:
-        """The sender takes a frame from its user, or sends one; time passes; an answer comes."""
-        act, bounds = self._sender.act, self.bounds
-        if self._sender.field(end.model, "failed"):
-            return
-        model, taken = act(end.model, "offer", b"")
-        if taken:
-            yield self._sender_step(("offer",), end._replace(model=model))
-        model, sent = act(end.model, "send")
-        if sent:
-            packet = Packet(LinkKind.DATA, sent[0], sent[1][0])
-            yield self._sender_step(("send", packet), end._replace(model=model), packet)
-        model, sequence = act(end.model, "probe")
-        if sequence is not None:
-            packet = Packet(LinkKind.PROBE, sequence if bounds.published else 0)
-            yield self._sender_step(("send", packet), end._replace(model=model), packet)
-        yield from self._times_out(end)
-        for fault, rest, packet, _ in self._network(end.packets):
-            if fault == LOSE:
-                yield self._sender_step((fault, packet), end._replace(packets=rest))
-                continue
-            model, _ = act(end.model, "answer", Answer(packet.kind, packet.sequence, packet.value))
-            freed = self._sender.field(end.model, "frames") - self._sender.field(model, "frames")
-            rest = tuple(self._renumbered(p, freed) for p in rest)
-            after = SendingEnd(self._sender.moved(model, freed), rest)
-            yield self._sender_step((fault, packet, freed), after, freed=freed)
+    def _make_tables(self) -> None:
+        """What is computed once: functions of numbers. ``ack_delay`` is below ``timeout``."""
+        ends, events, packets = self._ends, self._events.values, self._packets.values
+        senders, receivers, most = ends.senders.values, ends.receivers.values, self.bounds.in_flight
+        width = len(_StepNumbers._fields)
+        self._sends_of = Lists(lambda end: self._numbered(ends.sends(senders[end])), width)
+        self._receives_of = Lists(lambda end: self._numbered(ends.receives(receivers[end])), width)
+        self._sender_is_busy = Table(lambda end, _: _busy(ends.sends(senders[end])))
+        self._receiver_is_busy = Table(lambda end, _: _busy(ends.receives(receivers[end])))
+        self._receives_more = Table(lambda end, _: len(receivers[end].packets) < most)
+        self._sender_hears_more = Table(lambda end, _: len(senders[end].packets) < most)
+        self._to_receiver = Table(lambda end, packet: ends.put(receivers[end], packets[packet]))
+        self._to_sender = Table(lambda end, packet: ends.put(senders[end], packets[packet]))
+        self._moved = Table(ends.move)
+        self._failed = Table(lambda end, _: ends.failed(senders[end]))
+        self._kept = Table(lambda end, _: ends.kept(senders[end]))
+        self._lost = Table(lambda end, _: ends.lost(receivers[end]))
+        self._received = Table(lambda end, _: ends.received(receivers[end]))
+        self._taken = Table(lambda end, _: receivers[end].taken)
+        self._is_timeout = Table(lambda event, _: events[event] == ("timeout",))
+        self._is_fault = Table(lambda event, _: events[event][0] in FAULTS)
 
-    def _times_out(self, end: SendingEnd) -> Iterator[Step]:
-        retries = self.bounds.retries or 0
-        if end.silent < retries or not retries:
-            for asks in (False, True):
-                model, _ = self._sender.act(end.model, "timeout", asks)
-                if model != end.model and (not asks or COINCIDE in self.bounds.faults):
-                    after = end._replace(model=model, silent=min(end.silent + 1, retries))
-                    yield self._sender_step((COINCIDE if asks else "timeout",), after)
-        model, failed = self._sender.act(end.model, "give_up")
-        if failed and end.silent < retries:
-            yield Step(("give up",), Violation(CLEAN, f"TIMEOUT after {end.silent} timeouts in a row"))
-        elif failed and retries:
-            yield self._sender_step(("give up",), end._replace(model=model))
-
-    def _receives(self, end: ReceivingEnd) -> Iterator[Step]:
-        """The receiver's user takes a frame, ``ack_delay`` passes, an answer goes out; a frame comes."""
-        if end.model is None or self._receiver.field(end.model, "lost"):
-            return
-        act = self._receiver.act
-        if self._receiver.field(end.model, "frames"):
-            yield self._receiver_step(("consume",), end._replace(model=act(end.model, "consume")[0]))
-        model, _ = act(end.model, "delay")
-        if model != end.model:
-            yield self._receiver_step(("delay",), end._replace(model=model))
-        yield from self._answers(end)
-        for fault, rest, packet, harms in self._network(end.packets):
-            harmed = self.bounds.published and (end.harmed or harms)
-            come = end._replace(packets=rest, harmed=harmed)
-            after = come if fault == LOSE else self._arrive(come, packet)
-            yield self._receiver_step((fault, packet), after)
-        if self.bounds.retries and DIE in self.bounds.faults:
-            yield self._receiver_step((DIE,), ReceivingEnd(None, taken=end.taken))
-
-    def _answers(self, end: ReceivingEnd) -> Iterator[Step]:
-        """The right answer, or the other kind if it is due as well."""
-        right = self._receiver.act(end.model, "answer")[1]
-        for kind in (LinkKind.ACK, LinkKind.NAK):
-            model, answer = self._receiver.act(end.model, "answer", kind)
-            if not answer or (answer != right and COINCIDE not in self.bounds.faults):
-                continue
-            packet, after = Packet(kind, answer.sequence, answer.count), end._replace(model=model)
-            if answer != right:
-                yield self._receiver_step((COINCIDE, packet), after, packet)
-            elif kind is LinkKind.NAK and end.asked:
-                yield Step(("send", packet), Violation(STORM, "a second NAK for the same frame"))
+    def _numbered(self, steps: Iterator[Step]) -> list[tuple[int, ...]]:
+        rows: list[tuple[int, ...]] = []
+        for step in steps:
+            event, packet = self._events(step.event), self._packets(step.packet)
+            if isinstance(step.after, Violation):
+                rows.append(_StepNumbers(event, 0, packet, step.freed, self.violations(step.after.value)))
             else:
-                asked = end.asked or kind is LinkKind.NAK
-                yield self._receiver_step(("send", packet), after._replace(asked=asked), packet)
+                rows.append(_StepNumbers(event, step.after, packet, step.freed, 0))
+        return rows
 
-    def _arrive(self, end: ReceivingEnd, packet: Packet) -> ReceivingEnd | Violation:
-        model, act = end.model, self._receiver.act
-        assert model is not None
-        if packet.kind is LinkKind.PROBE:
-            after = end._replace(model=act(model, "probe", packet.sequence)[0])
-        else:
-            full = self._receiver.field(model, "frames") == self.bounds.buffer
-            if full and packet.sequence == self._receiver.field(model, "expected"):
-                return Violation(ROOM, "the next frame comes, and the buffer is full")
-            model, taken = act(model, "receive", packet.sequence, b"")
-            if taken and packet.value != end.taken:
-                ahead = packet.value - end.taken
-                where = f"{abs(ahead)} {'after' if ahead > 0 else 'before'} the next one"
-                return Violation(ONCE, f"the frame {where} is taken in its place")
-            after = end._replace(model=model, taken=end.taken + taken, asked=end.asked and not taken)
-        if self._receiver.field(after.model, "lost") and not after.harmed:
-            return Violation(CLEAN, "LOSS, though no frame was lost or overtaken")
-        return after
 
-    # What the network does.
-
-    def _network(self, packets: tuple[Packet, ...]) -> Iterator[tuple[str, tuple[Packet, ...], Packet, bool]]:
-        """Each frame may be lost; come, if none before it was overtaken too often; or come and stay.
-
-        What happened, what is still under way, the frame, and whether one was lost or overtaken.
-        """
-        faults = self.bounds.faults
-        for at, packet in enumerate(packets):
-            behind = packets[at + 1 :]
-            if LOSE in faults:
-                yield LOSE, packets[:at] + behind, packet, True
-            before = self._overtaken(packets[:at])
-            if before is None or (at and OVERTAKE not in faults):
-                continue
-            yield OVERTAKE if at else "deliver", before + behind, packet, at > 0
-            copy = self._overtaken((packet,)) if TWICE in faults else None
-            if copy is not None:
-                yield TWICE, before + copy + behind, packet, at > 0
-
-    def _overtaken(self, packets: tuple[Packet, ...]) -> tuple[Packet, ...] | None:
-        """The frames when another comes before them; None if that is too often."""
-        most = self.bounds.overtaking
-        if most is None:
-            return packets
-        if any(packet.overtaken >= most for packet in packets):
-            return None
-        return tuple(packet._replace(overtaken=packet.overtaken + 1) for packet in packets)
-
-    # States that are alike are one.
-
-    def _sender_step(
-        self, event: tuple[Any, ...], end: SendingEnd, packet: Packet | None = None, freed: int = 0
-    ) -> Step:
-        """Timeouts are not counted where no sender gives up; how old an old answer is does not matter."""
-        model = end.model if self.bounds.retries else self._sender.replaced(end.model, "timeouts", 0)
-        packets = end.packets if self.bounds.overtaking is not None else self._young_answers(end)
-        if self._sender.field(model, "failed"):
-            packets = ()
-        return Step(event, self._senders(end._replace(model=model, packets=packets)), packet, freed)
-
-    def _receiver_step(
-        self, event: tuple[Any, ...], end: ReceivingEnd | Violation, packet: Packet | None = None
-    ) -> Step:
-        """How old an old frame is does not matter."""
-        if isinstance(end, Violation):
-            return Step(event, end)
-        if self.bounds.overtaking is None and end.model is not None:
-            end = end._replace(packets=self._young_frames(end, end.model))
-        return Step(event, self._receivers(end), packet)
-
-    def _young_answers(self, end: SendingEnd) -> tuple[Packet, ...]:
-        """What grants no more room, and what was acknowledged before, looks alike."""
-        oldest, limit = (self._sender.field(end.model, name) for name in ("oldest", "limit"))
-
-        def young(packet: Packet) -> Packet:
-            if distance(limit, packet.value) <= 0:
-                packet = packet._replace(value=limit)
-            if distance(oldest, packet.sequence) < 0:
-                packet = packet._replace(kind=LinkKind.ACK, sequence=(oldest - 1) % SEQUENCES)
-            return packet
-
-        return tuple(map(young, end.packets))
-
-    def _young_frames(self, end: ReceivingEnd, model: tuple[Any, ...]) -> tuple[Packet, ...]:
-        """What has been taken looks alike, and a PROBE whose sender is no further."""
-        expected = self._receiver.field(model, "expected")
-
-        def young(packet: Packet) -> Packet:
-            if packet.kind is LinkKind.PROBE:
-                old = self.bounds.published and distance(expected, packet.sequence) <= 0
-                return packet._replace(sequence=expected) if old else packet
-            if packet.value < end.taken:
-                return packet._replace(sequence=(expected - 1) % SEQUENCES, value=end.taken - 1)
-            return packet
-
-        return tuple(map(young, end.packets))
-
-    def _put(self, number: int, packet: Packet, *, receiving: bool) -> int:
-        """The end to which a frame is under way; one that has stopped gets none."""
-        key = (number, packet)
-        if key not in self._memo:
-            ends = self._receivers if receiving else self._senders
-            end = ends.values[number]
-            stopped = end.model is None if receiving else self._sender.field(end.model, "failed")
-            after = end if stopped else end._replace(packets=(*end.packets, packet))
-            step = self._receiver_step((), after) if receiving else self._sender_step((), after)
-            self._memo[key] = step.after
-        return self._memo[key]
-
-    def _moved(self, receiver: int, by: int) -> int:
-        """The receiving end when numbers count from ``by`` later."""
-        key = (receiver, by)
-        if key not in self._memo:
-            end: ReceivingEnd = self._receivers.values[receiver]
-            packets = tuple(self._renumbered(packet, by) for packet in end.packets)
-            model = end.model and self._receiver.moved(end.model, by)
-            after = end._replace(model=model, packets=packets, taken=end.taken - by)
-            self._memo[key] = self._receivers(after)
-        return self._memo[key]
-
-    def _renumbered(self, packet: Packet, by: int) -> Packet:
-        sequences = self.bounds.sequences
-        if packet.kind is LinkKind.DATA:
-            return packet._replace(sequence=(packet.sequence - by) % sequences, value=packet.value - by)
-        if packet.kind is LinkKind.PROBE:
-            asks = (packet.sequence - by) % sequences if self.bounds.published else 0
-            return packet._replace(sequence=asks)
-        return packet._replace(
-            sequence=(packet.sequence - by) % sequences, value=(packet.value - by) % sequences
-        )
+def _busy(steps: Iterator[Step]) -> bool:
+    """Whether an end could send or hear a frame."""
+    return any(step.event[0] in BUSY for step in steps)

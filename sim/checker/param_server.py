@@ -1,10 +1,10 @@
 """RDMA-wild's algorithms 1 and 2 with K gradient slots and two model buffers, searched
 (docs/systems/param-server.md).
 
-A breadth-first search over everything that one server and its workers can do. Writes arrive in order, as late
-as may be, and in parts: a gradient before its GVnum, a row's version in front before its values before the
-version behind. What a worker may do and where is decided by ``fanin.param_server``. Values are only told apart:
-a gradient is its version, a model the number of its worker's gradients in it.
+Everything that one server and its workers can do, to be searched. Writes arrive in order, as late as may be,
+and in parts: a gradient before its GVnum, a row's version in front before its values before the version behind.
+What a worker may do and where is decided by ``fanin.param_server``. Values are only told apart: a gradient is
+its version, a model the number of its worker's gradients in it.
 
 ``python -m fanin.sim.checker.param_server`` searches the protocol, and what becomes of it when a part is
 left out.
@@ -12,18 +12,21 @@ left out.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from fanin.param_server import MODEL_BUFFERS, ParamServerConfig
-from fanin.sim.checker.protocol import Violation
+from fanin.sim.checker.protocol import FINISH, Violation
+from fanin.sim.checker.search import Outcome, search
+from fanin.sim.checker.system import Ways
+from fanin.sim.checker.tables import Flags, Interned, Lists, Rows, Table
 
 LOST = "no gradient is lost"
 ONCE = "no gradient is applied twice, or mixed with another"
 WHOLE = "a worker computes on a model that was one"
-FINISH = "everything finishes"
 INVARIANTS = (LOST, ONCE, WHOLE, FINISH)
 
 
@@ -63,9 +66,6 @@ class Pair(NamedTuple):
     lgvnum: int
 
 
-State = tuple[Pair, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Wild:
     """The protocol for ``workers``, each of which pushes ``versions`` gradients into ``slots``.
@@ -87,25 +87,16 @@ class Wild:
         object.__setattr__(self, "config", sizes)
 
     @property
-    def start(self) -> State:
-        """Nothing has happened."""
-        pair = Pair(0, (Buffer(),) * MODEL_BUFFERS, None, None, (), (), (Slot(),) * self.slots, 0)
-        return (pair,) * self.workers
+    def start(self) -> Pair:
+        """Nothing has happened to a worker."""
+        return Pair(0, (Buffer(),) * MODEL_BUFFERS, None, None, (), (), (Slot(),) * self.slots, 0)
 
-    def done(self, state: State) -> bool:
-        """Every gradient has been applied, and every push has arrived."""
-        return all(pair.lgvnum == self.versions and not pair.up and not pair.down for pair in state)
+    def done(self, pair: Pair) -> bool:
+        """Every gradient of a worker has been applied, and every push has arrived."""
+        return pair.lgvnum == self.versions and not pair.up and not pair.down
 
-    def ways(self, state: State) -> Iterator[tuple[str, State | Violation]]:
-        """What can happen next, and where it leads."""
-        for worker, pair in enumerate(state):
-            for what, after in self._ways(pair):
-                if isinstance(after, Pair):
-                    yield f"worker {worker}: {what}", (*state[:worker], after, *state[worker + 1 :])
-                else:
-                    yield f"worker {worker}: {what}", after
-
-    def _ways(self, pair: Pair) -> Iterator[tuple[str, Pair | Violation]]:
+    def ways(self, pair: Pair) -> Iterator[tuple[str, Pair | Violation]]:
+        """What can happen to a worker next, and where it leads."""
         if pair.up:
             yield f"{_told(pair.up[0])} arrives at the server", self._reach(pair)
         if pair.down:
@@ -164,48 +155,70 @@ class Wild:
         return pair._replace(lgvnum=slot.gvnum, down=(*pair.down, *parts))
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a search found: the states seen, and the shortest way to break an invariant, if there is one."""
+class WildSystem:
+    """``protocol``, to be searched: a state is a row of each worker's pair, as a number."""
 
-    states: int
-    invariant: str | None = None
-    what: str = ""
-    events: tuple[str, ...] = ()
+    invariants, slots = INVARIANTS, 1
 
-    def __str__(self) -> str:
-        """Readable: a line an event."""
-        if self.invariant is None:
-            return f"{self.states} states: {'; '.join(INVARIANTS)}"
-        lines = [f"{number:>3}  {event}" for number, event in enumerate(self.events, start=1)]
-        return "\n".join([f"broken: {self.invariant}", *lines, f"     {self.what}"])
+    def __init__(self, protocol: Wild):
+        self._protocol, self._pairs = protocol, Interned()
+        self._events, self.violations = Interned(), Interned()
+        self.violations(None)
+        self.columns = (self._pairs,) * protocol.workers
+        self.start = np.full(protocol.workers, self._pairs(protocol.start), np.int32)
+        self._ways = Lists(self._numbered, 3)
+        self._event_of = Table(lambda what, worker: self._events((what, worker)))
+        self._told = Interned()
+        self._is_done = Table(lambda pair, _: protocol.done(self._pairs.values[pair]))
+
+    def ways(self, rows: Rows, slot: int) -> Iterator[Ways]:
+        """What can happen next, a worker at a time."""
+        for worker in range(self._protocol.workers):
+            source, items = self._ways(rows[:, worker])
+            what, pairs, broken = items.T
+            after = rows[source]
+            after[:, worker] = pairs
+            yield Ways(source, after, np.zeros(len(source), bool), self._event_of(what, worker), broken)
+
+    def alone(self, rows: Rows) -> Flags:
+        """None: events are not told apart."""
+        return np.zeros((len(rows), self.slots), bool)
+
+    def canonical(self, rows: Rows) -> Rows:
+        """One of all states that differ by the workers' names: with their pairs in order of digests."""
+        order = np.argsort(self._pairs.digests[rows], axis=1)
+        return np.take_along_axis(rows, order, axis=1)
+
+    def done(self, rows: Rows) -> Flags:
+        """Every gradient has been applied, and every push has arrived."""
+        return np.all([self._is_done(column) > 0 for column in rows.T], axis=0)
+
+    def event(self, number: int) -> str:
+        """In words."""
+        what, worker = self._events.values[number]
+        return f"worker {worker}: {self._told.values[what]}"
+
+    def _numbered(self, pair: int) -> list[tuple[int, ...]]:
+        return [
+            (self._told(what), 0, self.violations(after.value))
+            if isinstance(after, Violation)
+            else (self._told(what), self._pairs(after), 0)
+            for what, after in self._protocol.ways(self._pairs.values[pair])
+        ]
 
 
-def search(protocol: Wild) -> Found:
-    """Every state that can be reached, breadth first, until an invariant is broken or there is nothing new."""
-    waiting = deque([protocol.start])
-    parents: dict[State, tuple[State, str] | None] = {protocol.start: None}
-    while waiting:
-        state = waiting.popleft()
-        stuck = True
-        for event, after in protocol.ways(state):
-            stuck = False
-            if isinstance(after, Violation):
-                return Found(len(parents), after.invariant, str(after), (*_path(parents, state), event))
-            if after not in parents:
-                parents[after] = state, event
-                waiting.append(after)
-        if stuck and not protocol.done(state):
-            return Found(len(parents), FINISH, "nothing more can happen", _path(parents, state))
-    return Found(len(parents))
+def search_wild(protocol: Wild, *, processes: int = 1) -> Outcome:
+    """Search, until an invariant is broken or there is nothing new."""
+    return search(WildSystem(protocol), processes=processes)
 
 
-def _path(parents: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
-    events = []
-    while (step := parents[state]) is not None:
-        state, event = step
-        events.append(event)
-    return tuple(reversed(events))
+def told(found: Outcome) -> str:
+    """What a search found: a line an event."""
+    if not found.counterexamples:
+        return f"{found.states} states: {'; '.join(INVARIANTS)}"
+    ((invariant, example),) = found.counterexamples.items()
+    lines = [f"{number:>3}  {event}" for number, event in enumerate(example.events, start=1)]
+    return "\n".join([f"broken: {invariant}", *lines, f"     {example.what}"])
 
 
 def _told(part: Part) -> str:
@@ -235,12 +248,13 @@ def table() -> Iterator[str]:
     yield "| protocol | workers | K | versions | states | found |"
     yield "|---|---|---|---|---|---|"
     for name, protocol in SEARCHED:
-        found = search(protocol)
-        what = f"{found.what}, in {len(found.events)} events" if found.invariant else "nothing broken"
+        found = search_wild(protocol)
+        examples = found.counterexamples.values()
+        what = "; ".join(f"{e.what}, in {len(e.events)} events" for e in examples) or "nothing broken"
         sizes = f"{protocol.workers} | {protocol.slots} | {protocol.versions}"
         yield f"| {name} | {sizes} | {found.states} | {what} |"
 
 
 if __name__ == "__main__":
     print(*table(), sep="\n")
-    print(f"\n{search(Wild(slots=1, waits=False))}")
+    print(f"\n{told(search_wild(Wild(slots=1, waits=False)))}")

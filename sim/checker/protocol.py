@@ -29,6 +29,11 @@ class Violation(Exception):
         super().__init__(what)
         self.invariant = invariant
 
+    @property
+    def value(self) -> tuple[str, str]:
+        """Which, and what happened: equal for violations that are alike."""
+        return self.invariant, str(self)
+
 
 class Message(NamedTuple):
     """A packet under way: its kind, and the round of the operation that it belongs to."""
@@ -49,7 +54,7 @@ class Step(NamedTuple):
 
 
 class SwitchStep(NamedTuple):
-    """A slot's next state at the switch, and who gets which message."""
+    """A slot's next state at the switch, and who gets which message; a worker gets one at most."""
 
     state: Any
     sent: tuple[tuple[int, Message], ...] = ()

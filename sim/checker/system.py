@@ -1,26 +1,81 @@
 """The system that is searched: workers, switch and the network between them, as one state and its ways on.
 
-A state is a tuple of small integers. What a worker, a slot of the switch or a channel is in it was interned,
-and what one of them does with one event is computed once and looked up from then on, so the models may be as
-slow as they like.
+A state is a row of numbers: of each party (a worker and its channels), of each slot of the switch, and of the
+faults that are left. What one of them does with one event is computed once and looked up from then on, so the
+models may be as slow as they like; and looked up for many states together.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fanin.sim.checker.party import FAULTS, KINDS, Happening, Parties, code_of, message_of
 from fanin.sim.checker.protocol import INVARIANTS, REUSE, Message, ProtocolModel, Violation
-from fanin.wire.aggregation import Kind
+from fanin.sim.checker.tables import Flags, Interned, Lists, Numbers, Rows, Table, fingerprints
 
-State = tuple[int, ...]
-Fields = tuple[Any, ...]  # of an event, its message as a number
-Way = tuple[Fields, State | Violation]
-UP, DOWN = 0, 1
-FAULTS = ("lose", "duplicate", "delay")  # names of events, in the order of ``Faults``
-_KINDS = len(Kind)
+_FAULT = Happening._fields.index("fault")
+
+
+class Ways(NamedTuple):
+    """Ways on from states, side by side: from which of the rows given, and to which row.
+
+    ``faults``: FINISH may not need it. ``events`` and ``broken`` are numbers; where ``broken`` is not 0 a
+    violation ends the way.
+    """
+
+    source: NDArray[np.intp]
+    rows: Rows
+    faults: Flags
+    events: Numbers
+    broken: Numbers
+
+
+class Searched(Protocol):
+    """A system that can be searched. A state is a row of numbers, and each column has values of its own.
+
+    Its events belong to ``slots``, those of one at a time may be an ample set.
+    """
+
+    @property
+    def invariants(self) -> tuple[str, ...]:
+        """All that is asked, FINISH among them."""
+
+    @property
+    def slots(self) -> int:
+        """How many there are; 1 where events are not told apart."""
+
+    @property
+    def columns(self) -> Sequence[Interned]:
+        """What the numbers of a row mean."""
+
+    @property
+    def violations(self) -> Interned:
+        """What ways break; number 0 is None."""
+
+    @property
+    def start(self) -> Numbers:
+        """The state at first."""
+
+    def ways(self, rows: Rows, slot: int) -> Iterator[Ways]:
+        """What can happen to a slot."""
+
+    def alone(self, rows: Rows) -> Flags:
+        """For each state, the slots whose events may be an ample set."""
+
+    def canonical(self, rows: Rows) -> Rows:
+        """One of all states that are alike, by digests, for each state."""
+
+    def done(self, rows: Rows) -> Flags:
+        """Everything is finished."""
+
+    def event(self, number: int) -> Any:
+        """An event as it is shown."""
 
 
 class Event(NamedTuple):
@@ -41,20 +96,18 @@ class Faults(NamedTuple):
     reorder: int = 0
     together: int = 0
 
+    def left(self) -> Faults:
+        """The same faults in one way only: of a kind no more can come than of all together."""
+        losses, duplicates, reorder, together = self
+        return Faults(min(losses, together), min(duplicates, together), min(reorder, together), together)
 
-class Interned:
-    """Values as numbers from 0."""
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self._numbers: dict[Hashable, int] = {}
-
-    def __call__(self, value: Hashable) -> int:
-        """The number of a value."""
-        number = self._numbers.setdefault(value, len(self.values))
-        if number == len(self.values):
-            self.values.append(value)
-        return number
+    def spent(self, fault: int) -> Faults | None:
+        """What is left behind the fault of this number, from 1; None where it may not happen. 0 is no fault."""
+        counts = list(self)
+        if fault:
+            counts[fault - 1] -= 1
+            counts[-1] -= 1
+        return Faults(*counts).left() if min(counts) >= 0 else None
 
 
 class System:
@@ -67,246 +120,187 @@ class System:
     more are taken out at once. Workers are alike: of states that differ by their names ``canonical`` keeps one.
     """
 
-    invariants, fault_names = INVARIANTS, FAULTS
+    invariants = INVARIANTS
 
     def __init__(self, protocol: ProtocolModel, faults: Faults, *, in_flight: int = 2):
         for name, count in faults._asdict().items():
             if count < 0:
                 raise ValueError(f"{name} must not be negative, not {count!r}")
-        self.protocol, self.faults, self.in_flight = protocol, faults, in_flight
-        self.slots = protocol.slots
-        w, n = protocol.workers, self.slots
-        self._workers, self._slots, self._channels, self._lates = (Interned() for _ in range(4))
-        self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
-        self._slots_at, self._channels_at, self._late_at = w, w + n, w + n + 2 * w * n
-        self._ups = [[(v, s, w + n + 2 * (v * n + s)) for v in range(w)] for s in range(n)]
-        self._names = list(permutations(range(w)))
-        self._channels(())
-        self._lates(())  # number 0 is what is empty
-        self.start: State = (
-            *[self._workers(protocol.worker())] * w,
-            *[self._slots(protocol.slot())] * n,
-            *[0] * (2 * w * n + 1),
-            *self._left(faults),
+        self.protocol, self.faults = protocol, faults
+        self.slots, self._workers = protocol.slots, protocol.workers
+        possible = tuple(name for name, count in zip(FAULTS, faults.left(), strict=False) if count)
+        self.parties = Parties(protocol, faults=possible, in_flight=in_flight)
+        self.registers, self.faults_left, self._events = Interned(), Interned(), Interned()
+        self.violations = self.parties.violations
+        self.columns = (
+            *(self.parties.numbers,) * self._workers,
+            *(self.registers,) * self.slots,
+            self.faults_left,
+        )
+        self.start = np.array(
+            [
+                *[self.parties.start()] * self._workers,
+                *[self.registers(protocol.slot())] * self.slots,
+                self.faults_left(faults.left()),
+            ],
+            np.int32,
+        )
+        self._make_tables()
+
+    def done(self, rows: Rows) -> Flags:
+        """All operations of all workers are finished."""
+        return np.all([self._is_done(rows[:, v]) for v in range(self._workers)], axis=0)
+
+    def alone(self, rows: Rows) -> Flags:
+        """For each state, slots of an ample set: what happens to other slots gives them no new event."""
+        workers = self._worker_of(rows[:, : self._workers].ravel()).reshape(len(rows), self._workers)
+        marks = fingerprints([self._states] * self._workers, workers)
+        _, first, which = np.unique(marks, return_index=True, return_inverse=True)
+        flags = [self._alone(tuple(workers[at].tolist())) for at in first]
+        return np.array(flags, bool).reshape(len(first), self.slots)[which]
+
+    def ways(self, rows: Rows, slot: int) -> Iterator[Ways]:
+        """What can happen to a slot, and where it leads: a worker's events at a time."""
+        for v in range(self._workers):
+            source, items = self._happenings[slot](rows[:, v])
+            left = self._spent(rows[source, -1], items[:, _FAULT])
+            possible = left >= 0
+            source, left = source[possible], left[possible]
+            event, after, fault, code, before, broken = items[possible].T
+            new, broken = rows[source], broken.copy()
+            new[:, v], new[:, -1] = after, left
+            self._reach_switch(new, broken, code, v, slot)
+            self._look_for_reuse(rows, source, broken, before, slot)
+            yield Ways(source, new, fault > 0, self._event_of(event, v), broken)
+
+    def canonical(self, rows: Rows) -> Rows:
+        """One of all states that differ from each by the workers' names: with the parties in order of digests.
+
+        Where two parties are the same, that with the least digests of the switch's slots then.
+        """
+        last = self._workers
+        digests = self.parties.numbers.digests[rows[:, :last]]
+        order = np.argsort(digests, axis=1, kind="stable")
+        new = rows.copy()
+        new[:, :last] = np.take_along_axis(rows[:, :last], order, axis=1)
+        self._rename_slots(new, self._names_of[order @ self._radix])
+        same = (new[:, 1:last] == new[:, : last - 1]) @ (1 << np.arange(last - 1))
+        for pattern, exchanges in enumerate(self._exchanges):
+            if exchanges:
+                alike = np.flatnonzero(same == pattern)
+                new[alike] = self._least(new[alike], exchanges)
+        return new
+
+    def event(self, number: int) -> Event:
+        """In words."""
+        of_party, worker = self._events.values[number]
+        name, slot, way, code = self.parties.events.values[of_party]
+        return Event(name, worker, slot, way, message_of(code))
+
+    def _make_tables(self) -> None:
+        """What is computed once: functions of numbers."""
+        protocol, parties, workers = self.protocol, self.parties, self._workers
+        self._states, self._alone_of = Interned(), dict[tuple[int, ...], list[bool]]()
+        self._codes = (protocol.rounds + 1) * KINDS  # the codes of messages are below
+
+        def state(party: int) -> Any:
+            return parties.numbers.values[party].worker
+
+        self._worker_of = Table(lambda party, _: self._states(state(party)))
+        self._is_done = Table(lambda party, _: protocol.done(state(party)))
+        slots, width = range(self.slots), len(Happening._fields)
+        self._happenings = [Lists(partial(parties.happenings, slot=slot), width) for slot in slots]
+        self._put = [Table(partial(parties.put, slot=slot)) for slot in slots]
+        self._switch = [Table(partial(self._answers, slot=slot), workers + 2) for slot in slots]
+        self._waits = [Table(partial(self._does_wait, slot=slot)) for slot in slots]
+        self._spent = Table(self._spend)
+        self._event_of = Table(lambda event, worker: self._events((event, worker)))
+        # The workers' names: worker w is called names[w], where it stands at order[names[w]] = w.
+        self._names = list(permutations(range(workers)))
+        self._radix = workers ** np.arange(workers)
+        self._names_of = np.zeros(workers**workers, np.int32)
+        for number, names in enumerate(self._names):
+            self._names_of[np.argsort(names) @ self._radix] = number
+        # By which of neighbours in order are the same, a bit each: the renamings among those, but for none.
+        self._exchanges = [
+            [n for n, names in enumerate(self._names) if n and _is_among(names, same)]
+            for same in range(1 << (workers - 1))
+        ]
+        self._renamed = Table(
+            lambda kept, names: self.registers(
+                protocol.renamed(self.registers.values[kept], self._names[names])
+            )
         )
 
-    def done(self, state: State) -> bool:
-        """All operations of all workers are finished."""
-        memo, values = self._memo["done"], self._workers.values
-        for worker in state[: self._slots_at]:
-            if worker not in memo:
-                memo[worker] = self.protocol.done(values[worker])
-            if not memo[worker]:
-                return False
-        return True
+    def _reach_switch(self, new: Rows, broken: Numbers, codes: Numbers, v: int, slot: int) -> None:
+        """Where there is a code, it reaches the slot of the switch, which answers."""
+        at = np.flatnonzero(codes)
+        column = self._workers + slot
+        answers = self._switch[slot](new[at, column], v * self._codes + codes[at])
+        new[at, column], broken[at] = answers[:, 0], answers[:, 1]
+        for to in range(self._workers):
+            sent = answers[:, 2 + to]
+            heard = np.flatnonzero(sent)
+            new[at[heard], to] = self._put[slot](new[at[heard], to], sent[heard])
 
-    def alone(self, state: State) -> list[int]:
-        """Slots whose events may be an ample set: what happens to other slots gives them no new event."""
-        memo, numbers = self._memo["alone"], state[: self._slots_at]
-        if numbers not in memo:
-            workers = [self._workers.values[number] for number in numbers]
-            memo[numbers] = [s for s in range(self.protocol.slots) if self.protocol.alone(workers, s)]
-        found: list[int] = memo[numbers]
-        return found
+    def _look_for_reuse(
+        self, rows: Rows, source: NDArray[np.intp], broken: Numbers, before: Numbers, slot: int
+    ) -> None:
+        """Where an operation begins, nobody waits on the slot's round before."""
+        at = np.flatnonzero(before)
+        for other in reversed(range(self._workers)):
+            waits = self._waits[slot](rows[source[at], other], before[at]) > 0
+            for number in set(before[at[waits]].tolist()):
+                what = f"slot {slot} is used again while worker {other} waits on its round {number}"
+                broken[at[waits & (before[at] == number)]] = self.violations((REUSE, what))
 
-    def ways(self, state: State, slot: int) -> Iterator[Way]:
-        """What can happen to a slot, and where it leads."""
-        contents = self._channels.values
-        ups = self._ups[slot]
-        full = [(v, s, way, at + way) for v, s, at in ups for way in (UP, DOWN) if state[at + way]]
-        for v, s, way, at in full:
-            code, *rest = contents[state[at]]
-            new = list(state)
-            new[at] = self._channels(tuple(rest))
-            yield ("deliver", v, s, way, code), self._arrive(new, v, s, way, code)
-        late = self._lates.values[state[self._late_at]]
-        for item in dict.fromkeys(late):
-            if item[1] != slot:
-                continue
-            new = list(state)
-            left = list(late)
-            left.remove(item)
-            new[self._late_at] = self._lates(tuple(left))
-            yield ("deliver late", *item), self._arrive(new, *item)
-        for v in range(self.protocol.workers):
-            yield from self._submissions(state, v, slot)
-        for v, s, at in ups:
-            if len(contents[state[at]]) + len(contents[state[at + 1]]) < self.in_flight:
-                yield from self._timeouts(state, v, s, at)
-        if state[-1]:
-            yield from self._faults(state, full)
+    def _does_wait(self, party: int, before: int, slot: int) -> bool:
+        return self.protocol.waits(self.parties.numbers.values[party].worker, slot, before)
 
-    def canonical(self, state: State) -> State:
-        """One of all states that differ from it by the workers' names: their states, then channels, in order.
-
-        Where two workers have the same of both, the least state for what switch and late packets are then.
-        """
-        first, block = self._channels_at, 2 * self.protocol.slots
-        keys = [(state[v], state[first + v * block : first + (v + 1) * block]) for v in range(self._slots_at)]
-        ordered = sorted(keys)
-        ranks = tuple(map(ordered.index, keys))
-        memo = self._memo["names"]
-        if ranks not in memo:
-            memo[ranks] = [names for names in self._names if _in_order(ranks, names)]
-        if len(memo[ranks]) == 1:
-            return self._renamed(state, *memo[ranks])
-        return min(self._renamed(state, names) for names in memo[ranks])
-
-    def event(self, fields: Fields) -> Event:
-        """In words."""
-        name, worker, slot, way, code = fields
-        return Event(name, worker, slot, way, _message(code))
-
-    # What workers and switch do.
-
-    def _submissions(self, state: State, v: int, slot: int) -> Iterator[Way]:
-        memo, worker = self._memo["submit"], state[v]
-        if worker not in memo:
-            begun = self.protocol.submit(self._workers.values[worker])
-            memo[worker] = begun and (begun[0], self._workers(begun[1].state), _code(begun[1].sent))
-        if memo[worker] is None or memo[worker][0] != slot:
-            return
-        _, after, code = memo[worker]
-        event = ("submit", v, slot, UP, code)
-        before = _message(code).round - 1
-        for other, number in enumerate(state[: self._slots_at]):
-            if before and self.protocol.waits(self._workers.values[number], slot, before):
-                what = f"slot {slot} is used again while worker {other} waits on its round {before}"
-                yield event, Violation(REUSE, what)
-                return
-        new = list(state)
-        new[v] = after
-        self._send(new, v, slot, UP, code)
-        yield event, tuple(new)
-
-    def _timeouts(self, state: State, v: int, slot: int, at: int) -> Iterator[Way]:
-        memo, key = self._memo["timeout"], (state[v], slot)
-        if key not in memo:
-            step = self.protocol.timeout(self._workers.values[state[v]], slot)
-            memo[key] = step and (self._workers(step.state), _code(step.sent))
-        if memo[key]:
-            after, code = memo[key]
-            new = list(state)
-            new[v] = after
-            self._send(new, v, slot, UP, code)
-            yield ("timeout", v, slot, UP, code), tuple(new)
-
-    def _arrive(self, new: list[int], v: int, slot: int, way: int, code: int) -> State | Violation:
+    def _answers(self, kept: int, sent: int, slot: int) -> list[int]:
+        """What a message makes of a slot of the switch: its number, the violation's, each worker's message."""
+        sender, code = divmod(sent, self._codes)
         try:
-            (self._hear if way == DOWN else self._switch)(new, v, slot, code)
+            step = self.protocol.switch(self.registers.values[kept], slot, sender, message_of(code))
         except Violation as violation:
-            return violation
-        return tuple(new)
+            return [kept, self.violations(violation.value), *[0] * self._workers]
+        heard = dict(step.sent)
+        return [self.registers(step.state), 0, *(code_of(heard.get(to)) for to in range(self._workers))]
 
-    def _hear(self, new: list[int], v: int, slot: int, code: int) -> None:
-        memo, key = self._memo["hear"], (new[v], slot, code)
-        if key not in memo:
-            step = self.protocol.hear(self._workers.values[new[v]], slot, _message(code))
-            memo[key] = self._workers(step.state), _code(step.sent)
-        after, answer = memo[key]
-        if after != new[v]:
-            new[v] = after
-            self._tidy(new, v, slot)
-        if answer:
-            self._send(new, v, slot, UP, answer)
+    def _spend(self, left: int, fault: int) -> int:
+        spent = self.faults_left.values[left].spent(fault)
+        return -1 if spent is None else self.faults_left(spent)
 
-    def _switch(self, new: list[int], v: int, slot: int, code: int) -> None:
-        at = self._slots_at + slot
-        memo, key = self._memo["switch"], (new[at], slot, v, code)
-        if key not in memo:
-            step = self.protocol.switch(self._slots.values[new[at]], slot, v, _message(code))
-            memo[key] = self._slots(step.state), [(to, _code(message)) for to, message in step.sent]
-        new[at], sent = memo[key]
-        for to, answer in sent:
-            if not self._useless(new[to], slot, answer):
-                self._send(new, to, slot, DOWN, answer)
+    def _alone(self, workers: tuple[int, ...]) -> list[bool]:
+        if workers not in self._alone_of:
+            states = [self._states.values[number] for number in workers]
+            self._alone_of[workers] = [self.protocol.alone(states, slot) for slot in range(self.slots)]
+        return self._alone_of[workers]
 
-    # What the network does.
+    def _rename_slots(self, rows: Rows, names: Numbers | int) -> None:
+        for column in range(self._workers, self._workers + self.slots):
+            rows[:, column] = self._renamed(rows[:, column], names)
 
-    def _send(self, new: list[int], v: int, slot: int, way: int, code: int) -> None:
-        at = self._channels_at + 2 * (v * self.protocol.slots + slot) + way
-        memo, key = self._memo["send"], (new[at], code)
-        if key not in memo:
-            memo[key] = self._channels((*self._channels.values[new[at]], code))
-        new[at] = memo[key]
-
-    def _faults(self, state: State, full: list[tuple[int, int, int, int]]) -> Iterator[Way]:
-        """Of the packet in front: those behind it are in front later."""
-        for kind, name in enumerate(FAULTS):
-            left = self._late_at + 1 + kind
-            for v, s, way, at in full if state[left] else ():
-                code, *rest = self._channels.values[state[at]]
-                new = list(state)
-                new[left] -= 1
-                new[-1] -= 1
-                new[self._late_at + 1 :] = self._left(new[self._late_at + 1 :])
-                if name != "duplicate":
-                    new[at] = self._channels(tuple(rest))
-                if name != "lose":
-                    late = (*self._lates.values[state[self._late_at]], (v, s, way, code))
-                    new[self._late_at] = self._lates(tuple(sorted(late)))
-                yield (name, v, s, way, code), tuple(new)
-
-    @staticmethod
-    def _left(faults: Sequence[int]) -> list[int]:
-        """The same faults in one way only: of a kind no more can come than of all together."""
-        *kinds, together = faults
-        return [*(min(count, together) for count in kinds), together]
-
-    def _useless(self, worker: int, slot: int, code: int) -> bool:
-        memo, key = self._memo["useless"], (worker, slot, code)
-        if key not in memo:
-            memo[key] = self.protocol.useless(self._workers.values[worker], slot, _message(code))
-        found: bool = memo[key]
-        return found
-
-    def _tidy(self, new: list[int], v: int, slot: int) -> None:
-        """Without what has become useless, as the worker has gone on."""
-        up = self._channels_at + 2 * (v * self.protocol.slots + slot)
-        for at in (up, up + 1):
-            if new[at]:
-                codes = self._channels.values[new[at]]
-                new[at] = self._channels(tuple(c for c in codes if not self._useless(new[v], slot, c)))
-        if new[self._late_at]:
-            late = self._lates.values[new[self._late_at]]
-            kept = [i for i in late if i[:2] != (v, slot) or not self._useless(new[v], slot, i[3])]
-            new[self._late_at] = self._lates(tuple(kept))
-
-    # The workers' names.
-
-    def _renamed(self, state: State, names: tuple[int, ...]) -> State:
-        if names == self._names[0]:
-            return state
-        block = 2 * self.protocol.slots
-        new = list(state)
-        for worker, name in enumerate(names):
-            new[name] = state[worker]
-            old, at = self._channels_at + block * worker, self._channels_at + block * name
-            new[at : at + block] = state[old : old + block]
-        slots, lates = self._memo["renamed slots"], self._memo["renamed lates"]
-        for at in range(self._slots_at, self._channels_at):
-            key = (state[at], names)
-            if key not in slots:
-                slots[key] = self._slots(self.protocol.renamed(self._slots.values[state[at]], names))
-            new[at] = slots[key]
-        if state[self._late_at]:
-            key = (state[self._late_at], names)
-            if key not in lates:
-                late = self._lates.values[key[0]]
-                lates[key] = self._lates(tuple(sorted((names[v], *rest) for v, *rest in late)))
-            new[self._late_at] = lates[key]
-        return tuple(new)
+    def _least(self, rows: Rows, exchanges: list[int]) -> Rows:
+        """Of each row and what it becomes by exchanging names (among the same parties), the least one."""
+        best = rows.copy()
+        for names in exchanges:
+            other = rows.copy()
+            self._rename_slots(other, names)
+            less, undecided = np.zeros(len(rows), bool), np.ones(len(rows), bool)
+            for column in range(self._workers, self._workers + self.slots):
+                ours = self.registers.digests[other[:, column]]
+                theirs = self.registers.digests[best[:, column]]
+                less |= undecided & (ours < theirs)
+                undecided &= ours == theirs
+            best[less] = other[less]
+        return best
 
 
-def _in_order(ranks: tuple[int, ...], names: tuple[int, ...]) -> bool:
-    """Whether the workers' ranks ascend when worker w is called ``names[w]``."""
-    return [rank for _, rank in sorted(zip(names, ranks, strict=True))] == sorted(ranks)
-
-
-def _code(message: Message | None) -> int:
-    """A message as a number; 0 is none, for rounds start at 1."""
-    return message.round * _KINDS + message.kind if message else 0
-
-
-def _message(code: int) -> Message:
-    return Message(Kind(code % _KINDS), code // _KINDS)
+def _is_among(names: tuple[int, ...], same: int) -> bool:
+    """Whether each worker's new name is that of one whose party is the same."""
+    return all(
+        same >> neighbour & 1
+        for worker, name in enumerate(names)
+        for neighbour in range(min(worker, name), max(worker, name))
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.searched import add_options, check_seconds, progress, tell
+from fanin.cli.searched import add_options, check_options, progress, tell
 from fanin.errors import InputError
 
 
@@ -42,18 +42,24 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def run(args: argparse.Namespace) -> int:
     """Search. Raises CheckFailed when an invariant is broken or not proved."""
     from fanin.sim.checker.chart import link_chart
-    from fanin.sim.checker.link import Bounds, LinkSystem
-    from fanin.sim.checker.search import Search
+    from fanin.sim.checker.link import LinkSystem
+    from fanin.sim.checker.link_ends import Bounds
+    from fanin.sim.checker.search import search
 
     names = ("window", "buffer", "ack_frames", "in_flight", "overtaking", "sequences", "retries")
     sizes = {name: getattr(args, name) for name in (*names, "watch", "published")}
-    check_seconds(args.seconds)
+    check_options(args)
     try:
         bounds = Bounds(**sizes)
     except ValueError as error:
         raise InputError(str(error)) from error
-    search = Search(LinkSystem(bounds), reduced=False)
-    found = search.run(seconds=args.seconds, all_invariants=not args.first, progress=progress)
+    found = search(
+        LinkSystem(bounds),
+        seconds=args.seconds,
+        all_invariants=not args.first,
+        processes=args.processes,
+        progress=progress(),
+    )
     return tell(
         found,
         args,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fanin.cli.searched import add_options, check_seconds, progress, tell
+from fanin.cli.searched import add_options, check_options, progress, tell
 from fanin.errors import InputError
 from fanin.wire.aggregation import Protocol
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from fanin.sim.checker.system import Faults, System
 
     together = args.losses + args.duplicates + args.reorder if args.faults is None else args.faults
-    check_seconds(args.seconds)
+    check_options(args)
     try:
         protocol = PROTOCOLS[args.protocol](workers=args.workers, slots=args.slots, rounds=args.rounds)
         faults = Faults(args.losses, args.duplicates, args.reorder, together)
@@ -64,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
         seconds=args.seconds,
         all_invariants=not args.first,
         reduced=not args.full,
-        progress=progress,
+        processes=args.processes,
+        progress=progress(),
     )
     return tell(
         found,

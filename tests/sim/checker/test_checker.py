@@ -1,6 +1,7 @@
 """The model checker: what it finds in the published protocol, in broken ones, and in ours."""
 
 from functools import partial
+from itertools import permutations
 
 import pytest
 
@@ -152,17 +153,22 @@ def test_a_worker_that_ignores_rounds_takes_an_old_fa_for_a_new_one(monkeypatch)
     assert outcome.holds(ONCE) is False
 
 
+def values(search):
+    """What workers and slots of the switch are in each state."""
+    system, workers = search.system, search.system.protocol.workers
+    parties, registers = system.parties.numbers.values, system.registers.values
+    for row in search.visited.rows.tolist():
+        yield [parties[n].worker for n in row[:workers]], [registers[n] for n in row[workers:-1]]
+
+
 def seen(search, *, names):
     """What workers and switch can be in, together, up to the workers' names."""
-    system = search.system
     found = set()
-    for state in search._states:
-        workers = tuple(system._workers.values[number] for number in state[: system._slots_at])
-        slots = tuple(system._slots.values[number] for number in state[system._slots_at : system._channels_at])
+    for workers, slots in values(search):
         found |= {
             (
                 tuple(workers[order.index(w)] for w in range(len(workers))),
-                tuple(system.protocol.renamed(slot, order) for slot in slots),
+                tuple(search.system.protocol.renamed(slot, order) for slot in slots),
             )
             for order in names
         }
@@ -180,11 +186,11 @@ def test_names_hide_no_state(reached):
     """Without renaming there are more states, but workers and switch get into the same ones."""
     protocol, reached = reached
     system = System(protocol(workers=2, slots=1, rounds=2), Faults(losses=1, duplicates=1, together=1))
-    names = system._names
-    system.canonical = lambda state: state
+    names = list(permutations(range(2)))
+    system.canonical = lambda rows: rows
     every = Search(system, reduced=False)
     every.run()
-    assert len(every._states) > 1.5 * len(reached._states)
+    assert len(every.visited) > 1.5 * len(reached.visited)
     assert seen(every, names=names[:1]) == seen(reached, names=names)
 
 
@@ -195,8 +201,8 @@ def test_what_is_useless_is_really_so(reached, monkeypatch):
     monkeypatch.setattr(Rounds, "useless", lambda *_: False)
     outcome, every = search(protocol, Faults(losses=1, duplicates=1, together=1), reduced=False)
     assert holds(outcome) == ALL
-    names = reached.system._names
-    assert len(every._states) > len(reached._states)
+    names = list(permutations(range(2)))
+    assert len(every.visited) > len(reached.visited)
     assert seen(every, names=names) == seen(reached, names=names)
 
 
@@ -264,15 +270,17 @@ def test_finishing_is_unknown_where_it_was_asked_with_fewer_faults():
 
 def local(search):
     """What each slot can be in, at the switch and at a worker, up to the workers' names."""
-    system, found = search.system, set()
-    registers = range(system._slots_at, system._channels_at)
-    for at in registers:
-        for number in {state[at] for state in search._states}:
-            kept = system._slots.values[number]
-            found |= {(at, system.protocol.renamed(kept, names)) for names in system._names}
-    for worker in {number for state in search._states for number in state[: system._slots_at]}:
-        found |= set(enumerate(system._workers.values[worker].slots, start=-len(registers)))
-    return found
+    found = set()
+    for workers, slots in values(search):
+        found |= {("switch", at, slot) for at, slot in enumerate(slots)}
+        found |= {("worker", at, slot) for worker in workers for at, slot in enumerate(worker.slots)}
+    rename = search.system.protocol.renamed
+    return found | {
+        (who, at, rename(slot, names))
+        for who, at, slot in found
+        if who == "switch"
+        for names in permutations(range(search.system.protocol.workers))
+    }
 
 
 @pytest.mark.parametrize(("slots", "rounds"), [(1, 2), *slow((2, 1))])
@@ -288,8 +296,12 @@ def test_a_slot_that_others_cannot_reach_may_come_first(slots, rounds):
 
 def test_a_fault_that_can_no_more_happen_makes_no_difference():
     protocol = Rounds(workers=2, slots=1, rounds=1)
-    assert System(protocol, Faults(9, 9, 0, 2)).start == System(protocol, Faults(2, 2, 0, 2)).start
-    left = {state[-4:] for state in search(faults=Faults(9, 1, 0, 2))[1]._states}
+    starts = [
+        System(protocol, faults).faults_left.values for faults in (Faults(9, 9, 0, 2), Faults(2, 2, 0, 2))
+    ]
+    assert starts[0] == starts[1]
+    _, reached = search(faults=Faults(9, 1, 0, 2))
+    left = {reached.system.faults_left.values[number] for number in reached.visited.rows[:, -1]}
     assert left == {(2, 1, 0, 2), (1, 1, 0, 1), (1, 0, 0, 1), (0, 0, 0, 0)}
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from fanin.golden.link import Receiver, Sender
 from fanin.sim.checker.chart import link_chart
-from fanin.sim.checker.link import (
+from fanin.sim.checker.link import LinkSystem
+from fanin.sim.checker.link_ends import (
     CLEAN,
     INVARIANTS,
     ONCE,
@@ -13,15 +14,15 @@ from fanin.sim.checker.link import (
     ROOM,
     STORM,
     Bounds,
-    LinkSystem,
 )
 from fanin.sim.checker.protocol import FINISH
-from fanin.sim.checker.search import BROKEN, HOLDS, Search
+from fanin.sim.checker.search import BROKEN, HOLDS
+from fanin.sim.checker.search import search as search_system
 from tests.support import slow
 
 
 def search(*, sender=Sender, receiver=Receiver, **bounds):
-    found = Search(LinkSystem(Bounds(**bounds), sender=sender, receiver=receiver)).run(seconds=900)
+    found = search_system(LinkSystem(Bounds(**bounds), sender=sender, receiver=receiver), seconds=900)
     print(found.states, "states,", f"{found.seconds:.1f} s")
     return found
 
@@ -214,13 +215,13 @@ def test_each_rule_is_needed(invariant, model, bounds, events):
 
 DRAWN = """\
      sender                      receiver
-  1  ●                           │  takes a frame from its user
+  1  │                           ●  sends ACK 1, room to 2
   2  ●                           │  sends PROBE
-  3  │                           ●  sends ACK 1, room to 2
-  4  │◄─── ACK 1, room to 2 ─────│
-  5  ●                           │  sends DATA 0
-  6  │───────── PROBE ──────────►│
-  7  │                           ●  sends ACK 1, room to 2
+  3  │───────── PROBE ──────────►│
+  4  │                           ●  sends ACK 1, room to 2
+  5  ●                           │  takes a frame from its user
+  6  │◄─── ACK 1, room to 2 ─────│
+  7  ●                           │  sends DATA 0
   8  │◄─── ACK 1, room to 2 ─────│"""
 
 

@@ -88,3 +88,13 @@ def test_the_reference_switch_does_the_same():
 def test_a_packet_that_is_never_answered_is_given_up():
     with pytest.raises(CheckFailed, match=r"^worker [01]: slot 0: unanswered after 3 retries$"):
         _reduce(_rows(random.Random(new_seed()), 2, 8), link=LinkConfig(drop=1.0), retries=3)
+
+
+def test_as_many_workers_as_a_packet_names_over_a_bad_network():
+    """All 32, through the emitted program."""
+    seed = new_seed()
+    rows = _rows(random.Random(seed), 32, 24)
+    link = LinkConfig(drop=0.01, duplicate=0.01, reorder=0.01)
+    result = _reduce(rows, link=link, seed=seed)
+    assert (result.sums == rows.astype(np.int64).sum(axis=0).astype(np.int32)).all()
+    assert result.counters.results == 3

@@ -1,0 +1,130 @@
+"""The processes of one search, which exchange what they find in lockstep."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+from fanin.errors import CheckFailed
+
+_LOST = (EOFError, ConnectionError, TimeoutError)  # the other end of a connection is gone, or stands still
+_GONE = 3  # exit status of a process that lost another
+_PATIENCE = (
+    600.0  # seconds: between two exchanges lies less than one of work, and at the end a sort of all edges
+)
+Work = Callable[["Group"], Any]
+
+
+class Group:
+    """One process's view: its ``rank`` of ``size``, and connections to all others, by rank (its own: None).
+
+    All take the same calls in the same order. One that is gone, or does not answer for ten minutes, ends those
+    of the others with EOFError, ConnectionError or TimeoutError.
+    """
+
+    def __init__(self, rank: int = 0, connections: Sequence[Connection | None] = (None,)):
+        self.rank, self.size = rank, len(connections)
+        self._connections = connections
+        self._sender = ThreadPoolExecutor(1)  # a pipe holds little: who only sends waits for who receives
+
+    def exchange(self, items: Sequence[Any]) -> list[Any]:
+        """Send ``items[r]`` to rank r; what each rank has sent to this one."""
+        others = [(r, c) for r, c in enumerate(self._connections) if c is not None]
+        sent = self._sender.submit(self._send, [(c, items[r]) for r, c in others]) if others else None
+        received = list(items)
+        for rank, connection in others:
+            if not connection.poll(_PATIENCE):
+                raise TimeoutError
+            received[rank] = connection.recv()
+        if sent:
+            sent.result()
+        return received
+
+    def gather(self, item: Any) -> list[Any]:
+        """What each rank has called this with, by rank."""
+        return self.exchange([item] * self.size)
+
+    def close(self) -> None:
+        """Let go of the connections: the others' calls end."""
+        for connection in self._connections:
+            if connection is not None:
+                connection.close()
+        self._sender.shutdown(wait=False)
+
+    @staticmethod
+    def _send(items: Sequence[tuple[Connection, Any]]) -> None:
+        for connection, item in items:
+            connection.send(item)
+
+
+@contextmanager
+def group_of(processes: int, work: Work) -> Iterator[Group]:
+    """This process as rank 0 of a group; the others execute ``work`` meanwhile, and end with this block.
+
+    Raises CheckFailed, which names it, when another process ends before its work is done.
+    """
+    if processes == 1:
+        yield Group()
+        return
+    context = multiprocessing.get_context("fork")  # models may have been made on the spot
+    ends: list[list[Connection | None]] = [[None] * processes for _ in range(processes)]
+    for low in range(processes):
+        for high in range(low + 1, processes):
+            ends[low][high], ends[high][low] = context.Pipe()
+    others = [
+        context.Process(target=_serve, args=(rank, ends, work), name=f"search {rank}")
+        for rank in range(1, processes)
+    ]
+    group = Group(0, ends[0])
+    try:
+        with warnings.catch_warnings():  # Python 3.12's, of threads: numpy's, which are made for it
+            warnings.simplefilter("ignore", DeprecationWarning)
+            for process in others:
+                process.start()
+        _keep(0, ends)
+        yield group
+    except _LOST as error:
+        for process in others:
+            process.join(1)
+        codes = [process.exitcode for process in others]
+        first = next((n for n, code in enumerate(codes) if code not in (None, 0, _GONE)), 0)
+        raise CheckFailed(f"process {first + 2} of the search's {processes} {_how(codes[first])}") from error
+    finally:
+        group.close()
+        for process in others:
+            if process.pid is not None:
+                process.kill()
+                process.join()
+
+
+def _serve(rank: int, ends: list[list[Connection | None]], work: Work) -> None:
+    """Another process; the terminal's interrupt is the first one's."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _keep(rank, ends)
+    group = Group(rank, ends[rank])
+    try:
+        work(group)
+    except _LOST:
+        raise SystemExit(_GONE) from None
+    finally:
+        group.close()
+
+
+def _keep(rank: int, ends: list[list[Connection | None]]) -> None:
+    """Close the ends that are other processes', so that each learns when another is gone."""
+    for owner, connections in enumerate(ends):
+        for connection in connections if owner != rank else ():
+            if connection is not None:
+                connection.close()
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return f"did not answer for {_PATIENCE:.0f} s"
+    return f"ended: {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"

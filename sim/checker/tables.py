@@ -1,0 +1,163 @@
+"""Values as numbers, and functions of numbers that are computed once: arrays of states go through them whole.
+
+What a part of a system is in a state may be any hashable value, and what it does may be slow Python. Each value
+gets a number, and a state is a row of numbers. A step of thousands of states is then a look-up in an array, and
+Python is called for what is new alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from enum import Enum
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+Numbers = NDArray[np.int32]  # of values, an array of any shape
+Rows = NDArray[np.int32]  # a state a row
+Flags = NDArray[np.bool_]
+_UNKNOWN = np.iinfo(np.int32).min
+
+
+class Growing:
+    """An array that rows are appended to; ``width`` columns, or one dimension without it."""
+
+    def __init__(self, dtype: DTypeLike, width: int | None = None):
+        self._held = np.empty((64,) if width is None else (64, width), dtype)
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """All that was appended; it may be written to, and is no copy."""
+        return self._held[: self._length]
+
+    def extend(self, rows: NDArray[Any]) -> None:
+        """Append."""
+        end = self._length + len(rows)
+        if end > len(self._held):
+            held = np.empty((max(end, len(self._held) * 3 // 2), *self._held.shape[1:]), self._held.dtype)
+            held[: self._length] = self.array
+            self._held = held
+        self._held[self._length : end] = rows
+        self._length = end
+
+
+class Interned:
+    """Values as numbers from 0, each with a digest that does not depend on its number.
+
+    Processes number the same values differently; their digests agree. RuntimeError if two values share one.
+    """
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._numbers: dict[Hashable, int] = {}
+        self._digests = Growing(np.uint64)
+        self._distinct: set[bytes] = set()
+
+    def __call__(self, value: Hashable) -> int:
+        """The number of a value."""
+        number = self._numbers.setdefault(value, len(self.values))
+        if number == len(self.values):
+            self.values.append(value)
+            digest = blake2b(repr(_plain(value)).encode(), digest_size=8).digest()
+            if digest in self._distinct:
+                raise RuntimeError("two values share a digest of 64 bits: a search would take them for one")
+            self._distinct.add(digest)
+            self._digests.extend(np.frombuffer(digest, np.dtype("<u8")))
+        return number
+
+    def all(self, values: Iterable[Hashable]) -> Numbers:
+        """The numbers of values."""
+        return np.fromiter((self(value) for value in values), np.int32)
+
+    @property
+    def digests(self) -> NDArray[np.uint64]:
+        """By number."""
+        return self._digests.array
+
+
+def _plain(value: Any) -> Any:
+    """The same for equal values: enumerations and flags may equal integers."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, int):
+        return int(value)
+    return value.name if isinstance(value, Enum) else value
+
+
+class Table:
+    """A function of two numbers, each from 0; its value is an integer, or ``width`` of them."""
+
+    def __init__(self, function: Callable[[int, int], int | Sequence[int]], width: int | None = None):
+        self._function, self._width = function, width
+        self._values = np.full((1, 1) if width is None else (1, 1, width), _UNKNOWN, np.int32)
+
+    def __call__(self, first: Numbers, second: Numbers | int = 0) -> Numbers:
+        """The values for arrays of numbers, side by side."""
+        if len(first):
+            self._grow(int(first.max()) + 1, int(np.max(second)) + 1)
+        at = first * np.int64(self._values.shape[1]) + second
+        found = self._look_up(at)
+        missing = (found if self._width is None else found[:, 0]) == _UNKNOWN
+        if missing.any():
+            for number in np.unique(at[missing]).tolist():
+                pair = divmod(number, self._values.shape[1])
+                self._values[pair] = self._function(*pair)
+            found = self._look_up(at)
+        return found
+
+    def _look_up(self, at: NDArray[np.int64]) -> Numbers:
+        flat = self._values.reshape(-1, *self._values.shape[2:])
+        found: Numbers = flat.take(at, axis=0)
+        return found
+
+    def _grow(self, rows: int, columns: int) -> None:
+        height, width = self._values.shape[:2]
+        if rows > height or columns > width:
+            sizes = (_power_of_two(max(rows, height)), _power_of_two(max(columns, width)))
+            values = np.full((*sizes, *self._values.shape[2:]), _UNKNOWN, np.int32)
+            values[:height, :width] = self._values
+            self._values = values
+
+
+class Lists:
+    """A function of a number, whose value is a list of rows of ``width`` integers."""
+
+    def __init__(self, function: Callable[[int], Sequence[tuple[int, ...]]], width: int):
+        self._function = function
+        self._items = Growing(np.int32, width)
+        self._spans = Table(self._span, width=2)  # where a number's rows begin, and how many they are
+
+    def __call__(self, numbers: Numbers) -> tuple[NDArray[np.intp], Numbers]:
+        """All rows of all these numbers' lists: at which place the number is, and the row."""
+        spans = self._spans(numbers)
+        starts, counts = spans[:, 0], spans[:, 1]
+        source = np.repeat(np.arange(len(numbers)), counts)
+        at = np.arange(len(source)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+        return source, self._items.array[at]
+
+    def _span(self, number: int, _: int) -> tuple[int, int]:
+        items = self._function(number)
+        start = len(self._items)
+        if items:
+            self._items.extend(np.array(items, np.int32))
+        return start, len(items)
+
+
+def fingerprints(columns: Sequence[Interned], rows: Rows) -> NDArray[np.uint64]:
+    """64 bits of each row, whose columns are numbers of these; the same in every process."""
+    mixed = np.full(len(rows), 0x9E3779B97F4A7C15, np.uint64)
+    for column, interned in enumerate(columns):
+        mixed ^= interned.digests[rows[:, column]]
+        mixed *= np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()

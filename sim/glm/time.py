@@ -1,0 +1,50 @@
+"""How long an epoch takes on nodes behind a switch, or behind two levels of them, without loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil
+
+from fanin.clock import CLOCK_MHZ
+from fanin.glm import TrainShape
+from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.wire.aggregation import frame_length
+from fanin.wire.ethernet import FCS_BYTES, PREAMBLE_BYTES
+
+_PIPELINE = 34  # cycles of a mini-batch beside words, planes and network (docs/ARCHITECTURE.md)
+_START = 73  # cycles from ``start`` to the first word, and from the last gradient to the end; measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochTime:
+    """Model-parallel nodes of the ``u280`` preset, with slots for the micro-batches of two mini-batches.
+
+    ``shape`` is what the workers of one switch have. With ``switches`` there are as many of these, each with
+    other columns, and one above them that adds up their sums: a sum then passes three switches and four links.
+    """
+
+    shape: TrainShape
+    switches: int = 1
+    link: LinkConfig = field(default_factory=LinkConfig)
+    switch_ns: float = SWITCH_NS
+    clock_mhz: float = CLOCK_MHZ
+
+    @property
+    def allreduce_cycles(self) -> int:
+        """From the cycle that an AGG leaves the node to that in which its RESULT is there."""
+        hop = self.link.delay_ns + self.link.duration(self._frame + PREAMBLE_BYTES + FCS_BYTES) / 1000
+        levels = 1 if self.switches == 1 else 2
+        nanoseconds = 2 * levels * hop + (2 * levels - 1) * self.switch_ns
+        return ceil(nanoseconds * self.clock_mhz / 1000) + 1
+
+    @property
+    def cycles(self) -> int:
+        """Of an epoch."""
+        shape = self.shape
+        words = shape.micro_batches_per_epoch * shape.words_per_micro_batch
+        waits = shape.mini_batches * (self.allreduce_cycles + _PIPELINE + shape.precision)
+        return _START + words + waits
+
+    @property
+    def _frame(self) -> int:
+        return frame_length(self.shape.node.encap)
