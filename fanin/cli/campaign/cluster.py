@@ -57,7 +57,8 @@ def connected(
     ``scratch``: a folder for what Dask keeps, which the caller deletes. Raises InputError where a scheduler
     does not answer, or a batch system does not take its options.
     """
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is lost is our line to say
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what is lost is our line to say
     dask.config.set({"distributed.scheduler.allowed-failures": _DEATHS, "temporary-directory": str(scratch)})
     with contextlib.ExitStack() as stack:
         if args.scheduler:

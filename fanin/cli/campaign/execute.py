@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import sys
 import time
-from asyncio import CancelledError
+from concurrent.futures import CancelledError
 
 from distributed import Client, Future, wait
 from distributed.scheduler import KilledWorker

@@ -12,6 +12,7 @@ from fanin.report.chart import Axis, Bar, Chart
 from fanin.report.palette import STEPS, Style, step_colour
 
 MOST_CHARTS = 12  # of a figure, or of figures that nobody has chosen
+_CUT = 0.1  # of a mean: where its band ends
 _FEW = 3  # numbers that make an axis, where there is another option
 
 
@@ -51,7 +52,7 @@ def charts_of(sheet: Sheet, figure: str, roles: Roles, log: Collection[str]) -> 
     """A chart for each combination of the facets, with the same y axis. ``log``: names of logarithmic axes."""
     means = sheet.means(figure, roles.options)
     facets = list(dict.fromkeys(point[: len(roles.facets)] for point in means))
-    y = Axis(figure, exact=".6g", log=figure in log)
+    y = Axis(figure, "~g", ".6g", log=figure in log)
     return [_chart(sheet, figure, roles, facet, means, y, log) for facet in facets[:MOST_CHARTS]]
 
 
@@ -82,12 +83,18 @@ def _chart(
         name = said(roles.series, series) if roles.series else figure
         style = Style(step_colour(number))
         if roles.numeric:
-            if several := [(x, *mean.ends) for _, x, mean in points if mean.low is not None]:
+            if several := [(x, *_ends(mean, y)) for _, x, mean in points if mean.low is not None]:
                 chart.band(f"{name}, 95 %", several, style)
             chart.line(name, [(x, mean.value) for _, x, mean in points], style)
         else:
             chart.bars(name, _bars(roles.x, name, points), style)
     return chart
+
+
+def _ends(mean: Mean, y: Axis) -> tuple[float, float]:
+    """A mean's interval; on a logarithmic axis, which has no end below, one that reaches 0 is cut off."""
+    low, high = mean.ends
+    return (max(low, _CUT * mean.value) if y.log else low), high
 
 
 def _bars(x: str, name: str, points: Sequence[tuple[int, object, Mean]]) -> Iterator[Bar]:

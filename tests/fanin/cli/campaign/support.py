@@ -45,6 +45,7 @@ def rows(output):
 def alone(runs, capsys):
     """What a loop over the same command lines prints, by the names of runs."""
     found = {}
+    capsys.readouterr()
     for run in runs:
         assert main([*COMMAND.split(), "--json", *run.words]) == 0
         found[run.name] = json.loads(capsys.readouterr().out)

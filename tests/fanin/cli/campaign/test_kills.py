@@ -94,12 +94,9 @@ def _processes(folder):
 @pytest.mark.slow
 def test_every_run_is_in_the_table_once_whatever_is_killed(tmp_path, capsys):
     source = random.Random(new_seed())
-    runs, kills = (
-        int(os.environ.get(name, most)) for name, most in (("FANIN_RUNS", RUNS), ("FANIN_KILLS", KILLS))
-    )
-    file, output, scratch = write_file(tmp_path, seeds=runs // 4), tmp_path / "out", tmp_path / "scratch"
+    file, output, scratch = write_file(tmp_path, seeds=RUNS // 4), tmp_path / "out", tmp_path / "scratch"
     scratch.mkdir()
-    cluster, at = Cluster(file, output, scratch), sorted(source.sample(range(runs), kills))
+    cluster, at = Cluster(file, output, scratch), sorted(source.sample(range(RUNS), KILLS))
     deadline = time.monotonic() + 60 * LIMIT
     try:
         while not cluster.tend():
@@ -124,7 +121,7 @@ def test_every_run_is_in_the_table_once_whatever_is_killed(tmp_path, capsys):
     assert {path.name for path in output.iterdir()} == {
         *("campaign.json", "report.html", "results.csv", "results.parquet", "runs")
     }
-    assert len(list((output / "runs").iterdir())) == runs
+    assert len(list((output / "runs").iterdir())) == RUNS
     left = [path for path in scratch.iterdir() if path.name != "dask-scratch-space"]  # the cluster's own
     assert left == []
 
