@@ -27,8 +27,8 @@ def products(table: Mapping[str, Any], place: str, *, most: int) -> Iterator[dic
         raise InputError(f"{place}: is empty")
     if math.prod(map(len, choices.values())) > most:
         raise InputError(f"{place}: has more than {most:,} combinations")
-    for values in itertools.product(*choices.values()):
-        yield dict(zip(choices, values, strict=True))
+    for point in itertools.product(*choices.values()):
+        yield dict(zip(choices, point, strict=True))
 
 
 def draw(table: Mapping[str, Any], place: str) -> list[dict[str, Any]]:

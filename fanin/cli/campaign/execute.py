@@ -16,6 +16,7 @@ from fanin.cli.campaign.cluster import check_cluster, connected
 from fanin.cli.campaign.file import Campaign, Run, read_campaign
 from fanin.cli.campaign.folder import Folder
 from fanin.cli.campaign.results import FAILED, MISSING, write_results
+from fanin.cli.campaign.supervisor import GRACE
 from fanin.cli.campaign.worker import carry_out
 from fanin.cli.live import LiveFile, RunStatus
 from fanin.cli.output import CAMPAIGN, check_directory, print_json, sole_writer
@@ -23,6 +24,7 @@ from fanin.errors import CheckFailed, InputError, ToolFailed
 
 _POLL = 1.0  # seconds between two looks at the workers
 _AHEAD = 2  # runs that wait for each worker
+_SETTLE = GRACE + 5.0  # seconds for runs whose workers have ended
 _DASK = ".fanin-dask"  # what Dask keeps; begins as all that is not whole
 
 
@@ -39,12 +41,13 @@ def execute(args: argparse.Namespace) -> int:
     folder = Folder(args.output, campaign)
     with sole_writer(args.output):
         folder.check()
-        if args.retry_failed:
-            folder.forget_failed()
         for finished in folder.finished():
             folder.note_size(finished.run)
-        folder.check_disk(len(folder.missing()))
-        counts = _carried_out(args, campaign, folder)
+        folder.check_disk(len(folder.missing(failed=args.retry_failed)))
+        try:
+            _carry_out(args, campaign, folder)
+        finally:  # of a campaign that is stopped, too
+            counts = write_results(campaign, folder) if folder.begun else {}
     if args.json:
         print_json({"folder": str(args.output), "command": campaign.command.name, **counts})
     else:
@@ -55,26 +58,22 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _carried_out(args: argparse.Namespace, campaign: Campaign, folder: Folder) -> dict[str, int]:
-    """Carry the runs out and write the results, those of a campaign that is stopped, too; runs by status."""
-    missing = folder.missing()
+def _carry_out(args: argparse.Namespace, campaign: Campaign, folder: Folder) -> None:
+    """Carry out what is missing; behind it no process of ours and nothing half-written is left."""
+    missing = folder.missing(failed=args.retry_failed)
     if not missing:
-        folder.begin()
-        return write_results(campaign, folder)
+        folder.begin([])
+        return
     scratch = folder.path / _DASK
     try:
         with connected(args, args.file, campaign.cluster, scratch) as client:
-            folder.begin()
+            folder.begin(missing)
             print(f"dashboard: {client.dashboard_link}", file=sys.stderr)
-            try:
-                _Loop(client, folder, missing, args).run()
-            finally:
-                counts = write_results(campaign, folder)
+            _Loop(client, folder, missing, args).run()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        if folder.path.is_dir():
-            folder.tidy()
-    return counts
+        if folder.begun:
+            folder.settle(0.0 if args.scheduler else _SETTLE)  # others' workers go on with what they have
 
 
 class _Loop:

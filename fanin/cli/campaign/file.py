@@ -15,19 +15,27 @@ from fanin.errors import InputError
 
 TIMEOUT = 3600.0  # seconds of a run, unless the file says
 MOST_RUNS = 100_000
-_KEYS = {
-    "command": str,
-    "options": dict,
-    "grid": list,
-    "run": list,
-    "random": dict,
+_KEYS: dict[str, tuple[type, ...]] = {
+    "command": (str,),
+    "options": (dict,),
+    "grid": (list,),
+    "run": (list,),
+    "random": (dict,),
     "seeds": (int, list),
     "timeout": (int, float),
-    "keep": bool,
+    "keep": (bool,),
     "run_megabytes": (int, float),
-    "figures": list,
-    "log": list,
-    "cluster": dict,
+    "figures": (list,),
+    "log": (list,),
+    "cluster": (dict,),
+}
+_NAMES = {
+    str: "a text",
+    dict: "a table",
+    list: "a list",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
 }
 _SEED = "seed"
 
@@ -96,9 +104,8 @@ def _load(file: Path) -> dict[str, Any]:
     for key, found in value.items():
         if key not in _KEYS:
             raise InputError(f"{file}: {key} is not known here; keys are {', '.join(_KEYS)}")
-        kinds = _KEYS[key] if isinstance(_KEYS[key], tuple) else (_KEYS[key],)
-        if type(found) not in kinds:
-            names = " or ".join(_NAMES[kind] for kind in kinds)
+        if type(found) not in _KEYS[key]:
+            names = " or ".join(_NAMES[kind] for kind in _KEYS[key])
             raise InputError(f"{file}: {key} must be {names}, not {found!r}")
     if "command" not in value:
         raise InputError(f"{file}: command is missing")
@@ -106,16 +113,6 @@ def _load(file: Path) -> dict[str, Any]:
         if not all(isinstance(table, dict) for table in value.get(key, ())):
             raise InputError(f"{file}: {key} must be tables, [[{key}]]")
     return value
-
-
-_NAMES = {
-    str: "a text",
-    dict: "a table",
-    list: "a list",
-    int: "an integer",
-    float: "a number",
-    bool: "true or false",
-}
 
 
 def _runs(file: Path, command: Command, value: Mapping[str, Any]) -> tuple[tuple[Run, ...], tuple[Path, ...]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ RUNS = "runs"  # the folder of the runs' own
 MEGABYTE = 1_000_000
 #: Of a run of a command that writes a page, and of any other, where nothing better is known.
 _PAGE_MEGABYTES, _MEGABYTES = 4.0, 0.1
+_POLL = 0.1  # seconds
 _RESERVE = 100 * MEGABYTE  # of the disk, which stays free
 
 
@@ -46,6 +48,7 @@ class Folder:
     def __init__(self, path: Path, campaign: Campaign):
         self.path, self._campaign = path.absolute(), campaign
         self._largest = 0
+        self.begun = False
 
     def check(self) -> None:
         """Raise InputError where what DIR holds is another campaign's, or was made by another fanin."""
@@ -85,34 +88,42 @@ class Folder:
             "machine": machine_json(),
         }
 
-    def begin(self) -> None:
-        """Write what DIR is of; what earlier runs have left half-written goes."""
+    def begin(self, again: Iterable[Run]) -> None:
+        """Write what DIR is of. What is carried out again goes, and what earlier runs left half-written."""
         (self.path / RUNS).mkdir(parents=True, exist_ok=True)
         write_file(self.path / CAMPAIGN.mark, json.dumps(self.facts, indent=2) + "\n")
-        self.tidy()
+        self.begun = True
+        for place in filter(Path.is_dir, map(self.place, again)):
+            place.rename(place.with_name(SCRATCH + place.name))  # at once, whatever happens to us
+        self._tidy()
 
-    def tidy(self) -> None:
-        """Delete runs that are not whole, and that nobody writes any more."""
-        for left in (self.path / RUNS).glob(f"{SCRATCH}*"):
+    def settle(self, seconds: float) -> None:
+        """Wait for runs that end now, so long at most, and delete what they leave."""
+        deadline = time.monotonic() + seconds
+        while self._tidy() and time.monotonic() < deadline:
+            time.sleep(_POLL)
+
+    def _tidy(self) -> int:
+        """Delete runs that are not whole and that nobody writes any more; how many somebody does."""
+        left = 0
+        for place in (self.path / RUNS).glob(f"{SCRATCH}*"):
             try:
-                if not has_writer(left):
-                    shutil.rmtree(left, ignore_errors=True)
+                if has_writer(place):
+                    left += 1
+                else:
+                    shutil.rmtree(place, ignore_errors=True)
             except InputError:  # its supervisor has just renamed or deleted it
                 continue
+        return left
 
     def place(self, run: Run) -> Path:
         """Where a run goes."""
         return self.path / RUNS / run.name
 
-    def forget_failed(self) -> None:
-        """Delete the runs that failed, which will be carried out again."""
-        for finished in list(self.finished()):
-            if finished.failed:
-                shutil.rmtree(self.place(finished.run))
-
-    def missing(self) -> list[Run]:
-        """What is to be carried out, in order."""
-        return [run for run in self._campaign.runs if not self.place(run).is_dir()]
+    def missing(self, *, failed: bool) -> list[Run]:
+        """What is to be carried out, in order; with ``failed`` what has failed, too."""
+        there = {each.run.name for each in self.finished() if not (failed and each.failed)}
+        return [run for run in self._campaign.runs if run.name not in there]
 
     def finished(self) -> Iterator[Finished]:
         """What has been, in order. Raises InputError for a run whose files were damaged."""
@@ -146,7 +157,7 @@ class Folder:
         free = shutil.disk_usage(nearest).free
         each = self._bytes_each()
         if runs and runs * each + _RESERVE > free:
-            need = f"{runs:,} runs of {each / MEGABYTE:,.1f} MB, and {_RESERVE / MEGABYTE:,.0f} MB to spare"
+            need = f"{runs:,} × {each / MEGABYTE:,.1f} MB for runs, and {_RESERVE / MEGABYTE:,.0f} MB to spare"
             raise InputError(f"{self.path}: {need}, do not fit the {free / MEGABYTE:,.0f} MB that are free")
 
     def _bytes_each(self) -> float:

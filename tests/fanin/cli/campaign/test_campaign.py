@@ -158,3 +158,29 @@ def test_a_campaign_that_is_told_to_end_leaves_what_is_finished(tmp_path, how):
     }
     statuses = [row["status"] for row in rows(output).values()]
     assert statuses.count("done") == len(list((output / "runs").iterdir())) >= 1
+
+
+SBATCH = '#!/bin/sh\nsetsid sh "$1" > /dev/null 2>&1 &\necho "Submitted batch job $!"\n'
+SCANCEL = '#!/bin/sh\nkill -- "-$1"\n'
+
+
+@pytest.mark.slow
+def test_a_batch_system_gives_the_workers(tmp_path):
+    """Slurm's two commands, as far as dask-jobqueue uses them: a job is a session of its own."""
+    (tmp_path / "bin").mkdir()
+    for name, text in (("sbatch", SBATCH), ("scancel", SCANCEL)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    file = write_file(tmp_path, seeds=1)
+    batch = f'kind = "slurm"\njobs = 2\ncores = 1\nmemory = "1GB"\nlocal_directory = "{tmp_path / "dask"}"\n'
+    file.write_text(file.read_text() + "[cluster]\n" + batch)
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    status, out, errors = finish(start(file, tmp_path / "out", env=environment))
+    assert (status, errors) == (0, [])
+    assert out.endswith("out: 4 done, 0 failed, 0 missing\n")
+
+
+def test_a_batch_system_that_is_not_there(tmp_path, capsys):
+    file = write_file(tmp_path, seeds=1)
+    file.write_text(file.read_text() + '[cluster]\nkind = "oar"\njobs = 1\n')
+    assert "cluster.kind: oarsub of oar is not on this machine" in _refused(file, tmp_path / "out", capsys)
