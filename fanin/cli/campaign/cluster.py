@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import logging
 import os
@@ -14,6 +15,8 @@ from typing import Any
 
 import dask
 from distributed import Client, LocalCluster
+from distributed.comm import connect
+from distributed.security import Security
 
 from fanin.errors import InputError
 
@@ -62,6 +65,7 @@ def connected(
     dask.config.set({"distributed.scheduler.allowed-failures": _DEATHS, "temporary-directory": str(scratch)})
     with contextlib.ExitStack() as stack:
         if args.scheduler:
+            _check_answers(args.scheduler)
             address = args.scheduler
         else:
             cluster = _batch(file, batch) if batch else _local(args.workers, scratch)
@@ -69,13 +73,24 @@ def connected(
             if batch:
                 cluster.scale(jobs=batch["jobs"])
             address = cluster
-        try:
-            client = Client(address, timeout=_ANSWER)
-        except (OSError, ValueError, TypeError) as error:  # a wrong address is a ValueError
-            told = str(error).partition("\n")[0] or f"no answer in {_ANSWER:g} s"
-            raise InputError(f"--scheduler {args.scheduler}: does not answer: {told}") from None
+        client = Client(address, timeout=_ANSWER)
         stack.callback(_close, client)
         yield client
+
+
+def _check_answers(address: str) -> None:
+    """Raise InputError unless a scheduler answers in time. Dask itself waits for its first words for ever."""
+
+    async def ask() -> None:
+        secure = Security().get_connection_args("client")
+        comm = await asyncio.wait_for(connect(address, timeout=_ANSWER, **secure), _ANSWER)
+        comm.abort()
+
+    try:
+        asyncio.run(ask())
+    except (OSError, ValueError, TypeError, TimeoutError) as error:  # a wrong address is a ValueError
+        told = str(error).partition("\n")[0] or f"nothing in {_ANSWER:g} s"
+        raise InputError(f"--scheduler {address}: does not answer: {told}") from None
 
 
 def _local(workers: int | None, scratch: Path) -> LocalCluster:
