@@ -68,7 +68,7 @@ def connected(
             _check_answers(args.scheduler)
             address = args.scheduler
         else:
-            cluster = _batch(file, batch) if batch else _local(args.workers, scratch)
+            cluster: Any = _batch(file, batch) if batch else _local(args.workers, scratch)
             stack.callback(cluster.close, timeout=_ANSWER)
             if batch:
                 cluster.scale(jobs=batch["jobs"])

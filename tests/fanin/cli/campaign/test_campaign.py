@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
@@ -33,7 +34,7 @@ def done(tmp_path_factory):
 def copied(done, tmp_path):
     """The same in a folder of one's own."""
     file, output, _ = done
-    return shutil.copy(file, tmp_path), shutil.copytree(output, tmp_path / "out")
+    return Path(shutil.copy(file, tmp_path)), shutil.copytree(output, tmp_path / "out")
 
 
 def test_runs_that_fail_are_recorded_and_do_not_stop_the_rest(done):
