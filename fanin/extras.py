@@ -34,6 +34,7 @@ EXTRAS = (
     Extra("torch", ("torch",), "a process group and hooks for PyTorch, CNNs in binary64"),
     Extra("mpi", ("mpi4py",), "fanin.host.mpi, the ring's all-reduce on MPI"),
     Extra("cocotb", ("cocotbext", "scapy"), "the testbenches of examples/cocotb"),
+    Extra("campaign", ("dask", "distributed", "dask_jobqueue", "pyarrow", "bokeh"), "fanin campaign"),
     Extra("compressors", ("cramjam", "pysz"), "Snappy and SZ in fanin bench codec-training"),
 )
 

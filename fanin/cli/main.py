@@ -18,6 +18,7 @@ from fanin.cache import fresh_cache
 from fanin.cli import (
     bench,
     board,
+    campaign,
     cluster,
     codec,
     completion,
@@ -54,10 +55,24 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are the command's: one line, not a usage text and a line."""
+    """A parser whose errors are the command's: one line, not a usage text and a line.
 
-    def __init__(self, **options: Any) -> None:
+    ``default_part``: the part that is meant where a command line names none.
+    """
+
+    def __init__(self, *, default_part: str | None = None, **options: Any) -> None:
         super().__init__(formatter_class=_Help, **options)
+        self._default_part = default_part
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As of argparse; the default part stands in front of arguments that name no part."""
+        if self._default_part and args and not self._names_part(args[0]):
+            args = [self._default_part, *args]
+        return super().parse_known_args(args, namespace)
+
+    def _names_part(self, word: str) -> bool:
+        parts = next(each for each in self._actions if isinstance(each, argparse._SubParsersAction))
+        return word in parts.choices or word in self._option_string_actions
 
     def error(self, message: str) -> NoReturn:
         """Raise InputError in place of exiting."""
@@ -92,6 +107,7 @@ def build_parser() -> argparse.ArgumentParser:
         watch,
     ):
         command.add_parser(commands)
+    campaign.add_parser(commands, parser)
     rerun.add_parser(commands, parser)
     completion.add_parser(commands, parser)
     return parser

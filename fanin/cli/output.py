@@ -125,6 +125,7 @@ SWEEP = Kind(
     results=("sweep.json", "plans/*/plan.json", "plans/*/connections.json", "plans/*/devices/*"),
     apart=("solver",),
 )
+CAMPAIGN = Kind("campaign", "campaign.json", "runs", (REPORT_FILE, "results.csv", "results.parquet"))
 P4_PROGRAM = Kind("program", JOB_FILE, "program", (PROGRAM_FILE,))
 REPRODUCTION = Kind("reproduction", "reproduction.json", "rows", (REPORT_FILE, "table.csv", "table.md"))
 

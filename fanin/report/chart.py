@@ -16,6 +16,7 @@ Point = tuple[float, float | None]
 _AROUND = 104.0  # px of a chart with rows that are no rows: legend, ticks, the axis' label
 _SINGLE = 12  # up to so many whole numbers each has its tick
 _MARK = 14.0  # px between the texts of two marks
+_BAND = 0.2  # opacity
 _HATCH = {"shape": "/", "fillmode": "replace", "size": 5, "solidity": 0.55}
 
 
@@ -78,7 +79,8 @@ def _from_0(high: float | None) -> tuple[float, float] | None:
 class Bar:
     """A bar at ``place``, ``size`` long, from ``begin`` on.
 
-    ``hint`` is what it says under the pointer, ``text`` what stands in it, where there is room.
+    ``hint`` is what it says under the pointer, ``text`` what stands in it, where there is room. A whisker spans
+    ``interval``, where that is given.
     """
 
     place: float
@@ -87,6 +89,7 @@ class Bar:
     begin: float = 0.0
     text: str = ""
     opacity: float = 1.0
+    interval: tuple[float, float] | None = None
 
 
 class Chart:
@@ -149,6 +152,24 @@ class Chart:
             series["error_y"] |= {"arrayminus": [0.0] * len(above), "thickness": 1.5}
         self._series.insert(0, series)
 
+    def band(self, name: str, points: Sequence[tuple[float, float, float]], style: Style) -> None:
+        """An area around a line, which is drawn behind it: for each point x, and y from where to where."""
+        back = points[::-1]
+        series = {
+            "type": "scatter",
+            "name": name,
+            "mode": "lines",
+            "x": [x for x, _, _ in (*points, *back)],
+            "y": [*(high for _, _, high in points), *(low for _, low, _ in back)],
+            "fill": "toself",
+            "fillcolor": _colour(style),
+            "line": {"width": 0},
+            "opacity": _BAND,
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+        self._series.insert(0, series)
+
     def bars(self, name: str, bars: Iterable[Bar], style: Style, *, width: float | None = None) -> None:
         """``width``: across a bar, in rows or in x; by default what there is room for."""
         bars = list(bars)
@@ -170,6 +191,12 @@ class Chart:
             series["base"] = [bar.begin for bar in bars]
         if any(bar.text for bar in bars) and not style.hatched:  # which no text can be read on
             series["text"] = [bar.text for bar in bars]
+        if any(bar.interval for bar in bars):
+            ends = [bar.interval or (bar.size, bar.size) for bar in bars]
+            whisker = {"type": "data", "symmetric": False, "thickness": 1.5, "color": "var(--ink)"}
+            whisker["array"] = [high - bar.size for bar, (_, high) in zip(bars, ends, strict=True)]
+            whisker["arrayminus"] = [bar.size - low for bar, (low, _) in zip(bars, ends, strict=True)]
+            series[f"error_{along}"] = whisker
         if width is not None:
             series["width"] = width
         self._series.append(series)

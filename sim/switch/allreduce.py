@@ -6,13 +6,13 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fanin.errors import CheckFailed
-from fanin.golden.aggregation import TransportTimeout, Verdict, WorkerEndpoint
+from fanin.golden.aggregation import TransportTimeout, Values, Verdict, WorkerEndpoint
 from fanin.job import SWITCH, Job, JobCounters, Member, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.network import Network, NetworkConfig
@@ -20,7 +20,26 @@ from fanin.sim.switch.base import Switch
 from fanin.wire.aggregation import AggPacket, decode_payload, encode, header_length
 
 Int32 = npt.NDArray[np.int32]
-_JOB = 1
+JOB = 1
+
+
+class Endpoint(Protocol):
+    """A worker's end of a protocol: :class:`fanin.golden.aggregation.WorkerEndpoint` is one."""
+
+    submitted: int
+
+    @property
+    def idle(self) -> bool:
+        """No slot is in use."""
+
+    def can_submit(self) -> bool:
+        """Whether the next operation may begin."""
+
+    def submit(self, pa: Values) -> list[AggPacket]:
+        """Begin it."""
+
+    def timeout(self, index: int) -> list[AggPacket]:
+        """The timer of a slot ran out. Raises TransportTimeout."""
 
 
 @dataclass
@@ -34,6 +53,11 @@ class AllReduced:
     sent: int  #: packets of the workers, those sent again among them
     retransmissions: int
     verdicts: dict[Verdict, int] = field(default_factory=dict)  #: of the packets that workers received
+    # By a protocol that does not hold, of all workers together:
+    wrong: int = 0  #: sums that are not the operation's
+    repeated: int = 0  #: sums that were handed on once more
+    lost: int = 0  #: operations without a sum
+    gave_up: bool = False  #: a packet stayed unanswered, and the job ended
 
 
 def allreduce(
@@ -50,10 +74,10 @@ def allreduce(
     given up, or workers ended with different sums.
     """
     workers = [
-        _Worker(number, program=program, network=network, values=row)
-        for number, row in enumerate(_in_packets(contributions, program.values))
+        Worker(number, program=program, network=network, values=row)
+        for number, row in enumerate(in_packets(contributions, program.values))
     ]
-    switch.add_job(Job(_JOB, 0, program.slots, tuple(worker.member for worker in workers)))
+    switch.add_job(Job(JOB, 0, program.slots, tuple(worker.member for worker in workers)))
     links = Network(
         switch=switch,
         ports=len(workers),
@@ -62,14 +86,14 @@ def allreduce(
         seed=network.seed,
         capture=capture,
     )
-    time = _Simulation(workers, links).run()
+    time = Simulation(workers, links).run()
     links.close()
     sums = [np.array(worker.received, dtype=np.int32).reshape(-1) for worker in workers]
     if any((other != sums[0]).any() for other in sums[1:]):
         raise CheckFailed("workers ended with different sums")
     return AllReduced(
         sums=sums[0][: contributions.shape[1]],
-        counters=switch.job_counters(_JOB),
+        counters=switch.job_counters(JOB),
         time_ns=time / 1000,
         latencies_ns=[latency / 1000 for worker in workers for latency in worker.latencies],
         sent=sum(worker.sent for worker in workers),
@@ -78,7 +102,7 @@ def allreduce(
     )
 
 
-def _in_packets(contributions: Int32, values: int) -> npt.NDArray[np.int32]:
+def in_packets(contributions: Int32, values: int) -> npt.NDArray[np.int32]:
     """Worker × packet × value, zeros behind the last one."""
     workers, count = contributions.shape
     packets = -(-count // values)
@@ -87,14 +111,14 @@ def _in_packets(contributions: Int32, values: int) -> npt.NDArray[np.int32]:
     return padded.reshape(workers, packets, values)
 
 
-class _Sent(NamedTuple):
+class Sent(NamedTuple):
     """A frame, and the slot whose deadline it has set."""
 
     slot: int
     frame: bytes
 
 
-class _Worker:
+class Worker:
     """A worker's endpoint, what it sums, and the deadline of each of its slots. Times in picoseconds."""
 
     def __init__(self, number: int, *, program: ProgramConfig, network: NetworkConfig, values: Int32):
@@ -105,12 +129,12 @@ class _Worker:
         self.sent = self.retransmissions = 0
         self.verdicts = dict.fromkeys(Verdict, 0)
         self.latencies: list[int] = []
-        self._begun: list[int] = []
+        self.begun: list[int] = []
         self._program = program
         self._header = header_length(program.encap)
         self._timeout = round(network.timeout_ns * 1000)
-        self._endpoint = WorkerEndpoint(
-            job=_JOB,
+        self._golden = WorkerEndpoint(
+            job=JOB,
             base=0,
             slots=program.slots,
             member=self.member.bitmap,
@@ -120,81 +144,91 @@ class _Worker:
         )
 
     @property
-    def done(self) -> bool:
-        """All sums are there, and no slot waits."""
-        return len(self.received) == len(self.values) and self._endpoint.idle
+    def endpoint(self) -> Endpoint:
+        """What decides."""
+        return self._golden
 
-    def begin(self, now: int) -> list[_Sent]:
+    @property
+    def done(self) -> bool:
+        """All operations have begun, and no slot waits."""
+        return self.endpoint.submitted == len(self.values) and self.endpoint.idle
+
+    def begin(self, now: int) -> list[Sent]:
         """The AGGs of as many operations as may begin now."""
         packets: list[AggPacket] = []
-        while self._endpoint.submitted < len(self.values) and self._endpoint.can_submit():
-            packets += self._endpoint.submit(tuple(self.values[self._endpoint.submitted].tolist()))
-            self._begun.append(now)
-        return self._frames(packets, now)
+        while self.endpoint.submitted < len(self.values) and self.endpoint.can_submit():
+            packets += self.endpoint.submit(tuple(self.values[self.endpoint.submitted].tolist()))
+            self.begun.append(now)
+        return self.frames(packets, now)
 
-    def receive(self, frame: bytes, now: int) -> list[_Sent]:
+    def receive(self, frame: bytes, now: int) -> list[Sent]:
         """Take a frame in; what to send for it, and what may begin behind it."""
-        packet = decode_payload(frame[self._header :], self._program.values)
-        answer = self._endpoint.receive(packet)
+        packet = self.decoded(frame)
+        answer = self._golden.receive(packet)
         self.verdicts[answer.verdict] += 1
         if answer.verdict in (Verdict.RESULT, Verdict.CONFIRM):
             self.deadlines.pop(packet.slot, None)
         for sums in answer.delivered:
-            self.latencies.append(now - self._begun[len(self.received)])
+            self.latencies.append(now - self.begun[len(self.received)])
             self.received.append(sums)
-        return self._frames(answer.packets, now) + self.begin(now)
+        return self.frames(answer.packets, now) + self.begin(now)
 
-    def expire(self, slot: int, now: int) -> list[_Sent]:
+    def decoded(self, frame: bytes) -> AggPacket:
+        """The packet in a frame."""
+        return decode_payload(frame[self._header :], self._program.values)
+
+    def expire(self, slot: int, now: int) -> list[Sent]:
         """A slot's deadline has passed: its packet again. Raises CheckFailed where it has been given up."""
         try:
-            packets = self._endpoint.timeout(slot)
+            packets = self.endpoint.timeout(slot)
         except TransportTimeout as error:
             raise CheckFailed(f"worker {self.member.port}: {error}") from error
         self.retransmissions += len(packets)
-        return self._frames(packets, now)
+        return self.frames(packets, now)
 
-    def _frames(self, packets: Iterable[AggPacket], now: int) -> list[_Sent]:
+    def frames(self, packets: Iterable[AggPacket], now: int) -> list[Sent]:
+        """Packets as frames, which set the deadlines of their slots."""
         sent = []
         for packet in packets:
             self.deadlines[packet.slot] = now + self._timeout
             frame = encode(packet, encap=self._program.encap, source=self.member.endpoint, destination=SWITCH)
-            sent.append(_Sent(packet.slot, frame))
+            sent.append(Sent(packet.slot, frame))
         self.sent += len(sent)
         return sent
 
 
-class _Simulation:
+class Simulation:
     """Events in order of time: a frame reaches a worker, or a deadline passes. Bounded by the retries."""
 
-    def __init__(self, workers: list[_Worker], links: Network):
+    def __init__(self, workers: list[Worker], links: Network):
         self._workers, self._links = workers, links
+        self.now = 0
         self._order = itertools.count()
         self._events: list[tuple[int, int, int, bytes | int]] = []  # time, order, worker, frame or slot
 
     def run(self) -> int:
-        """Until every worker has finished; when that was."""
-        now = 0
+        """Until every worker has finished; when that was. Raises CheckFailed where a packet is given up."""
         for worker in self._workers:
-            self._send(worker, worker.begin(now), now)
+            self._send(worker, worker.begin(self.now), self.now)
         while not all(worker.done for worker in self._workers):
             arriving = self._links.next_time
             if arriving is not None and arriving <= self._events[0][0]:
                 self._forward(arriving)
                 continue
-            now, _, number, what = heapq.heappop(self._events)
+            self.now, _, number, what = heapq.heappop(self._events)
             worker = self._workers[number]
             if isinstance(what, bytes):
-                self._send(worker, worker.receive(what, now), now)
-            elif worker.deadlines.get(what) == now:
-                self._send(worker, worker.expire(what, now), now)
-        return now
+                self._send(worker, worker.receive(what, self.now), self.now)
+            elif worker.deadlines.get(what) == self.now:
+                self._send(worker, worker.expire(what, self.now), self.now)
+        return self.now
 
     def _forward(self, time: int) -> None:
         for reception in self._links.advance(time):
             if not reception.arrival.error:
                 self._add(reception.arrival.time, reception.port, reception.arrival.frame)
 
-    def _send(self, worker: _Worker, sent: list[_Sent], now: int) -> None:
+    def _send(self, worker: Worker, sent: list[Sent], now: int) -> None:
         for slot, frame in sent:
             self._links.send(worker.member.port, frame, now)
             self._add(worker.deadlines[slot], worker.member.port, slot)

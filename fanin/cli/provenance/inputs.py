@@ -39,7 +39,7 @@ class Input:
 
     def changed(self, path: Path) -> str | None:
         """The first file that is another at ``path``, or is missing there; None where all are the same."""
-        found = _digests(path)
+        found = digests(path)
         for name in {**self.files, **found}:
             if found.get(name) != self.files.get(name):
                 return str(path if name == ITSELF else path / name)
@@ -51,7 +51,7 @@ def inputs_of(args: argparse.Namespace) -> list[Input]:
     found = []
     for option in args.files.inputs:
         value = getattr(args, option)
-        if value is not None and (files := _digests(Path(value))):
+        if value is not None and (files := digests(Path(value))):
             found.append(Input(option, str(Path(value).absolute()), files))
     return found
 
@@ -71,7 +71,7 @@ def file_digest(path: Path) -> str:
     return found.hexdigest()
 
 
-def _digests(path: Path) -> dict[str, str]:
+def digests(path: Path) -> dict[str, str]:
     """Of a file, or of the files of a folder; nothing where there is none, as for a bundled data set."""
     if path.is_file():
         return {ITSELF: file_digest(path)}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.cli.live import FORMAT, changed_ns
-from fanin.cli.output import CLASSES_FOLDER, LIVE_FILE, REPORT_FILE, RUN_FILE
+from fanin.cli.output import CAMPAIGN, CLASSES_FOLDER, LIVE_FILE, REPORT_FILE, RUN_FILE
 
 GONE = "the process of the run is gone, and the run has not come to its end"
 NOTHING = "the run was stopped before it trained, and left nothing"
@@ -64,17 +64,23 @@ class Watched:
             found |= {f"/report/{name}": classes / name / REPORT_FILE for name in names}
         return {address: path for address, path in found.items() if path.is_file()}
 
+    @property
+    def _mark(self) -> Path:
+        """What a run leaves, or a campaign of many."""
+        campaign = self.folder / CAMPAIGN.mark
+        return campaign if campaign.is_file() else self.folder / RUN_FILE
+
     def _state(self, live: dict[str, Any] | None) -> tuple[State, str | None]:
         if live is not None:
             return (State.RUNNING, None) if _alive(live) else (State.FAILED, GONE)
         if not self._is_new():
             return (State.FAILED, NOTHING) if self._seen else (State.WAITING, None)
-        error = (_read(self.folder / RUN_FILE) or {}).get("error")
+        error = (_read(self._mark) or {}).get("error")
         return (State.ENDED, None) if error is None else (State.FAILED, str(error))
 
     def _is_new(self) -> bool:
         """Whether the folder has a run's result, and not one that was there before the run that was seen."""
-        changed = changed_ns(self.folder / RUN_FILE)
+        changed = changed_ns(self._mark)
         return changed is not None and (self._seen is None or changed != self._seen.get("earlier"))
 
 

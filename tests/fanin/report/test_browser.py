@@ -13,6 +13,7 @@ from fanin.report.glm.page import render
 from fanin.report.param_server.page import param_server_page
 from fanin.report.plan.page import plan_page
 from fanin.report.ring.page import ring_page
+from tests.fanin.report import test_campaign as campaign
 from tests.fanin.report import test_cnn as cnn
 from tests.fanin.report import test_glm as glm
 from tests.fanin.report import test_param_server as param_server
@@ -29,6 +30,8 @@ PAGES = {
     ),
     "plan": lambda: plan_page(*make_plan(6, 100)),
     "sweep": lambda: plan_page(*make_plan(6, 100), make_sweep()),
+    "campaign": lambda: campaign.page(campaign.sheet(*campaign.grid(x=[1, 2, 3], p=["a", "b"]))),
+    "campaign of words": lambda: campaign.page(campaign.sheet(*campaign.CODECS)),
     "failure": lambda: failure_page("A run", {"error": "it stopped", "steps": 3}),
 }
 MOST_BYTES = 2_000_000
@@ -92,7 +95,8 @@ def test_a_page_draws_what_is_in_its_json(kind, opened):
     for one, figure in zip(shown, expected.values(), strict=True):
         kept = ("name", "x", "y", "base")
         assert one["data"] == [{key: series[key] for key in kept if key in series} for series in figure["data"]]
-        values = [at for series in figure["data"] for at in zip(series["x"], series["y"], strict=True)]
+        marked = [series for series in figure["data"] if series.get("mode") != "lines"]  # an area has no points
+        values = [at for series in marked for at in zip(series["x"], series["y"], strict=True)]
         assert one["drawn"] == sum(None not in at for at in values)
 
 

@@ -95,3 +95,13 @@ def test_a_file_that_is_no_live_file_is_none(text, watched):
     (watched.folder / LIVE_FILE).write_text(text)
     (watched.folder / "run.json").write_text(text)
     assert watched.progress()["run"] is None
+
+
+def test_a_campaign_goes_on_and_ends(watched):
+    watched.folder.mkdir()
+    (watched.folder / "campaign.json").write_text('{"runs": []}')
+    with _live(watched) as live:
+        live.stage("training")
+        assert _said(watched)[0] == "running"
+    (watched.folder / "report.html").write_text("")
+    assert _said(watched) == ("ended", None, ["/report"])

@@ -1,0 +1,124 @@
+"""Where the runs of a campaign are carried out: a local cluster, one that is there, or a batch system's."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+from distributed.comm import connect
+from distributed.security import Security
+
+from fanin.errors import InputError
+
+_ANSWER = 10.0  # seconds that a scheduler has to answer
+_DEATHS = 3  # of a run's workers, before the run is left; Dask counts what exceeds it
+#: Of dask-jobqueue, by the names of ``kind``.
+_CLASSES = {
+    "slurm": "SLURMCluster",
+    "pbs": "PBSCluster",
+    "sge": "SGECluster",
+    "lsf": "LSFCluster",
+    "oar": "OARCluster",
+    "htcondor": "HTCondorCluster",
+    "moab": "MoabCluster",
+}
+
+
+def check_cluster(args: argparse.Namespace, file: Path, batch: Mapping[str, Any]) -> None:
+    """Raise InputError for what names no cluster, or two. ``batch`` is the table ``[cluster]``."""
+    if args.workers is not None and not 1 <= args.workers <= 4096:
+        raise InputError(f"--workers {args.workers}: must be in 1…4,096")
+    if args.workers is not None and (args.scheduler or batch):
+        raise InputError("--workers: is for the local cluster")
+    if args.scheduler and batch:
+        raise InputError(f"--scheduler: {file} names a cluster, too")
+    if not batch:
+        return
+    kind, jobs = batch.get("kind"), batch.get("jobs")
+    if kind not in _CLASSES:
+        raise InputError(f"{file}: cluster.kind must be one of {', '.join(_CLASSES)}, not {kind!r}")
+    if type(jobs) is not int or jobs < 1:
+        raise InputError(f"{file}: cluster.jobs must be an integer of at least 1, not {jobs!r}")
+
+
+@contextlib.contextmanager
+def connected(
+    args: argparse.Namespace, file: Path, batch: Mapping[str, Any], scratch: Path
+) -> Iterator[Client]:
+    """A client of the cluster that is asked for; what was started for it ends behind it.
+
+    ``scratch``: a folder for what Dask keeps, which the caller deletes. Raises InputError where a scheduler
+    does not answer, or a batch system does not take its options.
+    """
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what is lost is our line to say
+    dask.config.set({"distributed.scheduler.allowed-failures": _DEATHS, "temporary-directory": str(scratch)})
+    with contextlib.ExitStack() as stack:
+        if args.scheduler:
+            _check_answers(args.scheduler)
+            address = args.scheduler
+        else:
+            cluster: Any = _batch(file, batch) if batch else _local(args.workers, scratch)
+            stack.callback(cluster.close, timeout=_ANSWER)
+            if batch:
+                cluster.scale(jobs=batch["jobs"])
+            address = cluster
+        client = Client(address, timeout=_ANSWER)
+        stack.callback(_close, client)
+        yield client
+
+
+def _check_answers(address: str) -> None:
+    """Raise InputError unless a scheduler answers in time. Dask itself waits for its first words for ever."""
+
+    async def ask() -> None:
+        secure = Security().get_connection_args("client")
+        comm = await asyncio.wait_for(connect(address, timeout=_ANSWER, **secure), _ANSWER)
+        comm.abort()
+
+    try:
+        asyncio.run(ask())
+    except (OSError, ValueError, TypeError, TimeoutError) as error:  # a wrong address is a ValueError
+        told = str(error).partition("\n")[0] or f"nothing in {_ANSWER:g} s"
+        raise InputError(f"--scheduler {address}: does not answer: {told}") from None
+
+
+def _local(workers: int | None, scratch: Path) -> LocalCluster:
+    return LocalCluster(
+        n_workers=workers or len(os.sched_getaffinity(0)),
+        threads_per_worker=1,
+        memory_limit=None,  # runs are processes of their own
+        dashboard_address="127.0.0.1:0",
+        local_directory=str(scratch),
+        silence_logs=logging.CRITICAL,
+    )
+
+
+def _batch(file: Path, batch: Mapping[str, Any]) -> Any:
+    import dask_jobqueue
+
+    kind = getattr(dask_jobqueue, _CLASSES[batch["kind"]])
+    submit = shlex.split(kind.job_cls.submit_command)[0]
+    if shutil.which(submit) is None:
+        raise InputError(f"{file}: cluster.kind: {submit} of {batch['kind']} is not on this machine")
+    options = {key: value for key, value in batch.items() if key not in ("kind", "jobs")}
+    try:
+        return kind(**options)
+    except Exception as error:  # of many kinds: it says which option is missing or wrong
+        raise InputError(f"{file}: cluster: {' '.join(str(error).split())}") from None
+
+
+def _close(client: Client) -> None:
+    """End a client whose scheduler may have gone."""
+    with contextlib.suppress(OSError, TimeoutError):
+        client.close(timeout=_ANSWER)

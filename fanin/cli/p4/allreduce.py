@@ -1,0 +1,136 @@
+"""``fanin p4 allreduce``: AllReduces through the switch program over a simulated network, without hardware."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fanin.cli.output import add_json, print_json, table
+from fanin.errors import InputError
+from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
+from fanin.sim.switch.base import SwitchKind
+from fanin.wire.aggregation import DEFAULT_VALUES, VALUE_BITS, Encap, Protocol
+
+PUBLISHED = "published"
+MOST_OPERATIONS = 1_000_000
+_LARGEST = 1 << 20  # of a contribution: what is added fits 32 bits
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    parser = parts.add_parser(
+        "allreduce",
+        help="latency and throughput of AllReduces over a simulated network",
+        description="Add random values of several workers through the switch program, over simulated links, "
+        "and say how long it takes. Workers are the golden model's and take no time of their own.",
+    )
+    parser.add_argument(
+        "--protocol",
+        choices=(*Protocol, PUBLISHED),
+        default=Protocol.P4SGD,
+        help="switchml: the baseline; published: P4SGD's algorithms 2 and 3, whose mistakes are counted",
+    )
+    for option, default, metavar, meaning in (
+        ("--workers", 4, "W", "members of the job"),
+        ("--operations", 1000, "N", "AllReduces, of a packet each"),
+        ("--window", 16, "N", "operations that a worker has in flight at most, a power of two"),
+        ("--values", DEFAULT_VALUES, "V", "values of a packet"),
+        ("--seed", 0, "N", "of values and faults"),
+        ("--retries", NetworkConfig.retries, "R", "of one packet; then the job stops"),
+    ):
+        parser.add_argument(option, type=int, default=default, metavar=metavar, help=meaning)
+    parser.add_argument("--encap", choices=[*Encap], default=Encap.L2, help="raw Ethernet, or UDP over IPv4")
+    kinds = [SwitchKind.EMBEDDED, SwitchKind.REFERENCE]
+    parser.add_argument("--switch", choices=kinds, default=kinds[0], help="which switch aggregates")
+    for option, number, metavar, meaning in (
+        *((f"--{fault}", getattr(LinkConfig, fault), "P", "probability per frame") for fault in FAULTS),
+        ("--link-ns", LinkConfig.delay_ns, "N", "delay of a link"),
+        ("--switch-ns", NetworkConfig.switch_ns, "N", "delay of the switch"),
+        ("--gbps", LinkConfig.gbps, "G", "rate of a link"),
+        ("--timeout-ns", NetworkConfig.timeout_ns, "T", "until a packet is resent"),
+    ):
+        parser.add_argument(option, type=float, default=number, metavar=metavar, help=meaning)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run it. Raises CheckFailed where a packet was given up or workers ended with different sums."""
+    found = _measured(args)
+    if args.json:
+        print_json(found)
+        return 0
+    latency = found["latency_ns"]
+    rows = [
+        ("latency", f"{latency['mean']:,.0f} ns mean, {latency['p50']:,.0f} median, {latency['p99']:,.0f} p99"),
+        ("throughput", f"{found['per_us']:,.3f} AllReduces a µs, {found['gbps']:,.2f} Gb/s of values"),
+        ("packets", f"{found['packets']:,}, {found['retransmissions']:,} of them sent again"),
+    ]
+    if args.protocol == PUBLISHED:
+        broken = f"{found['wrong']:,} wrong, {found['repeated']:,} repeated, {found['lost']:,} lost"
+        rows.append(("sums", broken + (", and the job gave up" if found["gave_up"] else "")))
+    print(table([list(row) for row in rows]))
+    return 0
+
+
+def _measured(args: argparse.Namespace) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    import numpy as np  # takes a while to load; --help need not wait
+
+    from fanin.p4.aggregation import ProgramConfig
+    from fanin.sim.switch.allreduce import allreduce
+    from fanin.sim.switch.make import make_switch
+    from fanin.sim.switch.published import published_allreduce
+
+    if not 1 <= args.operations <= MOST_OPERATIONS:
+        raise InputError(f"--operations {args.operations}: must be in 1…{MOST_OPERATIONS:,}")
+    protocol = Protocol.P4SGD if args.protocol == PUBLISHED else Protocol(args.protocol)
+    try:
+        program = ProgramConfig(
+            protocol=protocol,
+            workers=args.workers,
+            slots=args.window * protocol.slots_per_operation,
+            values=args.values,
+            encap=Encap(args.encap),
+        )
+        faults = {fault: getattr(args, fault) for fault in FAULTS}
+        network = NetworkConfig(
+            link=LinkConfig(delay_ns=args.link_ns, gbps=args.gbps, **faults),
+            switch_ns=args.switch_ns,
+            timeout_ns=args.timeout_ns,
+            retries=args.retries,
+            seed=args.seed,
+            switch=SwitchKind(args.switch),
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    generator = np.random.default_rng(abs(args.seed))
+    shape = (args.workers, args.operations * args.values)
+    rows = generator.integers(-_LARGEST, _LARGEST, shape).astype(np.int32)
+    if args.protocol == PUBLISHED:
+        found = published_allreduce(rows, program=program, network=network)
+    else:
+        switch = make_switch(args.workers, kind=network.switch, config=program)
+        found = allreduce(rows, switch=switch, program=program, network=network)
+    latencies = np.array(found.latencies_ns or [np.nan])
+    right = args.operations - (found.wrong + found.lost) / args.workers
+    return {
+        "protocol": str(args.protocol),
+        "workers": args.workers,
+        "operations": args.operations,
+        "latency_ns": {
+            "mean": float(latencies.mean()),
+            "p50": float(np.percentile(latencies, 50)),
+            "p99": float(np.percentile(latencies, 99)),
+        },
+        "time_ns": found.time_ns,
+        "per_us": 1000 * right / found.time_ns,
+        "gbps": right * args.values * VALUE_BITS / found.time_ns,
+        "packets": found.sent,
+        "retransmissions": found.retransmissions,
+        "wrong": found.wrong,
+        "repeated": found.repeated,
+        "lost": found.lost,
+        "gave_up": found.gave_up,
+        "switch": found.counters.as_dict(),
+    }

@@ -1,0 +1,1 @@
+"""The page of ``fanin campaign``, and the statistics that it and the command use."""

@@ -1,0 +1,187 @@
+"""``fanin campaign`` with one worker: the table, the page, what is skipped, and what is refused."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from fanin.cli.campaign.file import read_campaign
+from fanin.cli.main import build_parser, main
+from tests.fanin.cli.campaign.support import alone, finish, rows, start, write_file
+from tests.fanin.cli.json_page import documented
+from tests.fanin.report.drawn import figures
+
+pytest.importorskip("distributed", reason="fanin[campaign] is not installed")
+WRONG = "[[run]]\nworkers = 40"
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A campaign of two good runs and one of bad input: its file, its folder, and how it ended."""
+    folder = tmp_path_factory.mktemp("campaign")
+    file = write_file(folder, seeds=1, drop=[0.1])
+    file.write_text(file.read_text() + WRONG)
+    process = start(file, folder / "out", "--workers", 1, "--json", env=os.environ | {"TMPDIR": str(folder)})
+    return file, folder / "out", finish(process)
+
+
+@pytest.fixture
+def copied(done, tmp_path):
+    """The same in a folder of one's own."""
+    file, output, _ = done
+    return Path(shutil.copy(file, tmp_path)), shutil.copytree(output, tmp_path / "out")
+
+
+def test_runs_that_fail_are_recorded_and_do_not_stop_the_rest(done):
+    _, output, (status, out, errors) = done
+    assert (status, len(errors)) == (1, 1)
+    assert "of 3 runs 1 failed, 0 not carried out; results.csv says which" in errors[0]
+    found = documented("campaign run", out)
+    assert (found["done"], found["failed"], found["missing"]) == (2, 1, 0)
+    failed = [row["error"] for row in rows(output).values() if row["status"] == "failed"]
+    assert failed == ["workers must be in 1…32, not 40: a packet's bitmap has 32 bits"]
+
+
+def test_figures_are_those_of_the_command_alone(done, capsys):
+    file, output, _ = done
+    found = rows(output)
+    campaign = read_campaign(file, build_parser())
+    for name, printed in alone(campaign.runs[:2], capsys).items():
+        row = found[name]
+        assert (float(row["latency_ns.mean"]), int(row["packets"])) == (
+            printed["latency_ns"]["mean"],
+            printed["packets"],
+        )
+        assert int(row["switch.results"]) == printed["switch"]["results"]
+        assert int(row["figure.operations"]) == 3  # there is an option of that name
+        assert json.loads((output / "runs" / name / "result.json").read_text()) == printed
+
+
+def test_both_tables_are_the_same(done):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    _, output, _ = done
+    table = parquet.read_table(output / "results.parquet").to_pylist()
+    assert [row["run"] for row in table] == list(rows(output))
+    assert {(type(row["drop"]), type(row["workers"])) for row in table[:2]} == {(float, int)}
+
+
+def test_nothing_but_the_results_is_left(done):
+    _, output, _ = done
+    names = {"campaign.json", "report.html", "results.csv", "results.parquet", "runs"}
+    assert {path.name for path in output.iterdir()} == names
+    assert {path.name for path in output.parent.iterdir()} == {"campaign.toml", "out"}
+    assert all(not path.name.startswith(".") for path in (output / "runs").iterdir())
+
+
+def test_the_page_draws_what_varies(done):
+    _, output, _ = done
+    page = (output / "report.html").read_text()
+    assert "2 done, 1 failed, 0 missing" in page
+    assert {"latency_ns.mean", "packets"} <= set(figures(page))
+
+
+def test_what_is_finished_is_skipped(copied, capsys):
+    file, output = copied
+    before = {path: path.stat().st_mtime_ns for path in (output / "runs").rglob("*")}
+    assert main(["campaign", str(file), "-o", str(output)]) == 1
+    assert "1 failed" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in (output / "runs").rglob("*")} == before
+
+
+def test_another_campaign_and_another_fanin_are_refused(copied, capsys):
+    file, output = copied
+    text, mark = file.read_text(), output / "campaign.json"
+    file.write_text(text.replace("workers = [2, 3]", "workers = [2]"))
+    assert "out: is another campaign's: workers-3-drop-0.1-seed-0-" in _refused(file, output, capsys)
+    file.write_text(text)
+    value = json.loads(mark.read_text())
+    mark.write_text(json.dumps(value | {"fanin": value["fanin"] | {"sources_sha256": "other"}}))
+    assert "its runs are another fanin's than this one; choose another -o" in _refused(file, output, capsys)
+    mark.unlink()
+    assert "exists and holds no campaign.json of an earlier campaign" in _refused(file, output, capsys)
+
+
+def _refused(file, output, capsys, *options):
+    assert main(["campaign", str(file), "-o", str(output), *options]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return err
+
+
+def test_a_scheduler_that_does_not_answer_is_said_in_time(tmp_path, capsys):
+    file = write_file(tmp_path, seeds=1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # which takes a connection, and says nothing
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        err = _refused(file, tmp_path / "out", capsys, "--scheduler", address)
+    assert f"--scheduler {address}: does not answer" in err
+    assert time.monotonic() - began < 60
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_file_may_grow_and_failed_runs_are_repeated_on_request(copied):
+    file, output = copied
+    file.write_text(file.read_text().replace("seeds = 1", "seeds = 2"))
+    status, _, errors = finish(start(file, output, "--workers", 1, "--retry-failed"))
+    assert (status, len(errors)) == (1, 1)
+    assert [row["status"] for row in rows(output).values()].count("done") == 4
+
+
+@pytest.mark.slow
+def test_a_run_has_a_limit(tmp_path):
+    file = write_file(tmp_path, seeds=1, operations=1_000_000)
+    file.write_text(file.read_text().replace("timeout = 300", "timeout = 4").replace("[2, 3]", "2"))
+    status, _, _ = finish(start(file, tmp_path / "out", "--workers", 2))
+    assert status == 1
+    assert {row["error"] for row in rows(tmp_path / "out").values()} == {"did not end in 4 s"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_campaign_that_is_told_to_end_leaves_what_is_finished(tmp_path, how):
+    file, output = write_file(tmp_path, seeds=50), tmp_path / "out"
+    process = start(file, output, "--workers", 1, start_new_session=True)
+    while not (output / "runs").is_dir() or not list((output / "runs").glob("[!.]*")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(how)
+    status, _, errors = finish(process)
+    assert status == {signal.SIGINT: 130, signal.SIGTERM: 143}[how]
+    assert len(errors) <= 1
+    assert {path.name for path in output.iterdir()} == {
+        *("campaign.json", "report.html", "results.csv", "results.parquet", "runs")
+    }
+    statuses = [row["status"] for row in rows(output).values()]
+    assert statuses.count("done") == len(list((output / "runs").iterdir())) >= 1
+
+
+SBATCH = '#!/bin/sh\nsetsid sh "$1" > /dev/null 2>&1 &\necho "Submitted batch job $!"\n'
+SCANCEL = '#!/bin/sh\nkill -- "-$1"\n'
+
+
+@pytest.mark.slow
+def test_a_batch_system_gives_the_workers(tmp_path):
+    """Slurm's two commands, as far as dask-jobqueue uses them: a job is a session of its own."""
+    (tmp_path / "bin").mkdir()
+    for name, text in (("sbatch", SBATCH), ("scancel", SCANCEL)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    file = write_file(tmp_path, seeds=1)
+    batch = f'kind = "slurm"\njobs = 2\ncores = 1\nmemory = "1GB"\nlocal_directory = "{tmp_path / "dask"}"\n'
+    file.write_text(file.read_text() + "[cluster]\n" + batch)
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    status, out, errors = finish(start(file, tmp_path / "out", env=environment))
+    assert (status, errors) == (0, [])
+    assert out.endswith("out: 4 done, 0 failed, 0 missing\n")
+
+
+def test_a_batch_system_that_is_not_there(tmp_path, capsys):
+    file = write_file(tmp_path, seeds=1)
+    file.write_text(file.read_text() + '[cluster]\nkind = "oar"\njobs = 1\n')
+    assert "cluster.kind: oarsub of oar is not on this machine" in _refused(file, tmp_path / "out", capsys)
