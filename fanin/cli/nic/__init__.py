@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.nic import run
+from fanin.cli.nic import run, show, write
 
-PARTS = (run,)
+PARTS = (run, write, show)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -5,7 +5,6 @@ import selectors
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -15,14 +14,12 @@ import pytest
 
 from fanin.cli.main import main
 from fanin.host.ethernet import open_interface
-from fanin.host.lab import Lab, may_have_namespace
+from fanin.host.lab import Lab
 from tests.fanin.cli.json_page import documented
+from tests.fanin.cli.nic_command import FANIN, LIMIT, needs_root, running
 from tests.support import new_seed, slow
 
-needs_root = pytest.mark.skipif(not may_have_namespace(), reason="network namespaces need root")
-FANIN = (sys.executable, "-m", "fanin")
 TRAIN = ("train", "breast_cancer", "--preset", "tiny", "--epochs", "1")
-LIMIT = 60
 BUILD = 600  # of a simulator, and a run
 FOREIGN = (20, 21)  # ports of the switch that no node has
 
@@ -59,21 +56,6 @@ def lab():
         yield lab
 
 
-@contextmanager
-def _running(lab, namespace, *command, lines=1):
-    """A command that serves, once it says so; ended at the latest here."""
-    process = lab.start(
-        namespace, [*FANIN, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        said = [process.stderr.readline() for _ in range(lines)]
-        assert all("error" not in line for line in said), said
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
 @needs_root
 def test_more_classes_than_two_are_refused_before_anything_is_built(lab, tmp_path):
     (tmp_path / "three.csv").write_text("x,class\n" + "".join(f"{n},{n % 3}\n" for n in range(60)))
@@ -90,7 +72,7 @@ def test_more_classes_than_two_are_refused_before_anything_is_built(lab, tmp_pat
 def test_it_ends_when_told_to_and_says_what_it_did(lab, engine):
     options = ["--model"] if engine == ("--model",) else []
     with (
-        _running(lab, "here", "nic", "run", "--host", "host", "--wire", "wire", "--json", *options) as process,
+        running(lab, "here", "nic", "run", "--host", "host", "--wire", "wire", "--json", *options) as process,
         lab.opened("here", lambda: open_interface("peer")) as peer,
         lab.opened("here", lambda: open_interface("far")) as far,
     ):
@@ -115,7 +97,7 @@ def test_it_ends_when_told_to_and_says_what_it_did(lab, engine):
 @pytest.mark.parametrize("engine", [("--model",), *slow((("--rtl",),))])
 def test_an_interface_that_goes_ends_it(lab, engine):
     options = ["--model"] if engine == ("--model",) else []
-    with _running(lab, "here", "nic", "run", "--host", "host", "--wire", "wire", *options) as process:
+    with running(lab, "here", "nic", "run", "--host", "host", "--wire", "wire", *options) as process:
         lab.run("here", ["ip", "link", "delete", "wire"])
         _, error = process.communicate(timeout=LIMIT)
     assert process.returncode == 2
@@ -181,7 +163,7 @@ def _switch(folder, workers, encap):
         lab.run("switch", [*FANIN, "p4", "emit", *options, "-o", folder])
         named = [text for port in ports for text in ("--port", f"{port}=port{port}")]
         serve = ["p4", "serve", folder / "aggregation.p4", "--job", folder / "job.json", *named]
-        with _running(lab, "switch", *serve, "--grpc", "none", "--json") as process:
+        with running(lab, "switch", *serve, "--grpc", "none", "--json") as process:
             yield lab, process
 
 
