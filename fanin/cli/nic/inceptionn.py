@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from fanin.cli.codec.options import MODES, add_bound, parse_bound
+from fanin.cli.codec.options import parse_bound
 from fanin.cli.nic.rtl import ratio, serve_rtl
 from fanin.cli.output import print_json, table
 from fanin.cli.p4.rates import Rates, lost_frames
@@ -20,14 +20,13 @@ from fanin.errors import InputError
 if TYPE_CHECKING:
     from fanin.sim.nic.served import Served
 
+OPTIONS = ("host", "wire", "bound", "mode")
+
 
 def add_options(group: argparse._ArgumentGroup) -> None:
     """Declare what is this kind's alone."""
-    default = Inceptionn()
     group.add_argument("--host", metavar="INTERFACE", help="where the host's frames come from")
     group.add_argument("--wire", metavar="INTERFACE", help="where they leave")
-    add_bound(group, help=f"error bound (default: 2^-{default.bound})")
-    group.add_argument("--mode", choices=MODES, default=default.mode.name.lower(), help="INCEPTIONN's")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -45,8 +44,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _codec(args: argparse.Namespace) -> Inceptionn:
-    bound = Inceptionn().bound if args.bound is None else parse_bound(args.bound)
-    return Inceptionn(bound=bound, mode=Mode[args.mode.upper()])
+    default = Inceptionn()
+    bound = default.bound if args.bound is None else parse_bound(args.bound)
+    return Inceptionn(bound=bound, mode=default.mode if args.mode is None else Mode[args.mode.upper()])
 
 
 def _started(args: argparse.Namespace, codec: Inceptionn) -> str:

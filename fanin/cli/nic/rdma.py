@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 1 << 20
 RKEY = 1
+OPTIONS = ("port", "ip", "mac", "memory", "memory_bytes", "peer", "rkey", "control", "preset")
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
     """Declare what is this kind's alone."""
-    group.add_argument("--port", metavar="INTERFACE", help="where the node is attached")
     group.add_argument("--ip", metavar="A.B.C.D", help="the node's IPv4 address")
     group.add_argument("--mac", metavar="MAC", help="its MAC address (default: 02:00 and the IPv4 address)")
     group.add_argument("--memory", type=Path, metavar="FILE", help="its memory, which is made if there is none")
@@ -42,7 +42,6 @@ def add_options(group: argparse._ArgumentGroup) -> None:
         help="by which the whole memory may be written; 0: by none",
     )  # fmt: skip
     group.add_argument("--control", type=Path, metavar="SOCKET", help="a Unix socket by which programs ask it")
-    group.add_argument("--preset", choices=list(PRESETS), default="u280", help="sizes of the node")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -81,6 +80,8 @@ def _settings(args: argparse.Namespace) -> RdmaSettings:
     from fanin.sim.nic.outside import check_interfaces
     from fanin.sim.nic.rdma_settings import RdmaSettings, ip_of, mac_for, mac_of, path_mtu
 
+    if args.preset not in PRESETS:
+        raise InputError(f"--preset {args.preset}: of an RDMA node must be one of {', '.join(PRESETS)}")
     config = PRESETS[args.preset]
     ip = ip_of("--ip", args.ip)
     mac = mac_for(ip) if args.mac is None else mac_of("--mac", args.mac)

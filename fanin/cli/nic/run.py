@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.nic import inceptionn, rdma
+from fanin.cli.codec.options import add_codec
+from fanin.cli.nic import inceptionn, rdma, ring
 from fanin.cli.output import add_json
 from fanin.cli.serving import add_seconds, check_seconds
 from fanin.errors import InputError
+from fanin.rdma import PRESETS as RDMA_PRESETS
+from fanin.ring import PRESETS as RING_PRESETS
 from fanin.sim.network import SLOWDOWN
 from fanin.sim.nic.pace import MAX_SLOWDOWN
 
+#: Each has its own options, of which ``OPTIONS`` are those that it takes besides the common ones.
 KINDS = {
     "inceptionn": (inceptionn, "an INCEPTIONN NIC between a host and a wire"),
     "rdma": (rdma, "a node of one-sided writes, whose memory is a file"),
+    "ring": (ring, "a node of a ring, for one all-reduce"),
 }
 #: Kinds that other commands run, and these.
 ELSEWHERE = {"glm": "fanin train DATA --ports IF,IF,… runs GLM nodes at interfaces"}
@@ -39,23 +44,29 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     add_seconds(part)
     add_json(part)
-    owners: dict[str, str] = {}
     for name, (kind, what) in KINDS.items():
-        before = set(vars(part.parse_args([])))
         kind.add_options(part.add_argument_group(f"--kind {name}", what))
-        owners |= dict.fromkeys(set(vars(part.parse_args([]))) - before, name)
-    part.set_defaults(run=run, owners=owners, defaults=vars(part.parse_args([])))
+    nodes = part.add_argument_group("--kind rdma and ring")
+    nodes.add_argument("--port", metavar="INTERFACE", help="where the node is attached")
+    presets = tuple(dict.fromkeys((*RDMA_PRESETS, *RING_PRESETS)))
+    nodes.add_argument("--preset", choices=presets, default="u280", help="sizes of the node")
+    add_codec(part.add_argument_group("codec, of --kind ring; bound and mode, of inceptionn"), none=True)
+    options = {name for kind, _ in KINDS.values() for name in kind.OPTIONS}
+    part.set_defaults(run=run, defaults={name: part.get_default(name) for name in options})
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve. Raises InputError for a wrong option or interface, before any frame is taken."""
     if args.kind in ELSEWHERE:
         raise InputError(f"--kind {args.kind}: {ELSEWHERE[args.kind]}")
-    for name, kind in args.owners.items():
-        if kind != args.kind and getattr(args, name) != args.defaults[name]:
-            raise InputError(f"--{name.replace('_', '-')}: is of --kind {kind}, not of {args.kind}")
+    node, _ = KINDS[args.kind]
+    for name, default in sorted(args.defaults.items()):
+        if name not in node.OPTIONS and getattr(args, name) != default:
+            owners = " or ".join(kind for kind, (other, _) in KINDS.items() if name in other.OPTIONS)
+            option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
+            raise InputError(f"{option}: is of --kind {owners}, not of {args.kind}")
     check_seconds(args)
     if not 1 <= args.slowdown <= MAX_SLOWDOWN:
         raise InputError(f"--slowdown {args.slowdown:g}: must be 1 to {MAX_SLOWDOWN:g}")
-    KINDS[args.kind][0].run(args)
+    node.run(args)
     return 0

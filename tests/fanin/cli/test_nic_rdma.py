@@ -132,7 +132,8 @@ def test_a_peer_that_is_no_fanin_writes_and_is_written_to(lab, tmp_path, engine)
 
 
 @needs_root
-@pytest.mark.parametrize("engine", [("--model",), *slow((RTL,))])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", [("--model",), RTL])
 def test_a_node_answers_ping_and_ends_when_its_interface_goes(lab, tmp_path, engine):
     lab.address("b", "port", "10.0.0.9/24")
     with _node(lab, tmp_path, "a", engine) as process:
