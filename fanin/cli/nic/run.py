@@ -21,7 +21,9 @@ KINDS = {
     "ring": (ring, "a node of a ring, for one all-reduce"),
 }
 #: Kinds that other commands run, and these.
-ELSEWHERE = {"glm": "fanin train DATA --ports IF,IF,… runs GLM nodes at interfaces"}
+ELSEWHERE = {
+    "glm": "fanin train DATA --ports IF,IF,… runs GLM nodes at interfaces, with --worker R a part of them"
+}
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

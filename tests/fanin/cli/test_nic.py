@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
@@ -35,6 +35,14 @@ FOREIGN = (20, 21)  # ports of the switch that no node has
         ("nic run --host a --wire b --seconds 0", "--seconds 0: must be above 0"),
         ("train breast_cancer --ports no-such,b", "no-such: there is no such interface"),
         ("train breast_cancer --ports a,a", "a, a: an interface is named twice"),
+        ("train breast_cancer --ports a --worker x", "--worker x: must be numbers, from 0 on"),
+        ("train breast_cancer --ports a,b --worker 0", "--worker 0: must be one for each of --ports, 2"),
+        (
+            "train breast_cancer --ports a --worker 4",
+            "--worker 4: must be different ones of 0 to 3 (--workers)",
+        ),
+        ("train breast_cancer --ports a,b --worker 1,1", "--worker 1,1: must be different ones of 0 to 3"),
+        ("train breast_cancer --worker 1", "--worker: says whose nodes are at --ports, and there are none"),
         ("train breast_cancer --ports a --on boards.toml", "--ports: boards have a network of their own"),
     ],
 )
@@ -197,6 +205,34 @@ def test_nodes_train_through_a_served_switch_beside_foreign_traffic(workers, enc
     assert (found["retransmissions"] > 0) or drop == "0"
     assert foreign.sent > 100
     assert sum(switch[str(port)]["frames_in"] for port in FOREIGN) > 100
+
+
+@needs_root
+@pytest.mark.verilator
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["model-parallel", "data-parallel"])
+def test_a_process_for_each_worker_trains_the_golden_model_whoever_starts_first(mode, tmp_path):
+    def training(lab, worker):
+        options = ("--mode", mode, "--workers", "2", "--worker", str(worker), "--ports", f"node{worker}")
+        command = [*FANIN, *TRAIN, *options, "--json", "-o", str(tmp_path / f"run{worker}")]
+        return lab.start("nodes", command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    with _switch(tmp_path / "switch", 2, "l2") as (lab, _), ExitStack() as opened:
+        trainings = []
+        for worker in (1, 0):
+            trainings.append(training(lab, worker))
+            opened.callback(trainings[-1].communicate)
+            opened.callback(trainings[-1].kill)
+            time.sleep(3)
+        ended = [process.communicate(timeout=BUILD) for process in trainings]
+        assert [process.returncode for process in trainings] == [0, 0], ended
+    found = [documented("train", out) for out, _ in ended]
+    assert [run["bit_exact"] for run in found] == [True, True]
+    assert [run["options"]["network"]["here"] for run in found] == [[1], [0]]
+    assert [len(run["counters"]) for run in found] == [1, 1]
+    assert found[0]["golden_loss"] == found[1]["golden_loss"] == [epoch["loss"] for epoch in found[0]["epochs"]]
+    models = [np.load(tmp_path / f"run{worker}" / "model.npz")["weights"] for worker in range(2)]
+    assert np.array_equal(*models)
 
 
 @needs_root
