@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fanin.cli.nic.rtl import ratio, serve_rtl
 from fanin.cli.output import print_json, table
+from fanin.cli.ranges import integer
 from fanin.cli.serving import say, stopped_by_signals
 from fanin.errors import InputError
 from fanin.rdma import FIRST_QUEUE_PAIR, PRESETS, Region
@@ -38,16 +40,15 @@ def add_options(group: argparse._ArgumentGroup) -> None:
         help=f"the other end of the next queue pair, and its number (default: {FIRST_QUEUE_PAIR}); repeatable",
     )
     group.add_argument(
-        "--rkey", type=lambda text: int(text, 0), default=RKEY, metavar="KEY",
+        "--rkey", type=integer, default=RKEY, metavar="KEY",
         help="by which the whole memory may be written; 0: by none",
     )  # fmt: skip
     group.add_argument("--control", type=Path, metavar="SOCKET", help="a Unix socket by which programs ask it")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Serve. Raises InputError for a wrong option or interface, before any frame is taken."""
+    """Serve. Raises InputError for a wrong option, file or interface, before any frame is taken."""
     from fanin.sim.nic.control import check_control
-    from fanin.sim.nic.outside import check_interfaces
     from fanin.sim.nic.rdma_settings import address_of, mac_text
 
     for name in ("port", "ip", "memory"):
@@ -56,7 +57,6 @@ def run(args: argparse.Namespace) -> None:
     settings = _settings(args)
     if args.control:
         check_control(args.control)
-    check_interfaces([args.port])
     _make_memory(settings)
     own = settings.own
     started = (
@@ -66,8 +66,9 @@ def run(args: argparse.Namespace) -> None:
     try:
         served = (_serve_model if args.model else _serve_rtl)(args, settings, started)
     finally:
-        if args.control:
-            args.control.unlink(missing_ok=True)
+        if args.control:  # a simulator that was killed has left it
+            with contextlib.suppress(InputError):
+                check_control(args.control)
     found: dict[str, Any] = {name: getattr(served, name) for name in ("counters", "lost", "seconds")}
     if args.json:
         print_json(found | {"simulated_seconds": served.simulated_seconds})
@@ -116,7 +117,7 @@ def _peer(text: str) -> Peer:
     if not colon:
         return Peer(ip_of("--peer", ip))
     try:
-        value = int(number, 0)
+        value = integer(number)
     except ValueError:
         value = -1
     if not 0 <= value < 1 << PSN_BITS:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fanin.cli.output import add_json, print_json
+from fanin.cli.ranges import integer
 from fanin.errors import CheckFailed
 from fanin.rdma import Ending
 
@@ -27,9 +28,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         ("pair", 0, "place of the queue pair"),
         ("immediate", None, "data that the peer's program gets with it"),
     ):
-        part.add_argument(
-            f"--{name}", type=lambda text: int(text, 0), default=default, metavar="N", help=meaning
-        )
+        part.add_argument(f"--{name}", type=integer, default=default, metavar="N", help=meaning)
     add_json(part)
     part.set_defaults(run=run)
 

@@ -117,11 +117,11 @@ def _copies(args: argparse.Namespace, output: Path) -> dict[str, Path]:
 
 def _trainers(args: argparse.Namespace, wave: Waveform | None) -> list[Trainer]:
     """What trains: simulated nodes, or the boards of ``--on``."""
+    if args.worker is not None and args.ports is None:
+        raise InputError("--worker: says whose nodes are at --ports, and there are none")
     if args.on is None:
         if args.ports is not None:
             _take_ports(args)
-        elif args.worker is not None:
-            raise InputError("--worker: says whose nodes are at --ports, and there are none")
         return trainers(options_of(args), wave=wave)
     if args.ports is not None:
         raise InputError("--ports: boards have a network of their own, so it does not go with --on")
@@ -286,13 +286,25 @@ def _train(trainer: Trainer, folder: Path, follow: Following) -> TrainResult | B
             simulated = trainer.simulate(pcap=folder / PCAP_FILE, progress=progress)
     except (SimulationFailed, CheckFailed, ToolFailed, *OUTSIDE) as stop:
         _write_failure(folder, trainer, stop)
-        return stop
+        return _lost_interface(trainer, stop) or stop
     follow.comparing()
     result = trainer.compare(simulated)
     _write_json(folder, result.as_json())
     (folder / REPORT_FILE).write_text(render(report_of(result)))
     (folder / TRACE_FILE).write_text(train_trace(result, read_capture(folder / PCAP_FILE)))
     return result
+
+
+def _lost_interface(trainer: Trainer, stop: BaseException) -> InputError | None:
+    """What the user has done to the network, where that has ended the run."""
+    from fanin.sim.nic.outside import check_interfaces
+
+    if isinstance(stop, SimulationFailed) and (ports := trainer.options.network.ports):
+        try:
+            check_interfaces(ports)
+        except InputError:
+            return InputError(cause_of(stop))
+    return None
 
 
 def _write_model(folder: Path, model: GlmModel) -> None:

@@ -207,6 +207,42 @@ def test_nodes_train_through_a_served_switch_beside_foreign_traffic(workers, enc
     assert sum(switch[str(port)]["frames_in"] for port in FOREIGN) > 100
 
 
+def _frames(lab, namespace, interface):
+    """That it has received."""
+    return int(lab.run(namespace, ["cat", "/proc/net/dev"]).split(f"{interface}:")[1].split()[1])
+
+
+@needs_root
+@pytest.mark.verilator
+@pytest.mark.slow
+def test_a_training_outlasts_an_interface_that_is_down_and_ends_where_one_goes(tmp_path):
+    with _switch(tmp_path / "switch", 2, "l2") as (lab, _), ExitStack() as opened:
+        training = subprocess.Popen(
+            _training(lab, 2, "l2", "--epochs", "4000", "-o", tmp_path / "run"),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        opened.callback(training.communicate)
+        opened.callback(training.kill)
+
+        def until_frames(count):
+            end = time.monotonic() + BUILD
+            while _frames(lab, "nodes", "node0") < count:
+                assert training.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.1)
+
+        until_frames(100)
+        lab.run("nodes", ["ip", "link", "set", "node0", "down"])
+        time.sleep(0.5)
+        lab.run("nodes", ["ip", "link", "set", "node0", "up"])
+        until_frames(_frames(lab, "nodes", "node0") + 100)
+        lab.run("nodes", ["ip", "link", "delete", "node0"])
+        _, error = training.communicate(timeout=LIMIT)
+    assert training.returncode == 2
+    assert error.splitlines()[-1].startswith("fanin: error: node0: the interface is gone")
+    assert "the interface is gone" in json.loads((tmp_path / "run" / "run.json").read_text())["error"]
+
+
 @needs_root
 @pytest.mark.verilator
 @pytest.mark.slow
