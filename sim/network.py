@@ -72,7 +72,7 @@ class NetworkConfig:
     """The network between the nodes, and when they send again.
 
     With ``ports``, names of Linux interfaces, one for each node, the switch is outside, and a second of
-    simulated time takes ``slowdown`` seconds at least.
+    simulated time takes ``slowdown`` seconds at least. These may be some of the workers' alone, ``here``.
     """
 
     link: LinkConfig = field(default_factory=LinkConfig)
@@ -84,10 +84,13 @@ class NetworkConfig:
     switch: SwitchKind = SwitchKind.EMBEDDED
     make_switch: Callable[[int], Switch] | None = None  #: another switch: number of ports → switch; picklable
     ports: tuple[str, ...] = ()
+    here: tuple[int, ...] = ()  #: the workers whose nodes are simulated; all unless given
     slowdown: float = SLOWDOWN
 
     def __post_init__(self) -> None:
         _check_delay("switch_ns", self.switch_ns)
+        if self.here and len(self.here) != len(self.ports):
+            raise ValueError(f"here must be a worker for each of ports, {len(self.ports)}, not {self.here}")
 
 
 @dataclass

@@ -11,6 +11,11 @@ from fanin.errors import InputError
 Ranges = Mapping[str, tuple[float, float]]
 
 
+def integer(text: str) -> int:
+    """A number as Python writes it, so that keys and addresses may be hexadecimal. For argparse's ``type``."""
+    return int(text, 0)
+
+
 def check_ranges(values: Mapping[str, Any], ranges: Ranges) -> None:
     """Raise InputError for the first value that is out of its range; None is in every one."""
     for name, (low, high) in ranges.items():

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from fanin.cli.p4.rates import Rates
 from fanin.errors import InputError
 
 if TYPE_CHECKING:
+    from fanin.cli.p4.rates import Rates
     from fanin.host.ethernet import Interface
     from fanin.sim.switch.service.forwarding import Forwarding
 

@@ -38,7 +38,7 @@ _TUNSETIFF = 0x400454CA
 _IFF_TAP, _IFF_MULTI_QUEUE, _IFF_NO_PI = 0x0002, 0x0100, 0x1000
 _IFF_UP = 1
 _CARRIES = _IFF_UP | 0x40  # IFF_RUNNING
-_GIFFLAGS, _GIFHWADDR, _ETHTOOL = 0x8913, 0x8927, 0x8946  # SIOC…
+_GIFFLAGS, _GIFMTU, _GIFHWADDR, _ETHTOOL = 0x8913, 0x8921, 0x8927, 0x8946  # SIOC…
 _GET_DRIVER = 3  # ETHTOOL_GDRVINFO
 _ETHERNET = 1  # ARPHRD_ETHER
 
@@ -135,6 +135,11 @@ def open_interface(name: str) -> Interface:
     except OSError as error:
         reason = "in use by another program" if error.errno == errno.EBUSY else error.strerror
         raise InputError(f"{name}: {reason}") from error
+
+
+def mtu_of(name: str) -> int:
+    """The MTU of an interface that exists: bytes of a frame behind its Ethernet header, at most."""
+    return int(struct.unpack_from("=i", _asked(_GIFMTU, name), 16)[0])
 
 
 def _names() -> list[str]:

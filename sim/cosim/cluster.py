@@ -79,7 +79,7 @@ class Cluster:
 
     def run(
         self,
-        memories: Iterable[Iterable[npt.NDArray]],
+        memories: Iterable[Iterable[npt.NDArray | Path]],
         phases: list[Phase],
         *,
         longest_wait: int,
@@ -104,9 +104,11 @@ class Cluster:
         """Carry out the phases, then let ``hosts`` drive; the result has memories and events, too.
 
         ``memories`` are, per node, the contents behind each of its memory ports; one alone is shared by all of
-        the node's ports. With ``nodes_per_memory``, so many nodes in a row have the same memories, which are
-        given once. Nodes after the last one given have empty memories. ``longest_wait`` is the number of
-        cycles that a healthy node may wait; a run without progress for longer ends, unless it is ``endless``:
+        the node's ports. A path is a file that is the memory itself, which others may have mapped, too; the
+        result has its content as it is then. With ``nodes_per_memory``, so many nodes in a row have the same
+        memories, which are given once. Nodes after the last one given have empty memories. ``longest_wait`` is
+        the number of cycles that a healthy node may wait; a run without progress for longer ends, unless it is
+        ``endless``:
         ``hosts`` alone end such a one. Without ``switch``, frames
         are forwarded. MACs keep to the links' rate if ``paced``; else they take a beat a cycle. So do
         memory ports, each way, unless ``memory_gbps`` bounds them, as PCIe does. Ports see their memory's bytes
@@ -178,13 +180,16 @@ class Cluster:
 
 
 def _write(
-    folder: Path, memories: Iterable[Iterable[npt.NDArray]], nodes: int, nodes_per_memory: int
+    folder: Path, memories: Iterable[Iterable[npt.NDArray | Path]], nodes: int, nodes_per_memory: int
 ) -> list[list[Path]]:
     """A file for each memory, per node. Contents are taken one by one: generators need not hold all at once."""
     files: list[list[Path]] = []
     for host, contents in enumerate(memories):
         paths: list[Path] = []
         for number, content in enumerate(contents):
+            if isinstance(content, Path):
+                paths.append(content.absolute())
+                continue
             paths.append(folder / f"memory{host}_{number}")
             content.tofile(paths[-1])
         files += [paths] * nodes_per_memory

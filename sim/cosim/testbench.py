@@ -152,7 +152,7 @@ class Session:
         result.bytes_written = [[self.library.bytes_written(node, port) for port in own] for node, own in ports]
         ended = np.uint64(result.cycles)
         result.occupied = [np.minimum(self.library.occupied(node), ended) for node in range(request.nodes)]
-        with contextlib.suppress(ToolFailed):  # what ended the run may be the switch
+        with contextlib.suppress(ToolFailed, InputError):  # what ended the run may be the switch
             result.switch = self.switch.counters().as_dict()
             result.jobs = {job.id: self.switch.job_counters(job.id).as_dict() for job in request.jobs}
 

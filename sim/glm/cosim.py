@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,8 @@ class TrainRun:
 class Cosim:
     """W nodes of ``config``, built once; each ``train`` is a run of its own.
 
-    Raises InputError for a missing tool and for numbers that the nodes cannot hold.
+    ``here`` are the workers whose nodes these are, all unless given; the others are elsewhere. Raises
+    InputError for a missing tool and for numbers that the nodes cannot hold.
     """
 
     def __init__(
@@ -76,19 +77,21 @@ class Cosim:
         config: GlmConfig,
         *,
         workers: int,
+        here: Sequence[int] = (),
         clock_mhz: float = CLOCK_MHZ,
         wave: Waveform | None = None,
         quiet: bool = False,
     ):
         self.config = config
         self.workers = workers
+        self.here = tuple(here) or tuple(range(workers))
         self.driver = NodeDriver(config)
         engine = worker_class(config).engine_type.__name__
         apart = (engine,) if config.engines > 1 else ()
         fields = ("kind", "job", "slot", "round")
         frames = FrameFormat(AGGREGATION, header_length(config.encap), fields, {"kind": Kind})
         self._cluster = Cluster(
-            lambda: [Group(GlmNode(config=config), workers, apart, frames=frames)],
+            lambda: [Group(GlmNode(config=config), len(self.here), apart, frames=frames)],
             clock_mhz=clock_mhz,
             wave=wave,
             quiet=quiet,
@@ -139,23 +142,23 @@ class Cosim:
         program = self.program(network)
         (job,) = default_deployment(program).jobs
         make = self._switch(network, program)
-        workers = range(self.workers)
+        nodes = len(self.here)
         training = {"loss": loss, "rate": rate, "decay": decay}
-        configure = [self._configure(shape, training, job.slots, worker, network) for worker in workers]
+        configure = [self._configure(shape, training, job.slots, worker, network) for worker in self.here]
         epoch = self._epoch(shape, models)
         count = HostProgram().extend(self.driver.counters().operations)
         try:
             raw = self._cluster.run(
-                memories=(_memories(part, features, labels, worker) for worker in workers),
+                memories=(_memories(part, features, labels, worker) for worker in self.here),
                 memory_repeats=repeats,
                 phases=[
                     Phase("configure", configure),
-                    *(Phase(f"epoch {number}", [epoch] * self.workers) for number in range(1, epochs + 1)),
-                    Phase("end", [self._end()] * self.workers),
-                    Phase("count", [count] * self.workers, settled=True),  # what was counted adds up
+                    *(Phase(f"epoch {number}", [epoch] * nodes) for number in range(1, epochs + 1)),
+                    Phase("end", [self._end()] * nodes),
+                    Phase("count", [count] * nodes, settled=True),  # what was counted adds up
                 ],
                 longest_wait=self._longest_wait(network),
-                switch=functools.partial(make, self.workers),
+                switch=functools.partial(make, nodes),
                 jobs=[job],
                 paced=False,
                 events=events,
@@ -181,8 +184,8 @@ class Cosim:
         """What makes the switch: number of ports → switch."""
         if not network.ports:
             return network.make_switch or functools.partial(make_switch, kind=network.switch, config=program)
-        if len(network.ports) != self.workers:
-            raise ValueError(f"ports must be {self.workers}, one for each node, not {len(network.ports)}")
+        if len(network.ports) != len(self.here):
+            raise ValueError(f"ports must be {len(self.here)}, one for each node, not {len(network.ports)}")
         return functools.partial(InterfaceSwitch, names=network.ports, pace=Pace(network.slowdown))
 
     def _cycles(self, nanoseconds: float) -> int:
@@ -236,7 +239,7 @@ class Cosim:
     def _collect(self, raw: RunResult, shape: TrainShape, epochs: int) -> TrainRun:
         run = TrainRun(raw=raw, timeline=_timeline(raw))
         check_identities(self.driver, raw.phases[0].reads)
-        before = [0] * self.workers
+        before = [0] * len(self.here)
         for phase in raw.phases[1 : 1 + epochs]:
             parts = [self._read_back(words) for words in phase.reads]
             after = [counters["cycles"] for counters, _ in parts]
@@ -245,7 +248,7 @@ class Cosim:
             weights = [part for _, part in parts]
             if not all(part.size for part in weights):
                 continue  # no model was asked for
-            run.models.append(join_model(weights, shape))
+            run.models.append(join_model(weights, shape, self.here))
             if shape.data_parallel:
                 run.replicas_equal &= all(np.array_equal(weights[0], other) for other in weights[1:])
         run.counters = [self._read_back(words)[0] for words in raw.phases[-1].reads]
@@ -278,15 +281,15 @@ class Cosim:
         check = result.failed_check
         if check is not None and check.address == self.driver.registers.offset("status"):
             status = self.driver.status_of(self.driver.status().results([check.value]))
-            what = f"node {check.node} stopped at cycle {result.cycles}: {status.cause.name}"
-        return "; ".join([what, *how_far(result)])
+            what = f"node {self.here[check.node]} stopped at cycle {result.cycles}: {status.cause.name}"
+        return "; ".join([what, *how_far(result, self.here)])
 
 
-def how_far(result: RunResult) -> list[str]:
-    """Per node, the last step that its first packet has reached."""
+def how_far(result: RunResult, workers: Sequence[int]) -> list[str]:
+    """Per node, those of ``workers``, the last step that its first packet has reached."""
     return [
-        f"node {node}: {list(steps)[-1] if steps else 'not yet configured'}"
-        for node, steps in enumerate(result.first_packet)
+        f"node {worker}: {list(steps)[-1] if steps else 'not yet configured'}"
+        for worker, steps in zip(workers, result.first_packet, strict=False)
     ]
 
 

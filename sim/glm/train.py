@@ -19,6 +19,7 @@ from fanin.fixed import Loss
 from fanin.glm import MICRO_BATCH, GlmConfig, TrainShape
 from fanin.golden.glm import metrics
 from fanin.golden.glm.float64 import train_float64
+from fanin.golden.glm.layout import columns_of
 from fanin.golden.glm.model import GlmModel, Label
 from fanin.golden.glm.quantise import Float64
 from fanin.golden.glm.train import train as train_golden
@@ -269,7 +270,8 @@ class Trainer:
         per_epoch = shape.micro_batches_per_epoch
         if shape.data_parallel:
             per_epoch = shape.mini_batches * node.engines * shape.chunks * node.lanes // node.values
-        return self.options.workers * self.options.epochs * per_epoch
+        nodes = len(self.options.network.here) or self.options.workers
+        return nodes * self.options.epochs * per_epoch
 
     def simulate(
         self, *, pcap: Path | None = None, progress: Callable[[Progress], None] | None = None
@@ -299,7 +301,10 @@ class Trainer:
         return self.nodes.partial(result)
 
     def compare(self, run: TrainRun) -> TrainResult:
-        """Train the golden models, and put them beside the simulated one."""
+        """Train the golden models, and put them beside the simulated one.
+
+        Where not all workers are here, the columns of the others are the golden model's.
+        """
         options, dataset = self.options, self.dataset
         golden = self.golden(options.epochs)
         float64 = list(
@@ -314,8 +319,11 @@ class Trainer:
                 decay=self.decay,
             )
         )
-        same = all(np.array_equal(a, b.model) for a, b in zip(run.models, golden, strict=True))
-        scores = [self._score(model) for model in run.models]
+        held = columns_of(self.shape, options.network.here or range(options.workers))
+        pairs = [(found, of.model) for found, of in zip(run.models, golden, strict=True)]
+        same = all(np.array_equal(found[held], expected[held]) for found, expected in pairs)
+        models = [np.where(held, found, expected) for found, expected in pairs]
+        scores = [self._score(model) for model in models]
         exact = [self._score_float64(model) for model in float64]
         return TrainResult(
             options=options,
@@ -327,8 +335,8 @@ class Trainer:
             float64_loss=[score.loss for score in exact],
             float64_accuracy=[score.accuracy for score in exact],
             chance_loss=metrics.score(np.zeros(self.shape.samples), dataset.labels, options.loss).loss,
-            test_accuracy=self._test_accuracy(run.models[-1]),
-            model=self._model(run.models[-1], float64[-1]),
+            test_accuracy=self._test_accuracy(models[-1]),
+            model=self._model(models[-1], float64[-1]),
             bit_exact=same and run.replicas_equal,
             verilog_sha256=self.nodes.digest,
             run=run,
@@ -416,7 +424,12 @@ def trainers(
     @cache
     def nodes() -> Cosim | Boards:
         return boards or Cosim(
-            options.node, workers=options.workers, clock_mhz=options.clock_mhz, wave=wave, quiet=quiet
+            options.node,
+            workers=options.workers,
+            here=options.network.here,
+            clock_mhz=options.clock_mhz,
+            wave=wave,
+            quiet=quiet,
         )
 
     if not dataset.classes or len(dataset.classes) == 2:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fanin.errors import InputError
 from fanin.host.alignment import Alignment
@@ -14,13 +12,11 @@ from fanin.host.driver import BaseDriver
 from fanin.host.ethernet import Interface, open_interface
 from fanin.job import JobCounters, SwitchCounters
 from fanin.sim.cosim.live import Board
-from fanin.sim.cosim.program import HostProgram
-from fanin.sim.nic.pace import Pace
+from fanin.sim.nic.address import Address
+from fanin.sim.nic.hosts import OutsideHosts
+from fanin.sim.nic.pace import BUSY_PS, IDLE_PS, Pace
 from fanin.sim.nic.stopping import Stop
 from fanin.sim.switch.base import Delivery, Job, OutsideSwitch
-
-BUSY_PS = 1_000_000  #: until the next look for frames, behind one that found some
-IDLE_PS = 20_000_000  #: the same at most; it doubles while none come
 
 
 def check_interfaces(names: Sequence[str]) -> None:
@@ -63,14 +59,15 @@ class HostSide:
 class InterfaceSwitch(OutsideSwitch):
     """Node n's frames leave by the n-th interface, and what comes there is for node n.
 
-    The switch's jobs are installed by others. ``pace`` bounds simulated time. Raises InputError for an
-    interface that cannot be opened.
+    The switch's jobs are installed by others. ``pace`` bounds simulated time. With ``address``, software in
+    front of the node answers for it what is no affair of the node's. Raises InputError for an interface that
+    cannot be opened.
     """
 
-    def __init__(self, ports: int, *, names: Sequence[str], pace: Pace):
+    def __init__(self, ports: int, *, names: Sequence[str], pace: Pace, address: Address | None = None):
         if len(names) != ports:
             raise ValueError(f"names must be {ports}, not {len(names)}")
-        self._pace = pace
+        self._pace, self._address = pace, address
         self._interfaces = _opened(names, pace)
         self._next, self._interval = 0, BUSY_PS
 
@@ -87,11 +84,16 @@ class InterfaceSwitch(OutsideSwitch):
         found = [
             (port, frame, time)
             for port, interface in enumerate(self._interfaces)
-            for _, frame in interface.receive()
+            for frame in self._received(interface)
         ]
         self._interval = BUSY_PS if found else min(2 * self._interval, IDLE_PS)
         self._next = time + self._interval
         return found
+
+    def _received(self, interface: Interface) -> list[bytes]:
+        if self._address is not None:
+            return self._address.received(interface)
+        return [frame for _, frame in interface.receive()]
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
         """Send it; answers come when they come."""
@@ -119,61 +121,33 @@ def _hand_up(interface: Interface, frame: bytes) -> None:
     interface.send(frame)
 
 
-class InterfaceHosts:
+class InterfaceHosts(OutsideHosts):
     """Live hosts that are Linux: node n's host is behind the n-th interface, until ``stop``.
 
     ``result()`` has a :class:`HostSide` per node; its counters are those of ``driver``'s registers.
     """
 
     def __init__(self, board: Board, names: Sequence[str], driver: BaseDriver, pace: Pace, stop: Stop):
-        self._board, self._driver, self._stop = board, driver, stop
+        super().__init__(board, driver, nodes=len(names), stop=stop)
         self._interfaces = _opened(names, pace)
         self._alignments = [Alignment() for _ in names]
-        self._found: list[Any] = [None] * len(names)
-        self._stopping = False
-        self._interval = BUSY_PS
-        self.progress = 0  #: frames that hosts have sent
 
-    @property
-    def done(self) -> bool:
-        """Stopped, and all counters read."""
-        return self._stopping and None not in self._found
-
-    def start(self) -> None:
-        """Hand frames up, and look for those that come down."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to the command, too, which stops us
+    def begin(self) -> None:
+        """Hand frames up."""
         for node, interface in enumerate(self._interfaces):
-            self._board.on_frame(node, functools.partial(_hand_up, interface))
-        self._look()
+            self.board.on_frame(node, functools.partial(_hand_up, interface))
 
-    def _look(self) -> None:
-        if self._stop.asked:
-            self._read_counters()
-            return
+    def look(self) -> bool:
+        """Take the frames that come down."""
         found = False
         for node, interface in enumerate(self._interfaces):
-            if self._board.unsent(node):
+            if self.board.unsent(node):
                 continue  # they wait in the kernel's queue
             for _, frame in interface.receive():
-                self._board.send(node, self._alignments[node].checked(frame))
+                self.board.send(node, self._alignments[node].checked(frame))
                 self.progress += 1
                 found = True
-        self._interval = BUSY_PS if found else min(2 * self._interval, IDLE_PS)
-        self._board.at(self._board.now + self._interval, self._look)
-
-    def _read_counters(self) -> None:
-        self._stopping = True
-        batch = self._driver.counters()
-        for node in range(len(self._interfaces)):
-
-            def found(words: list[int], node: int = node) -> None:
-                self._found[node] = self._driver.counters_of(batch.results(words))
-
-            self._board.run(node, HostProgram().extend(batch.operations), found)
-
-    def may_skip(self) -> bool:
-        """NICs count no cycles."""
-        return True
+        return found
 
     def waiting(self) -> str:
         """For what."""
@@ -181,7 +155,7 @@ class InterfaceHosts:
 
     def result(self) -> list[HostSide]:
         """What was counted, per node."""
-        parts = zip(self._found, self._alignments, self._interfaces, strict=True)
+        parts = zip(self.counters, self._alignments, self._interfaces, strict=True)
         return [
             HostSide(counters, alignment.unaligned, _lost([interface]))
             for counters, alignment, interface in parts

@@ -5,6 +5,8 @@ from __future__ import annotations
 import selectors
 import time
 
+BUSY_PS = 1_000_000  #: until the next look for what comes from outside, behind one that found some
+IDLE_PS = 20_000_000  #: the same at most; it doubles while nothing comes
 MAX_SLOWDOWN = 1e5  # a wait takes two seconds then, and nothing else ends it
 _SLIP_S = 0.1  # behind by more, and the lag is given up: it would be caught up with at full speed
 

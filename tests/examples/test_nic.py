@@ -1,17 +1,19 @@
-"""examples/nic: ordinary programs between two namespaces, through two INCEPTIONN NICs."""
+"""examples/nic: ordinary programs between two namespaces, through two INCEPTIONN NICs; one-sided writes."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fanin.codec import Inceptionn
 from fanin.host.lab import may_have_namespace
-from tests.support import slow
+from tests.support import new_seed, slow
 
 LAB = Path(__file__).parents[2] / "examples" / "nic" / "lab.py"
+WRITES = LAB.with_name("writes.py")
 NO_RTL = ()
 RTL = ("--rtl",)
 
@@ -59,3 +61,15 @@ def test_tcp_is_compressed_within_the_bound_and_everything_else_is_identical(meg
         assert sender["tx_bytes_out"] == receiver["rx_bytes_in"]
         assert sender["tx_coded"] == receiver["rx_coded"]
     assert (sender["rx_dropped"], receiver["rx_dropped"]) == (0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", [NO_RTL, RTL])
+def test_a_files_bytes_are_written_into_the_other_hosts_memory(engine, tmp_path):
+    (tmp_path / "file").write_bytes(np.random.default_rng(new_seed()).bytes(100_003))
+    command = [sys.executable, WRITES, tmp_path / "file", *engine]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["ending"], found["identical"]) == ("done", True)
+    assert found["counters"]["a"]["sent"] >= 98

@@ -1,52 +1,42 @@
-"""``fanin nic run``: an INCEPTIONN NIC between two Linux interfaces."""
+"""``fanin nic run``: a node at Linux interfaces, of the kind that is asked for."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
-import tempfile
-import time
-from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fanin.cli.codec.options import MODES, add_bound, parse_bound
-from fanin.cli.output import add_json, print_json, table
-from fanin.cli.p4.rates import Rates, lost_frames
-from fanin.cli.serving import (
-    add_seconds,
-    check_seconds,
-    forward,
-    opened_interfaces,
-    say,
-    stopped_by_signals,
-    warn,
-)
-from fanin.codec import Inceptionn, Mode
-from fanin.errors import InputError, ToolFailed
+from fanin.cli.codec.options import add_codec
+from fanin.cli.nic import inceptionn, rdma, ring
+from fanin.cli.output import add_json
+from fanin.cli.serving import add_seconds, check_seconds
+from fanin.errors import InputError
+from fanin.rdma import PRESETS as RDMA_PRESETS
+from fanin.ring import PRESETS as RING_PRESETS
 from fanin.sim.network import SLOWDOWN
 from fanin.sim.nic.pace import MAX_SLOWDOWN
 
-if TYPE_CHECKING:
-    from fanin.sim.nic.served import Served
+#: Each has its own options, of which ``OPTIONS`` are those that it takes besides the common ones.
+KINDS = {
+    "inceptionn": (inceptionn, "an INCEPTIONN NIC between a host and a wire"),
+    "rdma": (rdma, "a node of one-sided writes, whose memory is a file"),
+    "ring": (ring, "a node of a ring, for one all-reduce"),
+}
+#: Kinds that other commands run, and these.
+ELSEWHERE = {
+    "glm": "fanin train DATA --ports IF,IF,… runs GLM nodes at interfaces, with --worker R a part of them"
+}
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the part and its options."""
-    default = Inceptionn()
+    """Declare the part, and each kind's options in a group of their own."""
     part = parts.add_parser(
         "run",
-        help="an INCEPTIONN NIC between two interfaces",
-        description="Carry frames between a host and a wire through INCEPTIONN's NIC, until it is interrupted: "
-        "what sockets of ToS 0x28 send is compressed on the wire, everything else passes. "
-        "Opening interfaces needs CAP_NET_RAW; nothing of them is changed.",
+        help="a node at Linux interfaces",
+        description="Run a node at Linux interfaces until it is interrupted: "
+        + "; ".join(f"{name}: {what}" for name, (_, what) in KINDS.items())
+        + ". Opening interfaces needs CAP_NET_RAW; nothing of them is changed.",
     )
-    part.add_argument("--host", required=True, metavar="INTERFACE", help="where the host's frames come from")
-    part.add_argument("--wire", required=True, metavar="INTERFACE", help="where they leave")
-    part.add_argument("--model", action="store_true", help="the NumPy twin in place of the RTL")
-    add_bound(part, help=f"error bound (default: 2^-{default.bound})")
-    part.add_argument("--mode", choices=MODES, default=default.mode.name.lower(), help="INCEPTIONN's")
+    part.add_argument("--kind", choices=(*KINDS, *ELSEWHERE), default="inceptionn", help="which node")
+    part.add_argument("--model", action="store_true", help="the golden model in place of the RTL")
     part.add_argument(
         "--slowdown",
         type=float,
@@ -56,101 +46,29 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     add_seconds(part)
     add_json(part)
-    part.set_defaults(run=run)
+    for name, (kind, what) in KINDS.items():
+        kind.add_options(part.add_argument_group(f"--kind {name}", what))
+    nodes = part.add_argument_group("--kind rdma and ring")
+    nodes.add_argument("--port", metavar="INTERFACE", help="where the node is attached")
+    presets = tuple(dict.fromkeys((*RDMA_PRESETS, *RING_PRESETS)))
+    nodes.add_argument("--preset", choices=presets, default="u280", help="sizes of the node")
+    add_codec(part.add_argument_group("codec, of --kind ring; bound and mode, of inceptionn"), none=True)
+    options = {name for kind, _ in KINDS.values() for name in kind.OPTIONS}
+    part.set_defaults(run=run, defaults={name: part.get_default(name) for name in options})
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve. Raises InputError for a wrong option or interface, before any frame is taken."""
+    if args.kind in ELSEWHERE:
+        raise InputError(f"--kind {args.kind}: {ELSEWHERE[args.kind]}")
+    node, _ = KINDS[args.kind]
+    for name, default in sorted(args.defaults.items()):
+        if name not in node.OPTIONS and getattr(args, name) != default:
+            owners = " or ".join(kind for kind, (other, _) in KINDS.items() if name in other.OPTIONS)
+            option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
+            raise InputError(f"{option}: is of --kind {owners}, not of {args.kind}")
     check_seconds(args)
     if not 1 <= args.slowdown <= MAX_SLOWDOWN:
         raise InputError(f"--slowdown {args.slowdown:g}: must be 1 to {MAX_SLOWDOWN:g}")
-    if args.host == args.wire:
-        raise InputError(f"--wire {args.wire}: must be another interface than --host")
-    served = (_serve_model if args.model else _serve_rtl)(args, _codec(args))
-    if args.json:
-        print_json(asdict(served))
-    else:
-        print(_summary(served))
+    node.run(args)
     return 0
-
-
-def _codec(args: argparse.Namespace) -> Inceptionn:
-    bound = Inceptionn().bound if args.bound is None else parse_bound(args.bound)
-    return Inceptionn(bound=bound, mode=Mode[args.mode.upper()])
-
-
-def _say_started(args: argparse.Namespace, codec: Inceptionn) -> None:
-    say(f"NIC in {'NumPy' if args.model else 'RTL'}, {codec}: host {args.host}, wire {args.wire}")
-
-
-def _serve_model(args: argparse.Namespace, codec: Inceptionn) -> Served:
-    from fanin.hdl.codec.nic.registers import COUNTERS
-    from fanin.sim.nic.ports import HOST, WIRE, InceptionnPorts
-    from fanin.sim.nic.served import Served
-    from fanin.sim.switch.service.forwarding import Forwarding
-
-    names = {HOST: args.host, WIRE: args.wire}
-    ports = InceptionnPorts(codec)
-    with contextlib.ExitStack() as opened:
-        forwarding = Forwarding(ports, opened_interfaces(opened, names), say=warn)
-        opened.callback(forwarding.close)
-        rates = Rates(forwarding, names, live=sys.stderr.isatty())
-        _say_started(args, codec)
-        forward(forwarding, rates, args.seconds)
-    names_of = [f"{way}_{name}" for way in ("tx", "rx") for name in COUNTERS]
-    return Served(
-        {name: ports.nic.counters[name] for name in names_of},
-        ports.alignment.unaligned,
-        sum(lost_frames(counters) for counters in forwarding.counters.values()),
-        rates.seconds,
-        None,
-    )
-
-
-def _serve_rtl(args: argparse.Namespace, codec: Inceptionn) -> Served:
-    from fanin.sim.cosim.simulator import SimulationFailed
-    from fanin.sim.nic.cosim import InceptionnNicCosim
-    from fanin.sim.nic.outside import check_interfaces
-    from fanin.sim.nic.stopping import Stop
-
-    check_interfaces([args.host, args.wire])
-    nic = InceptionnNicCosim()
-    began = None
-
-    def progress(_: object) -> None:
-        nonlocal began
-        if began is None:
-            began = time.monotonic()
-            _say_started(args, codec)
-        if args.seconds is not None and time.monotonic() >= began + args.seconds:
-            stop.ask()
-
-    with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
-        stop = Stop(Path(folder) / "stop")
-        try:
-            with stopped_by_signals(stop.ask):
-                return nic.serve(
-                    codec, host=args.host, wire=args.wire, slowdown=args.slowdown, stop=stop, progress=progress
-                )
-        except SimulationFailed as error:
-            check_interfaces([args.host, args.wire])  # one that has gone is the cause
-            raise ToolFailed(str(error)) from error
-
-
-def _summary(served: Served) -> str:
-    """What the NIC did with frames, each way."""
-    rows = [["", "compressed", "raw", "passed", "dropped", "bytes in", "bytes out"]]
-    for way, name in (("tx", "host to wire"), ("rx", "wire to host")):
-        kinds = ("coded", "raw", "bypassed", "dropped", "bytes_in", "bytes_out")
-        rows.append([name, *(f"{served.counters[f'{way}_{kind}']:,}" for kind in kinds)])
-    text = table(rows, right=range(1, len(rows[0])))
-    if served.unaligned:
-        text += f"\n  begin inside a value, so not compressed: {served.unaligned:,} segments"
-    if served.lost:
-        text += f"\n  lost, for lack of room in a queue: {served.lost:,} frames"
-    if served.simulated_seconds:
-        text += (
-            f"\n  {served.simulated_seconds * 1e3:,.3f} ms of the NIC's time in {served.seconds:.1f} s: "
-            f"1 : {served.seconds / served.simulated_seconds:,.0f}"
-        )
-    return text

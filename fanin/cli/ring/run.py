@@ -40,6 +40,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     part.add_argument(
         "--on", choices=("rtl", "model"), default="rtl", help="emitted Verilog, or NumPy and a model"
     )
+    part.add_argument("--ports", help=argparse.SUPPRESS)  # who looks for it is told where it is
     part.add_argument("--gbps", type=float, default=100.0, metavar="F", help="rate of the links")
     add_codec(part, none=True)
     add_json(part)
@@ -54,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
     from fanin.sim.network import LinkConfig
     from fanin.sim.ring.time import RingTime
 
-    config = _config(args)
+    if args.ports is not None:
+        raise InputError("--ports: fanin nic run --kind ring adds up over interfaces, a node in each process")
+    config = ring_config(args)
     if args.output:
         check_writable(args.output)
     if not 0 < args.gbps <= 1e4:
@@ -88,8 +91,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _config(args: argparse.Namespace) -> RingConfig:
-    """The nodes, with the codec; INCEPTIONN's group is a word unless it is said."""
+def ring_config(args: argparse.Namespace) -> RingConfig:
+    """The nodes of ``--preset``, with the codec; INCEPTIONN's group is a word unless it is said."""
     preset = PRESETS[args.preset]
     if args.codec in (None, Codec.NONE):
         if given(args):

@@ -109,6 +109,11 @@ def _network_options(group: argparse._ArgumentGroup) -> None:
         "they decide workers",
     )
     group.add_argument(
+        "--worker",
+        metavar="R,…",
+        help="with --ports: whose nodes these are, from 0 on, of --workers; the others train elsewhere",
+    )
+    group.add_argument(
         "--slowdown",
         type=float,
         default=NetworkConfig.slowdown,

@@ -117,6 +117,8 @@ def _copies(args: argparse.Namespace, output: Path) -> dict[str, Path]:
 
 def _trainers(args: argparse.Namespace, wave: Waveform | None) -> list[Trainer]:
     """What trains: simulated nodes, or the boards of ``--on``."""
+    if args.worker is not None and args.ports is None:
+        raise InputError("--worker: says whose nodes are at --ports, and there are none")
     if args.on is None:
         if args.ports is not None:
             _take_ports(args)
@@ -139,12 +141,31 @@ def _take_ports(args: argparse.Namespace) -> None:
     from fanin.sim.nic.outside import check_interfaces
 
     args.ports = tuple(args.ports.split(","))
+    args.worker = _workers_here(args)
     check_interfaces(args.ports)
     if not 1 <= args.slowdown <= MAX_SLOWDOWN:
         raise InputError(f"--slowdown {args.slowdown:g}: must be 1 to {MAX_SLOWDOWN:g}")
-    args.workers = len(args.ports)
+    if not args.worker:
+        args.workers = len(args.ports)
     if args.timeout_ns is None:
         args.timeout_ns = PORTS_TIMEOUT_NS
+
+
+def _workers_here(args: argparse.Namespace) -> tuple[int, ...]:
+    """Those whose nodes are here, by ``--worker``; none for all. Raises InputError."""
+    if args.worker is None:
+        return ()
+    try:
+        here = tuple(int(text) for text in args.worker.split(","))
+    except ValueError as error:
+        raise InputError(f"--worker {args.worker}: must be numbers, from 0 on") from error
+    if len(here) != len(args.ports):
+        raise InputError(f"--worker {args.worker}: must be one for each of --ports, {len(args.ports)}")
+    if len(set(here)) < len(here) or not all(0 <= worker < args.workers for worker in here):
+        raise InputError(
+            f"--worker {args.worker}: must be different ones of 0 to {args.workers - 1} (--workers)"
+        )
+    return here
 
 
 def options_of(args: argparse.Namespace, *, l2_nodes: bool | None = None) -> TrainOptions:
@@ -213,6 +234,7 @@ def _network(args: argparse.Namespace) -> NetworkConfig:
         seed=args.seed,
         switch=SwitchKind(args.switch),
         ports=args.ports or (),
+        here=args.worker or (),
         slowdown=args.slowdown,
     )
 
@@ -264,13 +286,25 @@ def _train(trainer: Trainer, folder: Path, follow: Following) -> TrainResult | B
             simulated = trainer.simulate(pcap=folder / PCAP_FILE, progress=progress)
     except (SimulationFailed, CheckFailed, ToolFailed, *OUTSIDE) as stop:
         _write_failure(folder, trainer, stop)
-        return stop
+        return _lost_interface(trainer, stop) or stop
     follow.comparing()
     result = trainer.compare(simulated)
     _write_json(folder, result.as_json())
     (folder / REPORT_FILE).write_text(render(report_of(result)))
     (folder / TRACE_FILE).write_text(train_trace(result, read_capture(folder / PCAP_FILE)))
     return result
+
+
+def _lost_interface(trainer: Trainer, stop: BaseException) -> InputError | None:
+    """What the user has done to the network, where that has ended the run."""
+    from fanin.sim.nic.outside import check_interfaces
+
+    if isinstance(stop, SimulationFailed) and (ports := trainer.options.network.ports):
+        try:
+            check_interfaces(ports)
+        except InputError:
+            return InputError(cause_of(stop))
+    return None
 
 
 def _write_model(folder: Path, model: GlmModel) -> None:
@@ -305,7 +339,7 @@ def summary(result: TrainResult, output: Path) -> str:
     clamps = result.total("clamps")
     facts = [
         ["test accuracy", accuracy],
-        ["bit-exact", BIT_EXACT if result.bit_exact else "NO"],
+        ["bit-exact", _exact(result)],
         ["cycles", f"{result.cycles:,}, {100 * result.cycles_ideal / result.cycles:.1f} % of them take a word"],
         [
             "AllReduce",
@@ -367,6 +401,15 @@ def _heading(result: TrainResult, what: str = "") -> str:
         f"{options.data}: {what}{shape.samples:,} samples × {shape.columns:,} columns, "
         f"{options.loss.name.lower()} loss, {options.workers} × {options.node.name} node of {engines}"
     )
+
+
+def _exact(result: TrainResult) -> str:
+    """Of what it has been seen."""
+    here = result.options.network.here
+    if not (result.bit_exact and here) or result.shape.data_parallel:
+        return BIT_EXACT if result.bit_exact else "NO"
+    workers = ", ".join(map(str, here))
+    return f"yes: after every epoch the columns of worker {workers} equal the golden model's"
 
 
 def _decay(result: TrainResult) -> str:

@@ -97,11 +97,24 @@ def pack_labels(labels: Int32, shape: TrainShape, worker: int) -> Int32:
     return out.reshape(-1, MICRO_BATCH)
 
 
-def join_model(parts: Sequence[Int32], shape: TrainShape) -> Int32:
-    """The model in column order from the parts of all workers; in data-parallel mode worker 0's."""
+def join_model(parts: Sequence[Int32], shape: TrainShape, workers: Sequence[int] | None = None) -> Int32:
+    """The model in column order from the parts of ``workers``, all unless given: 0 in others' columns.
+
+    In data-parallel mode it is the first part.
+    """
     model = np.zeros(shape.columns, dtype=np.int32)
-    for worker, part in enumerate(parts[:1] if shape.data_parallel else parts):
+    places = workers or range(len(parts))
+    for worker, part in list(zip(places, parts, strict=True))[: 1 if shape.data_parallel else None]:
         for engine, weights in enumerate(part):
             columns = engine_columns(shape, worker, engine)
             model[columns] = weights.reshape(-1)[: columns.stop - columns.start]
     return model
+
+
+def columns_of(shape: TrainShape, workers: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Which columns of the model ``workers`` hold: in data-parallel mode all."""
+    held = np.full(shape.columns, shape.data_parallel)
+    for worker in workers:
+        for engine in range(shape.node.engines):
+            held[engine_columns(shape, worker, engine)] = True
+    return held

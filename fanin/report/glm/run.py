@@ -35,7 +35,7 @@ def report_of(result: TrainResult) -> Report:
     options = result.options
     run = result.run
     return Report(
-        title=f"{options.data}: {_what(result)}, {_count(options.workers, 'worker')}",
+        title=f"{options.data}: {_what(result)}, {_count(options.workers, 'worker')}{_here(result)}",
         bit_exact=result.bit_exact,
         verdict="bit-exact with the golden model" if result.bit_exact else "differs from the golden model",
         warning=result.warning,
@@ -50,7 +50,7 @@ def report_of(result: TrainResult) -> Report:
             "binary64": result.float64_accuracy,
         },
         timeline=_timeline(result),
-        window=_window(options.workers),
+        window=_window(len(run.counters)),
         cycle_ns=1000 / options.clock_mhz,
         allreduce_ns=run.allreduce_ns.tolist(),
         allreduce_marks={f"p{share}": result.percentile(share) for share in (50, 99)},
@@ -64,6 +64,13 @@ def report_of(result: TrainResult) -> Report:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _here(result: TrainResult) -> str:
+    """Whose nodes the run had, where it had not all."""
+    here = result.options.network.here
+    nodes = ", ".join(f"node {place} here is worker {worker}'s" for place, worker in enumerate(here))
+    return f" ({nodes})" if here else ""
 
 
 def _what(result: TrainResult) -> str:

@@ -25,12 +25,17 @@ def train_trace(result: TrainResult, frames: Iterable[tuple[int, bytes]]) -> str
     options, timeline = result.options, result.run.timeline
     if timeline is not None:
         cycle_ns = 1000 / options.clock_mhz
-        for span in stage_spans(timeline, result.shape.micro_batches, nodes=options.workers):
+        workers = options.network.here or range(options.workers)
+        for span in stage_spans(timeline, result.shape.micro_batches, nodes=len(workers)):
             if span.stage == "C" and result.shape.data_parallel:
                 continue  # these send gradients, not micro-batches
             name = f"{span.mini_batch + 1}.{span.micro_batch + 1}"
             trace.slice(
-                f"node {span.node}", _STAGES[span.stage], name, span.start * cycle_ns, span.end * cycle_ns
+                f"node {workers[span.node]}",
+                _STAGES[span.stage],
+                name,
+                span.start * cycle_ns,
+                span.end * cycle_ns,
             )
     _Packets(trace, result).add(trace.first("frames", frames))
     return trace.text()

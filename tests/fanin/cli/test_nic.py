@@ -5,24 +5,21 @@ import selectors
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
 
 from fanin.cli.main import main
 from fanin.host.ethernet import open_interface
-from fanin.host.lab import Lab, may_have_namespace
+from fanin.host.lab import Lab
 from tests.fanin.cli.json_page import documented
+from tests.fanin.cli.nic_command import FANIN, LIMIT, needs_root, running
 from tests.support import new_seed, slow
 
-needs_root = pytest.mark.skipif(not may_have_namespace(), reason="network namespaces need root")
-FANIN = (sys.executable, "-m", "fanin")
 TRAIN = ("train", "breast_cancer", "--preset", "tiny", "--epochs", "1")
-LIMIT = 60
 BUILD = 600  # of a simulator, and a run
 FOREIGN = (20, 21)  # ports of the switch that no node has
 
@@ -38,6 +35,14 @@ FOREIGN = (20, 21)  # ports of the switch that no node has
         ("nic run --host a --wire b --seconds 0", "--seconds 0: must be above 0"),
         ("train breast_cancer --ports no-such,b", "no-such: there is no such interface"),
         ("train breast_cancer --ports a,a", "a, a: an interface is named twice"),
+        ("train breast_cancer --ports a --worker x", "--worker x: must be numbers, from 0 on"),
+        ("train breast_cancer --ports a,b --worker 0", "--worker 0: must be one for each of --ports, 2"),
+        (
+            "train breast_cancer --ports a --worker 4",
+            "--worker 4: must be different ones of 0 to 3 (--workers)",
+        ),
+        ("train breast_cancer --ports a,b --worker 1,1", "--worker 1,1: must be different ones of 0 to 3"),
+        ("train breast_cancer --worker 1", "--worker: says whose nodes are at --ports, and there are none"),
         ("train breast_cancer --ports a --on boards.toml", "--ports: boards have a network of their own"),
     ],
 )
@@ -59,21 +64,6 @@ def lab():
         yield lab
 
 
-@contextmanager
-def _running(lab, namespace, *command, lines=1):
-    """A command that serves, once it says so; ended at the latest here."""
-    process = lab.start(
-        namespace, [*FANIN, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        said = [process.stderr.readline() for _ in range(lines)]
-        assert all("error" not in line for line in said), said
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
 @needs_root
 def test_more_classes_than_two_are_refused_before_anything_is_built(lab, tmp_path):
     (tmp_path / "three.csv").write_text("x,class\n" + "".join(f"{n},{n % 3}\n" for n in range(60)))
@@ -90,7 +80,7 @@ def test_more_classes_than_two_are_refused_before_anything_is_built(lab, tmp_pat
 def test_it_ends_when_told_to_and_says_what_it_did(lab, engine):
     options = ["--model"] if engine == ("--model",) else []
     with (
-        _running(lab, "here", "nic", "run", "--host", "host", "--wire", "wire", "--json", *options) as process,
+        running(lab, "here", "nic", "run", "--host", "host", "--wire", "wire", "--json", *options) as process,
         lab.opened("here", lambda: open_interface("peer")) as peer,
         lab.opened("here", lambda: open_interface("far")) as far,
     ):
@@ -115,7 +105,7 @@ def test_it_ends_when_told_to_and_says_what_it_did(lab, engine):
 @pytest.mark.parametrize("engine", [("--model",), *slow((("--rtl",),))])
 def test_an_interface_that_goes_ends_it(lab, engine):
     options = ["--model"] if engine == ("--model",) else []
-    with _running(lab, "here", "nic", "run", "--host", "host", "--wire", "wire", *options) as process:
+    with running(lab, "here", "nic", "run", "--host", "host", "--wire", "wire", *options) as process:
         lab.run("here", ["ip", "link", "delete", "wire"])
         _, error = process.communicate(timeout=LIMIT)
     assert process.returncode == 2
@@ -181,7 +171,7 @@ def _switch(folder, workers, encap):
         lab.run("switch", [*FANIN, "p4", "emit", *options, "-o", folder])
         named = [text for port in ports for text in ("--port", f"{port}=port{port}")]
         serve = ["p4", "serve", folder / "aggregation.p4", "--job", folder / "job.json", *named]
-        with _running(lab, "switch", *serve, "--grpc", "none", "--json") as process:
+        with running(lab, "switch", *serve, "--grpc", "none", "--json") as process:
             yield lab, process
 
 
@@ -215,6 +205,70 @@ def test_nodes_train_through_a_served_switch_beside_foreign_traffic(workers, enc
     assert (found["retransmissions"] > 0) or drop == "0"
     assert foreign.sent > 100
     assert sum(switch[str(port)]["frames_in"] for port in FOREIGN) > 100
+
+
+def _frames(lab, namespace, interface):
+    """That it has received."""
+    return int(lab.run(namespace, ["cat", "/proc/net/dev"]).split(f"{interface}:")[1].split()[1])
+
+
+@needs_root
+@pytest.mark.verilator
+@pytest.mark.slow
+def test_a_training_outlasts_an_interface_that_is_down_and_ends_where_one_goes(tmp_path):
+    with _switch(tmp_path / "switch", 2, "l2") as (lab, _), ExitStack() as opened:
+        training = subprocess.Popen(
+            _training(lab, 2, "l2", "--epochs", "4000", "-o", tmp_path / "run"),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        opened.callback(training.communicate)
+        opened.callback(training.kill)
+
+        def until_frames(count):
+            end = time.monotonic() + BUILD
+            while _frames(lab, "nodes", "node0") < count:
+                assert training.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.1)
+
+        until_frames(100)
+        lab.run("nodes", ["ip", "link", "set", "node0", "down"])
+        time.sleep(0.5)
+        lab.run("nodes", ["ip", "link", "set", "node0", "up"])
+        until_frames(_frames(lab, "nodes", "node0") + 100)
+        lab.run("nodes", ["ip", "link", "delete", "node0"])
+        _, error = training.communicate(timeout=LIMIT)
+    assert training.returncode == 2
+    assert error.splitlines()[-1].startswith("fanin: error: node0: the interface is gone")
+    assert "the interface is gone" in json.loads((tmp_path / "run" / "run.json").read_text())["error"]
+
+
+@needs_root
+@pytest.mark.verilator
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["model-parallel", "data-parallel"])
+def test_a_process_for_each_worker_trains_the_golden_model_whoever_starts_first(mode, tmp_path):
+    def training(lab, worker):
+        options = ("--mode", mode, "--workers", "2", "--worker", str(worker), "--ports", f"node{worker}")
+        command = [*FANIN, *TRAIN, *options, "--json", "-o", str(tmp_path / f"run{worker}")]
+        return lab.start("nodes", command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    with _switch(tmp_path / "switch", 2, "l2") as (lab, _), ExitStack() as opened:
+        trainings = []
+        for worker in (1, 0):
+            trainings.append(training(lab, worker))
+            opened.callback(trainings[-1].communicate)
+            opened.callback(trainings[-1].kill)
+            time.sleep(3)
+        ended = [process.communicate(timeout=BUILD) for process in trainings]
+        assert [process.returncode for process in trainings] == [0, 0], ended
+    found = [documented("train", out) for out, _ in ended]
+    assert [run["bit_exact"] for run in found] == [True, True]
+    assert [run["options"]["network"]["here"] for run in found] == [[1], [0]]
+    assert [len(run["counters"]) for run in found] == [1, 1]
+    assert found[0]["golden_loss"] == found[1]["golden_loss"] == [epoch["loss"] for epoch in found[0]["epochs"]]
+    models = [np.load(tmp_path / f"run{worker}" / "model.npz")["weights"] for worker in range(2)]
+    assert np.array_equal(*models)
 
 
 @needs_root

@@ -11,7 +11,7 @@ from fanin.report import perfetto
 from fanin.report.glm.trace import train_trace
 from fanin.report.perfetto import Trace
 from fanin.sim.glm.cosim import Timeline
-from fanin.sim.network import LinkConfig
+from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.wire.aggregation import AggPacket, Encap, Kind, encode
 from tests.fanin.report.traces import read
 
@@ -99,7 +99,7 @@ def _result(*, data_parallel=False):
         np.arange(6, dtype=np.uint8),
         names,
     )
-    network = SimpleNamespace(link=LinkConfig(gbps=10))
+    network = NetworkConfig(link=LinkConfig(gbps=10))
     return SimpleNamespace(
         options=SimpleNamespace(workers=2, clock_mhz=100, node=NODE, network=network),
         shape=SimpleNamespace(micro_batches=1, data_parallel=data_parallel),

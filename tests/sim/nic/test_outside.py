@@ -7,8 +7,8 @@ import pytest
 from fanin.errors import InputError
 from fanin.sim.network import LinkConfig, Network
 from fanin.sim.nic import outside
-from fanin.sim.nic.outside import BUSY_PS, IDLE_PS, InterfaceSwitch, check_interfaces
-from fanin.sim.nic.pace import Pace
+from fanin.sim.nic.outside import InterfaceSwitch, check_interfaces
+from fanin.sim.nic.pace import BUSY_PS, IDLE_PS, Pace
 from fanin.sim.nic.stopping import Stop
 from tests.sim.switch.service.served import FakeInterface
 

@@ -174,3 +174,16 @@ def test_a_weight_is_found_where_the_model_holds_it(mode):
             place = layout.place_of(column, shape, worker)
             assert (place is None) == (weight not in held)
             assert place is None or held[place] == weight
+
+
+@pytest.mark.parametrize("mode", Partitioning)
+def test_the_columns_of_some_workers_are_joined_alone(mode):
+    shape = shape_of(mode=mode, engines=2, workers=3, columns=41)
+    rng = np.random.default_rng(new_seed())
+    model = rng.integers(1, 1 << 20, shape.columns).astype(np.int32)
+    here = (2, 0)
+    held = layout.columns_of(shape, here)
+    joined = layout.join_model([split_model(model, shape, worker) for worker in here], shape, here)
+    assert np.array_equal(joined, np.where(held, model, 0))
+    assert held.all() == shape.data_parallel
+    assert np.array_equal(layout.columns_of(shape, (1,)), ~held) or shape.data_parallel

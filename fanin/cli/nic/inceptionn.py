@@ -1,0 +1,104 @@
+"""``fanin nic run --kind inceptionn``: an INCEPTIONN NIC between two Linux interfaces."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from fanin.cli.codec.options import parse_bound
+from fanin.cli.nic.rtl import ratio, serve_rtl
+from fanin.cli.output import print_json, table
+from fanin.cli.p4.rates import Rates, lost_frames
+from fanin.cli.serving import forward, opened_interfaces, say, warn
+from fanin.codec import Inceptionn, Mode
+from fanin.errors import InputError
+
+if TYPE_CHECKING:
+    from fanin.sim.nic.served import Served
+
+OPTIONS = ("host", "wire", "bound", "mode")
+
+
+def add_options(group: argparse._ArgumentGroup) -> None:
+    """Declare what is this kind's alone."""
+    group.add_argument("--host", metavar="INTERFACE", help="where the host's frames come from")
+    group.add_argument("--wire", metavar="INTERFACE", help="where they leave")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Serve. Raises InputError for a wrong option or interface, before any frame is taken."""
+    for name in ("host", "wire"):
+        if getattr(args, name) is None:
+            raise InputError(f"--{name}: --kind inceptionn needs an interface for it")
+    if args.host == args.wire:
+        raise InputError(f"--wire {args.wire}: must be another interface than --host")
+    served = (_serve_model if args.model else _serve_rtl)(args, _codec(args))
+    if args.json:
+        print_json(asdict(served))
+    else:
+        print(_summary(served))
+
+
+def _codec(args: argparse.Namespace) -> Inceptionn:
+    default = Inceptionn()
+    bound = default.bound if args.bound is None else parse_bound(args.bound)
+    return Inceptionn(bound=bound, mode=default.mode if args.mode is None else Mode[args.mode.upper()])
+
+
+def _started(args: argparse.Namespace, codec: Inceptionn) -> str:
+    return f"NIC in {'NumPy' if args.model else 'RTL'}, {codec}: host {args.host}, wire {args.wire}"
+
+
+def _serve_model(args: argparse.Namespace, codec: Inceptionn) -> Served:
+    from fanin.hdl.codec.nic.registers import COUNTERS
+    from fanin.sim.nic.ports import HOST, WIRE, InceptionnPorts
+    from fanin.sim.nic.served import Served
+    from fanin.sim.switch.service.forwarding import Forwarding
+
+    names = {HOST: args.host, WIRE: args.wire}
+    ports = InceptionnPorts(codec)
+    with contextlib.ExitStack() as opened:
+        forwarding = Forwarding(ports, opened_interfaces(opened, names), say=warn)
+        opened.callback(forwarding.close)
+        rates = Rates(forwarding, names, live=sys.stderr.isatty())
+        say(_started(args, codec))
+        forward(forwarding, rates, args.seconds)
+    names_of = [f"{way}_{name}" for way in ("tx", "rx") for name in COUNTERS]
+    return Served(
+        {name: ports.nic.counters[name] for name in names_of},
+        ports.alignment.unaligned,
+        sum(lost_frames(counters) for counters in forwarding.counters.values()),
+        rates.seconds,
+        None,
+    )
+
+
+def _serve_rtl(args: argparse.Namespace, codec: Inceptionn) -> Served:
+    from fanin.sim.nic.cosim import InceptionnNicCosim
+    from fanin.sim.nic.outside import check_interfaces
+
+    interfaces = [args.host, args.wire]
+    check_interfaces(interfaces)
+    nic = InceptionnNicCosim()
+    serve = functools.partial(nic.serve, codec, host=args.host, wire=args.wire, slowdown=args.slowdown)
+    return serve_rtl(
+        args, interfaces, _started(args, codec), lambda stop, progress: serve(stop=stop, progress=progress)
+    )
+
+
+def _summary(served: Served) -> str:
+    """What the NIC did with frames, each way."""
+    rows = [["", "compressed", "raw", "passed", "dropped", "bytes in", "bytes out"]]
+    for way, name in (("tx", "host to wire"), ("rx", "wire to host")):
+        kinds = ("coded", "raw", "bypassed", "dropped", "bytes_in", "bytes_out")
+        rows.append([name, *(f"{served.counters[f'{way}_{kind}']:,}" for kind in kinds)])
+    text = table(rows, right=range(1, len(rows[0])))
+    if served.unaligned:
+        text += f"\n  begin inside a value, so not compressed: {served.unaligned:,} segments"
+    if served.lost:
+        text += f"\n  lost, for lack of room in a queue: {served.lost:,} frames"
+    return text + ratio(served.seconds, served.simulated_seconds)

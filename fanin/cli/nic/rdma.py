@@ -1,0 +1,187 @@
+"""``fanin nic run --kind rdma``: a node of one-sided writes at a Linux interface."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fanin.cli.nic.rtl import ratio, serve_rtl
+from fanin.cli.output import print_json, table
+from fanin.cli.ranges import integer
+from fanin.cli.serving import say, stopped_by_signals
+from fanin.errors import InputError
+from fanin.rdma import FIRST_QUEUE_PAIR, PRESETS, Region
+from fanin.wire.ethernet import Endpoint
+from fanin.wire.rdma import PSN_BITS
+
+if TYPE_CHECKING:
+    from fanin.sim.nic.rdma_settings import Peer, RdmaSettings
+    from fanin.sim.nic.served import Served
+
+MEMORY_BYTES = 1 << 20
+RKEY = 1
+OPTIONS = ("port", "ip", "mac", "memory", "memory_bytes", "peer", "rkey", "control", "preset")
+
+
+def add_options(group: argparse._ArgumentGroup) -> None:
+    """Declare what is this kind's alone."""
+    group.add_argument("--ip", metavar="A.B.C.D", help="the node's IPv4 address")
+    group.add_argument("--mac", metavar="MAC", help="its MAC address (default: 02:00 and the IPv4 address)")
+    group.add_argument("--memory", type=Path, metavar="FILE", help="its memory, which is made if there is none")
+    group.add_argument(
+        "--memory-bytes", type=int, metavar="N", help=f"size of a memory that is made (default: {MEMORY_BYTES})"
+    )
+    group.add_argument(
+        "--peer",
+        action="append",
+        metavar="A.B.C.D[:QP]",
+        help=f"the other end of the next queue pair, and its number (default: {FIRST_QUEUE_PAIR}); repeatable",
+    )
+    group.add_argument(
+        "--rkey", type=integer, default=RKEY, metavar="KEY",
+        help="by which the whole memory may be written; 0: by none",
+    )  # fmt: skip
+    group.add_argument("--control", type=Path, metavar="SOCKET", help="a Unix socket by which programs ask it")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Serve. Raises InputError for a wrong option, file or interface, before any frame is taken."""
+    from fanin.sim.nic.control import check_control
+    from fanin.sim.nic.rdma_settings import address_of, mac_text
+
+    for name in ("port", "ip", "memory"):
+        if getattr(args, name) is None:
+            raise InputError(f"--{name}: --kind rdma needs it")
+    settings = _settings(args)
+    if args.control:
+        check_control(args.control)
+    _make_memory(settings)
+    own = settings.own
+    started = (
+        f"RDMA node {'as a model' if args.model else 'in RTL'} at {args.port}: {address_of(own.ip)}, "
+        f"{mac_text(own.mac)}, {settings.size:,} bytes of {args.memory}, path MTU {settings.mtu}"
+    )
+    try:
+        served = (_serve_model if args.model else _serve_rtl)(args, settings, started)
+    finally:
+        if args.control:  # a simulator that was killed has left it
+            with contextlib.suppress(InputError):
+                check_control(args.control)
+    found: dict[str, Any] = {name: getattr(served, name) for name in ("counters", "lost", "seconds")}
+    if args.json:
+        print_json(found | {"simulated_seconds": served.simulated_seconds})
+    else:
+        print(_summary(served))
+
+
+def _settings(args: argparse.Namespace) -> RdmaSettings:
+    from fanin.host.ethernet import mtu_of
+    from fanin.sim.nic.outside import check_interfaces
+    from fanin.sim.nic.rdma_settings import RdmaSettings, ip_of, mac_for, mac_of, path_mtu
+
+    if args.preset not in PRESETS:
+        raise InputError(f"--preset {args.preset}: of an RDMA node must be one of {', '.join(PRESETS)}")
+    config = PRESETS[args.preset]
+    ip = ip_of("--ip", args.ip)
+    mac = mac_for(ip) if args.mac is None else mac_of("--mac", args.mac)
+    peers = tuple(_peer(text) for text in args.peer or ())
+    if len(peers) > config.queue_pairs:
+        raise InputError(f"--peer: a {args.preset} node has {config.queue_pairs} queue pairs, not {len(peers)}")
+    if not 0 <= args.rkey < 1 << 32:
+        raise InputError(f"--rkey {args.rkey}: must be 0 to {(1 << 32) - 1}")
+    size = _size(args, config.width // 8, 1 << config.address_width)
+    numbers = range(FIRST_QUEUE_PAIR, FIRST_QUEUE_PAIR + config.queue_pairs)
+    check_interfaces([args.port])
+    mtu = path_mtu(mtu_of(args.port))
+    if not mtu:
+        raise InputError(f"--port {args.port}: its MTU, {mtu_of(args.port)}, has no room for a packet")
+    return RdmaSettings(
+        config=config,
+        port=args.port,
+        own=Endpoint(mac, ip),
+        memory=args.memory.absolute(),
+        size=size,
+        mtu=mtu,
+        regions=(Region(0, size, args.rkey, frozenset(numbers)),) if args.rkey else (),
+        peers=peers,
+        control=args.control.absolute() if args.control else None,
+    )
+
+
+def _peer(text: str) -> Peer:
+    from fanin.sim.nic.rdma_settings import Peer, ip_of
+
+    ip, colon, number = text.partition(":")
+    if not colon:
+        return Peer(ip_of("--peer", ip))
+    try:
+        value = integer(number)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 1 << PSN_BITS:
+        raise InputError(f"--peer {text}: {number} is no queue pair's number")
+    return Peer(ip_of("--peer", ip), value)
+
+
+def _size(args: argparse.Namespace, word: int, most: int) -> int:
+    """Bytes of the memory, which is there or will be made."""
+    path, given = args.memory, args.memory_bytes
+    if path.exists():
+        if not path.is_file():
+            raise InputError(f"--memory {path}: is no file")
+        size = path.stat().st_size
+        if given not in (None, size):
+            raise InputError(f"--memory-bytes {given}: {path} exists, and has {size}")
+        named = f"--memory {path}"
+    else:
+        if not path.parent.is_dir():
+            raise InputError(f"--memory {path}: there is no folder {path.parent}")
+        size = MEMORY_BYTES if given is None else given
+        named = f"--memory-bytes {size}"
+    if not word <= size <= most or size % word:
+        raise InputError(f"{named}: must have a multiple of {word} bytes, at most {most:,}, not {size:,}")
+    return size
+
+
+def _make_memory(settings: RdmaSettings) -> None:
+    try:
+        with settings.memory.open("ab") as file:
+            file.truncate(settings.size)
+    except OSError as error:
+        raise InputError(f"--memory {settings.memory}: {error.strerror}") from error
+
+
+def _serve_model(args: argparse.Namespace, settings: RdmaSettings, started: str) -> Served:
+    from contextlib import closing
+
+    from fanin.host.ethernet import open_interface
+    from fanin.sim.nic.rdma_model import RdmaModelService
+
+    with (
+        open_interface(settings.port) as interface,
+        closing(RdmaModelService(settings, interface, slowdown=args.slowdown)) as service,
+        stopped_by_signals(service.stop),
+    ):
+        say(started)
+        return service.serve(args.seconds)
+
+
+def _serve_rtl(args: argparse.Namespace, settings: RdmaSettings, started: str) -> Served:
+    from fanin.sim.nic.rdma import RdmaNicCosim
+
+    node = RdmaNicCosim(settings.config)
+
+    def serve(stop: Any, progress: Any) -> Served:
+        return node.serve(settings, slowdown=args.slowdown, stop=stop, progress=progress)
+
+    return serve_rtl(args, [settings.port], started, serve)
+
+
+def _summary(served: Served) -> str:
+    rows = [[name, f"{count:,}"] for name, count in served.counters.items() if count]
+    if served.lost:
+        rows.append(["lost at the interface", f"{served.lost:,}"])
+    text = table(rows, right=[1]) if rows else "  nothing was sent or received"
+    return text + ratio(served.seconds, served.simulated_seconds)

@@ -1,0 +1,189 @@
+"""``fanin nic run --kind ring``: one node of a ring at a Linux interface, for one all-reduce."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fanin.cli.nic.rtl import ratio, serve_rtl
+from fanin.cli.output import check_writable, output_file, print_json, table
+from fanin.cli.ring.run import ring_config
+from fanin.errors import CheckFailed, InputError
+from fanin.ring import MAX_NODES, MIN_NODES, PRESETS, RingConfig
+from fanin.wire.fields import field_bits
+from fanin.wire.ring import RING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from fanin.sim.nic.ring import Reduced
+
+MAX_JOB = (1 << field_bits(RING, "job")) - 1
+WAIT_SECONDS = 300.0
+FRAME_BYTES = 1024  # of a frame's values, unless said otherwise: what an MTU of 1500 has room for
+OPTIONS = (
+    "port", "rank", "ranks", "gradient", "output", "job", "wait", "frame_words", "preset",
+    "codec", "bound", "mode", "group", "block", "mantissa", "exponent", "offset",
+)  # fmt: skip
+
+
+def add_options(group: argparse._ArgumentGroup) -> None:
+    """Declare what is this kind's alone."""
+    group.add_argument("--rank", type=int, metavar="R", help="the node's place in the ring, from 0 on")
+    group.add_argument("--ranks", type=int, metavar="N", help="nodes of the ring")
+    group.add_argument("--gradient", type=Path, metavar="FILE", help="its vector (.npy, or raw float32)")
+    group.add_argument("-o", dest="output", type=Path, metavar="SUM.npy", help="write the sum, float32")
+    group.add_argument("--job", type=int, default=1, metavar="J", help="number of the ring, alike at all nodes")
+    group.add_argument(
+        "--wait",
+        type=float,
+        default=WAIT_SECONDS,
+        metavar="S",
+        help="without progress, as for a node that is not there; then give up",
+    )
+    group.add_argument(
+        "--frame-words", type=int, metavar="N",
+        help=f"words of a frame, alike at all nodes (default: as many as make {FRAME_BYTES} bytes)",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> None:
+    """Add up. Raises InputError for wrong options, files or interfaces, CheckFailed where no sum came of it."""
+    import numpy as np
+
+    if args.model:
+        raise InputError("--model: there is none of a ring's node; fanin ring run --on model adds files up")
+    for name in ("port", "rank", "ranks", "gradient"):
+        if getattr(args, name) is None:
+            raise InputError(f"--{name}: --kind ring needs it")
+    config = _config(args)
+    _check(args)
+    vector = _vector(args.gradient)
+    if args.output:
+        check_writable(args.output)
+    _check_interface(args, config)
+    reduced = _reduce(args, config, vector)
+    if reduced.sum is None:
+        raise CheckFailed(_cause(args, reduced))
+    if args.output:
+        with output_file(args.output) as file:
+            np.save(file, reduced.sum)
+    found = {
+        "values": int(vector.size),
+        "sha256": hashlib.sha256(reduced.sum.tobytes()).hexdigest(),
+        "counters": reduced.counters,
+        "lost": reduced.lost,
+        "seconds": reduced.seconds,
+        "simulated_seconds": reduced.simulated_seconds,
+    }
+    if args.json:
+        print_json(found)
+    else:
+        print(_summary(found, args))
+
+
+def _config(args: argparse.Namespace) -> RingConfig:
+    if args.preset not in PRESETS:
+        raise InputError(f"--preset {args.preset}: of a ring's node must be one of {', '.join(PRESETS)}")
+    config = ring_config(args)
+    words = args.frame_words
+    if words is None:
+        words = min(config.frame_words, FRAME_BYTES * 8 // config.width)
+    try:
+        return replace(config, frame_words=words)
+    except ValueError as error:
+        raise InputError(f"--frame-words {words}: {error}") from error
+
+
+def _check(args: argparse.Namespace) -> None:
+    if not MIN_NODES <= args.ranks <= MAX_NODES:
+        raise InputError(f"--ranks {args.ranks}: a ring has {MIN_NODES} to {MAX_NODES} nodes")
+    if not 0 <= args.rank < args.ranks:
+        raise InputError(f"--rank {args.rank}: must be 0 to {args.ranks - 1}")
+    if not 0 <= args.job <= MAX_JOB:
+        raise InputError(f"--job {args.job}: must be 0 to {MAX_JOB}")
+    if not 1 <= args.wait <= 86_400:
+        raise InputError(f"--wait {args.wait:g}: must be 1 to 86400 seconds")
+
+
+def _vector(path: Path) -> npt.NDArray[np.float32]:
+    import numpy as np
+
+    from fanin.cli.codec.values import open_values
+
+    with open_values(path) as (pieces, _):
+        return np.concatenate(list(pieces))
+
+
+def _check_interface(args: argparse.Namespace, config: RingConfig) -> None:
+    from fanin.host.ethernet import mtu_of
+    from fanin.sim.nic.outside import check_interfaces
+    from fanin.sim.nic.ring import least_mtu
+
+    check_interfaces([args.port])
+    mtu, needed = mtu_of(args.port), least_mtu(config)
+    if mtu < needed:
+        raise InputError(
+            f"--port {args.port}: its MTU is {mtu}, and frames of {config.frame_words} words take {needed}: "
+            f"ip link set {args.port} mtu {needed}, or fewer --frame-words at all nodes"
+        )
+
+
+def _reduce(args: argparse.Namespace, config: RingConfig, vector: npt.NDArray[np.float32]) -> Reduced:
+    from fanin.host.ring import RingMember
+    from fanin.job import worker_endpoint
+    from fanin.sim.nic.ring import RETRIES, TIMEOUT, RingNodeCosim
+
+    member = RingMember(
+        id=args.job,
+        macs=[worker_endpoint(rank).mac for rank in range(args.ranks)],
+        rank=args.rank,
+        timeout=TIMEOUT,
+        retries=RETRIES,
+    )
+    node = RingNodeCosim(config)
+
+    def serve(stop: Any, progress: Any) -> Reduced:
+        return node.reduce(
+            member, vector, port=args.port, slowdown=args.slowdown, wait=args.wait, stop=stop, progress=progress
+        )
+
+    started = f"ring node {args.rank} of {args.ranks} in RTL at {args.port}: {vector.size:,} values"
+    return serve_rtl(args, [args.port], started, serve)
+
+
+def _cause(args: argparse.Namespace, reduced: Reduced) -> str:
+    """Why there is no sum."""
+    from fanin.hdl.ring.registers import Failure
+
+    before, after = (args.rank - 1) % args.ranks, (args.rank + 1) % args.ranks
+    cause = reduced.status.cause if reduced.status else Failure.NONE
+    if reduced.stuck or cause is Failure.TIMEOUT:
+        others = " and ".join(f"rank {rank}" for rank in dict.fromkeys((before, after)))
+        return f"no progress for {args.wait:g} s: nothing comes from {others}, or not all"
+    if cause is Failure.MISMATCH:
+        return f"rank {before} has another --ranks, codec or number of values than rank {args.rank}"
+    if cause is not Failure.NONE:
+        return f"the node ended with {cause.name}"
+    return f"{args.port}: ended before the sum was there"
+
+
+def _summary(found: dict[str, Any], args: argparse.Namespace) -> str:
+    counters = found["counters"]
+    rows = [
+        ["values", f"{found['values']:,}, of {args.ranks} nodes"],
+        [
+            "frames",
+            f"{counters['sent']:,} sent, {counters['retransmitted']:,} again; {counters['received']:,} taken",
+        ],
+        ["SHA-256", f"{found['sha256']}: of the sum, alike at all nodes"],
+    ]
+    if found["lost"]:
+        rows.append(["lost at the interface", f"{found['lost']:,}"])
+    if args.output:
+        rows.append(["sum", str(args.output)])
+    return table(rows) + ratio(found["seconds"], found["simulated_seconds"])

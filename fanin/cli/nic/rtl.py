@@ -1,0 +1,65 @@
+"""What nodes in RTL at Linux interfaces have in common: how they start, and how they end."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from fanin.cli.serving import say, stopped_by_signals
+from fanin.errors import ToolFailed
+
+if TYPE_CHECKING:
+    from fanin.sim.cosim.run import Progress
+    from fanin.sim.nic.stopping import Stop
+
+T = TypeVar("T")
+
+
+def serve_rtl(
+    args: argparse.Namespace,
+    interfaces: Sequence[str],
+    started: str,
+    serve: Callable[[Stop, Callable[[Progress], None]], T],
+) -> T:
+    """What ``serve`` returns, which goes on until a signal or the end of ``--seconds``.
+
+    ``started`` is said when the node is ready: its hosts' first progress. Raises InputError
+    for an interface that has gone, ToolFailed for another failure of the simulation.
+    """
+    from fanin.sim.cosim.simulator import SimulationFailed
+    from fanin.sim.nic.outside import check_interfaces
+    from fanin.sim.nic.stopping import Stop
+
+    began = None
+
+    def progress(now: Progress) -> None:
+        nonlocal began
+        if not now.operations:
+            return
+        if began is None:
+            began = time.monotonic()
+            say(started)
+        if args.seconds is not None and time.monotonic() >= began + args.seconds:
+            stop.ask()
+
+    with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
+        stop = Stop(Path(folder) / "stop")
+        try:
+            with stopped_by_signals(stop.ask):
+                return serve(stop, progress)
+        except SimulationFailed as error:
+            check_interfaces(interfaces)  # one that has gone is the cause
+            raise ToolFailed(str(error)) from error
+
+
+def ratio(seconds: float, simulated: float | None) -> str:
+    """A line on how much of the node's own time passed, if it has one."""
+    if not simulated:
+        return ""
+    return (
+        f"\n  {simulated * 1e3:,.3f} ms of the node's time in {seconds:.1f} s: 1 : {seconds / simulated:,.0f}"
+    )

@@ -1,0 +1,47 @@
+"""``fanin nic show``: what a node that runs is, and what it has counted."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fanin.cli.output import add_json, print_json, table
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    part = parts.add_parser(
+        "show",
+        help="say what a node of one-sided writes is, and what it has counted",
+        description="Ask a node that `fanin nic run --kind rdma --control SOCKET` runs.",
+    )
+    part.add_argument("control", type=Path, metavar="SOCKET", help="the node's control socket")
+    add_json(part)
+    part.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask and tell. Raises InputError where no node serves the socket."""
+    from fanin.host.nic import RdmaNic
+
+    with RdmaNic(args.control) as nic:
+        found = nic.info() | {"counters": nic.counters()}
+    if args.json:
+        print_json(found)
+        return 0
+    rows = [
+        ["node", f"{found['node']}, {found['queue_pairs']} queue pairs from {found['first_queue_pair']:#x} on"],
+        ["addresses", f"{found['ip']}, {found['mac']}"],
+        ["memory", f"{found['memory']}, {found['bytes']:,} bytes"],
+        *(
+            [f"pair {pair['pair']}", f"with {pair['peer']:#x} at {pair['ip']}, path MTU {pair['mtu']}"]
+            for pair in found["connected"]
+        ),
+        *(
+            [f"region {region['rkey']:#x}", f"{region['length']:,} bytes from {region['base']:#x}"]
+            for region in found["regions"]
+        ),
+        *([name, f"{count:,}"] for name, count in found["counters"].items() if count),
+    ]
+    print(table(rows))
+    return 0

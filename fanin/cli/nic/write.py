@@ -1,0 +1,50 @@
+"""``fanin nic write``: one write by a node that runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fanin.cli.output import add_json, print_json
+from fanin.cli.ranges import integer
+from fanin.errors import CheckFailed
+from fanin.rdma import Ending
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    part = parts.add_parser(
+        "write",
+        help="have a node of one-sided writes do one",
+        description="Have a node that `fanin nic run --kind rdma --control SOCKET` runs write a stretch of its "
+        "memory into its peer's. Exit status 1 where the peer refuses it, or does not answer.",
+    )
+    part.add_argument("control", type=Path, metavar="SOCKET", help="the node's control socket")
+    part.add_argument("--bytes", type=int, required=True, metavar="N", help="how many")
+    for name, default, meaning in (
+        ("local", 0, "the first of them, in the node's memory"),
+        ("remote", 0, "where it goes, in the peer's"),
+        ("rkey", 1, "key of the peer's region"),
+        ("pair", 0, "place of the queue pair"),
+        ("immediate", None, "data that the peer's program gets with it"),
+    ):
+        part.add_argument(f"--{name}", type=integer, default=default, metavar="N", help=meaning)
+    add_json(part)
+    part.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write, and wait. Raises InputError where the node refuses, CheckFailed where the write fails."""
+    from fanin.host.nic import RdmaNic
+
+    names = ("local", "remote", "rkey", "pair", "immediate")
+    fields = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    with RdmaNic(args.control) as nic:
+        ending = nic.write(args.bytes, **fields)
+    if args.json:
+        print_json({"ending": ending.name.lower(), "bytes": args.bytes})
+    if ending is not Ending.DONE:
+        raise CheckFailed(f"{args.control}: the write ended with {ending.name}")
+    if not args.json:
+        print(f"{args.bytes:,} bytes written")
+    return 0

@@ -1,0 +1,69 @@
+"""An IPv4 address in software, in front of a node that has none of its own: ARP and ping."""
+
+from __future__ import annotations
+
+import time
+
+from fanin.golden.ping import reply
+from fanin.host.ethernet import Interface
+from fanin.wire.arp import ARP, ETHERTYPE_ARP, Operation, encode_arp
+from fanin.wire.ethernet import ETHERNET, Endpoint
+from fanin.wire.fields import byte_length, unpack_fields
+
+_ARP_AT = byte_length(ETHERNET)
+_ASK_EVERY_S = 1.0
+
+
+class Address:
+    """Answers ARP requests and pings for ``own``, and learns by ARP which MACs other addresses have.
+
+    ``passed`` counts the frames that were left to the node. Made in one process and used in another.
+    """
+
+    def __init__(self, own: Endpoint):
+        self.own = own
+        self.passed = 0
+        self._macs: dict[int, int] = {}
+        self._asked: dict[int, float] = {}  # when each address is to be asked for again
+        self._wanted: set[int] = set()
+
+    def mac_of(self, ip: int) -> int | None:
+        """The MAC of an address, once it has been learnt; until then it is asked for, once a second."""
+        if ip not in self._macs:
+            self._wanted.add(ip)
+        return self._macs.get(ip)
+
+    def received(self, interface: Interface) -> list[bytes]:
+        """The frames that wait and are the node's; those of ARP and ping are answered here.
+
+        Raises InterfaceLost.
+        """
+        self._ask(interface)
+        kept = []
+        for _, frame in interface.receive():
+            is_arp = self._learn(frame)
+            if (answer := reply(frame, self.own)) is not None:
+                interface.send(answer)
+            elif not is_arp:
+                kept.append(frame)
+        self.passed += len(kept)
+        return kept
+
+    def _ask(self, interface: Interface) -> None:
+        now = time.monotonic()
+        for ip in self._wanted:
+            if now >= self._asked.get(ip, now):
+                self._asked[ip] = now + _ASK_EVERY_S
+                target = Endpoint(0, ip)
+                interface.send(encode_arp(Operation.REQUEST, sender=self.own, target=target).ljust(60, b"\0"))
+
+    def _learn(self, frame: bytes) -> bool:
+        """Take the sender's addresses from a packet to us; whether it is ARP."""
+        if len(frame) < _ARP_AT or unpack_fields(ETHERNET, frame)["ethertype"] != ETHERTYPE_ARP:
+            return False
+        if len(frame) >= _ARP_AT + byte_length(ARP):
+            arp = unpack_fields(ARP, frame[_ARP_AT:])
+            if arp["target_ip"] == self.own.ip and arp["sender_ip"]:
+                self._macs[arp["sender_ip"]] = arp["sender_mac"]
+                self._wanted.discard(arp["sender_ip"])
+        return True

@@ -1,0 +1,144 @@
+"""A control socket: JSON lines between local programs and a node that runs, as QEMU's and SPDK's are."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fanin.errors import InputError
+
+Request = dict[str, Any]
+Answer = Callable[[Request], None]
+MAX_LINE = 1 << 16  #: bytes of a request
+_MAX_PATH = 107  # what struct sockaddr_un has room for
+_PIECE = 1 << 16
+
+
+def check_control(path: Path) -> None:
+    """Raise InputError unless a control socket can be made there; one that a killed process left is removed."""
+    if len(os.fsencode(path)) > _MAX_PATH:
+        raise InputError(f"--control {path}: must have at most {_MAX_PATH} bytes")
+    if not path.parent.is_dir():
+        raise InputError(f"--control {path}: there is no folder {path.parent}")
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise InputError(f"--control {path}: exists, and is no socket")
+    with socket.socket(socket.AF_UNIX) as other:
+        try:
+            other.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+        except OSError as error:
+            raise InputError(f"--control {path}: {error.strerror}") from error
+        else:
+            raise InputError(f"--control {path}: in use by another process")
+
+
+class _Client:
+    """A connection, and the beginning of a line that has not ended."""
+
+    def __init__(self, connection: socket.socket):
+        self.socket = connection
+        self.rest = b""
+
+
+class ControlServer:
+    """Hands each line of each connection, a JSON object, to ``handle`` with a function that answers it.
+
+    An answer is a line with the request's ``id``, if it had one. What is no JSON object is answered by an
+    ``error``. Nothing here waits: a client that does not read its answers is hung up on. The socket is its
+    owner's alone (mode 0600). Poll ``fileno()``, and call ``serve``.
+    """
+
+    def __init__(self, path: Path, handle: Callable[[Request, Answer], None]):
+        self._path, self._handle = path, handle
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        before = os.umask(0o177)
+        try:
+            self._listener.bind(str(path))
+        except OSError as error:
+            self._listener.close()
+            raise InputError(f"--control {path}: {error.strerror}") from error
+        finally:
+            os.umask(before)
+        self._listener.listen()
+        self._selector = selectors.EpollSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def fileno(self) -> int:
+        """Readable where ``serve`` has something to do."""
+        return self._selector.fileno()
+
+    def serve(self) -> bool:
+        """Take what has come; whether there was anything."""
+        ready = self._selector.select(0)
+        for key, _ in ready:
+            if key.data is None:
+                self._accept()
+            else:
+                self._take(key.data)
+        return bool(ready)
+
+    def close(self) -> None:
+        """Hang up, and remove the socket."""
+        for key in list(self._selector.get_map().values()):
+            if key.data is not None:
+                key.data.socket.close()
+        self._selector.close()
+        self._listener.close()
+        self._path.unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # it has gone again
+            connection, _ = self._listener.accept()
+            connection.setblocking(False)
+            self._selector.register(connection, selectors.EVENT_READ, _Client(connection))
+
+    def _take(self, client: _Client) -> None:
+        try:
+            piece = client.socket.recv(_PIECE)
+        except BlockingIOError:
+            return
+        except OSError:
+            piece = b""
+        *lines, client.rest = (client.rest + piece).split(b"\n")
+        for line in lines:
+            self._one(client, line)
+        if not piece or len(client.rest) > MAX_LINE:
+            self._hang_up(client)
+
+    def _one(self, client: _Client, line: bytes) -> None:
+        if not line.strip():
+            return
+        try:
+            request = json.loads(line)
+        except ValueError as error:
+            self._send(client, {"error": f"no JSON: {error}"})
+            return
+        if not isinstance(request, dict):
+            self._send(client, {"error": "a request must be a JSON object"})
+            return
+        same = {"id": request.pop("id")} if "id" in request else {}
+        self._handle(request, lambda answer: self._send(client, same | answer))
+
+    def _send(self, client: _Client, answer: Request) -> None:
+        data = json.dumps(answer).encode() + b"\n"
+        try:
+            taken = client.socket.send(data) == len(data)
+        except OSError:  # it has gone, or does not read
+            taken = False
+        if not taken:
+            self._hang_up(client)
+
+    def _hang_up(self, client: _Client) -> None:
+        if client.socket.fileno() >= 0:
+            self._selector.unregister(client.socket)
+            client.socket.close()

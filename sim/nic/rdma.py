@@ -1,0 +1,208 @@
+# amaranth: UnusedElaboratable=no
+"""The node of one-sided writes as RTL in Verilator, at a Linux interface, with a control socket."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from fanin.clock import CLOCK_MHZ
+from fanin.hdl.rdma.node import COMPLETIONS, RdmaNode
+from fanin.hdl.rdma.queue_pair import TAG_BITS
+from fanin.host.driver import Batch
+from fanin.host.rdma import RdmaDriver
+from fanin.rdma import Connection, Ending, RdmaConfig, Region, Write
+from fanin.sim.cosim.cluster import Cluster, check_identities
+from fanin.sim.cosim.live import Board
+from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.run import Phase, Progress
+from fanin.sim.cosim.simulator import Group
+from fanin.sim.network import LinkConfig
+from fanin.sim.nic.address import Address
+from fanin.sim.nic.control import ControlServer
+from fanin.sim.nic.hosts import OutsideHosts
+from fanin.sim.nic.outside import InterfaceSwitch
+from fanin.sim.nic.pace import Pace
+from fanin.sim.nic.rdma_control import RdmaControl
+from fanin.sim.nic.rdma_settings import RdmaSettings
+from fanin.sim.nic.served import Served
+from fanin.sim.nic.stopping import Stop
+from fanin.sim.rdma.cosim import post
+from fanin.wire.ethernet import Endpoint
+
+LINK = LinkConfig(delay_ns=100.0, gbps=100.0)  #: between the node and the interface
+_ARRIVES_CYCLES = 20_000  # after a frame, in which a message that it ended is looked for
+
+
+class RdmaHosts(OutsideHosts):
+    """The node's host: carries out what comes at the control socket, and takes completions and messages."""
+
+    def __init__(self, board: Board, settings: RdmaSettings, address: Address, pace: Pace, stop: Stop):
+        super().__init__(board, RdmaDriver(settings.config), nodes=1, stop=stop)
+        self._driver: RdmaDriver = self.driver  # type: ignore[assignment]
+        self._limit = settings.config.descriptors
+        self._address = address
+        self._control = RdmaControl(self, settings, address, kind="rtl")
+        self._server = ControlServer(settings.control, self._control.handle) if settings.control else None
+        if self._server:
+            pace.watch(self._server.fileno())
+        self._posted: list[deque[Callable[[Ending], None]]] = [
+            deque() for _ in range(settings.config.queue_pairs)
+        ]
+        self._unposted: deque[tuple[int, Write, Callable[[Ending], None]]] = deque()
+        self._programs = 0  # that have not ended
+        self._seen = 0  # frames
+        self._look_until = 0  # the cycle
+        self._tag = 0
+
+    # ---- what the control asks for ----
+
+    def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], None]) -> None:
+        """See :class:`fanin.sim.nic.rdma_control.Node`."""
+        program = HostProgram().extend(self._driver.connect(index, connection, peer).operations)
+        program.poll_field(self._driver.registers, "status", "connecting", 0)
+        self._run(program, lambda reads: then())
+
+    def set_regions(self, regions: Sequence[Region], then: Callable[[], None]) -> None:
+        """See :class:`fanin.sim.nic.rdma_control.Node`."""
+        program = HostProgram().extend(self._driver.set_regions(regions).operations)
+        self._run(program, lambda reads: then())
+
+    def post(self, index: int, write: Write, then: Callable[[Ending], None]) -> None:
+        """See :class:`fanin.sim.nic.rdma_control.Node`; it waits here while the node has no room."""
+        self._unposted.append((index, write, then))
+        self._post_more()
+
+    def read_counters(self, then: Callable[[dict[str, int]], None]) -> None:
+        """See :class:`fanin.sim.nic.rdma_control.Node`."""
+        batch = self._driver.counters()
+        program = HostProgram().extend(batch.operations)
+        self._run(program, lambda reads: then(self._driver.counters_of(batch.results(reads))))
+
+    # ---- as live hosts ----
+
+    def begin(self) -> None:
+        """Regions and peers of the settings."""
+        self._control.begin()
+
+    def look(self) -> bool:
+        """Requests; then completions and messages, while there may be some."""
+        asked = self._server.serve() if self._server else False
+        self._control.serve()
+        self.progress = 1 + self._address.passed
+        if self._address.passed != self._seen:
+            self._seen = self._address.passed
+            self._look_until = self.board.cycle + _ARRIVES_CYCLES
+        expected = self._outstanding > 0 or self.board.cycle < self._look_until
+        if expected and not self._programs:
+            self._poll()
+        return expected or asked
+
+    def may_skip(self) -> bool:
+        """Not while a timeout may be needed."""
+        return not self._outstanding and not self._unposted
+
+    def waiting(self) -> str:
+        """For what."""
+        return f"for requests and frames; {self._outstanding} writes are unfinished"
+
+    def result(self) -> dict[str, int]:
+        """The counters."""
+        if self._server:
+            self._server.close()
+        return self.counters[0]
+
+    # ---- programs ----
+
+    @property
+    def _outstanding(self) -> int:
+        return sum(map(len, self._posted))
+
+    def _run(self, program: HostProgram, then: Callable[[list[int]], None]) -> None:
+        def ended(reads: list[int]) -> None:
+            self._programs -= 1
+            then(reads)
+
+        self._programs += 1
+        self.board.run(0, program, ended)
+
+    def _post_more(self) -> None:
+        """Post what the node has room for, in order; so no program waits for room that only we can make."""
+        while self._unposted and self._outstanding < COMPLETIONS:
+            index, write, then = self._unposted[0]
+            if len(self._posted[index]) == self._limit:
+                return
+            self._unposted.popleft()
+            self._tag = (self._tag + 1) % (1 << TAG_BITS)
+            program = HostProgram()
+            post(self._driver, program, index, Write(**{**vars(write), "tag": self._tag}))
+            self._posted[index].append(then)
+            self._run(program, lambda reads: None)
+
+    def _poll(self) -> None:
+        """Look whether there is a completion or a message; take what there is, and look again."""
+        batch = self._driver.batch().read("completion").read("arrival")
+
+        def found(reads: list[int]) -> None:
+            completion, arrival = batch.results(reads)
+            assert isinstance(completion, dict)
+            assert isinstance(arrival, dict)
+            if completion["completed"]:
+                self._take(self._driver.take_completion(), self._completed)
+            if arrival["arrived"]:
+                self._take(self._driver.take_arrival(), self._arrived)
+            if completion["completed"] or arrival["arrived"]:
+                self._poll()
+
+        self._run(HostProgram().extend(batch.operations), found)
+
+    def _take(self, batch: Batch, then: Callable[[Batch, list[int]], None]) -> None:
+        self._run(HostProgram().extend(batch.operations), functools.partial(then, batch))
+
+    def _completed(self, batch: Batch, reads: list[int]) -> None:
+        completed = self._driver.completed_of(batch.results(reads))
+        self._posted[completed.index].popleft()(completed.ending)
+        self._post_more()
+
+    def _arrived(self, batch: Batch, reads: list[int]) -> None:
+        self._control.arrived(self._driver.arrived_of(batch.results(reads)))
+
+
+class RdmaNicCosim:
+    """A node, built once; each run begins anew. Raises InputError for a missing tool."""
+
+    def __init__(self, config: RdmaConfig, *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
+        self.driver = RdmaDriver(config)
+        self._cluster = Cluster(lambda: [Group(RdmaNode(config=config), 1)], clock_mhz=clock_mhz, quiet=quiet)
+
+    def serve(
+        self,
+        settings: RdmaSettings,
+        *,
+        slowdown: float,
+        stop: Stop,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Served:
+        """Write and be written to until ``stop`` is asked for; simulated time runs as for INCEPTIONN's NIC.
+
+        ``progress`` counts, as operations, frames and one for the start. Raises SimulationFailed.
+        """
+        pace, address = Pace(slowdown), Address(settings.own)
+        driver = self.driver
+        configure = HostProgram().extend(driver.identify().operations)
+        configure.extend(driver.configure(settings.own).operations)
+        raw = self._cluster.run(
+            memories=[[settings.memory]],
+            phases=[Phase("configure", [configure])],
+            longest_wait=0,
+            switch=functools.partial(InterfaceSwitch, 1, names=[settings.port], pace=pace, address=address),
+            hosts=functools.partial(RdmaHosts, settings=settings, address=address, pace=pace, stop=stop),
+            endless=True,
+            link=LINK,
+            switch_ns=0.0,
+            progress=progress,
+        )
+        check_identities(driver, raw.phases[0].reads)
+        simulated = (raw.cycles * self._cluster.period_ps + raw.skipped_ps) * 1e-12
+        return Served(raw.hosts, 0, raw.switch["lost"], raw.seconds, simulated)

@@ -1,0 +1,281 @@
+"""What programs ask of a node of one-sided writes that runs: requests checked, carried out, answered.
+
+docs/reference/nic.md has the requests. The node is RTL or its twin; both are :class:`Node`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+from fanin.errors import InputError
+from fanin.host.rdma import Arrived
+from fanin.rdma import FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
+from fanin.sim.nic.address import Address
+from fanin.sim.nic.control import Answer, Request
+from fanin.sim.nic.rdma_settings import RdmaSettings, address_of, ip_of, mac_of, mac_text
+from fanin.wire.ethernet import Endpoint
+from fanin.wire.rdma import MAX_MESSAGE_BYTES, PSN_BITS
+
+SOURCE_PORT = 0xC000  # plus a queue pair's place: the UDP port that its packets are sent from
+ARP_SECONDS = 10.0  #: that a ``connect`` waits for the peer's MAC
+MAX_ARRIVALS = 1024  # that wait for a program; of more, the oldest are dropped
+
+
+class Node(Protocol):
+    """The node: each ``then`` is called once it has been done."""
+
+    def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], None]) -> None:
+        """Connect a queue pair anew."""
+
+    def set_regions(self, regions: Sequence[Region], then: Callable[[], None]) -> None:
+        """These regions and no others."""
+
+    def post(self, index: int, write: Write, then: Callable[[Ending], None]) -> None:
+        """Have a write done; its tag is the node's affair."""
+
+    def read_counters(self, then: Callable[[dict[str, int]], None]) -> None:
+        """The counters, by name."""
+
+
+@dataclass
+class _Resolution:
+    """A ``connect`` that waits for the peer's MAC; for ever where ``until`` is None."""
+
+    index: int
+    connection: Connection
+    ip: int
+    until: float | None
+    answer: Answer
+
+
+@dataclass
+class _Waiting:
+    """A program that waits for a message with immediate data."""
+
+    until: float
+    answer: Answer
+
+
+class RdmaControl:
+    """The requests of programs, and those of ``settings``, for ``node``. Call ``serve`` now and then.
+
+    ``kind`` is what the node is, for whoever asks.
+    """
+
+    def __init__(self, node: Node, settings: RdmaSettings, address: Address, *, kind: str):
+        self._node, self._settings, self._address, self._kind = node, settings, address, kind
+        self._arrivals: deque[Arrived] = deque(maxlen=MAX_ARRIVALS)
+        self._waiting: deque[_Waiting] = deque()
+        self._resolutions: list[_Resolution] = []
+        self._connected: dict[int, tuple[Connection, int]] = {}
+        self._regions: list[Region] = []
+        self._does = {
+            "info": self._info, "connect": self._connect, "regions": self._set_regions,
+            "write": self._write, "arrival": self._arrival, "counters": self._counters,
+        }  # fmt: skip
+
+    def begin(self) -> None:
+        """Regions and peers that the settings have."""
+        settings = self._settings
+        self._take_regions(settings.regions, lambda: None)
+        for index, peer in enumerate(settings.peers):
+            connection = Connection(peer.number, mtu=settings.mtu)
+            self._resolutions.append(_Resolution(index, connection, peer.ip, None, lambda answer: None))
+
+    def handle(self, request: Request, answer: Answer) -> None:
+        """Carry out a request; whatever is wrong with it becomes its answer."""
+        try:
+            name = request.pop("do", None)
+            if name not in self._does:
+                raise InputError(f"do must be one of {', '.join(self._does)}, not {name!r}")
+            self._does[name](request, answer)
+        except (InputError, ValueError) as error:
+            answer({"error": str(error)})
+
+    def arrived(self, message: Arrived) -> None:
+        """A message with immediate data is in memory."""
+        self._arrivals.append(message)
+        self._hand_out()
+
+    def serve(self) -> None:
+        """Connect those whose MAC is known by now; tell those who have waited long enough."""
+        now = time.monotonic()
+        open_, self._resolutions = self._resolutions, []
+        for waits in open_:
+            if (mac := self._address.mac_of(waits.ip)) is not None:
+                self._connect_to(waits.index, waits.connection, Endpoint(mac, waits.ip), waits.answer)
+            elif waits.until is not None and now > waits.until:
+                waits.answer({"error": f"no answer to ARP from {address_of(waits.ip)}; give its mac"})
+            else:
+                self._resolutions.append(waits)
+        for late in [waits for waits in self._waiting if now > waits.until]:
+            self._waiting.remove(late)
+            late.answer({"arrival": None})
+
+    # ---- requests ----
+
+    def _info(self, request: Request, answer: Answer) -> None:
+        _all_taken(request)
+        own, config = self._address.own, self._settings.config
+        pairs = [
+            {"pair": index, "ip": address_of(ip), "peer": connection.peer, "mtu": connection.mtu}
+            for index, (connection, ip) in sorted(self._connected.items())
+        ]
+        answer({
+            "node": self._kind, "mac": mac_text(own.mac), "ip": address_of(own.ip), "mtu": self._settings.mtu,
+            "queue_pairs": config.queue_pairs, "first_queue_pair": FIRST_QUEUE_PAIR,
+            "descriptors": config.descriptors, "connected": pairs,
+            "regions": [_region_json(region) for region in self._regions],
+            "memory": str(self._settings.memory), "bytes": self._settings.size,
+        })  # fmt: skip
+
+    def _connect(self, request: Request, answer: Answer) -> None:
+        index = self._pair(request)
+        ip = _ip(request.pop("ip", None))
+        mac = request.pop("mac", None)
+        defaults = {"peer": FIRST_QUEUE_PAIR, "mtu": self._settings.mtu}
+        values = defaults | _integers(request, [field.name for field in fields(Connection)])
+        _all_taken(request)
+        for name in ("peer", "send_psn", "receive_psn"):
+            _check_bits(name, values.get(name, 0), PSN_BITS)
+        connection = Connection(**values)
+        if connection.mtu > self._settings.mtu:
+            raise InputError(
+                f"mtu must be at most {self._settings.mtu}, for the interface's, not {connection.mtu}"
+            )
+        self._resolutions = [other for other in self._resolutions if other.index != index]
+        if mac is not None:
+            self._connect_to(index, connection, Endpoint(_mac(mac), ip), answer)
+        else:
+            until = time.monotonic() + ARP_SECONDS
+            self._resolutions.append(_Resolution(index, connection, ip, until, answer))
+
+    def _connect_to(self, index: int, connection: Connection, peer: Endpoint, answer: Answer) -> None:
+        def done() -> None:
+            self._connected[index] = connection, peer.ip
+            answer({})
+
+        self._node.connect(index, connection, Endpoint(peer.mac, peer.ip, SOURCE_PORT + index), done)
+
+    def _set_regions(self, request: Request, answer: Answer) -> None:
+        given = request.pop("regions", None)
+        _all_taken(request)
+        if not isinstance(given, list) or not all(isinstance(region, dict) for region in given):
+            raise InputError("regions must be a list of objects")
+        self._take_regions([self._region(dict(region)) for region in given], lambda: answer({}))
+
+    def _region(self, given: Request) -> Region:
+        pairs = given.pop("pairs", list(range(self._settings.config.queue_pairs)))
+        if not isinstance(pairs, list) or not all(_is_int(pair) for pair in pairs):
+            raise InputError("pairs must be a list of integers")
+        for pair in pairs:
+            self._check_pair(pair)
+        values = {"base": 0, "length": self._settings.size} | _integers(given, ("base", "length", "rkey"))
+        _all_taken(given)
+        if "rkey" not in values:
+            raise InputError("rkey: a region must have one")
+        _check_bits("rkey", values["rkey"], 32)
+        numbers = frozenset(FIRST_QUEUE_PAIR + pair for pair in pairs)
+        region = Region(values["base"], values["length"], values["rkey"], numbers)
+        if not 0 <= region.base <= region.base + region.length <= self._settings.size:
+            raise InputError(
+                f"region {region.rkey:#x}: {region.length} bytes from {region.base} exceed memory, which has "
+                f"{self._settings.size}"
+            )
+        return region
+
+    def _take_regions(self, regions: Sequence[Region], then: Callable[[], None]) -> None:
+        self._node.set_regions(regions, then)
+        self._regions = list(regions)
+
+    def _write(self, request: Request, answer: Answer) -> None:
+        index = self._pair(request)
+        values = {"local": 0, "remote": 0, "rkey": 1} | _integers(
+            request, ("local", "remote", "rkey", "length", "immediate")
+        )
+        _all_taken(request)
+        if "length" not in values:
+            raise InputError("length: a write must have one")
+        _check_bits("remote", values["remote"], 64)
+        _check_bits("rkey", values["rkey"], 32)
+        _check_bits("immediate", values.get("immediate", 0), 32)
+        local, length, size = values["local"], values["length"], self._settings.size
+        if not 0 <= length <= MAX_MESSAGE_BYTES:
+            raise InputError(f"length must be 0 to {MAX_MESSAGE_BYTES}, not {length}")
+        if not 0 <= local <= size - length:
+            raise InputError(f"local: {length} bytes from {local} exceed memory, which has {size}")
+        if index not in self._connected:
+            raise InputError(f"pair {index} is not connected")
+        self._node.post(index, Write(tag=0, **values), lambda ending: answer({"ending": ending.name.lower()}))
+
+    def _arrival(self, request: Request, answer: Answer) -> None:
+        seconds = request.pop("seconds", 0)
+        _all_taken(request)
+        if not isinstance(seconds, (int, float)) or not 0 <= seconds <= 3600:
+            raise InputError(f"seconds must be 0 to 3600, not {seconds!r}")
+        self._waiting.append(_Waiting(time.monotonic() + seconds, answer))
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        while self._waiting and self._arrivals:
+            message = self._arrivals.popleft()
+            found = {"pair": message.index, "immediate": message.immediate, "length": message.length}
+            self._waiting.popleft().answer({"arrival": found})
+
+    def _counters(self, request: Request, answer: Answer) -> None:
+        _all_taken(request)
+        self._node.read_counters(lambda found: answer({"counters": found}))
+
+    def _pair(self, request: Request) -> int:
+        index = _integers(request, ("pair",)).get("pair", 0)
+        self._check_pair(index)
+        return index
+
+    def _check_pair(self, index: int) -> None:
+        count = self._settings.config.queue_pairs
+        if index not in range(count):
+            raise InputError(f"pair must be 0 to {count - 1}, not {index}")
+
+
+def _region_json(region: Region) -> Request:
+    pairs = sorted(number - FIRST_QUEUE_PAIR for number in region.queue_pairs)
+    return {"base": region.base, "length": region.length, "rkey": region.rkey, "pairs": pairs}
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _integers(request: Request, names: Sequence[str]) -> dict[str, int]:
+    """Those of these fields that there are, taken out. Raises InputError for one that is no integer."""
+    found = {name: request.pop(name) for name in names if name in request}
+    for name, value in found.items():
+        if not _is_int(value):
+            raise InputError(f"{name} must be an integer, not {value!r}")
+    return found
+
+
+def _all_taken(request: Request) -> None:
+    if request:
+        raise InputError(f"{next(iter(request))}: there is no such field")
+
+
+def _check_bits(name: str, value: int, bits: int) -> None:
+    if not 0 <= value < 1 << bits:
+        raise InputError(f"{name} must be 0 to {(1 << bits) - 1}, not {value}")
+
+
+def _ip(value: Any) -> int:
+    if not isinstance(value, str):
+        raise InputError("ip must be the peer's IPv4 address, as text")
+    return ip_of("ip", value)
+
+
+def _mac(value: Any) -> int:
+    if not isinstance(value, str):
+        raise InputError("mac must be text")
+    return mac_of("mac", value)

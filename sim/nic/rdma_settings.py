@@ -1,0 +1,83 @@
+"""What a node of one-sided writes at an interface is given when it starts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address
+from pathlib import Path
+
+from fanin.errors import InputError
+from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig, Region
+from fanin.wire.ethernet import Endpoint
+from fanin.wire.rdma import ICRC_BYTES, IP_AT, MOST_HEADER_BYTES, PATH_MTUS
+
+_OWN_MAC = 0x02_00 << 32  # locally administered; the IPv4 address follows
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The other end of a queue pair: its IPv4 address and its queue pair's number."""
+
+    ip: int
+    number: int = FIRST_QUEUE_PAIR
+
+
+@dataclass(frozen=True)
+class RdmaSettings:
+    """A node at the interface ``port``, with the addresses ``own``, whose memory is a file of ``size`` bytes.
+
+    ``mtu`` is the longest path MTU of its queue pairs; the n-th of ``peers`` is at the n-th of them.
+    """
+
+    config: RdmaConfig
+    port: str
+    own: Endpoint
+    memory: Path
+    size: int
+    mtu: int
+    regions: tuple[Region, ...] = ()
+    peers: tuple[Peer, ...] = ()
+    control: Path | None = None
+
+
+def path_mtu(interface_mtu: int) -> int:
+    """The longest path MTU whose packets an interface takes; 0 where it takes none."""
+    room = interface_mtu - (MOST_HEADER_BYTES - IP_AT + ICRC_BYTES)
+    return max((mtu for mtu in PATH_MTUS if mtu <= room), default=0)
+
+
+def mac_for(ip: int) -> int:
+    """A node's MAC unless it is said: of those that are administered locally, one for each IPv4 address."""
+    return _OWN_MAC | ip
+
+
+def ip_of(name: str, text: str) -> int:
+    """An IPv4 address of one host. Raises InputError that begins with ``name``."""
+    try:
+        address = IPv4Address(text)
+    except AddressValueError as error:
+        raise InputError(f"{name} {text}: is no IPv4 address") from error
+    if address.is_multicast or address.is_unspecified or address == IPv4Address(0xFFFF_FFFF):
+        raise InputError(f"{name} {text}: is no host's address")
+    return int(address)
+
+
+def address_of(ip: int) -> str:
+    """As text."""
+    return str(IPv4Address(ip))
+
+
+def mac_of(name: str, text: str) -> int:
+    """A MAC address of one interface. Raises InputError that begins with ``name``."""
+    if not re.fullmatch(r"(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}|[0-9a-fA-F]{12}", text):
+        raise InputError(f"{name} {text}: is no MAC address, as 02:00:00:00:00:01")
+    mac = int(text.replace(":", ""), 16)
+    if mac >> 40 & 1 or not mac:
+        raise InputError(f"{name} {text}: is a group's MAC address, not an interface's")
+    return mac
+
+
+def mac_text(mac: int) -> str:
+    """As text, with colons."""
+    return ":".join(f"{byte:02x}" for byte in mac.to_bytes(6, "big"))

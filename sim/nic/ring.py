@@ -1,0 +1,176 @@
+# amaranth: UnusedElaboratable=no
+"""One node of a ring as RTL in Verilator, at a Linux interface; the others are elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.clock import CLOCK_MHZ
+from fanin.hdl.net.link.job import RETRY_BITS
+from fanin.hdl.ring.node import RingNode
+from fanin.host.ring import RingDriver, RingMember, RingStatus
+from fanin.ring import RingConfig
+from fanin.sim.cosim.cluster import Cluster, check_identities
+from fanin.sim.cosim.live import Board
+from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.run import Phase, Progress
+from fanin.sim.cosim.simulator import Group
+from fanin.sim.network import LinkConfig
+from fanin.sim.nic.hosts import OutsideHosts
+from fanin.sim.nic.outside import InterfaceSwitch
+from fanin.sim.nic.pace import Pace
+from fanin.sim.nic.stopping import Stop
+from fanin.wire.ethernet import ETHERNET, Encap
+from fanin.wire.fields import byte_length
+from fanin.wire.link import LinkKind
+from fanin.wire.ring import RING_LINK
+
+Float32 = npt.NDArray[np.float32]
+
+LINK = LinkConfig(delay_ns=100.0, gbps=100.0)  #: between the node and the interface
+TIMEOUT = 20_000  #: cycles
+RETRIES = (
+    1 << RETRY_BITS
+) - 1  #: as many as the node can: the host, by the wall clock, decides when to give up
+_QUIET_CYCLES = 3 * TIMEOUT  # without a frame either way: neighbours have had all that they need
+_PROGRESS = ("sent", "received", "stored")  # counters that grow with the all-reduce, and not by waiting
+
+
+def least_mtu(config: RingConfig) -> int:
+    """Bytes behind the Ethernet header of the longest frame."""
+    beat_bytes = config.width // 8
+    payload = config.frame_beats * beat_bytes
+    size = RING_LINK.frame_bytes(LinkKind.DATA, payload, encap=Encap.L2, beat_bytes=beat_bytes)
+    return size - byte_length(ETHERNET)
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """What a node has made of its vector; ``sum`` is None where it did not come to the end.
+
+    ``stuck``: it has given up, for there was no progress. ``lost``: frames that the interface had no room for.
+    ``seconds`` are those of the wall clock.
+    """
+
+    sum: Float32 | None
+    status: RingStatus | None
+    stuck: bool
+    counters: dict[str, int]
+    lost: int
+    seconds: float
+    simulated_seconds: float
+
+
+class RingHosts(OutsideHosts):
+    """The node's host: waits for the sum, then until the neighbours ask for nothing any more."""
+
+    def __init__(self, board: Board, driver: RingDriver, wait: float, stop: Stop):
+        super().__init__(board, driver, nodes=1, stop=stop)
+        self._status = driver.wait()
+        self._counted = driver.counters()
+        self._asking = False
+        self._wait, self._moved = wait, time.monotonic()
+        self._quiet_since = 0
+        self._before: dict[str, int] = {}
+        self.status: RingStatus | None = None
+        self.stuck = False
+
+    def begin(self) -> None:
+        """Nothing: the node has its descriptor."""
+
+    def look(self) -> bool:
+        """Ask how far the node is."""
+        if not self._asking:
+            self._asking = True
+            program = HostProgram().extend(self._status.operations).extend(self._counted.operations)
+            self.board.run(0, program, self._answered)
+        return False
+
+    def _answered(self, reads: list[int]) -> None:
+        self._asking = False
+        cut = sum(operation.data is None for operation in self._status.operations)
+        status = self.status = RingDriver.status_of(self._status.results(reads[:cut]))
+        counted = self.driver.counters_of(self._counted.results(reads[cut:]))
+        counted.pop("cycles")
+        if any(counted[name] != self._before.get(name) for name in _PROGRESS):
+            self._moved = time.monotonic()
+        if status.busy or counted != self._before:
+            self._before, self._quiet_since = counted, self.board.cycle
+        self.stuck = time.monotonic() > self._moved + self._wait
+        quiet = self.board.cycle - self._quiet_since > _QUIET_CYCLES
+        if self.stuck or quiet or not status.running:
+            self.end()
+
+    def may_skip(self) -> bool:
+        """Never: a timeout may be needed."""
+        return False
+
+    def waiting(self) -> str:
+        """For what."""
+        return f"for the sum, with {self.status}"
+
+    def result(self) -> tuple[RingStatus | None, bool, dict[str, int]]:
+        """How it ended, whether for lack of progress, and what the node has counted."""
+        return self.status, self.stuck, self.counters[0]
+
+
+class RingNodeCosim:
+    """A node, built once; each run begins anew. Raises InputError for a missing tool."""
+
+    def __init__(self, config: RingConfig, *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
+        self.config, self.driver = config, RingDriver(config)
+        self._cluster = Cluster(lambda: [Group(RingNode(config=config), 1)], clock_mhz=clock_mhz, quiet=quiet)
+
+    def reduce(
+        self,
+        member: RingMember,
+        vector: Float32,
+        *,
+        port: str,
+        slowdown: float,
+        wait: float,
+        stop: Stop,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Reduced:
+        """Add the vector to those of the other nodes, which are reached by the interface ``port``.
+
+        Afterwards the node goes on to answer its neighbours until no frame has come or gone for some timeouts.
+        It ends early where ``stop`` is asked for, where the node has failed, and after ``wait`` seconds of the
+        wall clock without progress. Raises SimulationFailed.
+        """
+        driver, pace = self.driver, Pace(slowdown)
+        start = HostProgram().extend(driver.identify().operations)
+        for batch in driver.configure(member), driver.start(), driver.post(0, vector.size):
+            start.extend(batch.operations)
+        memory = np.zeros(self.config.words(vector.size) * self.config.width // 8, np.uint8)
+        memory[: vector.nbytes] = vector.view(np.uint8)
+        raw = self._cluster.run(
+            memories=[[memory]],
+            phases=[Phase("start", [start])],
+            longest_wait=0,
+            switch=functools.partial(InterfaceSwitch, 1, names=[port], pace=pace),
+            hosts=functools.partial(RingHosts, driver=driver, wait=wait, stop=stop),
+            endless=True,
+            link=LINK,
+            switch_ns=0.0,
+            progress=progress,
+        )
+        check_identities(driver, raw.phases[0].reads)
+        status, stuck, counters = raw.hosts
+        ((after,),) = raw.memories
+        done = status is not None and status.completed == 1
+        return Reduced(
+            sum=after[: vector.nbytes].view("<f4") if done else None,
+            status=status,
+            stuck=stuck,
+            counters=counters,
+            lost=raw.switch["lost"],
+            seconds=raw.seconds,
+            simulated_seconds=(raw.cycles * self._cluster.period_ps + raw.skipped_ps) * 1e-12,
+        )

@@ -1,0 +1,125 @@
+"""The control socket: a line, an answer; what is no request; sockets that are in the way."""
+
+import json
+import socket
+import stat
+
+import pytest
+
+from fanin.errors import InputError, ToolFailed
+from fanin.host.nic import RdmaNic
+from fanin.sim.nic.control import MAX_LINE, ControlServer, check_control
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "control"
+
+
+@pytest.fixture
+def server(path):
+    """It answers with what it was asked."""
+    server = ControlServer(path, lambda request, answer: answer({"asked": request}))
+    yield server
+    server.close()
+
+
+def _client(path):
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(path))
+    client.settimeout(5)
+    return client
+
+
+def _answers(server, client, data):
+    client.sendall(data)
+    while server.serve():
+        pass
+    return [json.loads(line) for line in client.recv(1 << 16).splitlines()]
+
+
+def _is_hung_up(server, client, line):
+    try:
+        client.sendall(line)
+    except TimeoutError:
+        pass
+    except ConnectionError:
+        return True
+    server.serve()
+    return False
+
+
+def test_each_line_is_a_request_and_has_an_answer_with_its_id(server, path):
+    with _client(path) as client:
+        assert _answers(server, client, b'{"do": "a", "id": 7}\n{"do": "b"}\n\n{"do"') == [
+            {"id": 7, "asked": {"do": "a"}},
+            {"asked": {"do": "b"}},
+        ]
+        assert _answers(server, client, b': "c"}\n') == [{"asked": {"do": "c"}}]
+
+
+@pytest.mark.parametrize("line", [b"{", b"3", b"[]", b'"x"', b"\xff\xfe"])
+def test_what_is_no_request_is_answered_by_an_error(server, path, line):
+    with _client(path) as client:
+        (answer,) = _answers(server, client, line + b"\n")
+        assert "JSON" in answer["error"]
+
+
+def test_a_client_that_sends_no_end_of_line_is_hung_up_on(server, path):
+    with _client(path) as client:
+        for _ in range(2):
+            client.sendall(bytes(MAX_LINE // 2 + 1))
+            while server.serve():
+                pass
+        assert client.recv(1) == b""
+
+
+def test_a_client_that_does_not_read_is_hung_up_on_and_others_go_on(server, path):
+    with _client(path) as deaf, _client(path) as other:
+        deaf.settimeout(0.01)
+        line = json.dumps({"x": "y" * 50_000}).encode() + b"\n"
+        assert any(_is_hung_up(server, deaf, line) for _ in range(100))
+        assert _answers(server, other, b"{}\n") == [{"asked": {}}]
+
+
+def test_the_socket_is_its_owners_alone_and_goes(server, path):
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(InputError, match=r"control: in use by another process"):
+        check_control(path)
+    gone = ControlServer(path.with_name("other"), lambda request, answer: None)
+    gone.close()
+    assert not path.with_name("other").exists()
+
+
+def test_a_socket_that_a_killed_process_left_is_removed(path):
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    check_control(path)
+    assert not path.exists()
+
+
+def test_what_cannot_be_a_control_socket_is_refused(path, tmp_path):
+    path.touch()
+    for wrong, message in {
+        path: "exists, and is no socket",
+        tmp_path / "no" / "control": "there is no folder",
+        tmp_path / ("x" * 120): "at most 107 bytes",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            check_control(wrong)
+    assert path.exists()
+
+
+def test_a_program_is_told_that_there_is_no_node_or_none_any_more(path):
+    with pytest.raises(InputError, match=r"control: no node serves it: No such file"):
+        RdmaNic(path)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(path))
+        silent.listen()
+        with RdmaNic(path, seconds=0.05) as nic, pytest.raises(ToolFailed, match=r"no answer in 0\.05 s"):
+            nic.info()
+        with RdmaNic(path) as nic:
+            silent.accept()[0].close()  # of the first
+            silent.accept()[0].close()
+            with pytest.raises(ToolFailed, match="the node has ended"):
+                nic.info()
