@@ -9,12 +9,15 @@ from datetime import timedelta
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.multiprocessing import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
 import fanin.torch
 from fanin.codec import Bfp, Inceptionn
 from fanin.torch import Options
+from fanin.torch.feedback import ErrorFeedback
+from fanin.torch.hooks import nics
 from tests.fanin.torch.ranks import gradients, loss, network, parameters
 
 RANKS = 3
@@ -57,6 +60,20 @@ def sums(name, rank, results):
     model = DistributedDataParallel(network(7))
     loss(model, rank).backward()
     results[f"ddp/{name}"] = parameters(model.module)
+
+
+def hooks(rank, results):
+    """A step of DDP with the group's own codec and error feedback, then PowerSGD, whose callbacks wait."""
+    model = DistributedDataParallel(network(7))
+    model.register_comm_hook(ErrorFeedback(model), nics())
+    loss(model, rank).backward()
+    results["hooked"] = parameters(model.module)
+    model = DistributedDataParallel(network(7))
+    model.register_comm_hook(PowerSGDState(None, start_powerSGD_iter=2), powerSGD_hook)
+    for _ in range(4):
+        model.zero_grad()
+        loss(model, rank).backward()
+    results["power"] = parameters(model.module)
 
 
 def report(results):
@@ -148,6 +165,8 @@ def main(rank, folder):
             pg_options=options,
         )
         sums(name, rank, results)
+        if name == "bfp":
+            hooks(rank, results)
         if name == "none":
             report(results)
             others(rank, results)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fanin.golden import scaled
+from fanin.golden.codec.codecs import roundtrip
 from fanin.golden.ring.all_reduce import all_reduce
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.time import RingTime
@@ -75,6 +76,16 @@ def test_ddp_gets_the_golden_sum_of_what_the_ranks_give(results, name):
     given = [found[f"own/{name}"] * np.float32(1 / RANKS) for found in results]
     expected = _sum(name, given)
     assert all(_same(found[f"ddp/{name}"], expected) for found in results)
+
+
+def test_hooks_use_the_groups_nodes(results):
+    """Gradients are given undivided, as the codec leaves them, in their order."""
+    codec = OPTIONS["bfp"].codec
+    given = [roundtrip(found["own/bfp"], codec) for found in results]
+    expected = _sum("bfp", given) / np.float32(RANKS)
+    assert all(_same(found["hooked"], expected) for found in results)
+    assert all(_same(found["power"], results[0]["power"]) for found in results)
+    assert results[0]["power"].any()
 
 
 def test_reduce_scatter_is_a_part_of_the_rings_sum(results):
