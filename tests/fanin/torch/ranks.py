@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import numpy as np
 import torch
+import torch._dynamo  # which DistributedDataParallel loads: once for all ranks
 import torch.distributed as dist
 from torch.multiprocessing import start_processes
 from torch.nn.parallel import DistributedDataParallel
