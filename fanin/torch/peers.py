@@ -29,6 +29,7 @@ class Peers:
     def __init__(self, store: dist.Store, *, rank: int, names: list[int], timeout: timedelta):
         self._store, self._rank, self.names, self._timeout = store, rank, names, timeout
         self._begun = 0
+        self._store_stopped = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, args=(store.clone(),), daemon=True)
 
@@ -82,6 +83,7 @@ class Peers:
         try:
             return answers.get(timeout=SILENT_SECONDS + _STORE_SECONDS)
         except queue.Empty:
+            self._store_stopped = True
             return f"{what}: rank 0 has stopped answering, or torchrun, which holds the store"
 
     def _judged(self, what: str) -> str | None:
@@ -95,8 +97,9 @@ class Peers:
 
     def tell(self) -> None:
         """Say that this rank has given up, and knows why."""
-        with contextlib.suppress(RuntimeError):
-            self._store.set(f"told/{self._rank}", "")
+        if not self._store_stopped:  # that thread holds the connection for good
+            with contextlib.suppress(RuntimeError):
+                self._store.set(f"told/{self._rank}", "")
 
     def linger(self, *, of_living: bool = True) -> None:
         """Rank 0, which may hold the store, keeps it until the others know why, too; for a while at most.
