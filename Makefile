@@ -92,6 +92,7 @@ bench: $(VENV)/.developer $(VENV)/.boards ## speed and area, each figure beside 
 	$(BIN)/fanin bench plan
 	$(BIN)/fanin bench codec
 	$(BIN)/fanin bench codec-training
+	$(BIN)/fanin bench hooks -o runs
 	$(BIN)/fanin bench ring -o runs
 	$(BIN)/fanin bench ring-training -o runs
 	$(BIN)/fanin bench rdma

@@ -24,10 +24,13 @@ def compressed(sock: socket.socket, *, mss: int | None = None) -> socket.socket:
     if sock.family != socket.AF_INET:
         raise ValueError(f"sock must be an IPv4 socket, not {sock.family.name}")
     if mss is not None:
-        if mss % _VALUE_BYTES or not MIN_MSS <= mss <= MAX_MSS:
-            raise ValueError(
-                f"mss must be a multiple of {_VALUE_BYTES} from {MIN_MSS} to {MAX_MSS}, not {mss!r}"
-            )
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, mss)
+        limit_segments(sock, mss)
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TOS_COMPRESSIBLE)
     return sock
+
+
+def limit_segments(sock: socket.socket, mss: int) -> None:
+    """Let a TCP socket that is not connected yet send ``mss`` bytes a segment, at most; as ``compressed``."""
+    if mss % _VALUE_BYTES or not MIN_MSS <= mss <= MAX_MSS:
+        raise ValueError(f"mss must be a multiple of {_VALUE_BYTES} from {MIN_MSS} to {MAX_MSS}, not {mss!r}")
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, mss)

@@ -1,16 +1,21 @@
-"""PyTorch: what training with the ring NIC and a codec would do to a model, before the NIC is built.
+"""PyTorch: gradients as a ring of NICs with a codec would add them up; top-k and error feedback beside it.
 
-``inceptionn``, ``bfp`` and ``ring`` make communication hooks for DistributedDataParallel::
+``inceptionn``, ``bfp``, ``ring`` and ``top_k`` make communication hooks for DistributedDataParallel::
 
     model.register_comm_hook(None, inceptionn(bound=10))
+    model.register_comm_hook(ErrorFeedback(model), top_k(0.01))
 
-A hook gathers every rank's gradients with ``all_gather`` and adds them up on each as the NICs of a ring of
-those ranks would, bit for bit (``fanin.golden.ring.all_reduce``). The arithmetic is the NIC's; the traffic
-and the time are all_gather's. A bucket is what a descriptor (address, count) of the NIC names.
+The first three gather every rank's gradients with ``all_gather`` and add them up on each as the NICs of a ring
+of those ranks would, bit for bit (``fanin.golden.ring.all_reduce``). The arithmetic is the NIC's; the traffic
+and the time are all_gather's. ``nics`` has the nodes of a process group ``fanin`` add them up. A bucket is what
+a descriptor (address, count) of the NIC names.
+
+The state of every hook is the process group, None for all ranks, or an ``ErrorFeedback``.
 """
 
 # No ``from __future__ import annotations``: DDP reads the annotations of a hook, and wants no text.
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -27,6 +32,9 @@ try:
     import torch.distributed as dist
 except ModuleNotFoundError as error:
     raise ImportError("fanin.torch.hooks needs PyTorch: pip install 'fanin[torch]'") from error
+
+from fanin.torch.feedback import ErrorFeedback
+from fanin.torch.options import Options
 
 Float32 = npt.NDArray[np.float32]
 Hook = Callable[[object, dist.GradBucket], torch.futures.Future[torch.Tensor]]
@@ -59,16 +67,19 @@ def ring(config: RingConfig = _DEFAULT, *, hop: Callable[[Float32], Float32] | N
     """A hook for a ring of ``config``: without a codec by default.
 
     ``hop``, if given, stands for the codec's round trip (``fanin.golden.ring.all_reduce.all_reduce``): to
-    try what is no codec yet, or to count what travels. The hook's state is the process group, None for all
-    ranks; their order is the ring's. It yields the sum divided by their number. It raises TypeError for
-    gradients that are not float32, ValueError for more than 255 ranks.
+    try what is no codec yet, or to count what travels. Ranks are the ring in their order. It yields the sum
+    divided by their number. It raises TypeError for gradients that are not float32, ValueError for more than
+    255 ranks.
     """
 
+    def arrives(values: torch.Tensor) -> torch.Tensor:
+        if hop is None:
+            return roundtrip(values, config.codec)
+        return torch.from_numpy(hop(_to_numpy(values))).to(values.device)
+
     def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        own = bucket.buffer()
-        if own.dtype != torch.float32:
-            raise TypeError(f"gradients must be float32, not {own.dtype}")
-        group = dist.group.WORLD if state is None else state
+        own = _given(state, bucket, arrives)
+        group = _group(state)
         ranks = dist.get_world_size(group)
         parts = [torch.empty_like(own) for _ in range(ranks)]
 
@@ -80,6 +91,87 @@ def ring(config: RingConfig = _DEFAULT, *, hop: Callable[[Float32], Float32] | N
         return dist.all_gather(parts, own.contiguous(), group=group, async_op=True).get_future().then(add)
 
     return hook
+
+
+def nics() -> Hook:
+    """A hook for a process group of the backend ``fanin``: its nodes add up, with the codec that they have.
+
+    Without a hook DistributedDataParallel divides gradients by the number of ranks before it gives them, and a
+    bound that is absolute cuts off more; here the sum is divided. It raises TypeError for gradients that are
+    not float32, ValueError for a group of another backend.
+    """
+
+    def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        group = _group(state)
+        options = getattr(group, "options", None)
+        if not isinstance(options, Options):
+            raise ValueError("nics() is of a process group of the backend 'fanin'")
+        own = _given(state, bucket, lambda values: roundtrip(values, options.codec))
+
+        def mean(added: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+            return added.value()[0] / dist.get_world_size(group)
+
+        return dist.all_reduce(own, group=group, async_op=True).get_future().then(mean)
+
+    return hook
+
+
+def top_k(share: float = 0.01) -> Hook:
+    """A hook that sends a ``share`` of each bucket, rounded up: the values of greatest magnitude, and where.
+
+    Ranks gather one another's with one ``all_gather`` of float32, which holds the places as bits. A value is
+    added up in the order of ranks; the sum is divided by their number. Without ``ErrorFeedback`` what is not
+    sent is lost. Raises ValueError for a share that is not above 0 and at most 1; the hook raises TypeError for
+    gradients that are not float32.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share must be above 0, and at most 1, not {share!r}")
+
+    def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        count = math.ceil(share * bucket.buffer().numel())
+        own = _given(state, bucket, lambda values: _largest(values, count))
+        places = own.abs().topk(count).indices
+        sent = torch.cat([own[places], places.to(torch.int32).view(torch.float32)])
+        group = _group(state)
+        parts = [torch.empty_like(sent) for _ in range(dist.get_world_size(group))]
+
+        def add(_: object) -> torch.Tensor:
+            total = torch.zeros_like(own)
+            for part in parts:
+                values, where = part.split(count)
+                total.index_add_(0, where.view(torch.int32), values)
+            return total / len(parts)
+
+        return dist.all_gather(parts, sent, group=group, async_op=True).get_future().then(add)
+
+    return hook
+
+
+def _largest(values: torch.Tensor, count: int) -> torch.Tensor:
+    """The ``count`` values of greatest magnitude in their places, and zeros."""
+    places = values.abs().topk(count).indices
+    return torch.zeros_like(values).index_copy_(0, places, values[places])
+
+
+def _group(state: object) -> dist.ProcessGroup:
+    group = state.group if isinstance(state, ErrorFeedback) else state
+    found: dist.ProcessGroup = dist.group.WORLD if group is None else group
+    return found
+
+
+def _given(
+    state: object, bucket: dist.GradBucket, arrives: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """What a rank gives: its gradients. With error feedback, what ``arrives`` of them and of the residuals."""
+    own: torch.Tensor = bucket.buffer()
+    if own.dtype != torch.float32:
+        raise TypeError(f"gradients must be float32, not {own.dtype}")
+    if not isinstance(state, ErrorFeedback):
+        return own
+    whole = state.corrected(bucket)
+    given = arrives(whole)
+    state.keep(bucket, whole - given)
+    return given
 
 
 def roundtrip(values: torch.Tensor, codec: CodecConfig | None) -> torch.Tensor:

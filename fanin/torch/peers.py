@@ -6,6 +6,8 @@ and how many collectives it has begun; who waits in vain looks there.
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
 import time
 from datetime import timedelta
@@ -14,6 +16,7 @@ import torch.distributed as dist
 
 BEAT_SECONDS = 0.2
 SILENT_SECONDS = 1.5  #: a rank whose beats have stopped for so long has ended
+_STORE_SECONDS = 10.0  # for what the store is asked to that end; a busy machine takes some
 _BLAME = "blame"  # the key of what all ranks give as the cause
 
 
@@ -26,23 +29,32 @@ class Peers:
     def __init__(self, store: dist.Store, *, rank: int, names: list[int], timeout: timedelta):
         self._store, self._rank, self.names, self._timeout = store, rank, names, timeout
         self._begun = 0
+        self._store_stopped = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, args=(store.clone(),), daemon=True)
 
     def agree(self, fact: str) -> None:
         """Wait for all ranks, and raise unless each says the same; then begin to tell that this one lives."""
-        self._store.set(f"fact/{self._rank}", fact)
+        begun = time.monotonic()
+        with contextlib.suppress(RuntimeError):  # where the connection is broken, the wait says so
+            self._store.set(f"fact/{self._rank}", fact)
         for other in range(len(self.names)):
-            key = f"fact/{other}"
             try:
-                self._store.wait([key], self._timeout)
+                self._store.wait([f"fact/{other}"], self._timeout)
+                theirs = self._store.get(f"fact/{other}").decode()
             except RuntimeError as error:
                 seconds = self._timeout.total_seconds()
+                if time.monotonic() < begun + seconds:  # of the store's connection
+                    raise dist.DistBackendError(
+                        "rank 0 has ended, or torchrun, which holds the store"
+                    ) from error
                 raise dist.DistBackendError(
                     f"rank {self.names[other]} has not come in {seconds:g} s: of {len(self.names)} ranks"
                 ) from error
-            theirs = self._store.get(key).decode()
             if theirs != fact:
+                self.tell()
+                with contextlib.suppress(RuntimeError):
+                    self.linger(of_living=False)
                 raise dist.DistBackendError(
                     f"rank {self.names[other]} says {theirs}, rank {self.names[self._rank]} {fact}: "
                     "all ranks must say the same"
@@ -65,6 +77,16 @@ class Peers:
 
         None where no rank is: all live, and have come to it.
         """
+        answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        # A store whose process is stopped never answers, and knows no timeout.
+        threading.Thread(target=lambda: answers.put(self._judged(what)), daemon=True).start()
+        try:
+            return answers.get(timeout=SILENT_SECONDS + _STORE_SECONDS)
+        except queue.Empty:
+            self._store_stopped = True
+            return f"{what}: rank 0 has stopped answering, or torchrun, which holds the store"
+
+    def _judged(self, what: str) -> str | None:
         try:
             if self._store.check([_BLAME]):
                 return self._store.get(_BLAME).decode()
@@ -72,6 +94,32 @@ class Peers:
             return None if found is None else self.accuse(f"{what}: {found}")
         except RuntimeError:  # of the store's connection
             return f"{what}: rank 0 has ended, or torchrun, which holds the store"
+
+    def tell(self) -> None:
+        """Say that this rank has given up, and knows why."""
+        if not self._store_stopped:  # that thread holds the connection for good
+            with contextlib.suppress(RuntimeError):
+                self._store.set(f"told/{self._rank}", "")
+
+    def linger(self, *, of_living: bool = True) -> None:
+        """Rank 0, which may hold the store, keeps it until the others know why, too; for a while at most.
+
+        Others that do not live are not waited for, except where ``of_living`` is false.
+        """
+        if self.names[self._rank] != 0:
+            return
+        others = [rank for rank in range(len(self.names)) if rank != self._rank]
+        began, before = time.monotonic(), self._beats()
+        looked = began
+        while not all(self._store.check([f"told/{rank}"]) for rank in others):
+            time.sleep(BEAT_SECONDS)
+            now = time.monotonic()
+            if now > began + _STORE_SECONDS:
+                return
+            if of_living and now > looked + SILENT_SECONDS:
+                looked, after = now, self._beats()
+                others = [rank for rank in others if after[rank] != before[rank]]
+                before = after
 
     def accuse(self, message: str) -> str:
         """Let all ranks give this message, unless one has given another before; the message that stands."""

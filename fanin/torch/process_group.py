@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -299,7 +300,10 @@ class FaninGroup(ProcessGroup):
         """No collective of this group comes to its end any more; PyTorch wraps the exception in many lines."""
         if not self._failure:
             print(f"{BACKEND}: {message}", file=sys.stderr, flush=True)
-        self._failure = message
+            self._failure = message
+            self._peers.tell()
+            with contextlib.suppress(RuntimeError):  # the store may have ended
+                self._peers.linger()
 
 
 def _adder(options: Options, wire: Wire, *, seconds: float) -> Adder:

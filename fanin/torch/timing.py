@@ -122,6 +122,20 @@ def _size(size: float) -> str:
     return f"{size:,.4g} GB"
 
 
+def predicted(options: Options, nodes: int, vector: Float32, *, gbps: float) -> tuple[float, float]:
+    """Seconds of an all-reduce of ``vector`` and the other nodes', by the model, and bytes that a NIC sends."""
+    link = LinkConfig(gbps=gbps)
+    if options.collective is Collective.SWITCH:
+        program = options.program(nodes)
+        times = [SwitchTime(program=program, count=n, link=link) for n in (PLACES, vector.size)]
+        return sum(time.total for time in times) * 1e-9, sum(time.wire_bytes for time in times)
+    config, size = options.ring, None
+    if isinstance(config.codec, Inceptionn):  # which shrinks each vector as its values allow
+        size = len(encode(vector, config.codec)) / config.words(vector.size)
+    ring = RingTime(config=config, nodes=nodes, count=vector.size, link=link, word_bytes=size)
+    return ring.total / _HZ, ring.on_link * ring.rate
+
+
 class Log:
     """What a group's thread notes of its collectives, and the script's calls."""
 
@@ -158,25 +172,12 @@ class Log:
         """The NICs have added ``vector`` and the other ranks' up, for a collective of ``values``."""
         row = Row(name, values, calls=1, measured=measured)
         for rate in {*RATES, self._options.gbps}:
-            seconds, size = self._predicted(rate, vector)
+            seconds, size = predicted(self._options, self._nodes, vector, gbps=rate)
             row.predicted[rate] = seconds
             if rate == self._options.gbps:
                 row.wire_bytes = size
         with self._lock:
             self._rows.setdefault((name, values), Row(name, values)).add(row)
-
-    def _predicted(self, rate: float, vector: Float32) -> tuple[float, float]:
-        """Seconds of the model, and the bytes that a NIC sends."""
-        options, link = self._options, LinkConfig(gbps=rate)
-        if options.collective is Collective.SWITCH:
-            program = options.program(self._nodes)
-            times = [SwitchTime(program=program, count=n, link=link) for n in (PLACES, vector.size)]
-            return sum(time.total for time in times) * 1e-9, sum(time.wire_bytes for time in times)
-        config, size = options.ring, None
-        if isinstance(config.codec, Inceptionn):  # which shrinks each vector as its values allow
-            size = len(encode(vector, config.codec)) / config.words(vector.size)
-        ring = RingTime(config=config, nodes=self._nodes, count=vector.size, link=link, word_bytes=size)
-        return ring.total / _HZ, ring.on_link * ring.rate
 
     def report(self) -> CommunicationTime:
         """All of it, up to now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import torch
@@ -46,10 +47,15 @@ def _outcome(ended: torch.futures.Future[Any], *, wait: bool = False) -> Any:
 
 
 class InOrder:
-    """A thread that carries out calls one after the other. It does not keep the process from ending."""
+    """A thread that carries out calls one after the other. It does not keep the process from ending.
+
+    Each result is handed over by a thread of its own, which runs what waits for it: a callback may call
+    collectives itself, and wait for them, as PowerSGD's do.
+    """
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Work] | None] = queue.SimpleQueue()
+        self._handing: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -60,16 +66,23 @@ class InOrder:
         return work
 
     def close(self, seconds: float) -> bool:
-        """End the thread when all calls are carried out; whether it has ended in that time."""
+        """End the threads when all calls are carried out; whether they have ended in that time."""
         self._calls.put(None)
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        deadline = monotonic() + seconds
+        for thread in (self._thread, *self._handing):
+            thread.join(max(0.0, deadline - monotonic()))
+        return not any(thread.is_alive() for thread in (self._thread, *self._handing))
 
     def _run(self) -> None:
         while call := self._calls.get():
             function, work = call
             try:
-                work.end(function(), None)
+                self._hand_over(work, function(), None)
             except Exception as error:
-                work.end(None, error)
+                self._hand_over(work, None, error)
             del call, function, work  # the next one may be long in coming: hold no tensors until then
+
+    def _hand_over(self, work: Work, result: Any, error: Exception | None) -> None:
+        self._handing = [thread for thread in self._handing if thread.is_alive()]
+        self._handing.append(threading.Thread(target=work.end, args=(result, error), daemon=True))
+        self._handing[-1].start()

@@ -33,6 +33,18 @@ class Network(Protocol):
 
 
 @dataclass(frozen=True)
+class Batches:
+    """The mini-batch of each worker in an iteration; the ``last`` of its epoch? ``done``: the share of the
+    training that is behind it.
+    """
+
+    epoch: int
+    last: bool
+    done: float
+    of_workers: list[Samples]
+
+
+@dataclass(frozen=True)
 class Step:
     """An iteration: the workers' gradients as computed, the parameters behind it; the ``last`` of its epoch?"""
 
@@ -72,27 +84,33 @@ class Training:
     weights: AnyCodec = None
     master: bool = False
 
-    def steps(self, exchange: Exchange, traffic: Traffic) -> Iterator[Step]:
-        """Train, iteration by iteration; what travels is added to ``traffic``."""
+    def batches(self) -> Iterator[Batches]:
+        """What the workers train on, iteration by iteration."""
         samples, _ = self.data(self.seed)
         rng = np.random.default_rng(self.seed)
         shards = np.array_split(rng.permutation(len(samples)), self.workers)
         iterations = min(map(len, shards)) // self.batch
-        parameters = self.network.initial(self.seed)
-        received = transfer(parameters, self.weights).values
-        velocity = np.zeros_like(parameters)
         for epoch in range(self.epochs):
             orders = [rng.permutation(shard) for shard in shards]
             for index in range(iterations):
                 batch = slice(index * self.batch, (index + 1) * self.batch)
-                gradients = [self.network.gradient(received, samples[order[batch]]) for order in orders]
-                mean = exchange(gradients, traffic) / np.float32(self.workers)
                 done = (epoch * iterations + index) / (self.epochs * iterations)
-                self.descent.step(parameters, velocity, mean, done)
-                received = transfer(parameters, self.weights).values
-                if not self.master:
-                    parameters = received
-                yield Step(epoch + 1, index == iterations - 1, gradients, received)
+                of_workers = [samples[order[batch]] for order in orders]
+                yield Batches(epoch + 1, index == iterations - 1, done, of_workers)
+
+    def steps(self, exchange: Exchange, traffic: Traffic) -> Iterator[Step]:
+        """Train, iteration by iteration; what travels is added to ``traffic``."""
+        parameters = self.network.initial(self.seed)
+        received = transfer(parameters, self.weights).values
+        velocity = np.zeros_like(parameters)
+        for batches in self.batches():
+            gradients = [self.network.gradient(received, own) for own in batches.of_workers]
+            mean = exchange(gradients, traffic) / np.float32(self.workers)
+            self.descent.step(parameters, velocity, mean, batches.done)
+            received = transfer(parameters, self.weights).values
+            if not self.master:
+                parameters = received
+            yield Step(batches.epoch, batches.last, gradients, received)
 
     def run(self, exchange: Exchange) -> Iterator[Epoch]:
         """Train, epoch by epoch."""

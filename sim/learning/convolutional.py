@@ -96,12 +96,20 @@ class FlatNetwork:
         """Values of the vector."""
         return sum(parameter.numel() for parameter in self._module.parameters())
 
-    def initial(self, seed: int) -> Float32:
-        """PyTorch's own initialisation of each layer, by ``seed``."""
+    def module(self, seed: int) -> nn.Module:
+        """A module of its own, for :meth:`inputs`: PyTorch's initialisation of each layer, by ``seed``."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            module = self.kind(self.side, self.classes, self.channels)
-        return torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()]).numpy()
+            return self.kind(self.side, self.classes, self.channels)
+
+    def initial(self, seed: int) -> Float32:
+        """The parameters of :meth:`module`."""
+        parameters = self.module(seed).parameters()
+        return torch.cat([parameter.detach().reshape(-1) for parameter in parameters]).numpy()
+
+    def inputs(self, samples: Samples) -> Tensor:
+        """The images as a module takes them."""
+        return torch.from_numpy(samples.images).view(-1, 1, self.side, self.side)
 
     def _scores(self, flat: Tensor, samples: Samples) -> Tensor:
         named = dict(self._module.named_parameters())
@@ -110,8 +118,7 @@ class FlatNetwork:
             name: piece.view_as(parameter)
             for (name, parameter), piece in zip(named.items(), pieces, strict=True)
         }
-        images = torch.from_numpy(samples.images).to(flat.dtype).view(-1, 1, self.side, self.side)
-        return functional_call(self._module, views, images)
+        return functional_call(self._module, views, self.inputs(samples).to(flat.dtype))
 
     def loss(self, vector: Float32, samples: Samples) -> float:
         """Mean cross-entropy of the samples."""

@@ -1,4 +1,4 @@
-"""examples/nic: ordinary programs between two namespaces, through two INCEPTIONN NICs; one-sided writes."""
+"""examples/nic: ordinary programs in two namespaces, through two INCEPTIONN NICs; one-sided writes."""
 
 import json
 import subprocess
@@ -12,17 +12,20 @@ from fanin.codec import Inceptionn
 from fanin.host.lab import may_have_namespace
 from tests.support import new_seed, slow
 
-LAB = Path(__file__).parents[2] / "examples" / "nic" / "lab.py"
-WRITES = LAB.with_name("writes.py")
+NIC = Path(__file__).parents[2] / "examples" / "nic"
 NO_RTL = ()
 RTL = ("--rtl",)
 
 pytestmark = pytest.mark.skipif(not may_have_namespace(), reason="network namespaces need root")
 
 
-def _measured(*options, limit=120):
+def _measured(*options, lab="lab.py", limit=120):
     done = subprocess.run(
-        [sys.executable, LAB, *map(str, options)], capture_output=True, text=True, timeout=limit, check=False
+        [sys.executable, NIC / lab, *map(str, options)],
+        capture_output=True,
+        text=True,
+        timeout=limit,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -67,9 +70,27 @@ def test_tcp_is_compressed_within_the_bound_and_everything_else_is_identical(meg
 @pytest.mark.parametrize("engine", [NO_RTL, RTL])
 def test_a_files_bytes_are_written_into_the_other_hosts_memory(engine, tmp_path):
     (tmp_path / "file").write_bytes(np.random.default_rng(new_seed()).bytes(100_003))
-    command = [sys.executable, WRITES, tmp_path / "file", *engine]
+    command = [sys.executable, NIC / "writes.py", tmp_path / "file", *engine]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["ending"], found["identical"]) == ("done", True)
     assert found["counters"]["a"]["sent"] >= 98
+
+
+@pytest.mark.parametrize(
+    ("values", "loss", "engine"), [(20_001, 0, NO_RTL), *slow((20_001, 1, NO_RTL), (20_001, 1, RTL))]
+)
+def test_an_all_reduce_over_sockets_is_within_the_bound_and_exact_where_it_is_not_marked(values, loss, engine):
+    found = _measured("--values", values, "--loss", loss, *engine, lab="all_reduce_lab.py", limit=300)
+    compressed, plain, bound = found["compressed"], found["plain"], 2.0 ** -Inceptionn().bound
+    assert compressed["alike"]
+    assert (
+        bound / 4 < compressed["largest_error"] <= 3 * bound
+    )  # a hop, and a total that arrives as it was sent
+    assert plain["alike"]
+    assert plain["exact"]
+    assert compressed["payload_on_wire"]["0x28"] < 0.5 * 2 * found["bytes"]
+    assert compressed["payload_on_wire"].get("0x2c", 0) == 0
+    assert list(plain["payload_on_wire"]) == ["0x00"]
+    assert plain["payload_on_wire"]["0x00"] > 2 * found["bytes"]

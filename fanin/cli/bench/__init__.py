@@ -87,6 +87,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
     _add_codec_training(names)
+    text = "DDP's communication hooks: accuracy, bytes, and the time of a step on the ring NIC"
+    hooks = _benchmark(names, "hooks", text)
+    hooks.add_argument("--seeds", type=int, default=3, metavar="N", help="trainings over each hook")
+    hooks.add_argument("--epochs", type=int, default=20, metavar="N", help="of a training")
+    _add_output(hooks)
     text = "LUTs, flip-flops and logic depth of one engine and a whole node; the ring node's area by part"
     area = _benchmark(names, "area", text)
     area.add_argument("--part", choices=AREAS, help="this system's nodes alone")

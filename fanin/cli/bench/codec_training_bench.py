@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from fanin.cli.bench.page import table
 from fanin.sim.codec.trainers import Training
 
 HDC, TEMPLATES = (
@@ -28,9 +29,7 @@ class Bench:
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Add a table to the page; one without rows is left out."""
-        lines = [" | ".join(map(str, row)) for row in (columns, ["---"] * len(columns), *rows)]
-        if rows:
-            self.tables += [f"## {title}\n", *(f"| {line} |" for line in lines), ""]
+        self.tables += table(title, columns, rows)
 
     def ran(self) -> None:
         """Count a training."""

@@ -8,13 +8,17 @@ from datetime import timedelta
 
 import numpy as np
 import torch
+import torch._dynamo  # which DistributedDataParallel loads: once for all ranks
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.multiprocessing import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
 import fanin.torch
 from fanin.codec import Bfp, Inceptionn
 from fanin.torch import Options
+from fanin.torch.feedback import ErrorFeedback
+from fanin.torch.hooks import nics
 from tests.fanin.torch.ranks import gradients, loss, network, parameters
 
 RANKS = 3
@@ -27,6 +31,7 @@ OPTIONS = {
     "emitted": Options(run="rtl", collective="switch"),
 }
 COUNTS = [1, 7, 500, 4100]
+LENGTHS = dict.fromkeys(OPTIONS, COUNTS) | {"emitted": [1, 2100]}  # of which the second takes slots twice
 SPECIAL = np.array([-0.0, 1e-42, np.nan, np.inf, 3.5, -1e-45], np.float32)
 #: What ranks call that do not agree, each in a group of its own: by rank, a type and a length.
 DISAGREE = {
@@ -43,7 +48,7 @@ def vectors(name, count):
 
 def sums(name, rank, results):
     """Sums of every length, and DistributedDataParallel's gradients with what each rank has given."""
-    for count in COUNTS:
+    for count in LENGTHS[name]:
         own = torch.from_numpy(vectors(name, count)[rank])
         mean, works = own.clone(), [dist.all_reduce(own, async_op=True)]
         works.append(dist.all_reduce(mean, op=dist.ReduceOp.AVG, async_op=True))
@@ -57,6 +62,20 @@ def sums(name, rank, results):
     model = DistributedDataParallel(network(7))
     loss(model, rank).backward()
     results[f"ddp/{name}"] = parameters(model.module)
+
+
+def hooks(rank, results):
+    """A step of DDP with the group's own codec and error feedback, then PowerSGD, whose callbacks wait."""
+    model = DistributedDataParallel(network(7))
+    model.register_comm_hook(ErrorFeedback(model), nics())
+    loss(model, rank).backward()
+    results["hooked"] = parameters(model.module)
+    model = DistributedDataParallel(network(7))
+    model.register_comm_hook(PowerSGDState(None, start_powerSGD_iter=2), powerSGD_hook)
+    for _ in range(4):
+        model.zero_grad()
+        loss(model, rank).backward()
+    results["power"] = parameters(model.module)
 
 
 def report(results):
@@ -148,6 +167,8 @@ def main(rank, folder):
             pg_options=options,
         )
         sums(name, rank, results)
+        if name == "bfp":
+            hooks(rank, results)
         if name == "none":
             report(results)
             others(rank, results)

@@ -6,13 +6,15 @@ from datetime import timedelta
 
 import numpy as np
 import torch
+import torch._dynamo  # which DistributedDataParallel loads: once for all ranks
 import torch.distributed as dist
 from torch.multiprocessing import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
 from fanin.codec import Mode
 from fanin.ring import RingConfig
-from fanin.torch.hooks import bfp, inceptionn, ring
+from fanin.torch.feedback import ErrorFeedback
+from fanin.torch.hooks import bfp, inceptionn, ring, top_k
 
 RANKS = 4
 SMALL = RingConfig(lanes=8, frame_words=2, slice_frames=2, buffer_frames=4)
@@ -38,14 +40,20 @@ def gradients(ranks, count, seed):
     return own.astype(np.float32)
 
 
-class _Bucket:
+SHARE, STEPS = 0.3, 4
+
+
+class Bucket:
     """As much of a GradBucket as a hook sees."""
 
-    def __init__(self, values):
-        self._values = values
+    def __init__(self, values, parameters=()):
+        self._values, self._parameters = values, list(parameters)
 
     def buffer(self):
         return self._values
+
+    def parameters(self):
+        return self._parameters
 
 
 def parameters(model):
@@ -92,11 +100,18 @@ def main(rank, folder):
         if rank < size:
             own = torch.from_numpy(gradients(size, count, number)[rank])
             for name, hook in HOOKS.items():
-                results[f"{name}/{number}"] = hook(groups[size], _Bucket(own)).wait().numpy()
+                results[f"{name}/{number}"] = hook(groups[size], Bucket(own)).wait().numpy()
+            results[f"top/{number}"] = top_k(SHARE)(groups[size], Bucket(own)).wait().numpy()
+    model = torch.nn.Linear(199, 2)
+    for name, hook in {"codec": inceptionn(6), "top": top_k(SHARE)}.items():
+        state = ErrorFeedback(model)
+        for step in range(STEPS):
+            own = torch.from_numpy(gradients(RANKS, 400, step)[rank])
+            results[f"fed {name}/{step}"] = hook(state, Bucket(own, model.parameters())).wait().numpy()
     if rank == 0:
-        results["alone"] = HOOKS["strict"](groups[1], _Bucket(torch.tensor([0.3]))).wait().numpy()
+        results["alone"] = HOOKS["strict"](groups[1], Bucket(torch.tensor([0.3]))).wait().numpy()
     spread = torch.from_numpy(gradients(RANKS, 64, 50)[rank].repeat(2))[::2]
-    results["not contiguous"] = HOOKS["none, small"](None, _Bucket(spread)).wait().numpy()
+    results["not contiguous"] = HOOKS["none, small"](None, Bucket(spread)).wait().numpy()
     for name in ("none", "strict", "bfp"):
         buckets = []
         model = DistributedDataParallel(network(7))

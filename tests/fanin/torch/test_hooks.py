@@ -1,5 +1,6 @@
 """The PyTorch hooks over gloo ranks, bit for bit against the golden ring; round trips; a missing PyTorch."""
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -77,6 +78,52 @@ def test_the_simulated_rings_nodes_get_the_same_bits(results, name):
             assert _same(total / np.float32(ranks), results[rank][f"{name}/{number}"])
 
 
+def _largest(values, share):
+    """The values of greatest magnitude where they are, NaN the greatest; else zeros."""
+    places = np.argsort(np.abs(values), kind="stable")[-math.ceil(share * values.size) :]
+    kept = np.zeros_like(values)
+    kept[places] = values[places]
+    return kept
+
+
+def _in_order(given):
+    total = np.zeros_like(given[0])
+    for own in given:
+        total += own
+    return total
+
+
+@pytest.mark.parametrize("number", range(len(torch_ranks.SETS)))
+def test_top_k_adds_up_the_largest_values_of_each_rank(results, number):
+    ranks, count = torch_ranks.SETS[number]
+    given = [_largest(own, torch_ranks.SHARE) for own in torch_ranks.gradients(ranks, count, number)]
+    for rank in range(ranks):
+        assert np.array_equal(results[rank][f"top/{number}"], _in_order(given) / ranks, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "arrives", "add"),
+    [
+        (
+            "codec",
+            lambda values: inceptionn.roundtrip(values, Inceptionn(6, group=16)),
+            lambda given: all_reduce(given, RingConfig(codec=Inceptionn(6, group=16))),
+        ),
+        ("top", lambda values: _largest(values, torch_ranks.SHARE), _in_order),
+    ],
+)
+def test_error_feedback_adds_to_a_gradient_what_was_left_out_of_those_before(results, name, arrives, add):
+    left = np.zeros((4, 400), np.float32)
+    for step in range(torch_ranks.STEPS):
+        whole = torch_ranks.gradients(4, 400, step) + left
+        given = np.stack([arrives(own) for own in whole])
+        left = np.nan_to_num(whole - given, nan=0)
+        for result in results:
+            found = result[f"fed {name}/{step}"]
+            assert np.array_equal(found, add(given) / np.float32(4), equal_nan=True)
+    assert np.any(left)
+
+
 def test_a_rank_alone_keeps_its_gradients(results):
     assert _same(results[0]["alone"], np.array([0.3], dtype=np.float32))
 
@@ -114,9 +161,13 @@ def test_round_trips_are_numpys_and_keep_the_shape(codec):
 def test_other_types_are_refused():
     with pytest.raises(TypeError, match=r"values must be float32, not torch\.float64"):
         torch_hooks.roundtrip(torch.zeros(3, dtype=torch.float64), None)
-    bucket = torch_ranks._Bucket(torch.zeros(3, dtype=torch.bfloat16))
+    bucket = torch_ranks.Bucket(torch.zeros(3, dtype=torch.bfloat16))
     with pytest.raises(TypeError, match=r"gradients must be float32, not torch\.bfloat16"):
         torch_hooks.ring()(None, bucket)
+    with pytest.raises(TypeError, match=r"gradients must be float32, not torch\.bfloat16"):
+        torch_hooks.top_k()(None, bucket)
+    with pytest.raises(ValueError, match=r"share must be above 0, and at most 1, not 1\.5"):
+        torch_hooks.top_k(1.5)
     with pytest.raises(ValueError, match="bound must be from"):
         torch_hooks.inceptionn(16)
     with pytest.raises(ValueError, match="mantissa must be 3 to 15"):

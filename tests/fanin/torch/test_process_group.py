@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fanin.golden import scaled
+from fanin.golden.codec.codecs import roundtrip
 from fanin.golden.ring.all_reduce import all_reduce
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.time import RingTime
@@ -54,8 +55,9 @@ def _sum(name, given):
     return scaled.all_reduce(given) if options.collective == "switch" else all_reduce(given, options.ring)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("count", group_ranks.COUNTS)
+@pytest.mark.parametrize(
+    ("name", "count"), [(name, count) for name, counts in group_ranks.LENGTHS.items() for count in counts]
+)
 def test_every_rank_gets_the_golden_sum_and_mean_bit_for_bit(results, name, count):
     given = group_ranks.vectors(name, count)
     expected = _sum(name, given)
@@ -75,6 +77,16 @@ def test_ddp_gets_the_golden_sum_of_what_the_ranks_give(results, name):
     given = [found[f"own/{name}"] * np.float32(1 / RANKS) for found in results]
     expected = _sum(name, given)
     assert all(_same(found[f"ddp/{name}"], expected) for found in results)
+
+
+def test_hooks_use_the_groups_nodes(results):
+    """Gradients are given undivided, as the codec leaves them, in their order."""
+    codec = OPTIONS["bfp"].codec
+    given = [roundtrip(found["own/bfp"], codec) for found in results]
+    expected = _sum("bfp", given) / np.float32(RANKS)
+    assert all(_same(found["hooked"], expected) for found in results)
+    assert all(_same(found["power"], results[0]["power"]) for found in results)
+    assert results[0]["power"].any()
 
 
 def test_reduce_scatter_is_a_part_of_the_rings_sum(results):

@@ -1,0 +1,72 @@
+"""INCEPTIONN's algorithm 1, whatever carries its messages; what ranks compare before it (section V-B)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec import CodecConfig
+from fanin.inceptionn import blocks
+
+Float32 = npt.NDArray[np.float32]
+Facts = tuple[str, str, list[int], str]
+
+
+class Hops(Protocol):
+    """To the next rank of a ring and from the one before; ``rank`` of ``size``."""
+
+    rank: int
+    size: int
+
+    def encoded(self, values: Float32) -> bytes:
+        """A partial sum, as it travels."""
+
+    def settled(self, values: Float32) -> bytes:
+        """A total, as it travels: all ranks decode the same of it, however often it has been sent on."""
+
+    def decoded(self, stream: bytes, count: int) -> Float32:
+        """The values of a stream."""
+
+    def exchange(self, stream: bytes, count: int) -> bytes:
+        """The stream of ``count`` values that the rank before sends, while the next one gets ``stream``."""
+
+
+def all_reduce(hops: Hops, own: Float32) -> Float32:
+    """The sum of all ranks' arrays: each block gathers what the next rank adds, then each total goes round."""
+    flat = np.ascontiguousarray(own).reshape(-1)
+    total, parts, nodes = flat.copy(), blocks(flat.size, hops.size), hops.size
+    if nodes > 1 and flat.size:
+        for step in range(nodes - 1):
+            sent, got = (parts[(hops.rank - step - more) % nodes] for more in (0, 1))
+            stream = hops.exchange(hops.encoded(total[sent]), got.stop - got.start)
+            total[got] = hops.decoded(stream, got.stop - got.start) + flat[got]
+        stream = hops.settled(total[parts[(hops.rank + 1) % nodes]])
+        for step in range(nodes):
+            at = parts[(hops.rank + 1 - step) % nodes]
+            if step:
+                stream = hops.exchange(stream, at.stop - at.start)
+            total[at] = hops.decoded(stream, at.stop - at.start)
+    return total.reshape(own.shape)
+
+
+def facts(array: Any, codec: CodecConfig | None) -> Facts:
+    """What ranks must give alike."""
+    shape = list(getattr(array, "shape", ()))
+    return type(array).__name__, str(getattr(array, "dtype", "")), shape, str(codec)
+
+
+def check(said: Sequence[Facts]) -> None:
+    """Raise ValueError, naming a rank, unless all give float32 arrays of one shape and the same codec."""
+    for rank, (kind, dtype, *_) in enumerate(said):
+        if (kind, dtype) != ("ndarray", "float32"):
+            raise ValueError(f"rank {rank}: array must be of float32, not {kind} of {dtype}")
+    for rank, (_, _, shape, codec) in enumerate(said):
+        if shape != said[0][2]:
+            raise ValueError(
+                f"rank {rank}: shape must be that of rank 0, {tuple(said[0][2])}, not {tuple(shape)}"
+            )
+        if codec != said[0][3]:
+            raise ValueError(f"rank {rank}: codec must be that of rank 0, {said[0][3]}, not {codec}")

@@ -1,0 +1,289 @@
+"""A rank's TCP connections in a ring of ranks, and who is to blame when one does not come.
+
+To the next rank there are two: *data*, which holds nothing but values, so that NICs may compress it, and
+*notes*, frames of JSON. A rank that gives up says why in a note, which goes round; so all ranks name the same.
+Where nothing comes, a rank asks the one before whether it, too, waits: one that does not answer is to blame.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from fanin.errors import InputError
+from fanin.host.sockets import limit_segments
+
+_FRAME_BYTES = 1024  # of a note, filled up with spaces; values behind a hello lie at multiples of 4, too
+_GRACE_SECONDS = 2.0  # for a note that is under way, and for an answer
+_RETRY_SECONDS = 0.05  # until a rank that does not listen yet is called again
+_KINDS = _DATA, _NOTES = "data", "notes"
+Address = tuple[str, int]
+
+
+class Neighbours:
+    """Connected with the ranks beside ``rank``; ``addresses`` are those of all ranks, at least two.
+
+    ``timeout``, in seconds, bounds how long a rank is waited for, ``mss`` the bytes of a segment of values.
+    Raises InputError where its own address cannot be listened at, ConnectionError, of one line that names the
+    rank, where another does not come or has another number of ranks.
+    """
+
+    def __init__(self, rank: int, addresses: Sequence[Address], *, timeout: float, mss: int | None):
+        self._rank, self._size, self._timeout = rank, len(addresses), timeout
+        self._next, self._before = (rank + 1) % self._size, (rank - 1) % self._size
+        self._to: dict[str, socket.socket] = {}
+        self._from: dict[str, socket.socket] = {}
+        self._partial: dict[socket.socket, bytes] = {}  # of a note
+        self._notes: deque[Any] = deque()  # of the rank before, in order
+        self._noting: list[socket.socket] = []  # connections on which notes may still come
+        self._answered = False
+        self._failure = ""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.close)
+            self._join(addresses, mss)
+            stack.pop_all()
+
+    @property
+    def data(self) -> socket.socket:
+        """The connection that holds this rank's values."""
+        return self._to[_DATA]
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in (*self._to.values(), *self._from.values()):
+            connection.close()
+
+    def exchange(self, stream: bytes, size: int) -> bytes:
+        """Send ``stream`` to the next rank, while ``size`` bytes come from the one before.
+
+        Raises ConnectionError, of one line that names a rank, the same at all ranks.
+        """
+        taken = bytearray(size)
+        self._carry(memoryview(stream), memoryview(taken))
+        return bytes(taken)
+
+    def hand_round(self, note: Any) -> list[Any]:
+        """A note of each rank, by rank; each fits a frame as JSON. Raises as ``exchange``."""
+        said = {self._rank: note}
+        for step in range(1, self._size):
+            self._send_note(self._to[_NOTES], {"said": note})
+            self._carry(memoryview(b""), memoryview(b""), note=True)
+            note = said[(self._rank - step) % self._size] = self._notes.popleft()
+        return [said[rank] for rank in range(self._size)]
+
+    # ---- how the ring is joined ----
+
+    def _join(self, addresses: Sequence[Address], mss: int | None) -> None:
+        deadline = time.monotonic() + self._timeout
+        host, port = addresses[self._rank]
+        try:
+            server = socket.create_server((host, port))
+        except OSError as error:
+            raise InputError(f"rank {self._rank}: {host}:{port}: {error.strerror}") from error
+        with server:
+            for kind in _KINDS:
+                self._to[kind] = self._call(addresses[self._next], kind, deadline, mss)
+            while len(self._from) < len(_KINDS):
+                self._take(server, deadline)
+        for connection in self._to.values():  # a hello is answered before values follow it
+            reply = _read_frame(connection, deadline)
+            if reply is None:
+                raise ConnectionError(self._absent(self._next))
+            if "failed" in reply:
+                raise ConnectionError(reply["failed"])
+        for connection in (*self._to.values(), *self._from.values()):
+            connection.settimeout(None)
+        self._noting = [self._to[_NOTES], self._from[_NOTES]]
+
+    def _call(self, address: Address, kind: str, deadline: float, mss: int | None) -> socket.socket:
+        hello = {"rank": self._rank, "ranks": self._size, "kind": kind}
+        while True:
+            connection = socket.socket()
+            try:
+                if mss is not None and kind == _DATA:
+                    limit_segments(connection, mss)
+                connection.settimeout(max(_RETRY_SECONDS, deadline - time.monotonic()))
+                connection.connect(address)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.sendall(_frame(hello))
+                return connection
+            except OSError as error:
+                connection.close()
+                if time.monotonic() > deadline:
+                    host, port = address
+                    raise ConnectionError(
+                        f"{self._absent(self._next)}, at {host}:{port}: {error.strerror or error}"
+                    ) from error
+                time.sleep(_RETRY_SECONDS)
+
+    def _take(self, server: socket.socket, deadline: float) -> None:
+        """Take a connection of the rank before; one without a hello is none."""
+        server.settimeout(max(_RETRY_SECONDS, deadline - time.monotonic()))
+        try:
+            connection, _ = server.accept()
+        except TimeoutError as error:
+            raise ConnectionError(self._absent(self._before)) from error
+        hello = _read_frame(connection, time.monotonic() + _GRACE_SECONDS)
+        if hello is None or hello.get("kind") not in _KINDS:
+            connection.close()
+            return
+        self._from[hello["kind"]] = connection
+        if (hello.get("rank"), hello.get("ranks")) == (self._before, self._size):
+            connection.sendall(_frame({}))
+            return
+        message = (
+            f"rank {hello.get('rank')} of {hello.get('ranks')} has called rank {self._rank} of {self._size}: "
+            "all ranks must have the same addresses"
+        )
+        connection.sendall(_frame({"failed": message}))
+        raise ConnectionError(message)
+
+    def _absent(self, rank: int) -> str:
+        return f"rank {rank} has not come in {self._timeout:g} s"
+
+    # ---- how messages go ----
+
+    def _carry(self, given: memoryview, taken: memoryview, *, note: bool = False) -> None:
+        """Until ``given`` is sent, ``taken`` is full and, if asked for, the rank before has sent a ``note``."""
+        if self._failure:
+            raise ConnectionError(self._failure)
+        sender, receiver = self._to[_DATA], self._from[_DATA]
+        deadline, asked = self._deadline(), 0
+        while given or taken or (note and not self._notes):
+            ready = self._ready([receiver] * bool(taken), [sender] * bool(given), deadline)
+            if receiver in ready:
+                taken = taken[self._received(receiver, taken) :]
+            if sender in ready:
+                given = given[self._sent(sender, given) :]
+            if note and not self._notes and self._before_is_gone():
+                self._broken(self._before)
+            if ready:
+                deadline = self._deadline()
+            elif time.monotonic() >= deadline:
+                asked += 1
+                self._ask(bool(taken) or note, last=asked > self._size)
+                deadline = self._deadline()
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._timeout
+
+    def _received(self, connection: socket.socket, taken: memoryview) -> int:
+        try:
+            count = connection.recv_into(taken)
+        except OSError:
+            count = 0
+        return count or self._broken(self._before)
+
+    def _sent(self, connection: socket.socket, given: memoryview) -> int:
+        try:
+            return connection.send(given, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self._broken(self._next)
+
+    def _ready(
+        self, reading: Sequence[socket.socket], writing: Sequence[socket.socket], deadline: float
+    ) -> set[Any]:
+        """Those that are ready by the deadline. Notes are read meanwhile, and may be all that has come."""
+        with selectors.PollSelector() as selector:
+            for connection in (*reading, *self._noting):
+                selector.register(connection, selectors.EVENT_READ)
+            for connection in writing:
+                selector.register(connection, selectors.EVENT_WRITE)
+            ready = {key.fileobj for key, _ in selector.select(max(0.0, deadline - time.monotonic()))}
+        noted = [connection for connection in self._noting if connection in ready]
+        for connection in noted:
+            self._read_notes(connection)
+        return ready.difference(noted)
+
+    # ---- notes ----
+
+    def _read_notes(self, connection: socket.socket) -> None:
+        try:
+            more = connection.recv(1 << 16)
+        except OSError:
+            more = b""
+        if not more:
+            self._noting.remove(connection)
+        whole = self._partial.get(connection, b"") + more
+        while len(whole) >= _FRAME_BYTES:
+            self._noted(json.loads(whole[:_FRAME_BYTES]))
+            whole = whole[_FRAME_BYTES:]
+        self._partial[connection] = whole
+
+    def _noted(self, note: dict[str, Any]) -> None:
+        if "failed" in note:
+            self._fail(note["failed"])
+        if "said" in note:
+            self._notes.append(note["said"])
+        if "asked" in note:
+            self._send_note(self._to[_NOTES], {"waiting": True})
+        self._answered |= "waiting" in note
+
+    def _send_note(self, connection: socket.socket, note: dict[str, Any]) -> None:
+        try:
+            connection.sendall(_frame(note))
+        except OSError:
+            self._broken(self._next if connection is self._to[_NOTES] else self._before)
+
+    def _before_is_gone(self) -> bool:
+        return self._from[_NOTES] not in self._noting
+
+    # ---- who is to blame ----
+
+    def _ask(self, of_before: bool, *, last: bool) -> None:
+        """Nothing has moved for the whole timeout: raise, unless the rank before waits for another itself."""
+        if of_before and not last and not self._before_is_gone():
+            self._answered = False
+            self._send_note(self._from[_NOTES], {"asked": True})
+            self._serve(lambda: self._answered)
+            if self._answered:
+                return
+        rank = self._before if of_before else self._next
+        self._fail(f"{self._absent(rank)}, or has stopped answering")
+
+    def _broken(self, rank: int) -> NoReturn:
+        """A connection with ``rank`` has ended. Another may be the cause: then a note of it is under way."""
+        self._serve(lambda: rank == self._before and self._before_is_gone())
+        self._fail(f"rank {rank} has ended, or closed its connections")
+
+    def _serve(self, done: Callable[[], bool]) -> None:
+        """Read and answer notes until ``done``, for a while."""
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while not done() and time.monotonic() < deadline:
+            self._ready([], [], deadline)
+
+    def _fail(self, message: str) -> NoReturn:
+        """Give up, and let the ranks behind know."""
+        if not self._failure:
+            self._failure = message
+            with contextlib.suppress(OSError):
+                self._to[_NOTES].sendall(_frame({"failed": message}))
+        raise ConnectionError(self._failure)
+
+
+def _frame(note: dict[str, Any]) -> bytes:
+    return json.dumps(note).encode().ljust(_FRAME_BYTES)
+
+
+def _read_frame(connection: socket.socket, deadline: float) -> dict[str, Any] | None:
+    """A note, by the deadline; None where none has come, or something else."""
+    whole = b""
+    try:
+        while len(whole) < _FRAME_BYTES:
+            connection.settimeout(max(_RETRY_SECONDS, deadline - time.monotonic()))
+            more = connection.recv(_FRAME_BYTES - len(whole))
+            if not more:
+                return None
+            whole += more
+        note = json.loads(whole)
+    except (OSError, ValueError):
+        return None
+    return note if isinstance(note, dict) else None

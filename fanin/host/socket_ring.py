@@ -1,0 +1,102 @@
+"""INCEPTIONN's all-reduce over TCP sockets, which NICs on the way compress (docs/systems/inceptionn-mpi.md).
+
+    with Ring(rank, [("10.28.0.1", 34998), ("10.28.0.2", 34998)]) as ring:
+        total = ring.allreduce(gradient)
+
+The hosts send float32 and mark the packets (ToS 0x28). Whoever can reach a rank's port can take part: the
+network is trusted, as with MPI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec import Inceptionn
+from fanin.errors import InputError
+from fanin.golden.codec.codecs import roundtrip
+from fanin.host.algorithm1 import all_reduce, check, facts
+from fanin.host.neighbours import Address, Neighbours
+from fanin.host.sockets import compressed
+from fanin.inceptionn import VALUE_BYTES
+
+Float32 = npt.NDArray[np.float32]
+
+
+class Ring:
+    """A rank's place in the ring of ``addresses``, host and port of each rank in their order.
+
+    ``codec`` is that of the NICs on the way; None leaves packets unmarked, and sums are exact. ``timeout``
+    bounds in seconds how long a rank is waited for. ``mss`` is as for :func:`fanin.host.sockets.compressed`.
+
+    Raises InputError where there is no such rank or its address cannot be listened at, ConnectionError, of one
+    line that names the rank, where another does not come, or has another number of ranks.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        addresses: Sequence[Address],
+        *,
+        codec: Inceptionn | None = Inceptionn(),  # noqa: B008 (it does not change)
+        timeout: float = 60.0,
+        mss: int | None = None,
+    ):
+        if not 0 <= rank < len(addresses):
+            raise InputError(f"rank must be 0 to {len(addresses) - 1}, not {rank}")
+        self.rank, self.size, self._codec = rank, len(addresses), codec
+        self._neighbours = None
+        if self.size > 1:
+            self._neighbours = Neighbours(rank, addresses, timeout=timeout, mss=mss)
+            if codec:
+                compressed(self._neighbours.data)
+
+    def allreduce(self, array: Float32) -> Float32:
+        """The sum of all ranks' arrays, with ``array``'s shape; the same bits on every rank.
+
+        Every rank sends 2·(n - 1)/n of the array. A block of the array is added up in the order of ranks, from
+        its own rank on. Through NICs each hop keeps the codec's bound, and a total is off by two more.
+
+        Raises ValueError on every rank, naming one that differs, unless all give float32 arrays of one shape
+        and have the same codec; ConnectionError, naming the rank, when one has ended or does not come: from
+        then on each call does.
+        """
+        own = facts(array, self._codec)
+        check(self._neighbours.hand_round(own) if self._neighbours else [own])
+        return all_reduce(_Hops(self.rank, self.size, self._neighbours, self._codec), array)
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._neighbours:
+            self._neighbours.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class _Hops:
+    """Values travel as they are; NICs compress what is on the wire."""
+
+    def __init__(self, rank: int, size: int, neighbours: Neighbours | None, codec: Inceptionn | None):
+        self.rank, self.size = rank, size
+        self._neighbours, self._codec = neighbours, codec
+
+    def encoded(self, values: Float32) -> bytes:
+        return values.astype("<f4", copy=False).tobytes()
+
+    def settled(self, values: Float32) -> bytes:
+        """What two round trips leave goes through NICs unchanged (``fanin.golden.codec.exchange``)."""
+        return self.encoded(roundtrip(roundtrip(values, self._codec), self._codec))
+
+    def decoded(self, stream: bytes, count: int) -> Float32:
+        return np.frombuffer(stream, "<f4", count).astype(np.float32, copy=False)
+
+    def exchange(self, stream: bytes, count: int) -> bytes:
+        assert self._neighbours is not None  # of one rank there is nothing to exchange
+        return self._neighbours.exchange(stream, count * VALUE_BYTES)

@@ -1,0 +1,68 @@
+"""Error feedback: what a hook's compression leaves out of a gradient is added to the next one.
+
+Karimireddy et al., *Error Feedback Fixes SignSGD and other Gradient Compression Schemes*, 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+class ErrorFeedback:
+    """The state of a hook of ``fanin.torch.hooks``: the residual of each parameter of ``model``, on this rank.
+
+    A residual belongs to a parameter, not to a bucket: DistributedDataParallel puts parameters into other
+    buckets behind the first step. It has the units of the gradient, before the learning rate. Values that are
+    not finite leave no residual. ``group`` is the process group of the hook, None for all ranks.
+    """
+
+    def __init__(self, model: torch.nn.Module, group: dist.ProcessGroup | None = None):
+        module = model.module if isinstance(model, DistributedDataParallel) else model
+        self.group = group
+        self._names = {parameter: name for name, parameter in module.named_parameters()}
+        self._residuals: dict[str, torch.Tensor] = {}
+
+    def corrected(self, bucket: dist.GradBucket) -> torch.Tensor:
+        """The bucket's gradients and their residuals, added up: a new tensor of one dimension.
+
+        Raises ValueError for a bucket of another model.
+        """
+        whole = bucket.buffer().clone()
+        for name, part in self._parts(bucket, whole):
+            if name in self._residuals:
+                part += self._residuals[name]
+        return whole
+
+    def keep(self, bucket: dist.GradBucket, left: torch.Tensor) -> None:
+        """Remember what has been left out of ``corrected(bucket)``."""
+        for name, part in self._parts(bucket, left):
+            self._residuals[name] = part.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+    def _parts(self, bucket: dist.GradBucket, flat: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+        """The name of each parameter of a bucket, and its part of ``flat``."""
+        parameters = bucket.parameters()
+        if not all(parameter in self._names for parameter in parameters):
+            raise ValueError("the state is the error feedback of another model")
+        parts = flat.split([parameter.numel() for parameter in parameters])
+        return [(self._names[parameter], part) for parameter, part in zip(parameters, parts, strict=True)]
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """A copy of the residuals by parameter, for a checkpoint: each rank has its own."""
+        return {name: residual.clone() for name, residual in self._residuals.items()}
+
+    def load_state_dict(self, residuals: Mapping[str, torch.Tensor]) -> None:
+        """Go on with what ``state_dict`` gave.
+
+        Raises ValueError that names a parameter which the model has not, or has in another size.
+        """
+        sizes = {name: parameter.numel() for parameter, name in self._names.items()}
+        for name, residual in residuals.items():
+            if name not in sizes:
+                raise ValueError(f"{name} is no parameter of the model")
+            if residual.numel() != sizes[name]:
+                raise ValueError(f"{name} has {sizes[name]:,} values, its residual {residual.numel():,}")
+        self._residuals = {name: residual.clone().reshape(-1) for name, residual in residuals.items()}

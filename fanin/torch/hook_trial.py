@@ -1,0 +1,217 @@
+"""Trainings of one network over one hook after the other, by ranks of this machine (``fanin bench hooks``).
+
+Each training has a process group ``fanin`` of its own, which carries what the hook sends and says how long that
+would take on NICs.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from time import monotonic
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.multiprocessing import (
+    ProcessContext,
+    ProcessExitedException,
+    ProcessRaisedException,
+    start_processes,
+)
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from fanin.codec import Bfp, CodecConfig, Inceptionn
+from fanin.errors import ToolFailed
+from fanin.sim.codec.tasks import cnn
+from fanin.sim.codec.trainers import Training
+from fanin.sim.learning.convolutional import FlatNetwork
+from fanin.torch import BACKEND
+from fanin.torch.feedback import ErrorFeedback
+from fanin.torch.hooks import Hook, nics, top_k
+from fanin.torch.options import Options
+from fanin.torch.timing import RATES, CommunicationTime, predicted, time
+
+RANKS = 4
+SETTLED = 10  #: steps before bytes and time are measured, and PowerSGD compresses
+_TIMEOUT = timedelta(minutes=2)  # of a collective
+_FLOAT_BYTES = 4
+
+Register = Callable[[DistributedDataParallel, dist.ProcessGroup], None]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to add gradients up: what the process group stands for, and the hook."""
+
+    register: Register
+    options: Options = field(default_factory=Options)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A training: the share of the held-out samples that it recognises; of a step, the bytes that a rank's NIC
+    sends, and the model's seconds of all collectives, by Gb/s.
+    """
+
+    accuracy: float
+    wire_bytes: float
+    seconds: Mapping[float, float]
+
+
+def _hook(hook: Hook, *, feedback: bool = False) -> Register:
+    def register(model: DistributedDataParallel, group: dist.ProcessGroup) -> None:
+        model.register_comm_hook(ErrorFeedback(model, group) if feedback else group, hook)
+
+    return register
+
+
+def _power_sgd(rank: int) -> Register:
+    def register(model: DistributedDataParallel, group: dist.ProcessGroup) -> None:
+        state = PowerSGDState(group, matrix_approximation_rank=rank, start_powerSGD_iter=SETTLED)
+        model.register_comm_hook(state, powerSGD_hook)
+
+    return register
+
+
+FEEDBACK = ", error feedback"
+_CODECS: dict[str, CodecConfig] = {
+    "BFP, 7 bits": Bfp(),
+    "BFP, 3 bits": Bfp(mantissa=3),
+    "INCEPTIONN 2^-10": Inceptionn(10),
+    "INCEPTIONN 2^-6": Inceptionn(6),
+}
+_SHARES = {"top 1 %": 0.01, "top 0.1 %": 0.001}
+WAYS: dict[str, Way] = {
+    "none": Way(_hook(nics())),
+    "fp16": Way(_hook(fp16_compress_hook)),
+    **{
+        f"{name}{FEEDBACK * feedback}": Way(_hook(nics(), feedback=feedback), Options(codec=codec))
+        for name, codec in _CODECS.items()
+        for feedback in (False, True)
+    },
+    **{
+        f"{name}{FEEDBACK * feedback}": Way(_hook(top_k(share), feedback=feedback))
+        for name, share in _SHARES.items()
+        for feedback in (False, True)
+    },
+    **{f"PowerSGD, rank {rank}": Way(_power_sgd(rank)) for rank in (1, 2)},
+}
+
+
+def training(seed: int, epochs: int) -> Training:
+    """The convolutional network on scikit-learn's digits."""
+    return replace(cnn(), workers=RANKS, seed=seed, epochs=epochs)
+
+
+def trials(
+    names: Sequence[str], seeds: int, epochs: int, ran: Callable[[], object] = lambda: None
+) -> Iterator[tuple[str, list[Outcome]]]:
+    """Train over each of ``WAYS`` with these names, with seeds 0 to ``seeds`` - 1; ``ran`` after each training.
+
+    Raises ToolFailed when a rank fails.
+    """
+    parent, child = get_context("spawn").Pipe(duplex=False)
+    with tempfile.TemporaryDirectory() as folder, parent:
+        arguments = (folder, child, list(names), seeds, epochs)
+        context = start_processes(
+            _rank, args=arguments, nprocs=RANKS, join=False, daemon=True, start_method="spawn"
+        )
+        child.close()
+        try:
+            for name in names:
+                outcomes = []
+                for _ in range(seeds):
+                    outcomes.append(_received(parent, context))
+                    ran()
+                yield name, outcomes
+        finally:
+            for process in context.processes:
+                process.kill()
+                process.join()
+
+
+def _received(results: Connection, context: ProcessContext) -> Outcome:
+    """The next outcome. Raises ToolFailed where the first rank has ended."""
+    try:
+        outcome: Outcome = results.recv()
+        return outcome
+    except EOFError as error:
+        cause = "a rank of the training has ended"
+        deadline = monotonic() + _TIMEOUT.total_seconds()
+        try:
+            while monotonic() < deadline and not context.join(1):
+                pass
+        except (ProcessExitedException, ProcessRaisedException) as failed:
+            cause = f"a rank of the training has failed: {str(failed).strip().splitlines()[-1]}"
+        raise ToolFailed(cause) from error
+
+
+def _rank(rank: int, folder: str, results: Connection, names: Sequence[str], seeds: int, epochs: int) -> None:
+    """A rank's life; the first one tells what has come out."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/ranks", rank=rank, world_size=RANKS, timeout=_TIMEOUT)
+    if rank:
+        results.close()
+    for name in names:
+        for seed in range(seeds):
+            outcome = _train(rank, WAYS[name], training(seed, epochs))
+            if rank == 0:
+                results.send(outcome)
+    dist.destroy_process_group()
+
+
+def _train(rank: int, way: Way, training: Training) -> Outcome:
+    group = dist.new_group(range(RANKS), timeout=_TIMEOUT, backend=BACKEND, pg_options=way.options)
+    network, descent = training.network, training.descent
+    assert isinstance(network, FlatNetwork)
+    model = DistributedDataParallel(network.module(training.seed), process_group=group)
+    way.register(model, group)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=descent.rate, momentum=descent.momentum, weight_decay=descent.decay
+    )
+    settled, step = time(group), 0
+    for step, batches in enumerate(training.batches()):
+        if step == SETTLED:
+            settled = time(group)
+        own = batches.of_workers[rank]
+        optimizer.param_groups[0]["lr"] = descent.rate_at(batches.done)
+        optimizer.zero_grad()
+        cross_entropy(model(network.inputs(own)), torch.from_numpy(own.digits)).backward()
+        optimizer.step()
+    size, seconds = _a_step(way.options, settled, time(group), step + 1 - SETTLED)
+    dist.destroy_process_group(group)
+    _, held_out = training.data(training.seed)
+    with torch.no_grad():
+        guesses = model.module(network.inputs(held_out)).argmax(dim=1).numpy()
+    return Outcome(float((guesses == held_out.digits).mean()), size, seconds)
+
+
+def _a_step(
+    options: Options, before: CommunicationTime, after: CommunicationTime, steps: int
+) -> tuple[float, dict[float, float]]:
+    """Bytes and seconds of a step.
+
+    What gloo has carried, as float16, counts as so many bytes of float32: as if nodes added two halves at once.
+    """
+    size = (after.total.wire_bytes - before.total.wire_bytes) / steps
+    seconds = {
+        rate: (after.total.predicted.get(rate, 0.0) - before.total.predicted.get(rate, 0.0)) / steps
+        for rate in RATES
+    }
+    words = math.ceil((after.gloo_bytes - before.gloo_bytes) / steps / _FLOAT_BYTES)
+    if words:
+        for rate in RATES:
+            longer, size = predicted(options, RANKS, np.zeros(words, np.float32), gbps=rate)
+            seconds[rate] += longer
+    return size, seconds
