@@ -113,7 +113,8 @@ def _refused(file, output, capsys, *options):
     return err
 
 
-def test_a_scheduler_that_does_not_answer_is_said_in_time(tmp_path, capsys):
+def test_a_scheduler_that_does_not_answer_is_said_in_time(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("fanin.cli.campaign.cluster._ANSWER", 1.0)
     file = write_file(tmp_path, seeds=1)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # which takes a connection, and says nothing
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"

@@ -129,14 +129,15 @@ def test_every_run_is_in_the_table_once_whatever_is_killed(tmp_path, capsys):
 @pytest.mark.slow
 def test_a_killed_client_of_a_local_cluster_takes_its_runs_with_it(tmp_path):
     file, output = write_file(tmp_path, seeds=1, operations=100_000), tmp_path / "out"
-    client = start(file, output, "--workers", 2)
+    environment = os.environ | {"TMPDIR": str(tmp_path)}  # by which its processes are known
+    client = start(file, output, "--workers", 2, env=environment)
     deadline = time.monotonic() + LIMIT
     while not any("p4 allreduce" in line for line in _processes(tmp_path)):
         assert client.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.2)
     client.kill()
-    client.communicate()
+    client.communicate(timeout=LIMIT)
     while list(_processes(tmp_path)):
         assert time.monotonic() < deadline
         time.sleep(0.2)
