@@ -60,7 +60,7 @@ class Measured:
     """What some mini-batches on simulated nodes took, in cycles."""
 
     shape: TrainShape
-    mini_batch: int  #: from its first word to the next one's, the slowest
+    mini_batch: int  #: from the last word of the one before to its own, the slowest
     latency: int  #: T_l: from an AGG on ``mac_tx`` to its RESULT on ``mac_rx``, the slowest
     ways: Ways | None  #: None in data-parallel mode: no activation is on the network
     cycles_per_second: float  #: of one core
@@ -87,11 +87,11 @@ def measure(
     mini_batches: int = MINI_BATCHES,
     vanilla: bool = False,
 ) -> Measured:
-    """Train some mini-batches, and begin another one; what does not depend on the data is measured."""
+    """Train one mini-batch more than is measured, and measure what does not depend on the data."""
     shape = TrainShape(
         node=config,
         workers=workers,
-        samples=mini_batches * batch + 1,
+        samples=(mini_batches + 1) * batch,
         columns=columns,
         batch=batch,
         precision=precision,
@@ -124,11 +124,11 @@ def train(shape: TrainShape, network: NetworkConfig) -> TrainRun:
 
 def _measured(run: TrainRun, shape: TrainShape) -> Measured:
     event = events(run, 0)
-    first_word = event["forward_first"] - 1  # the event of a word comes a cycle after it
-    starts = first_word[:: shape.micro_batches]
+    # Not of first words: data-parallel, forward begins when the first sums have come, and waits for the rest.
+    ends = event["forward_last"][shape.micro_batches - 1 :: shape.micro_batches]
     return Measured(
         shape=shape,
-        mini_batch=int(np.diff(starts).max()),
+        mini_batch=int(np.diff(ends).max()),
         latency=int(np.max(run.raw.allreduce_cycles)),
         ways=_ways(run, shape, event) if shape.node.mode is Partitioning.MODEL_PARALLEL else None,
         cycles_per_second=run.raw.cycles / run.raw.cpu_seconds,
@@ -138,12 +138,11 @@ def _measured(run: TrainRun, shape: TrainShape) -> Measured:
 def _ways(run: TrainRun, shape: TrainShape, event: Mapping[str, np.ndarray]) -> Ways:
     last_word, backward_word = event["forward_last"] - 1, event["backward_first"] - 1
     agg = event["agg"]
-    whole = len(agg) // shape.micro_batches * shape.micro_batches  # the last mini-batch has only begun
     result = agg[0] + run.raw.allreduce_cycles[0]
     return Ways(
         word_to_agg=int((agg - last_word).max()),
         pa_to_agg=int((agg - event["pa"]).max()),
-        pa_to_pa=int(np.diff(event["pa"][:whole].reshape(-1, shape.micro_batches)).max(initial=0)),
+        pa_to_pa=int(np.diff(event["pa"].reshape(-1, shape.micro_batches)).max(initial=0)),
         result_to_fa=int(event["fa"][0] - result),
         result_to_gradient=int(backward_word[0] - result) + backward_latency(MICRO_BATCH) - 1,
     )

@@ -48,7 +48,7 @@ def test_a_missed_limit_is_an_exit_status_and_one_line(capsys, monkeypatch):
     assert captured.err == "fanin: error: 1 of 2 figures miss their limit: b\n"
 
 
-def _run_of(shape, *, period, latency):
+def _run_of(shape, *, period, latency, early=0):
     """A run whose mini-batches take ``period`` cycles, its events as ARCHITECTURE's table has them."""
     words, m = shape.words_per_micro_batch, shape.micro_batches
     events = []
@@ -57,7 +57,7 @@ def _run_of(shape, *, period, latency):
         last = first + words - 1
         agg, result = last + 15, last + 15 + latency
         events += [
-            (first + 1, "forward_first"),
+            (first + 1 - early * (index >= m), "forward_first"),
             (last + 1, "forward_last"),
             (last + 13, "pa"),
             (agg, "agg"),
@@ -79,9 +79,11 @@ def _run_of(shape, *, period, latency):
     return SimpleNamespace(timeline=timeline, raw=raw)
 
 
-def test_latencies_and_cycles_are_read_from_the_events():
+@pytest.mark.parametrize("early", [0, 40])
+def test_latencies_and_cycles_are_read_from_the_events(early):
+    """A mini-batch may take its first word ``early``, and wait for the rest of the model."""
     shape = TrainShape(node=nodes.node(8), workers=1, samples=256, columns=4096, batch=64)
-    measured = nodes._measured(_run_of(shape, period=300, latency=5), shape)
+    measured = nodes._measured(_run_of(shape, period=300, latency=5, early=early), shape)
     assert (measured.mini_batch, measured.latency, measured.ideal) == (300, 5, 256)
     assert measured.ways == nodes.Ways(
         word_to_agg=15, pa_to_agg=2, pa_to_pa=32, result_to_fa=2, result_to_gradient=15
