@@ -75,6 +75,7 @@ def train(
     clock_mhz: float = 250.0,
     on: PathLike | None = None,
     ports: str | None = None,
+    worker: str | None = None,
     slowdown: float = 1000.0,
     switch: str = "embedded",
     protocol: str = "p4sgd",
