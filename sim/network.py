@@ -196,6 +196,11 @@ class Link:
         return Arrival(time, received, error)
 
 
+def least_trip(link: LinkConfig, switch_ns: float) -> int:
+    """From when a frame leaves a node, the least time in ps until one that it causes arrives at another."""
+    return 2 * Link(link, "").least_latency + round(switch_ns * 1000)
+
+
 @dataclass(frozen=True)
 class Reception:
     """A frame that a node receives: ``time`` is when the last bit of its FCS has arrived."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,45 +15,45 @@ from cocotb.triggers import ValueChange
 
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.sim.cosim.clock import Clock
-from fanin.sim.cosim.exchange import Exchange, Step
+from fanin.sim.cosim.exchange import Exchange, Sent, Taken
+from fanin.sim.cosim.fabric import Fabric
 from fanin.sim.cosim.library import Library
 from fanin.sim.cosim.live import Board, LiveHosts, LiveRun, SimulationError
-from fanin.sim.cosim.run import Phase, PhaseResult, RunRequest, RunResult
-from fanin.sim.link_log import LinkLogWriter
-from fanin.sim.network import Network
-from fanin.sim.pcap import PcapWriter
+from fanin.sim.cosim.meeting import Centre, Channel, Meeting, Member, Report, State, Stopped, window
+from fanin.sim.cosim.run import EVENT, Phase, PhaseResult, RunRequest, RunResult, in_order
+from fanin.sim.network import least_trip
 
 REQUEST = "FANIN_COSIM_REQUEST"  # pickle of a RunRequest
 RESULT = "FANIN_COSIM_RESULT"  # where the pickle of the RunResult goes
 PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor that gets lines of a Progress' numbers
+CHANNEL = "FANIN_COSIM_CHANNEL"  # of one of several ranks: file descriptor of the socket to the others
 _REPORT_SECONDS = 0.2
-_SETTLE_CYCLES = 64  # after which the MACs are asked again whether they hold a frame
+_SETTLE_CYCLES = 64  # after which it is asked again whether a frame is in flight
 
 
 class Session:
-    """One run: the phases, then the live hosts, with the network."""
+    """One run, or a rank's part of one: the phases, then the live hosts. Rank 0 has the network.
+
+    All ranks take the same decisions at the same rising edges, since they know the same of all nodes.
+    """
 
     def __init__(self, request: RunRequest, library: Library, wake: Callable[[], Awaitable[Any]]):
         self.request, self.library, self._wake = request, library, wake
         self.result = RunResult()
-        self._reported = time.monotonic()
-        self._hosts: LiveHosts | None = None
-        self._pcap = PcapWriter(request.pcap) if request.pcap else None
-        self._link_log = LinkLogWriter(request.link_log) if request.link_log else None
-        self.switch = request.switch()
-        for job in request.jobs:
-            self.switch.add_job(job)
-        self.network = Network(
-            switch=self.switch,
-            ports=request.nodes,
-            link=request.link,
-            switch_ns=request.switch_ns,
-            seed=request.seed,
-            capture=self._pcap.write if self._pcap else None,
-            log=self._link_log,
-        )
         self.clock = Clock(request.period_ps)
-        self.exchange = Exchange(library, self.network, self.clock, nodes=request.nodes)
+        self._hosts: LiveHosts | None = None
+        self._reported = time.monotonic()
+        self._channel = Channel(int(os.environ[CHANNEL])) if CHANNEL in os.environ else None
+        self.fabric = Fabric(request, self.clock) if request.rank == 0 else None
+        self._window = window(least_trip(request.link, request.switch_ns), self.clock)
+        self.meetings, self.meeting_seconds = 0, 0.0
+        self._meeting: Meeting
+        if self.fabric:
+            self._meeting = Centre(self.fabric.exchange, request.shares, self._channel)
+        else:
+            assert self._channel is not None
+            self._meeting = Member(self._channel)
+        self.state = State(busy=0, holds_frames=False, progress=0)
 
     async def run(self) -> None:
         """Carry out all phases, then let the live hosts drive. Raises SimulationError."""
@@ -65,111 +64,169 @@ class Session:
             await self._live(self.request.hosts)
 
     async def _phase(self, phase: Phase) -> PhaseResult:
-        library = self.library
+        library, own = self.library, self.request.own
         if phase.settled:
             await self._settle()
         start = library.cycle()
-        for node, program in enumerate(phase.programs):
+        nodes = list(zip(own, phase.programs, strict=False))
+        for node, program in nodes:
             library.run_host(node, program)
-        while library.hosts_busy():
+        self._meet()  # all learn of the programs of all
+        while self.state.busy:
             await self._step()
-        for steps in self.exchange.steps:
-            steps.setdefault(Step.CONFIGURED, library.cycle())
-        reads = [library.reads(node) for node in range(len(phase.programs))]
-        return PhaseResult(phase.name, start, library.cycle(), reads)
+        if self.fabric:
+            self.fabric.exchange.note_configured(library.cycle())
+        return PhaseResult(phase.name, start, library.cycle(), [library.reads(node) for node, _ in nodes])
 
     async def _settle(self) -> None:
-        """Await that no frame is in flight."""
-        while self.exchange.carries:
-            alarm = self.exchange.alarm
-            heartbeat = self.library.cycle() + _SETTLE_CYCLES
-            self.library.set_alarm(heartbeat if alarm is None else min(alarm, heartbeat))
-            await self._step()
+        """Await that no frame is in flight; asked now and then, at edges that follow from nothing else."""
+        while self.state.holds_frames:
+            then = self.library.cycle() + _SETTLE_CYCLES
+            while self.library.cycle() < then:
+                await self._step(then)
 
-    async def _step(self) -> None:
-        """As ``_next``; raises SimulationError if the top has found an error."""
-        await self._next()
-        if text := self.library.error():
-            raise SimulationError(text)
+    async def _step(self, *edges: int) -> None:
+        """As ``_next``; raises SimulationError if a node has gone wrong."""
+        await self._next(*edges)
+        if failure := self.state.failure:
+            raise SimulationError(failure.text)
 
     async def _live(self, hosts_of: Callable[[Board], LiveHosts]) -> None:
         library, request = self.library, self.request
-        board = Board(library, self.exchange, self.clock, request.memories, request.host_ports)
+        board = Board(library, self, self.clock, request.memories, request.host_ports)
         hosts = self._hosts = hosts_of(board)
         live = LiveRun(
-            hosts,
-            board,
-            library,
-            self.exchange,
-            self.clock,
-            quiet_cycles=request.quiet_cycles,
-            endless=request.endless,
+            hosts, board, library, self, self.clock, quiet_cycles=request.quiet_cycles, endless=request.endless
         )
         live.start()
         while not live.done:
-            alarms = (live.alarm, self.exchange.alarm)
-            library.set_alarm(min(alarm for alarm in alarms if alarm is not None))
-            await self._next()
-            if text := library.error():
-                raise SimulationError(f"{text}; {live.waiting()}")
+            await self._next(live.alarm)
+            if failure := self.state.failure:
+                raise SimulationError(f"{failure.text}; {live.waiting()}")
             live.serve()
         self.result.hosts = hosts.result()
 
-    async def _next(self) -> None:
-        """Await that the top wakes Python, and carry frames."""
-        await self._wake()
-        self.exchange.serve(self.library.cycle())
+    async def _next(self, *edges: int) -> None:
+        """Run the nodes until something has happened, to one of the edges at most; carry frames.
+
+        One of several ranks runs them to where all meet.
+        """
+        now = self.library.cycle()
+        if self._channel is None:
+            alarm = self._exchange.alarm
+            self.library.set_alarm(min([*edges, *([] if alarm is None else [alarm])], default=None))
+            await self._wake()
+        else:
+            meeting = self._next_meeting(now, edges)
+            while self.library.cycle() < meeting:
+                self.library.set_alarm(meeting)
+                await self._wake()
+        self._meet()
         if time.monotonic() > self._reported + _REPORT_SECONDS:
             self._report()
 
+    def _next_meeting(self, now: int, edges: Sequence[int]) -> int:
+        """The edge up to which ranks need not know of each other.
+
+        A window's end; before the watchdog can bite, which knows of this rank's nodes only; where all programs
+        can have ended, at the earliest.
+        """
+        state = self.state
+        known = [(now // self._window + 1) * self._window, state.progress + self.request.watchdog - 1, *edges]
+        if state.busy:
+            known.append(now + state.busy)
+        return max(now + 1, min(known))
+
+    def _meet(self) -> None:
+        """Hand over the frames that have left, take those that come, and learn how all nodes are."""
+        library = self.library
+        sent, taken = [Sent(*one) for one in library.frames()], [Taken(*one) for one in library.taken()]
+        began = time.monotonic()
+        answer = self._meeting.meet(library.cycle(), Report(sent, taken, self._state()))
+        self.meetings += 1
+        self.meeting_seconds += time.monotonic() - began
+        for node, frame, at, error, tag in answer.received:
+            library.push_frame(node, frame, at, error=error, tag=tag)
+        self.state = answer.state
+        library.note_progress(self.state.progress)
+
+    def _state(self) -> State:
+        library = self.library
+        return State(
+            busy=library.hosts_busy(),
+            holds_frames=library.holds_frames(),
+            progress=library.last_progress(),
+            failure=library.failure(),
+        )
+
+    @property
+    def _exchange(self) -> Exchange:
+        """Live hosts have all nodes in one rank."""
+        assert self.fabric is not None
+        return self.fabric.exchange
+
+    @property
+    def carries(self) -> bool:
+        """Whether any frame is in flight, or still at a MAC or a host."""
+        return self._exchange.carries or self.library.holds_frames()
+
+    def cut(self, node: int, peer: int | None = None) -> None:
+        """From now on a node's link drops every frame, both ways; with ``peer``, those between the two."""
+        self._exchange.cut(node, peer)
+
+    def skip(self, time_ps: int) -> None:
+        """Let time pass without the clock; only while no frame is in flight, which would arrive too late."""
+        self._exchange.before_skip()
+        self.clock.skipped_ps += time_ps
+        self.library.skip(time_ps)
+
     def _report(self) -> None:
+        if self.fabric is None:
+            return
         self._reported = time.monotonic()
-        operations = self._hosts.progress if self._hosts else len(self.exchange.allreduce_cycles)
-        frames = self.exchange.sent.total()
-        numbers = (self.library.cycle(), len(self.result.phases), operations, frames)
+        exchange = self.fabric.exchange
+        operations = self._hosts.progress if self._hosts else len(exchange.allreduce_cycles)
+        numbers = (self.library.cycle(), len(self.result.phases), operations, exchange.sent.total())
         os.write(int(os.environ[PROGRESS]), (" ".join(map(str, numbers)) + "\n").encode())
 
     def finish(self) -> None:
         """Close files and collect what was counted."""
-        result, exchange, request = self.result, self.exchange, self.request
-        self.network.close()
-        self.library.close_trace()
-        result.recorded = self.library.close_wave()
-        if self._pcap:
-            self._pcap.close()
-        if self._link_log:
-            self._link_log.close()
-        result.cycles = self.library.cycle()
+        result, request, library = self.result, self.request, self.library
+        library.close_trace()
+        result.recorded = library.close_wave()
+        failure = self.state.failure
+        result.cycles = failure.cycle if failure else library.cycle()
+        result.failed_check = failure.check if failure else None
         result.skipped_ps = self.clock.skipped_ps
-        result.allreduce_cycles = exchange.allreduce_cycles
-        result.frames = dict(exchange.sent)
-        result.links = self.network.statistics()
-        result.first_packet = exchange.first_packets()
-        result.failed_check = self.library.failed_check()
-        result.last_reads = [self.library.reads(node) for node in range(request.nodes)]
-        ports = [(node, range(len(files))) for node, files in enumerate(request.memories)]
-        result.bytes_read = [[self.library.bytes_read(node, port) for port in own] for node, own in ports]
-        result.bytes_written = [[self.library.bytes_written(node, port) for port in own] for node, own in ports]
+        if self._channel:
+            result.meetings, result.meeting_seconds = self.meetings, [self.meeting_seconds]
+        own = request.own
+        result.last_reads = [library.reads(node) for node in own]
+        ports = [(node, range(len(files))) for node, files in zip(own, request.memories, strict=True)]
+        result.bytes_read = [[library.bytes_read(node, port) for port in each] for node, each in ports]
+        result.bytes_written = [[library.bytes_written(node, port) for port in each] for node, each in ports]
         ended = np.uint64(result.cycles)
-        result.occupied = [np.minimum(self.library.occupied(node), ended) for node in range(request.nodes)]
-        with contextlib.suppress(ToolFailed, InputError):  # what ended the run may be the switch
-            result.switch = self.switch.counters().as_dict()
-            result.jobs = {job.id: self.switch.job_counters(job.id).as_dict() for job in request.jobs}
+        result.occupied = [np.minimum(library.occupied(node), ended) for node in own]
+        if request.trace:
+            result.events = in_order(np.fromfile(request.trace, EVENT), request.event_limit)
+        if self.fabric:
+            self.fabric.finish(result)
 
 
 def _prepare(request: RunRequest) -> Library:
     library = Library()
     library.setup(
-        nodes=request.nodes,
+        nodes=request.own,
+        alone=len(request.shares) == 1,
         period_ps=request.period_ps,
         latency=request.memory_latency,
         watchdog=request.watchdog,
         mac_bytes_per_cycle=request.mac_bytes_per_cycle,
         memory_bytes_per_cycle=request.memory_bytes_per_cycle,
     )
-    for node, files in enumerate(request.memories):
-        for path, writable in zip(files, request.writable[node], strict=True):
-            library.map_memory(node, path, writable=writable, repeats=request.memory_repeats)
+    for node, files, writable in zip(request.own, request.memories, request.writable, strict=True):
+        for path, writes in zip(files, writable, strict=True):
+            library.map_memory(node, path, writable=writes, repeats=request.memory_repeats)
     if request.trace:
         library.open_trace(request.trace, mask=request.event_mask, limit=request.event_limit)
     if request.wave:
@@ -198,7 +255,7 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
             return
         try:
             await session.run()
-        except (SimulationError, CheckFailed, ToolFailed, InputError) as error:
+        except (SimulationError, CheckFailed, ToolFailed, InputError, Stopped) as error:
             session.result.error = str(error)
         except Exception as error:
             session.result.error = f"{type(error).__name__} in the simulator's process: {error}"

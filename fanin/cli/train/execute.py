@@ -28,6 +28,7 @@ from fanin.cli.output import (
     write_file,
 )
 from fanin.cli.provenance.document import run_directory
+from fanin.cli.ranks import refuse_ranks
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.cli.train.boards import read_boards
 from fanin.cli.train.following import Following, label_text
@@ -119,6 +120,9 @@ def _trainers(args: argparse.Namespace, wave: Waveform | None) -> list[Trainer]:
     """What trains: simulated nodes, or the boards of ``--on``."""
     if args.worker is not None and args.ports is None:
         raise InputError("--worker: says whose nodes are at --ports, and there are none")
+    for option in ("on", "ports"):
+        if getattr(args, option) is not None:
+            refuse_ranks(args, f"--{option}")
     if args.on is None:
         if args.ports is not None:
             _take_ports(args)
