@@ -65,7 +65,13 @@ struct Taken {
   uint64_t tag, cycle;
 };
 
+struct Ended {  // a node's program has, or a node has taken a frame of its host
+  uint64_t cycle;
+  uint32_t node;
+};
+
 struct Write {  // of a watched byte
+  uint64_t cycle;
   uint32_t node;
   uint64_t address;
 };
@@ -97,9 +103,9 @@ struct Event {  // as it stands in the trace file
 std::vector<Node> nodes;
 std::deque<FrameOut> frames_out[kPorts];
 std::deque<Taken> taken;
-std::deque<uint32_t> ended;  // nodes whose program has, while live hosts run
+std::deque<Ended> ended;  // programs, while live hosts run
 std::deque<Write> written;
-std::deque<uint32_t> sent;  // nodes that have taken a frame of their host
+std::deque<Ended> sent;  // frames of hosts
 size_t arriving = 0;  // frames for nodes that they have not taken
 Failure failure;  // the earliest, and of those of one cycle that of the first node
 struct {
@@ -141,7 +147,7 @@ void fail(int node, const std::string &text) {
 
 void note_end(uint32_t index) {
   if (!live) return;
-  ended.push_back(index);
+  ended.push_back({cycle, index});
   wake = true;
 }
 
@@ -157,9 +163,14 @@ void finish_program(uint32_t index) {
   note_end(index);
 }
 
-bool pop(std::deque<uint32_t> &queue, uint32_t *node) {
-  if (queue.empty()) return false;
-  *node = queue.front();
+// What happens in a cycle live hosts hear in the next one, whatever has woken Python in between.
+template <typename Noted> bool heard(const std::deque<Noted> &queue) {
+  return !queue.empty() && queue.front().cycle < cycle;
+}
+
+bool pop(std::deque<Ended> &queue, uint32_t *node) {
+  if (!heard(queue)) return false;
+  *node = queue.front().node;
   queue.pop_front();
   return true;
 }
@@ -170,7 +181,7 @@ void note_watched(uint32_t index, uint64_t begin, int bytes, const svBitVecVal *
        at != watched.end() && *at - begin < static_cast<uint64_t>(bytes); ++at) {
     int byte = static_cast<int>(*at - begin);
     if (!(strobes[byte / 32] >> byte % 32 & 1)) continue;
-    written.push_back({index, *at});
+    written.push_back({cycle, index, *at});
     wake = true;
   }
 }
@@ -331,7 +342,7 @@ void fanin_frame_taken(int index, int port) {
   if (port == kMac) {
     taken.push_back({nodes[index].in[kMac].current.tag, cycle});
   } else {
-    sent.push_back(static_cast<uint32_t>(index));
+    sent.push_back({cycle, static_cast<uint32_t>(index)});
     wake = true;
   }
 }
@@ -427,7 +438,7 @@ void cosim_watch(uint32_t index, uint64_t address) {
 
 // The oldest write of a watched byte, or false.
 bool cosim_pop_written(uint32_t *node, uint64_t *address) {
-  if (written.empty()) return false;
+  if (!heard(written)) return false;
   *node = written.front().node;
   *address = written.front().address;
   written.pop_front();
@@ -474,7 +485,7 @@ const Interval *cosim_intervals(uint32_t node) { return nodes[node].occupied.dat
 // The oldest frame that has left a node through a port, or false. ``bytes`` is valid until the next call.
 bool cosim_pop_frame(uint32_t port, uint32_t *node, uint64_t *when, const uint8_t **bytes, size_t *size) {
   static FrameOut frame;
-  if (frames_out[port].empty()) return false;
+  if (port == kHost ? !heard(frames_out[port]) : frames_out[port].empty()) return false;
   frame = std::move(frames_out[port].front());
   frames_out[port].pop_front();
   *node = frame.node;

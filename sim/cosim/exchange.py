@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from fanin.sim.cosim.clock import Clock
+from fanin.sim.cosim.state import Cut
 from fanin.sim.network import Network, Reception
 from fanin.wire import aggregation as wire
 from fanin.wire.aggregation import ETHERTYPE_AGGREGATION, Encap, Kind, header_length
@@ -96,22 +97,35 @@ class Exchange:
         self.sent: Counter[str] = Counter()
         self.steps: list[dict[Step, int]] = [{} for _ in range(nodes)]
 
-    def serve(self, now: int, sent: Iterable[Sent], taken: Iterable[Taken]) -> list[Received]:
+    def serve(
+        self, now: int, sent: Iterable[Sent], taken: Iterable[Taken], cuts: Iterable[Cut] = ()
+    ) -> list[Received]:
         """Carry every frame as far as is certain at rising edge ``now``; what nodes will receive.
 
-        ``sent`` and ``taken`` are all that nodes have done since the last call, in any order.
+        ``sent``, ``taken`` and ``cuts`` are all that has happened since the last call, in any order.
         """
         received: list[Received] = []
-        noted = deque(sorted(taken))
+        noted, ends = deque(sorted(taken)), deque(sorted(cuts, key=attrgetter("cycle")))
         for cycle, frames in groupby(sorted(sent), key=attrgetter("cycle")):
             self._note_taken(noted, cycle)
+            received += self._cut(ends, cycle)
             received += self._catch_up(cycle - 1)
             for _, node, frame in frames:
                 self._network.send(node, frame, self._clock.time(cycle))
                 self._note_sent(node, cycle, frame)
             received += self._advance(cycle)
+        received += self._cut(ends, now + 1)
         received += self._catch_up(now)
         self._note_taken(noted, now + 1)
+        return received
+
+    def _cut(self, ends: deque[Cut], until: int) -> list[Received]:
+        """Cut what is cut before an edge, each when all has been carried that is certain by then."""
+        received: list[Received] = []
+        while ends and ends[0].cycle < until:
+            cycle, node, peer = ends.popleft()
+            received += self._catch_up(cycle)
+            self._network.cut(node, peer)
         return received
 
     def _catch_up(self, cycle: int) -> list[Received]:
@@ -139,10 +153,6 @@ class Exchange:
     def carries(self) -> bool:
         """Whether any frame is in flight to the switch."""
         return self._network.carries
-
-    def cut(self, node: int, peer: int | None = None) -> None:
-        """From now on a node's link drops every frame, both ways; with ``peer``, those between the two."""
-        self._network.cut(node, peer)
 
     def before_skip(self) -> None:
         """Time is about to be skipped; only while no frame is in flight, which would arrive too late."""

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import FailedCheck, Failure, Intervals
+from fanin.sim.cosim.run import Intervals
+from fanin.sim.cosim.state import FailedCheck, Failure
 from fanin.sim.cosim.window import Window
 
 if TYPE_CHECKING:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from socket import socket
 from typing import Any, Protocol
 
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange, Received, Sent, Taken
-from fanin.sim.cosim.run import Failure
+from fanin.sim.cosim.state import Cut, Fact, Failure, State
 
 MAX_WINDOW = 512  # cycles: longer ones save nothing any more
 _LENGTH = struct.Struct("<Q")
@@ -32,33 +33,14 @@ def window(least_trip_ps: int, clock: Clock) -> int:
 
 
 @dataclass(frozen=True)
-class State:
-    """Of nodes at a meeting: of one rank's, then of all."""
-
-    busy: int  # in how many cycles all programs can have ended, at the earliest; 0: they have
-    holds_frames: bool  # a frame waits at a MAC or a host, or is in flight
-    progress: int  # the last edge at which something happened
-    failure: Failure | None = None
-
-    @staticmethod
-    def of(states: Sequence[State], *, carries: bool) -> State:
-        """That of all nodes; ``carries``: a frame is in flight, to the switch or from it."""
-        failures = [state.failure for state in states if state.failure]
-        return State(
-            busy=max(state.busy for state in states),
-            holds_frames=carries or any(state.holds_frames for state in states),
-            progress=max(state.progress for state in states),
-            failure=min(failures, key=lambda one: (one.cycle, one.node), default=None),
-        )
-
-
-@dataclass(frozen=True)
 class Report:
     """What a rank's nodes have done since the last meeting, and how they are."""
 
     sent: list[Sent]
     taken: list[Taken]
     state: State
+    cuts: Sequence[Cut] = ()
+    facts: Sequence[Fact] = ()
 
 
 @dataclass(frozen=True)
@@ -129,20 +111,30 @@ def _received(source: socket, size: int) -> bytes:
 
 
 class Centre:
-    """Rank 0, which has the network; ``shares`` are the nodes of each rank, ``channel`` leads to the others."""
+    """Rank 0, which has the network; ``shares`` are the nodes of each rank, ``channel`` leads to the others.
 
-    def __init__(self, exchange: Exchange, shares: Sequence[range], channel: Channel | None):
-        self._exchange, self._shares, self._channel = exchange, shares, channel
+    ``judge`` gets what hosts have told, in order; what it finds wrong is a failure of the run.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        shares: Sequence[range],
+        channel: Channel | None,
+        judge: Callable[[Sequence[Fact]], Failure | None],
+    ):
+        self._exchange, self._shares, self._channel, self._judge = exchange, shares, channel, judge
 
     def meet(self, now: int, report: Report) -> Answer:
         """Carry all frames, and give each rank those for its nodes."""
         if self._channel is None:
-            received = self._exchange.serve(now, report.sent, report.taken)
+            received = self._exchange.serve(now, report.sent, report.taken, report.cuts)
             return Answer(received, self._all([report], received))
         reports: list[Report] = [report, *map(pickle.loads, self._channel.receive())]
         sent = [frame for each in reports for frame in each.sent]
         taken = [frame for each in reports for frame in each.taken]
-        received = self._exchange.serve(now, sent, taken)
+        cuts = [cut for each in reports for cut in each.cuts]
+        received = self._exchange.serve(now, sent, taken, cuts)
         state = self._all(reports, received)
         own, *others = [
             Answer([frame for frame in received if frame.node in nodes], state) for nodes in self._shares
@@ -152,7 +144,8 @@ class Centre:
 
     def _all(self, reports: Sequence[Report], received: Sequence[Received]) -> State:
         carries = self._exchange.carries or bool(received)
-        return State.of([each.state for each in reports], carries=carries)
+        facts = sorted((fact for each in reports for fact in each.facts), key=attrgetter("cycle", "node"))
+        return State.of([each.state for each in reports], carries=carries, found=self._judge(facts))
 
 
 class Member:

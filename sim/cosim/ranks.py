@@ -175,8 +175,8 @@ def spread(nodes: int, size: int, together: int = 1) -> tuple[range, ...]:
 
 
 def _check(request: RunRequest) -> None:
-    if request.hosts:
-        raise InputError("several ranks: live hosts need all nodes in one process")
+    if request.hosts and not request.hosts_apart:
+        raise InputError("several ranks: these live hosts need all nodes in one process")
 
 
 def _answered(channel: socket.socket, reports: list[bytes]) -> list[bytes] | None:

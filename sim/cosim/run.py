@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.state import FailedCheck
 from fanin.sim.cosim.window import Window
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Switch
@@ -67,6 +68,7 @@ class RunRequest:
     shares: tuple[range, ...] = ()  # the nodes of each rank; likewise
     rank: int = 0
     hosts: Callable[[Board], LiveHosts] | None = None  # drives the run after the phases; to be pickled
+    hosts_apart: bool = False  # those of a rank's nodes need no others: several ranks may have hosts
     quiet_cycles: int = QUIET_CYCLES  # in which nothing happens, before live hosts have time skipped
     endless: bool = False  # hosts wait for what is outside the simulation: nothing happening is no error
     trace: Path | None = None
@@ -101,25 +103,6 @@ class PhaseResult:
     start: int
     end: int
     reads: list[Words]
-
-
-@dataclass(frozen=True)
-class FailedCheck:
-    """A check of a host program that did not hold: register address and what it read."""
-
-    node: int
-    address: int
-    value: int
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What has gone wrong first in a run: in which cycle, at which node (the last number: at none)."""
-
-    cycle: int
-    node: int
-    text: str
-    check: FailedCheck | None = None  # if it is one
 
 
 @dataclass(frozen=True)
@@ -169,6 +152,8 @@ class RunResult:
             phase.reads += own.reads
         for name in ("last_reads", "bytes_read", "bytes_written", "occupied", "meeting_seconds"):
             getattr(self, name).extend(getattr(other, name))
+        if self.hosts is not None and other.hosts is not None:
+            self.hosts.add(other.hosts)
         self.events = np.concatenate([self.events, other.events])
         self.cpu_seconds += other.cpu_seconds
 

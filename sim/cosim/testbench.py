@@ -15,12 +15,13 @@ from cocotb.triggers import ValueChange
 
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.sim.cosim.clock import Clock
-from fanin.sim.cosim.exchange import Exchange, Sent, Taken
+from fanin.sim.cosim.exchange import Sent, Taken
 from fanin.sim.cosim.fabric import Fabric
 from fanin.sim.cosim.library import Library
 from fanin.sim.cosim.live import Board, LiveHosts, LiveRun, SimulationError
-from fanin.sim.cosim.meeting import Centre, Channel, Meeting, Member, Report, State, Stopped, window
+from fanin.sim.cosim.meeting import Centre, Channel, Meeting, Member, Report, Stopped, window
 from fanin.sim.cosim.run import EVENT, Phase, PhaseResult, RunRequest, RunResult, in_order
+from fanin.sim.cosim.state import Fact, Failure, State, first_of
 from fanin.sim.network import least_trip
 
 REQUEST = "FANIN_COSIM_REQUEST"  # pickle of a RunRequest
@@ -28,6 +29,7 @@ RESULT = "FANIN_COSIM_RESULT"  # where the pickle of the RunResult goes
 PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor that gets lines of a Progress' numbers
 CHANNEL = "FANIN_COSIM_CHANNEL"  # of one of several ranks: file descriptor of the socket to the others
 _REPORT_SECONDS = 0.2
+_HEARTBEAT = 500  # cycles after which Python wakes at the latest while live hosts run, to report progress
 _SETTLE_CYCLES = 64  # after which it is asked again whether a frame is in flight
 
 
@@ -41,7 +43,8 @@ class Session:
         self.request, self.library, self._wake = request, library, wake
         self.result = RunResult()
         self.clock = Clock(request.period_ps)
-        self._hosts: LiveHosts | None = None
+        self._board: Board | None = None
+        self._hosts: LiveRun | None = None
         self._reported = time.monotonic()
         self._channel = Channel(int(os.environ[CHANNEL])) if CHANNEL in os.environ else None
         self.fabric = Fabric(request, self.clock) if request.rank == 0 else None
@@ -49,7 +52,7 @@ class Session:
         self.meetings, self.meeting_seconds = 0, 0.0
         self._meeting: Meeting
         if self.fabric:
-            self._meeting = Centre(self.fabric.exchange, request.shares, self._channel)
+            self._meeting = Centre(self.fabric.exchange, request.shares, self._channel, self._judge)
         else:
             assert self._channel is not None
             self._meeting = Member(self._channel)
@@ -93,47 +96,76 @@ class Session:
 
     async def _live(self, hosts_of: Callable[[Board], LiveHosts]) -> None:
         library, request = self.library, self.request
-        board = Board(library, self, self.clock, request.memories, request.host_ports)
-        hosts = self._hosts = hosts_of(board)
-        live = LiveRun(
-            hosts, board, library, self, self.clock, quiet_cycles=request.quiet_cycles, endless=request.endless
+        self._board = Board(library, self.clock, request.own, request.memories, request.host_ports)
+        hosts = hosts_of(self._board)
+        live = self._hosts = LiveRun(
+            hosts, self._board, library, quiet_cycles=request.quiet_cycles, endless=request.endless
         )
         live.start()
-        while not live.done:
-            await self._next(live.alarm)
-            if failure := self.state.failure:
-                raise SimulationError(f"{failure.text}; {live.waiting()}")
-            live.serve()
+        self._meet()
+        while (done := self._done()) is None:
+            look = live.next_look(self.state)
+            await self._next(look, library.cycle() + min(_HEARTBEAT, request.quiet_cycles))
+            if (time := live.skip(self.state)) is not None:
+                self._skip(time - self._board.now)
+        self.result.cycles, self.result.recorded = done, library.close_wave()
+        end = -(-done // self._window) * self._window  # ranks that were not the last know of it by then
+        while library.cycle() < end:
+            await self._next(end)
+            self._done()
         self.result.hosts = hosts.result()
+
+    def _done(self) -> int | None:
+        """The edge at which live hosts have come to their end. Raises SimulationError if the run has failed."""
+        assert self._hosts is not None
+        assert self.state.live is not None
+        if failure := self.state.failure:
+            waiting = "" if failure.of_host else f"; {self._hosts.waiting()}"
+            raise SimulationError(failure.text + waiting)
+        return self.state.live.done
+
+    def _skip(self, time_ps: int) -> None:
+        """Let time pass without the clock, while no frame is in flight, which would arrive too late."""
+        assert self._hosts is not None
+        if self.fabric:
+            self.fabric.exchange.before_skip()
+        self.clock.skipped_ps += time_ps
+        self.library.skip(time_ps)
+        self._hosts.serve()
+        self._meet()
 
     async def _next(self, *edges: int) -> None:
         """Run the nodes until something has happened, to one of the edges at most; carry frames.
 
-        One of several ranks runs them to where all meet.
+        One of several ranks runs them to where all meet. Live hosts are called wherever they are to be.
         """
-        now = self.library.cycle()
-        if self._channel is None:
-            alarm = self._exchange.alarm
-            self.library.set_alarm(min([*edges, *([] if alarm is None else [alarm])], default=None))
+        meeting = self._next_meeting(edges)
+        while True:
+            known = [meeting, self._hosts.alarm if self._hosts else None]
+            self.library.set_alarm(min((edge for edge in known if edge is not None), default=None))
             await self._wake()
-        else:
-            meeting = self._next_meeting(now, edges)
-            while self.library.cycle() < meeting:
-                self.library.set_alarm(meeting)
-                await self._wake()
+            if self._hosts:
+                self._hosts.serve()
+            if self._channel is None or self.library.cycle() >= (meeting or 0):
+                break
         self._meet()
         if time.monotonic() > self._reported + _REPORT_SECONDS:
             self._report()
 
-    def _next_meeting(self, now: int, edges: Sequence[int]) -> int:
-        """The edge up to which ranks need not know of each other.
+    def _next_meeting(self, edges: Sequence[int]) -> int | None:
+        """The edge up to which ranks need not know of each other; alone, that at which frames must be carried.
 
         A window's end; before the watchdog can bite, which knows of this rank's nodes only; where all programs
         can have ended, at the earliest.
         """
-        state = self.state
-        known = [(now // self._window + 1) * self._window, state.progress + self.request.watchdog - 1, *edges]
-        if state.busy:
+        state, now, known = self.state, self.library.cycle(), list(edges)
+        if self._channel is None:
+            assert self.fabric is not None
+            if (alarm := self.fabric.exchange.alarm) is not None:
+                known.append(alarm)
+            return min(known, default=None)
+        known += [(now // self._window + 1) * self._window, state.progress + self.request.watchdog - 1]
+        if state.busy and not state.live:
             known.append(now + state.busy)
         return max(now + 1, min(known))
 
@@ -142,7 +174,9 @@ class Session:
         library = self.library
         sent, taken = [Sent(*one) for one in library.frames()], [Taken(*one) for one in library.taken()]
         began = time.monotonic()
-        answer = self._meeting.meet(library.cycle(), Report(sent, taken, self._state()))
+        cuts, facts = self._board.take() if self._board else ([], [])
+        report = Report(sent, taken, self._state(), cuts, facts)
+        answer = self._meeting.meet(library.cycle(), report)
         self.meetings += 1
         self.meeting_seconds += time.monotonic() - began
         for node, frame, at, error, tag in answer.received:
@@ -156,36 +190,21 @@ class Session:
             busy=library.hosts_busy(),
             holds_frames=library.holds_frames(),
             progress=library.last_progress(),
-            failure=library.failure(),
+            failure=first_of([library.failure(), self._hosts.failure if self._hosts else None]),
+            live=self._hosts.state if self._hosts else None,
         )
 
-    @property
-    def _exchange(self) -> Exchange:
-        """Live hosts have all nodes in one rank."""
-        assert self.fabric is not None
-        return self.fabric.exchange
-
-    @property
-    def carries(self) -> bool:
-        """Whether any frame is in flight, or still at a MAC or a host."""
-        return self._exchange.carries or self.library.holds_frames()
-
-    def cut(self, node: int, peer: int | None = None) -> None:
-        """From now on a node's link drops every frame, both ways; with ``peer``, those between the two."""
-        self._exchange.cut(node, peer)
-
-    def skip(self, time_ps: int) -> None:
-        """Let time pass without the clock; only while no frame is in flight, which would arrive too late."""
-        self._exchange.before_skip()
-        self.clock.skipped_ps += time_ps
-        self.library.skip(time_ps)
+    def _judge(self, facts: Sequence[Fact]) -> Failure | None:
+        """At rank 0, what its hosts find wrong in what those of all ranks have told."""
+        return self._hosts.judge(facts) if self._hosts and facts else None
 
     def _report(self) -> None:
         if self.fabric is None:
             return
         self._reported = time.monotonic()
         exchange = self.fabric.exchange
-        operations = self._hosts.progress if self._hosts else len(exchange.allreduce_cycles)
+        live = self.state.live
+        operations = live.progress if live else len(exchange.allreduce_cycles)
         numbers = (self.library.cycle(), len(self.result.phases), operations, exchange.sent.total())
         os.write(int(os.environ[PROGRESS]), (" ".join(map(str, numbers)) + "\n").encode())
 
@@ -193,9 +212,9 @@ class Session:
         """Close files and collect what was counted."""
         result, request, library = self.result, self.request, self.library
         library.close_trace()
-        result.recorded = library.close_wave()
+        result.recorded = result.recorded or library.close_wave()
         failure = self.state.failure
-        result.cycles = failure.cycle if failure else library.cycle()
+        result.cycles = failure.cycle if failure else result.cycles or library.cycle()
         result.failed_check = failure.check if failure else None
         result.skipped_ps = self.clock.skipped_ps
         if self._channel:
@@ -206,7 +225,8 @@ class Session:
         result.bytes_read = [[library.bytes_read(node, port) for port in each] for node, each in ports]
         result.bytes_written = [[library.bytes_written(node, port) for port in each] for node, each in ports]
         ended = np.uint64(result.cycles)
-        result.occupied = [np.minimum(library.occupied(node), ended) for node in own]
+        occupied = [library.occupied(node) for node in own]
+        result.occupied = [np.minimum(found[found[:, 0] < ended], ended) for found in occupied]
         if request.trace:
             result.events = in_order(np.fromfile(request.trace, EVENT), request.event_limit)
         if self.fabric:

@@ -17,6 +17,7 @@ import numpy as np
 from fanin import fixed
 from fanin.fixed import Loss
 from fanin.glm import PRESETS, Partitioning, TrainShape
+from fanin.golden.mlp import Mlp
 from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig, Region, Write
 from fanin.ring import RingConfig
 from fanin.sim.cosim import ranks
@@ -25,9 +26,13 @@ from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase
 from fanin.sim.cosim.simulator import Group, SimulationFailed
 from fanin.sim.glm.cosim import Cosim
+from fanin.sim.learning.mlp import load_digits
+from fanin.sim.learning.replica import DataParallel, Dataset, State
 from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.sim.rdma.cosim import Pair, RdmaCosim
 from fanin.sim.ring.cosim import RingCosim
+from fanin.sim.ring.train_cosim import RingTrainingCosim
+from fanin.sim.ring.training import Learning, RingTraining
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire.aggregation import Protocol
@@ -154,6 +159,22 @@ def engines(seed, folder):
     given = [[rng.normal(0, 1, 3000).astype(np.float32)] for _ in range(8)]
     cosim = RingCosim(RingConfig(**RING), nodes=8, engines=2, quiet=True)
     return cosim.all_reduce(given, link=BAD, timeout=3000, seed=seed, pcap=folder / "capture.pcap")
+
+
+def ring_train(seed, folder, *, stops=None):
+    """Live hosts, which compute, post and compare."""
+    training = DataParallel(network=Mlp((64, 24, 10)), nodes=8, batch=64, epochs=1, seed=seed)
+    job = RingTraining(training=training, config=RingConfig(lanes=8, frame_words=16), stops=stops or {})
+    data = Dataset(training, *load_digits(0))
+    cosim = RingTrainingCosim(job.config, nodes=8, quiet=True)
+    learners = functools.partial(Learning, job, data, State.initial(training))
+    pcap = folder / "capture.pcap"
+    return cosim.run(learners, training.network.counts, link=BAD, seed=seed, stops=job.stops, pcap=pcap)
+
+
+def ring_dies(seed, folder):
+    """A node's link is cut, and the hosts see it."""
+    return ring_train(seed, folder, stops={1: 30e-6})
 
 
 def rdma(seed, folder):

@@ -87,7 +87,7 @@ def test_two_ranks_leave_what_one_process_does(tmp_path):
     assert set(files) == {"capture.pcap", "links"}
 
 
-@pytest.mark.parametrize("case", ["failing", "lost"])
+@pytest.mark.parametrize("case", ["failing", "lost", *slow("ring_dies")])
 def test_a_failure_is_the_same_on_two_ranks(tmp_path, case):
     (text, alone), (other, both) = (run(case, 1, tmp_path, ranks)[0] for ranks in (1, 2))
     assert text == other
@@ -109,11 +109,11 @@ RANKS = [(ranks, seed) for ranks in (2, 3, 4, 8, 16) for seed in range(4)]
 
 
 @pytest.mark.parametrize(
-    "case", slow("train", "switchml", "data_parallel", "no_latency", "ring", "engines", "rdma")
+    "case", slow("train", "switchml", "data_parallel", "no_latency", "ring", "engines", "rdma", "ring_train")
 )
 def test_any_number_of_ranks_leaves_the_same(tmp_path, case):
     """Twenty seeds, four for each number of ranks, on a network that loses, repeats, reorders and corrupts."""
-    limit = {"no_latency": 2, "engines": 8}.get(case, 16)
+    limit = {"no_latency": 2, "engines": 8, "ring_train": 8}.get(case, 16)
     for number, (ranks, _) in enumerate(RANKS):
         if ranks > limit:
             continue
