@@ -35,9 +35,10 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
 def carry_out(args: argparse.Namespace) -> int:
     """Run a parsed command, on as many ranks as it asks for; its exit status."""
     ranks, started = getattr(args, "ranks", None), _STARTED in os.environ
-    if ranks is not None and not 1 <= ranks <= MOST:
+    ranks = 1 if ranks is None else ranks
+    if not 1 <= ranks <= MOST:
         raise InputError(f"--ranks must be in 1…{MOST}, not {ranks}")
-    several = ranks is not None and ranks > 1
+    several = ranks > 1
     with fresh_cache(getattr(args, "no_cache", False) and not (several and started)):
         if several and not started:
             return _start(args.argv, ranks)

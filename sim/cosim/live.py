@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fanin.errors import CheckFailed
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.state import Cut, Fact, Failure, Live, State
+from fanin.sim.cosim.state import Cut, Fact, Failure, Live, State, Waits
 
 Bytes = npt.NDArray[np.uint8]
 Then = Callable[[], None]
@@ -34,9 +34,9 @@ class LiveHosts(Protocol):
     """Live hosts drive a run by what they ask of their :class:`Board`; made anew in the simulator's process.
 
     All their code runs in ``start`` and in the callbacks that they hand to the board; simulated time stands
-    still meanwhile. A CheckFailed or SimulationError that it raises ends the run with its message. Callbacks
-    may come for some hundred cycles behind the end. Hosts on several ranks are made on each, for
-    ``Board.nodes``; what they tell goes to those of rank 0, and ``result`` has ``add(other)``.
+    still meanwhile. A CheckFailed or SimulationError that it raises ends the run with its message. Hosts on
+    several ranks are made on each, for ``Board.nodes``; what they tell goes to those of rank 0, ``result`` has
+    ``add(other)``, and until the others know of the end callbacks come, which must change nothing any more.
     """
 
     @property
@@ -305,8 +305,10 @@ class LiveRun:
         *,
         quiet_cycles: int,
         endless: bool = False,
+        alone: bool = True,
     ):
         self.failure: Failure | None = None  # that a host has found
+        self._alone = alone  # no other rank has hosts
         self._hosts, self._board, self._top = hosts, board, top
         self._quiet_cycles, self._endless = quiet_cycles, endless
         self._last_call = 0  # the edge: a host may have changed memory, which nodes are yet to see
@@ -339,16 +341,19 @@ class LiveRun:
         """The rising edge at which to serve at the latest."""
         return self._board.next_edge
 
-    @property
-    def state(self) -> Live:
-        """How the hosts of this rank are."""
+    def state(self, *, failed: bool) -> Live:
+        """How the hosts of this rank are; in a run that has ``failed``, what they wait for, too."""
+        board, hosts = self._board, self._hosts
         quiet = self._top.cycle() >= max(self._top.last_progress(), self._last_call) + self._quiet_cycles
         return Live(
             called=self._last_call,
-            alarm=self._board.next_alarm,
-            still=quiet and not self._board.busy and self._hosts.may_skip(),
+            alarm=board.next_alarm,
+            still=quiet and not board.busy and hosts.may_skip(),
             done=self._done,
-            progress=self._hosts.progress,
+            progress=hosts.progress,
+            waits=Waits(tuple(board.busy), tuple(board.sending), hosts.may_skip(), hosts.waiting())
+            if failed
+            else None,
         )
 
     def next_look(self, state: State) -> int:
@@ -376,33 +381,34 @@ class LiveRun:
         self._last_skip = now  # a skip is progress: until something else is, this is the last edge with any
         return live.alarm
 
-    def waiting(self) -> str:
-        """What the hosts wait for, for a message."""
-        board, alarm = self._board, self._board.next_alarm
-        parts = [f"live hosts at {board.now / 1e6:.3f} µs"]
-        if busy := board.busy:
-            parts.append(f"programs run at nodes {', '.join(map(str, busy))}")
+    def waiting(self, live: Live, time_ps: int) -> str:
+        """What all hosts wait for, for a message."""
+        assert live.waits is not None
+        waits, alarm = live.waits, live.alarm
+        parts = [f"live hosts at {time_ps / 1e6:.3f} µs"]
+        if waits.busy:
+            parts.append(f"programs run at nodes {', '.join(map(str, waits.busy))}")
         else:
             parts.append("no program runs")
-        if sending := board.sending:
-            parts.append(f"frames of hosts wait at nodes {', '.join(map(str, sending))}")
+        if waits.sending:
+            parts.append(f"frames of hosts wait at nodes {', '.join(map(str, waits.sending))}")
         parts.append("no alarm is set" if alarm is None else f"the next alarm is at {alarm / 1e6:.3f} µs")
-        if alarm is not None and not self._hosts.may_skip():
+        if alarm is not None and not waits.may_skip:
             parts.append("no time may be skipped until then")
-        parts.append(self._hosts.waiting())
+        parts.append(waits.hosts)
         return ", ".join(parts)
 
     def _call(self, calls: Iterable[Then]) -> None:
         try:
             for call in calls:
-                if self.failure:
+                if self.failure or (self._alone and self._done is not None):
                     return
                 call()
                 self._last_call = self._top.cycle()
+                if self._done is None and self._hosts.done:
+                    self._done = self._top.cycle()
         except (CheckFailed, SimulationError) as error:
             self.failure = Failure(self._top.cycle(), self._board.nodes[0], str(error), of_host=True)
-        if self._done is None and self._hosts.done:
-            self._done = self._top.cycle()
 
     def _quiet_from(self, state: State) -> int:
         """The first rising edge at which nothing has happened for ``quiet_cycles``, as far as is known now."""

@@ -122,11 +122,14 @@ class Ranks:
         """Hand all ranks' reports to the simulator here, and its answers to them, until all have ended."""
         try:
             while len(outcomes) < len(self._others):
-                reports = {}
+                reports: dict[int, bytes] = {}
                 for rank in self._others:
                     if rank not in outcomes:
-                        message = _receive(self._comm, rank, name=self.name(rank))
-                        (outcomes if isinstance(message, _Outcome) else reports)[rank] = message
+                        message: _Outcome | bytes = _receive(self._comm, rank, name=self.name(rank))
+                        if isinstance(message, _Outcome):
+                            outcomes[rank] = message
+                        else:
+                            reports[rank] = message
                 answers: Sequence[bytes | None] = [None] * len(reports)
                 if not outcomes:
                     answers = _answered(channel, list(reports.values())) or answers

@@ -34,6 +34,26 @@ def first_of(failures: Iterable[Failure | None]) -> Failure | None:
 
 
 @dataclass(frozen=True)
+class Waits:
+    """What live hosts wait for, for a message: of one rank's, then of all."""
+
+    busy: tuple[int, ...]  # nodes that run a program
+    sending: tuple[int, ...]  # nodes that have not taken all frames of their hosts
+    may_skip: bool
+    hosts: str  # who waits for what, in their words
+
+    @staticmethod
+    def of(parts: Sequence[Waits]) -> Waits:
+        """Of all hosts."""
+        return Waits(
+            busy=tuple(node for part in parts for node in part.busy),
+            sending=tuple(node for part in parts for node in part.sending),
+            may_skip=all(part.may_skip for part in parts),
+            hosts=", ".join(part.hosts for part in parts),
+        )
+
+
+@dataclass(frozen=True)
 class Live:
     """Of live hosts at a meeting: of one rank's, then of all."""
 
@@ -42,17 +62,20 @@ class Live:
     still: bool  # no program runs, and time may be skipped; asked only if nothing has happened for long
     done: int | None  # the edge at which they have come to their end
     progress: int
+    waits: Waits | None = None  # of a run that has failed
 
     @staticmethod
     def of(parts: Sequence[Live]) -> Live:
         """That of all hosts."""
         ends = [part.done for part in parts if part.done is not None]
+        waits = [part.waits for part in parts if part.waits]
         return Live(
             called=max(part.called for part in parts),
             alarm=min((part.alarm for part in parts if part.alarm is not None), default=None),
             still=all(part.still for part in parts),
             done=max(ends) if len(ends) == len(parts) else None,
             progress=min(part.progress for part in parts),
+            waits=Waits.of(waits) if waits else None,
         )
 
 

@@ -99,7 +99,12 @@ class Session:
         self._board = Board(library, self.clock, request.own, request.memories, request.host_ports)
         hosts = hosts_of(self._board)
         live = self._hosts = LiveRun(
-            hosts, self._board, library, quiet_cycles=request.quiet_cycles, endless=request.endless
+            hosts,
+            self._board,
+            library,
+            quiet_cycles=request.quiet_cycles,
+            endless=request.endless,
+            alone=self._channel is None,
         )
         live.start()
         self._meet()
@@ -118,10 +123,14 @@ class Session:
     def _done(self) -> int | None:
         """The edge at which live hosts have come to their end. Raises SimulationError if the run has failed."""
         assert self._hosts is not None
-        assert self.state.live is not None
         if failure := self.state.failure:
-            waiting = "" if failure.of_host else f"; {self._hosts.waiting()}"
-            raise SimulationError(failure.text + waiting)
+            if failure.of_host:
+                raise SimulationError(failure.text)
+            self._meet()  # of the failure all know; now of what all wait for, too
+            assert self.state.live is not None
+            said = self._hosts.waiting(self.state.live, self.clock.time(failure.cycle))
+            raise SimulationError(f"{failure.text}; {said}")
+        assert self.state.live is not None
         return self.state.live.done
 
     def _skip(self, time_ps: int) -> None:
@@ -191,7 +200,7 @@ class Session:
             holds_frames=library.holds_frames(),
             progress=library.last_progress(),
             failure=first_of([library.failure(), self._hosts.failure if self._hosts else None]),
-            live=self._hosts.state if self._hosts else None,
+            live=self._hosts.state(failed=bool(self.state.failure)) if self._hosts else None,
         )
 
     def _judge(self, facts: Sequence[Fact]) -> Failure | None:
