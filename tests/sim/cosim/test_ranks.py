@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import time
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,9 @@ def plain(value):
         return value.dtype.str, value.tolist()
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
-    if hasattr(value, "__dict__"):
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if is_dataclass(value):
         left_out = OF_THE_MACHINE if isinstance(value, RunResult) else ()
         return {name: plain(one) for name, one in vars(value).items() if name not in left_out}
     return value
