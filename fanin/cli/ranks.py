@@ -76,6 +76,12 @@ def _start(argv: list[str], ranks: int) -> int:
     process = subprocess.Popen(command, env={**os.environ, _STARTED: str(ranks)})
     try:
         status = process.wait()
+    except KeyboardInterrupt:  # of a terminal: the launcher has got it, too, and rank 0 says what it leaves
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+        if process.returncode not in _OWN:
+            raise
+        status = process.returncode
     finally:
         _end(process)
     if status in _OWN:
@@ -102,7 +108,7 @@ def _options(launcher: str) -> list[str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let the launcher end its ranks: after an interrupt, which it has got, too, or a signal to us alone."""
+    """Let the launcher end its ranks, if it still runs."""
     if process.poll() is None:
         process.terminate()
         try:

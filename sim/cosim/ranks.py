@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import platform
+import signal
 import socket
 import sys
 import tempfile
@@ -203,17 +204,20 @@ def _carried_out(run: Callable[[], RunResult]) -> _Outcome:
 
 
 def serve(comm: MPI.Comm) -> None:
-    """Do what rank 0 asks for, until it ends."""
+    """Do what rank 0 asks for, until it ends. Signals are for it: what it ends ends here."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # simulators do not inherit that
     directory = Path()
     while (task := _receive(comm, 0, patience=None)) is not None:
-        if isinstance(task, _Build):
-            try:
+        try:
+            if isinstance(task, _Build):
                 directory = build(task.top, models=task.models, quiet=True)
-                comm.send(_Outcome(), 0)
-            except (InputError, ToolFailed) as error:
-                comm.send(_Outcome(error=str(error)), 0)
-        else:
-            comm.send(_run_share(comm, directory, task), 0)
+                outcome = _Outcome()
+            else:
+                outcome = _run_share(comm, directory, task)
+        except Exception as error:  # a full disk, say: rank 0 tells
+            outcome = _Outcome(error=f"{type(error).__name__}: {error}")
+        comm.send(outcome, 0)
 
 
 def _run_share(comm: MPI.Comm, directory: Path, task: _Run) -> _Outcome:
