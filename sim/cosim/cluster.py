@@ -105,16 +105,16 @@ class Cluster:
         """Carry out the phases, then let ``hosts`` drive; the result has memories and events, too.
 
         ``memories`` are, per node, the contents behind each of its memory ports; one alone is shared by all of
-        the node's ports, and what several nodes share is given once. A path is a file that is the memory, which
-        others may have mapped, too; the result has its content as it is then. Nodes after the last one given
-        have empty memories. ``longest_wait`` is the number of cycles that a healthy node may wait; a run that
-        makes no progress for longer ends, unless it is ``endless``: ``hosts`` alone end such a one;
-        ``hosts_apart`` says that those of a rank need no others. Without ``switch``, frames are forwarded. MACs
-        keep to the links' rate if ``paced``; else they take a beat a cycle. So do memory ports, each way, unless
-        ``memory_gbps`` bounds them, as PCIe does. Ports see their memory's bytes ``memory_repeats`` times in a
-        row: a part of the data stands for all where time alone is asked for, and takes its room. ``events``
-        bounds the entries of the event trace. The other arguments are those of RunRequest; ``progress`` is
-        called while the run goes on. Raises SimulationFailed when the run cannot go on.
+        the node's ports, and what several nodes share is given once. A path is a file that is the memory,
+        which others may have mapped, too; the result has its content as it is then. Nodes after the last one
+        given have empty memories. ``longest_wait`` is the number of cycles that a healthy node may wait; a run
+        that makes no progress for longer ends, unless it is ``endless``: ``hosts`` alone end such a one;
+        ``hosts_apart`` says that those of a rank need no others. Without ``switch``, frames are forwarded.
+        MACs keep to the links' rate if ``paced``; else they take a beat a cycle. So do memory ports, each way,
+        unless ``memory_gbps`` bounds them, as PCIe does. Ports see their memory's bytes ``memory_repeats``
+        times in a row: a part of the data stands for all where time alone is asked for, and takes its room.
+        ``events`` bounds the entries of the event trace. The other arguments are those of RunRequest;
+        ``progress`` is called while the run goes on. Raises SimulationFailed when the run cannot go on.
         """
         link, ports = link or LinkConfig(), self.simulator.ports
         macs = [worker_endpoint(node).mac for node in range(len(ports))]
