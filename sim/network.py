@@ -255,10 +255,11 @@ class Network:
     @property
     def next_time(self) -> int | None:
         """When the switch has something to do; None when no frame is in flight to it, nor comes by itself."""
-        times = [self._arriving[0][0]] if self._arriving else []
-        if self._outside:
-            times.append(self._outside.next_look)
-        return min(times, default=None)
+        arrival = self._arriving[0][0] if self._arriving else None
+        if not self._outside:
+            return arrival
+        look = self._outside.next_look
+        return look if arrival is None else min(arrival, look)
 
     @property
     def carries(self) -> bool:

@@ -105,6 +105,7 @@ class Exchange:
         ``sent``, ``taken`` and ``cuts`` are all that has happened since the last call, in any order.
         """
         received: list[Received] = []
+        cycle = -1
         noted, ends = deque(sorted(taken)), deque(sorted(cuts, key=attrgetter("cycle")))
         for cycle, frames in groupby(sorted(sent), key=attrgetter("cycle")):
             self._note_taken(noted, cycle)
@@ -115,7 +116,8 @@ class Exchange:
                 self._note_sent(node, cycle, frame)
             received += self._advance(cycle)
         received += self._cut(ends, now + 1)
-        received += self._catch_up(now)
+        if cycle < now:
+            received += self._catch_up(now)
         self._note_taken(noted, now + 1)
         return received
 

@@ -70,6 +70,7 @@ class Library:
         self._functions = ctypes.CDLL(None)
         self._first = 0  # the number of the top's node 0
         self._wave: WaveWriter | None = None
+        self._failed = c_uint64(), c_uint32(), c_uint32(), c_uint32()  # what ``failure`` is told
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(self._functions, name)
             function.restype, function.argtypes = result, arguments
@@ -239,7 +240,7 @@ class Library:
 
     def failure(self) -> Failure | None:
         """The first thing that went wrong in the top; of those of one cycle that of the first node."""
-        cycle, node, address, value = c_uint64(), c_uint32(), c_uint32(), c_uint32()
+        cycle, node, address, value = self._failed
         text = self._functions.cosim_failure(byref(cycle), byref(node)).decode()
         if not text:
             return None

@@ -10,10 +10,9 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from socket import socket
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange, Received, Sent, Taken
@@ -32,8 +31,7 @@ def window(least_trip_ps: int, clock: Clock) -> int:
     return min(1 + -(-least_trip_ps // clock.period_ps), MAX_WINDOW)
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """What a rank's nodes have done since the last meeting, and how they are."""
 
     sent: list[Sent]
@@ -43,8 +41,7 @@ class Report:
     facts: Sequence[Fact] = ()
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What a rank's nodes will receive, and how all nodes are."""
 
     received: list[Received]
@@ -144,8 +141,9 @@ class Centre:
 
     def _all(self, reports: Sequence[Report], received: Sequence[Received]) -> State:
         carries = self._exchange.carries or bool(received)
-        facts = sorted((fact for each in reports for fact in each.facts), key=attrgetter("cycle", "node"))
-        return State.of([each.state for each in reports], carries=carries, found=self._judge(facts))
+        facts = [fact for each in reports for fact in each.facts]
+        found = self._judge(sorted(facts, key=attrgetter("cycle", "node"))) if facts else None
+        return State.of([each.state for each in reports], carries=carries, found=found)
 
 
 class Member:

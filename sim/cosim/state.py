@@ -79,8 +79,7 @@ class Live:
         )
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """Of nodes at a meeting: of one rank's, then of all."""
 
     busy: int  # in how many cycles all programs can have ended, at the earliest; 0: they have
@@ -95,6 +94,8 @@ class State:
 
         ``carries``: a frame is in flight, to the switch or from it; ``found``: by rank 0's hosts, of all.
         """
+        if len(states) == 1 and not (carries or found):  # a run in one process asks at each frame
+            return states[0]
         live = [state.live for state in states if state.live]
         return State(
             busy=max(state.busy for state in states),

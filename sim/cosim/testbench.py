@@ -186,26 +186,29 @@ class Session:
         cuts, facts = self._board.take() if self._board else ([], [])
         report = Report(sent, taken, self._state(), cuts, facts)
         answer = self._meeting.meet(library.cycle(), report)
-        self.meetings += 1
-        self.meeting_seconds += time.monotonic() - began
+        if self._channel:
+            self.meetings += 1
+            self.meeting_seconds += time.monotonic() - began
         for node, frame, at, error, tag in answer.received:
             library.push_frame(node, frame, at, error=error, tag=tag)
         self.state = answer.state
-        library.note_progress(self.state.progress)
+        if self._channel:
+            library.note_progress(self.state.progress)
 
     def _state(self) -> State:
-        library = self.library
+        library, hosts = self.library, self._hosts
         return State(
             busy=library.hosts_busy(),
             holds_frames=library.holds_frames(),
             progress=library.last_progress(),
-            failure=first_of([library.failure(), self._hosts.failure if self._hosts else None]),
-            live=self._hosts.state(failed=bool(self.state.failure)) if self._hosts else None,
+            failure=library.failure() if hosts is None else first_of([library.failure(), hosts.failure]),
+            live=hosts.state(failed=self.state.failure is not None) if hosts else None,
         )
 
     def _judge(self, facts: Sequence[Fact]) -> Failure | None:
         """At rank 0, what its hosts find wrong in what those of all ranks have told."""
-        return self._hosts.judge(facts) if self._hosts and facts else None
+        assert self._hosts is not None
+        return self._hosts.judge(facts)
 
     def _report(self) -> None:
         if self.fabric is None:
