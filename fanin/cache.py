@@ -19,8 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-EMISSION, BUILDS, RUNTIME = "emitted", "verilated", "runtime"  # folders, one for each kind of entries
-KINDS = {EMISSION: "Verilog of components", BUILDS: "simulators", RUNTIME: "Verilator's own library, compiled"}
+#: Folders, one for each kind of entries.
+EMISSION, BUILDS, MODELS, RUNTIME = "emitted", "verilated", "models", "runtime"
+KINDS = {
+    EMISSION: "Verilog of components",
+    BUILDS: "simulators",
+    MODELS: "what simulators have of components that are Verilated apart",
+    RUNTIME: "Verilator's own library, compiled",
+}
 PATIENCE = 900.0  #: seconds that a process waits for another one's entry; then it makes its own
 _VARIABLE = "FANIN_CACHE"
 _LOCK, _MAKING = ".lock", "making-"  # how names end, and begin, of what is no entry

@@ -196,6 +196,11 @@ class Link:
         return Arrival(time, received, error)
 
 
+def least_trip(link: LinkConfig, switch_ns: float) -> int:
+    """From when a frame leaves a node, the least time in ps until one that it causes arrives at another."""
+    return 2 * Link(link, "").least_latency + round(switch_ns * 1000)
+
+
 @dataclass(frozen=True)
 class Reception:
     """A frame that a node receives: ``time`` is when the last bit of its FCS has arrived."""
@@ -250,10 +255,11 @@ class Network:
     @property
     def next_time(self) -> int | None:
         """When the switch has something to do; None when no frame is in flight to it, nor comes by itself."""
-        times = [self._arriving[0][0]] if self._arriving else []
-        if self._outside:
-            times.append(self._outside.next_look)
-        return min(times, default=None)
+        arrival = self._arriving[0][0] if self._arriving else None
+        if not self._outside:
+            return arrival
+        look = self._outside.next_look
+        return look if arrival is None else min(arrival, look)
 
     @property
     def carries(self) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from fanin import __version__
-from fanin.cache import fresh_cache
 from fanin.cli import (
     bench,
     board,
@@ -36,6 +35,7 @@ from fanin.cli import (
     verilog,
     watch,
 )
+from fanin.cli.ranks import carry_out
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.extras import how_to_install
 
@@ -134,8 +134,7 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         args = build_parser().parse_args(argv)
         args.argv = list(sys.argv[1:] if argv is None else argv)
-        with fresh_cache(getattr(args, "no_cache", False)):
-            status: int = args.run(args)
+        status = carry_out(args)
         sys.stdout.flush()
         return status
     except InputError as error:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 import cocotb_tools.config
 
-from fanin.cache import BUILDS, RUNTIME, cache_directory, digest, making, sole_maker
+from fanin.cache import BUILDS, MODELS, RUNTIME, cache_directory, digest, making, sole_maker
 from fanin.errors import InputError, ToolFailed
 
 EXECUTABLE = "simulation"
@@ -195,7 +195,8 @@ def _carry_out_all(jobs: Sequence[_Job], work: Path, verilator: Verilator) -> No
     for job in jobs:
         _carry_out(job, work, runtime, verilator)
     for job in jobs:
-        shutil.rmtree(work / job.directory / "obj")
+        objects = work / job.directory / "obj"
+        objects.unlink() if objects.is_symlink() else shutil.rmtree(objects)
 
 
 def _carry_out(job: _Job, work: Path, runtime: Path, verilator: Verilator) -> None:
@@ -203,9 +204,36 @@ def _carry_out(job: _Job, work: Path, runtime: Path, verilator: Verilator) -> No
     place.mkdir(exist_ok=True)
     for name, text in job.sources.items():
         (place / name).write_text(text)
+    if job.directory:
+        (place / "obj").symlink_to(_kept_model(job, place, runtime, verilator))
+    else:
+        _verilate(job, place, runtime, verilator)
+
+
+def _verilate(job: _Job, place: Path, runtime: Path, verilator: Verilator) -> None:
+    """What comes of its sources, in the folder ``obj`` beside them."""
     _take_runtime(runtime, place / "obj")
     run_verilator(place, job.arguments, verilator)
     _keep_runtime(place / "obj", runtime)
+
+
+def _kept_model(job: _Job, place: Path, runtime: Path, verilator: Verilator) -> Path:
+    """The folder with a model's archive and headers, which all tops that have the model share."""
+    entry = cache_directory() / MODELS / _digest([job], verilator)
+    with _kept_builds():
+        entry.parent.mkdir(parents=True, exist_ok=True)
+    with sole_maker(entry):
+        if not entry.exists():
+            _verilate(job, place, runtime, verilator)
+            with making(entry.parent) as half:
+                (half / "entry").mkdir()
+                for pattern in ("*.a", "*.h"):
+                    for path in (place / "obj").glob(pattern):
+                        shutil.copyfile(path, half / "entry" / path.name)
+                with contextlib.suppress(OSError):  # one that did not wait was faster
+                    (half / "entry").rename(entry)
+            shutil.rmtree(place / "obj")
+    return entry
 
 
 def _say(quiet: bool, text: str) -> None:

@@ -23,7 +23,6 @@ from fanin.sim.cosim.build import check_build
 from fanin.sim.cosim.clock import bytes_a_cycle, mac_rate, period_of
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.run import (
-    EVENT,
     MEMORY_LATENCY,
     QUIET_CYCLES,
     Phase,
@@ -57,23 +56,25 @@ class Cluster:
     """Nodes at the ports of one switch, built once; each ``run`` begins anew.
 
     Nodes are numbered through all groups; node n has the addresses ``worker_endpoint(n)``. ``groups`` makes
-    them, after the checks. What is in the window of ``wave`` goes to its file. Raises InputError for a missing
-    tool, for a clock out of range, and for a wave of nodes that there are not.
+    them, after the checks. With ``nodes_per_memory``, so many nodes in a row have the same memories. What is in
+    the window of ``wave`` goes to its file. Raises InputError for a missing tool, for a clock out of range, for
+    a wave of nodes that there are not, and as Simulator.
     """
 
     def __init__(
         self,
         groups: Callable[[], Sequence[Group]],
         *,
+        nodes_per_memory: int = 1,
         clock_mhz: float = CLOCK_MHZ,
         wave: Waveform | None = None,
         quiet: bool = False,
     ):
         self.period_ps = period_of(clock_mhz)
         check_build()
-        made, self._wave = groups(), wave
+        made, self._wave, self._nodes_per_memory = groups(), wave, nodes_per_memory
         shown = wave.window.of(sum(group.count for group in made)) if wave else ()  # before it is built
-        self.simulator = Simulator(made, waves=wave is not None, quiet=quiet)
+        self.simulator = Simulator(made, together=nodes_per_memory, waves=wave is not None, quiet=quiet)
         if wave:
             wave.shown = [self.simulator.shown(node) for node in shown]
 
@@ -88,7 +89,7 @@ class Cluster:
         paced: bool = True,
         memory_gbps: float | None = None,
         hosts: Callable[[Board], LiveHosts] | None = None,
-        nodes_per_memory: int = 1,
+        hosts_apart: bool = False,
         quiet_cycles: int = QUIET_CYCLES,
         endless: bool = False,
         memory_latency: int = MEMORY_LATENCY,
@@ -104,25 +105,23 @@ class Cluster:
         """Carry out the phases, then let ``hosts`` drive; the result has memories and events, too.
 
         ``memories`` are, per node, the contents behind each of its memory ports; one alone is shared by all of
-        the node's ports. A path is a file that is the memory itself, which others may have mapped, too; the
-        result has its content as it is then. With ``nodes_per_memory``, so many nodes in a row have the same
-        memories, which are given once. Nodes after the last one given have empty memories. ``longest_wait`` is
-        the number of cycles that a healthy node may wait; a run without progress for longer ends, unless it is
-        ``endless``:
-        ``hosts`` alone end such a one. Without ``switch``, frames
-        are forwarded. MACs keep to the links' rate if ``paced``; else they take a beat a cycle. So do
-        memory ports, each way, unless ``memory_gbps`` bounds them, as PCIe does. Ports see their memory's bytes
-        ``memory_repeats`` times in a row: a part of the data stands for all where time alone is asked for, and
-        takes its room. ``events`` bounds the entries
-        of the event trace. The other arguments are those of RunRequest; ``progress`` is called while the run
-        goes on. Raises SimulationFailed when the run cannot go on.
+        the node's ports, and what several nodes share is given once. A path is a file that is the memory,
+        which others may have mapped, too; the result has its content as it is then. Nodes after the last one
+        given have empty memories. ``longest_wait`` is the number of cycles that a healthy node may wait; a run
+        that makes no progress for longer ends, unless it is ``endless``: ``hosts`` alone end such a one;
+        ``hosts_apart`` says that those of a rank need no others. Without ``switch``, frames are forwarded.
+        MACs keep to the links' rate if ``paced``; else they take a beat a cycle. So do memory ports, each way,
+        unless ``memory_gbps`` bounds them, as PCIe does. Ports see their memory's bytes ``memory_repeats``
+        times in a row: a part of the data stands for all where time alone is asked for, and takes its room.
+        ``events`` bounds the entries of the event trace. The other arguments are those of RunRequest;
+        ``progress`` is called while the run goes on. Raises SimulationFailed when the run cannot go on.
         """
         link, ports = link or LinkConfig(), self.simulator.ports
         macs = [worker_endpoint(node).mac for node in range(len(ports))]
         width = max(own.mac_width for own in ports)
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
             folder = Path(temporary)
-            files = _write(folder, memories, len(ports), nodes_per_memory)
+            files = _write(folder, memories, len(ports), self._nodes_per_memory)
             request = RunRequest(
                 nodes=len(ports),
                 period_ps=self.period_ps,
@@ -140,6 +139,7 @@ class Cluster:
                 memory_bytes_per_cycle=bytes_a_cycle(memory_gbps, self.period_ps) if memory_gbps else 0.0,
                 watchdog=_NEVER if endless else _WATCHDOG + longest_wait,
                 hosts=hosts,
+                hosts_apart=hosts_apart,
                 quiet_cycles=quiet_cycles,
                 endless=endless,
                 memory_latency=memory_latency,
@@ -157,8 +157,6 @@ class Cluster:
                 [contents(path) for path in paths] if written else []
                 for paths, written in zip(files, writes, strict=True)
             ]
-            if request.trace:
-                result.events = np.fromfile(request.trace, EVENT)
         return result
 
     def _run(self, request: RunRequest, progress: Callable[[Progress], None] | None) -> RunResult:

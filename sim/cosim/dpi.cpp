@@ -65,9 +65,21 @@ struct Taken {
   uint64_t tag, cycle;
 };
 
+struct Ended {  // a node's program has, or a node has taken a frame of its host
+  uint64_t cycle;
+  uint32_t node;
+};
+
 struct Write {  // of a watched byte
+  uint64_t cycle;
   uint32_t node;
   uint64_t address;
+};
+
+struct Failure {
+  uint64_t cycle = UINT64_MAX;
+  uint32_t node = UINT32_MAX;  // the last one of all: of no node
+  std::string text;
 };
 
 struct Node {
@@ -91,15 +103,16 @@ struct Event {  // as it stands in the trace file
 std::vector<Node> nodes;
 std::deque<FrameOut> frames_out[kPorts];
 std::deque<Taken> taken;
-std::deque<uint32_t> ended;  // nodes whose program has, while live hosts run
+std::deque<Ended> ended;  // programs, while live hosts run
 std::deque<Write> written;
-std::deque<uint32_t> sent;  // nodes that have taken a frame of their host
+std::deque<Ended> sent;  // frames of hosts
 size_t arriving = 0;  // frames for nodes that they have not taken
-std::string error;
+Failure failure;  // the earliest, and of those of one cycle that of the first node
 struct {
-  bool failed = false;
-  uint32_t node = 0, address = 0, value = 0;
-} check;
+  uint64_t cycle = UINT64_MAX;
+  uint32_t node = UINT32_MAX, address = 0, value = 0;
+} check;  // likewise
+uint32_t first_node = 0;  // of this rank: what Python and messages call the top's node 0
 uint64_t cycle = 0;  // of the coming rising edge
 uint64_t period = 4000;
 uint64_t skipped = 0;  // ps that no clock was run for
@@ -108,24 +121,33 @@ uint64_t watchdog = UINT64_MAX;
 uint64_t last_progress = 0;
 uint64_t event_mask = 0;
 uint64_t events_left = 0;
+uint64_t last_event = UINT64_MAX;  // the cycle of the last entry in the trace
 int memory_latency = 0;
 int mac_rate = 0;  // 1/65536 bytes a cycle, as memory_rate
 int memory_rate = 0;
 size_t hosts_busy = 0;
+uint64_t last_end = UINT64_MAX;  // the cycle in which a program has ended last
+bool alone = true;  // all nodes are in this top: Python wakes whenever a frame leaves one
 bool live = false;  // live hosts run: a node may read for ever, and Python hands out programs one by one
 bool wake = false;
 FILE *trace = nullptr;
 
-void fail(const std::string &text) {
-  if (error.empty()) error = "cycle " + std::to_string(cycle) + ": " + text;
+bool earlier(uint64_t than, uint32_t node, uint32_t that) { return cycle < than || (cycle == than && node < that); }
+
+void note_failure(uint32_t node, const std::string &text) {
+  if (earlier(failure.cycle, node, failure.node)) failure = {cycle, node, "cycle " + std::to_string(cycle) + ": " + text};
   wake = true;
 }
 
-std::string name(int node) { return "node " + std::to_string(node); }
+uint32_t number(int node) { return first_node + static_cast<uint32_t>(node); }
+
+void fail(int node, const std::string &text) {
+  note_failure(number(node), "node " + std::to_string(number(node)) + text);
+}
 
 void note_end(uint32_t index) {
   if (!live) return;
-  ended.push_back(index);
+  ended.push_back({cycle, index});
   wake = true;
 }
 
@@ -136,8 +158,21 @@ void enter(uint32_t index, Port port, uint64_t time_ps, FrameIn frame) {
 
 void finish_program(uint32_t index) {
   nodes[index].step = nodes[index].program.size();
+  last_end = cycle;
   if (--hosts_busy == 0) wake = true;
   note_end(index);
+}
+
+// What happens in a cycle live hosts hear in the next one, whatever has woken Python in between.
+template <typename Noted> bool heard(const std::deque<Noted> &queue) {
+  return !queue.empty() && queue.front().cycle < cycle;
+}
+
+bool pop(std::deque<Ended> &queue, uint32_t *node) {
+  if (!heard(queue)) return false;
+  *node = queue.front().node;
+  queue.pop_front();
+  return true;
 }
 
 void note_watched(uint32_t index, uint64_t begin, int bytes, const svBitVecVal *strobes) {
@@ -146,7 +181,7 @@ void note_watched(uint32_t index, uint64_t begin, int bytes, const svBitVecVal *
        at != watched.end() && *at - begin < static_cast<uint64_t>(bytes); ++at) {
     int byte = static_cast<int>(*at - begin);
     if (!(strobes[byte / 32] >> byte % 32 & 1)) continue;
-    written.push_back({index, *at});
+    written.push_back({cycle, index, *at});
     wake = true;
   }
 }
@@ -157,18 +192,19 @@ extern "C" {
 
 // ---- called by the top ----
 
-void fanin_start(int *period_ps, int *latency, int *rate, int *of_memories) {
+void fanin_start(int *period_ps, int *latency, int *rate, int *of_memories, svBit *wakes) {
   *period_ps = static_cast<int>(period);
   *latency = memory_latency;
   *rate = mac_rate;
   *of_memories = memory_rate;
+  *wakes = alone;
 }
 
 // At every falling edge: whether Python is to be woken at the coming rising one.
 svBit fanin_tick(long long coming) {
   cycle = static_cast<uint64_t>(coming);
-  if (cycle - last_progress >= watchdog && error.empty())
-    fail("no progress for " + std::to_string(watchdog) + " cycles");
+  if (cycle - last_progress >= watchdog && failure.text.empty())
+    note_failure(UINT32_MAX, "no progress for " + std::to_string(watchdog) + " cycles");
   bool due = wake || cycle >= alarm_cycle;
   wake = false;
   if (cycle >= alarm_cycle) alarm_cycle = UINT64_MAX;
@@ -176,11 +212,11 @@ svBit fanin_tick(long long coming) {
 }
 
 void fanin_violation(int node, const char *stream, const char *text) {
-  fail(name(node) + ", stream " + stream + ": " + text);
+  fail(node, std::string(", stream ") + stream + ": " + text);
 }
 
 // A block's output has followed an input within the cycle, which block.sv.j2 does not show.
-void fanin_block_failed(const char *text) { fail(text); }
+void fanin_block_failed(const char *text) { note_failure(UINT32_MAX - 1, text); }
 
 void fanin_read(int node, int port, long long address, int bytes, svBitVecVal *data) {
   Region &region = nodes[node].regions[port];
@@ -194,7 +230,7 @@ void fanin_read(int node, int port, long long address, int bytes, svBitVecVal *d
     return;
   }
   memset(data, 0, bytes);
-  fail(name(node) + ", memory port " + std::to_string(port) + ": read at " + std::to_string(begin) +
+  fail(node, ", memory port " + std::to_string(port) + ": read at " + std::to_string(begin) +
        " beyond its " + std::to_string(size) + " bytes");
 }
 
@@ -207,7 +243,7 @@ void fanin_write(int node, int port, long long address, int bytes, const svBitVe
   for (int i = 0; i < bytes; ++i) {
     if (!(strobes[i / 32] >> i % 32 & 1)) continue;
     if (static_cast<uint64_t>(i) >= room)
-      return fail(name(node) + ", memory port " + std::to_string(port) + ": write at " + std::to_string(begin + i) +
+      return fail(node, ", memory port " + std::to_string(port) + ": write at " + std::to_string(begin + i) +
                   " beyond its " + std::to_string(region.size) + " bytes");
     region.bytes[begin + i] = from[i];
     ++region.bytes_written;
@@ -242,7 +278,7 @@ void fanin_host_done(int index, int data, int response) {
   char text[160];
   if (response) {
     snprintf(text, sizeof text, ": the bus answers register 0x%x with error %d", operation.address, response);
-    fail(name(index) + text);
+    fail(index, text);
     return finish_program(index);
   }
   if (operation.kind == kPoll && !match) return;
@@ -252,8 +288,8 @@ void fanin_host_done(int index, int data, int response) {
   if (operation.kind == kCheck && !match) {
     snprintf(text, sizeof text, ": register 0x%x reads 0x%x, expected 0x%x under mask 0x%x", operation.address,
              value, operation.data, operation.mask);
-    if (!check.failed) check = {true, static_cast<uint32_t>(index), operation.address, value};
-    fail(name(index) + text);
+    if (earlier(check.cycle, number(index), check.node)) check = {cycle, number(index), operation.address, value};
+    fail(index, text);
     return finish_program(index);
   }
   if (++node.step == node.program.size()) finish_program(index);
@@ -269,7 +305,7 @@ void fanin_beat_out(int index, int port, const svBitVecVal *data, const svBitVec
   frame.insert(frame.end(), begin, begin + count);
   const char *stream = port == kMac ? "mac_tx" : "host_rx";
   if (!last && count != bytes)
-    fail(name(index) + ", stream " + stream + ": a beat that is not the last has gaps");
+    fail(index, std::string(", stream ") + stream + ": a beat that is not the last has gaps");
   if (!last) return;
   frames_out[port].push_back({cycle, static_cast<uint32_t>(index), std::move(frame)});
   frame.clear();
@@ -306,7 +342,7 @@ void fanin_frame_taken(int index, int port) {
   if (port == kMac) {
     taken.push_back({nodes[index].in[kMac].current.tag, cycle});
   } else {
-    sent.push_back(static_cast<uint32_t>(index));
+    sent.push_back({cycle, static_cast<uint32_t>(index)});
     wake = true;
   }
 }
@@ -319,17 +355,21 @@ svBit fanin_host_takes(int index) {
 
 void fanin_event(int node, long long events) {
   uint64_t kept = static_cast<uint64_t>(events) & event_mask;
-  if (!kept || !events_left) return;
-  --events_left;
-  Event event{cycle, kept, static_cast<uint32_t>(node), 0};
+  if (!kept || !trace || (!events_left && cycle != last_event)) return;  // a cycle's entries are all kept, or none
+  if (events_left) --events_left;
+  last_event = cycle;
+  Event event{cycle, kept, number(node), 0};
   fwrite(&event, sizeof event, 1, trace);
 }
 
 // ---- called by Python ----
 
-void cosim_setup(uint32_t count, uint64_t period_ps, int latency, uint64_t watchdog_cycles, int rate, int of_memories) {
+void cosim_setup(uint32_t first, uint32_t count, bool all, uint64_t period_ps, int latency, uint64_t watchdog_cycles,
+                 int rate, int of_memories) {
+  first_node = first;
+  alone = all;
   nodes.assign(count, Node());
-  for (uint32_t node = 0; node < count; ++node) nodes[node].random.seed(node + 1);
+  for (uint32_t node = 0; node < count; ++node) nodes[node].random.seed(first + node + 1);
   period = period_ps;
   memory_latency = latency;
   mac_rate = rate;
@@ -387,12 +427,7 @@ void cosim_go_live() {
 }
 
 // The next node whose program has ended, or false.
-bool cosim_pop_ended(uint32_t *node) {
-  if (ended.empty()) return false;
-  *node = ended.front();
-  ended.pop_front();
-  return true;
-}
+bool cosim_pop_ended(uint32_t *node) { return pop(ended, node); }
 
 // From now on a write of that byte wakes Python.
 void cosim_watch(uint32_t index, uint64_t address) {
@@ -403,7 +438,7 @@ void cosim_watch(uint32_t index, uint64_t address) {
 
 // The oldest write of a watched byte, or false.
 bool cosim_pop_written(uint32_t *node, uint64_t *address) {
-  if (written.empty()) return false;
+  if (!heard(written)) return false;
   *node = written.front().node;
   *address = written.front().address;
   written.pop_front();
@@ -422,13 +457,24 @@ bool cosim_holds_frames() {
 
 uint64_t cosim_last_progress() { return last_progress; }
 
+// Something has happened, perhaps at a node of another rank.
+void cosim_note_progress(uint64_t when) { last_progress = std::max(last_progress, when); }
+
 // Let time pass without the clock.
 void cosim_skip(uint64_t time_ps) {
   skipped += time_ps;
   last_progress = cycle;
 }
 
-size_t cosim_hosts_busy() { return hosts_busy; }
+// In how many cycles all programs can have ended, at the earliest, and Python sees it; 0: they have. Each access
+// that a host has yet to make takes two cycles at least.
+uint64_t cosim_hosts_busy() {
+  if (!hosts_busy) return last_end == cycle;  // an end is seen in the next cycle, whatever has woken Python
+  size_t left = 1;
+  for (const Node &node : nodes) left = std::max(left, node.program.size() - node.step);
+  return 2 * left;
+}
+
 size_t cosim_read_count(uint32_t node) { return nodes[node].reads.size(); }
 const uint32_t *cosim_reads(uint32_t node) { return nodes[node].reads.data(); }
 uint64_t cosim_bytes_read(uint32_t node, uint32_t port) { return nodes[node].regions[port].bytes_read; }
@@ -439,7 +485,7 @@ const Interval *cosim_intervals(uint32_t node) { return nodes[node].occupied.dat
 // The oldest frame that has left a node through a port, or false. ``bytes`` is valid until the next call.
 bool cosim_pop_frame(uint32_t port, uint32_t *node, uint64_t *when, const uint8_t **bytes, size_t *size) {
   static FrameOut frame;
-  if (frames_out[port].empty()) return false;
+  if (port == kHost ? !heard(frames_out[port]) : frames_out[port].empty()) return false;
   frame = std::move(frames_out[port].front());
   frames_out[port].pop_front();
   *node = frame.node;
@@ -459,12 +505,7 @@ void cosim_send(uint32_t node, const uint8_t *bytes, size_t size) {
 }
 
 // The next node that has taken a frame of its host, or false.
-bool cosim_pop_sent(uint32_t *node) {
-  if (sent.empty()) return false;
-  *node = sent.front();
-  sent.pop_front();
-  return true;
-}
+bool cosim_pop_sent(uint32_t *node) { return pop(sent, node); }
 
 // From now on a node's host takes nothing in that share of the cycles, in 1/256.
 void cosim_stall(uint32_t node, uint32_t share) { nodes[node].host_stall = share; }
@@ -480,12 +521,19 @@ bool cosim_pop_taken(uint64_t *tag, uint64_t *when) {
 
 void cosim_set_alarm(uint64_t when) { alarm_cycle = when; }
 uint64_t cosim_cycle() { return cycle; }
-bool cosim_failed_check(uint32_t *node, uint32_t *address, uint32_t *value) {
+bool cosim_failed_check(uint64_t *when, uint32_t *node, uint32_t *address, uint32_t *value) {
+  *when = check.cycle;
   *node = check.node;
   *address = check.address;
   *value = check.value;
-  return check.failed;
+  return check.cycle != UINT64_MAX;
 }
-const char *cosim_error() { return error.c_str(); }
+
+// What has gone wrong first, or an empty text.
+const char *cosim_failure(uint64_t *when, uint32_t *node) {
+  *when = failure.cycle;
+  *node = failure.node;
+  return failure.text.c_str();
+}
 
 }  // extern "C"

@@ -1,15 +1,18 @@
-"""Frames between the simulated nodes and the network, and what can be learnt from watching them."""
+"""Frames between the simulated nodes, through the network, and what can be learnt from watching them."""
 
 from __future__ import annotations
 
 import struct
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Protocol
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 from fanin.sim.cosim.clock import Clock
-from fanin.sim.network import Network
+from fanin.sim.cosim.state import Cut
+from fanin.sim.network import Network, Reception
 from fanin.wire import aggregation as wire
 from fanin.wire.aggregation import ETHERTYPE_AGGREGATION, Encap, Kind, header_length
 from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP_PORT
@@ -40,26 +43,29 @@ def steps_of(protocol: wire.Protocol) -> tuple[Step, ...]:
     return tuple(step for step in Step if step not in (Step.ACK_LEFT, Step.CONFIRM_ARRIVED))
 
 
-class Top(Protocol):
-    """What the exchange needs of the simulated top; see :class:`fanin.sim.cosim.library.Library`."""
+class Sent(NamedTuple):
+    """A frame that has left a node, at a rising edge."""
 
-    def frames(self) -> Iterable[tuple[int, int, bytes]]:
-        """Frames that have left: (cycle, node, bytes)."""
+    cycle: int
+    node: int
+    frame: bytes
 
-    def push_frame(self, node: int, frame: bytes, time: int, *, error: bool, tag: int) -> None:
-        """Let a node receive a frame."""
 
-    def taken(self) -> Iterator[tuple[int, int]]:
-        """Frames received: (tag, cycle)."""
+class Taken(NamedTuple):
+    """A frame whose last beat a node has taken, at a rising edge."""
 
-    def set_alarm(self, cycle: int | None) -> None:
-        """When to be woken at the latest."""
+    cycle: int
+    tag: int
 
-    def holds_frames(self) -> bool:
-        """Whether a frame waits at a MAC or a host, or one is in flight to a node."""
 
-    def skip(self, time_ps: int) -> None:
-        """Let time pass without the clock."""
+class Received(NamedTuple):
+    """A frame that a node is to receive: the last bit of its FCS arrives at ``time``."""
+
+    node: int
+    frame: bytes
+    time: int
+    error: bool
+    tag: int
 
 
 def _operation(frame: bytes) -> tuple[int, tuple[int, int, int]] | None:
@@ -76,13 +82,14 @@ def _operation(frame: bytes) -> tuple[int, tuple[int, int, int]] | None:
 
 
 class Exchange:
-    """Carries frames between top and network at their simulated times, by conservative lookahead.
+    """Carries frames from node to node at their simulated times, by conservative lookahead.
 
-    ``serve`` is called once per wake.
+    ``serve`` is called as often as is convenient: what comes of it depends on no more than the edges at which
+    frames have left, and have been taken.
     """
 
-    def __init__(self, top: Top, network: Network, clock: Clock, *, nodes: int):
-        self._top, self._network, self._clock = top, network, clock
+    def __init__(self, network: Network, clock: Clock, *, nodes: int):
+        self._network, self._clock = network, clock
         self._sent_at: dict[tuple[int, tuple[int, int, int]], int] = {}  # of an AGG: node, operation → cycle
         self._in_flight: dict[int, tuple[int, int, tuple[int, int, int]]] = {}  # tag → node, kind, operation
         self._next_tag = 0
@@ -90,20 +97,51 @@ class Exchange:
         self.sent: Counter[str] = Counter()
         self.steps: list[dict[Step, int]] = [{} for _ in range(nodes)]
 
-    def serve(self, now: int) -> None:
-        """Carry every frame as far as is certain at rising edge ``now``, and set the alarm for the next one."""
-        for cycle, node, frame in sorted(self._top.frames()):
-            self._network.send(node, frame, self._clock.time(cycle))
-            self._note_sent(node, cycle, frame)
-        # No frame that has yet to leave a node can reach the switch up to here.
-        horizon = self._clock.time(now + 1) + self._network.lookahead - 1
-        for reception in self._network.advance(horizon):
-            self._hand_in(
-                reception.port, reception.arrival.frame, reception.arrival.time, reception.arrival.error
-            )
-        for tag, cycle in self._top.taken():
-            self._note_taken(tag, cycle)
-        self._top.set_alarm(self.alarm)
+    def serve(
+        self, now: int, sent: Iterable[Sent], taken: Iterable[Taken], cuts: Iterable[Cut] = ()
+    ) -> list[Received]:
+        """Carry every frame as far as is certain at rising edge ``now``; what nodes will receive.
+
+        ``sent``, ``taken`` and ``cuts`` are all that has happened since the last call, in any order.
+        """
+        received: list[Received] = []
+        cycle = -1
+        noted, ends = deque(sorted(taken)), deque(sorted(cuts, key=attrgetter("cycle")))
+        for cycle, frames in groupby(sorted(sent), key=attrgetter("cycle")):
+            self._note_taken(noted, cycle)
+            received += self._cut(ends, cycle)
+            received += self._catch_up(cycle - 1)
+            for _, node, frame in frames:
+                self._network.send(node, frame, self._clock.time(cycle))
+                self._note_sent(node, cycle, frame)
+            received += self._advance(cycle)
+        received += self._cut(ends, now + 1)
+        if cycle < now:
+            received += self._catch_up(now)
+        self._note_taken(noted, now + 1)
+        return received
+
+    def _cut(self, ends: deque[Cut], until: int) -> list[Received]:
+        """Cut what is cut before an edge, each when all has been carried that is certain by then."""
+        received: list[Received] = []
+        while ends and ends[0].cycle < until:
+            cycle, node, peer = ends.popleft()
+            received += self._catch_up(cycle)
+            self._network.cut(node, peer)
+        return received
+
+    def _catch_up(self, cycle: int) -> list[Received]:
+        """Advance wherever the switch has something to do, up to a rising edge."""
+        received: list[Received] = []
+        while (alarm := self.alarm) is not None and alarm <= cycle:
+            received += self._advance(alarm)
+        return received
+
+    def _advance(self, cycle: int) -> list[Received]:
+        """Let the switch receive what it has received for certain when nodes are at a rising edge."""
+        # No frame that has yet to leave a node can reach it up to here.
+        horizon = self._clock.time(cycle + 1) + self._network.lookahead - 1
+        return [self._hand_in(reception) for reception in self._network.advance(horizon)]
 
     @property
     def alarm(self) -> int | None:
@@ -115,23 +153,25 @@ class Exchange:
 
     @property
     def carries(self) -> bool:
-        """Whether any frame is in flight, or still at a MAC or a host."""
-        return self._network.carries or self._top.holds_frames()
+        """Whether any frame is in flight to the switch."""
+        return self._network.carries
 
-    def cut(self, node: int, peer: int | None = None) -> None:
-        """From now on a node's link drops every frame, both ways; with ``peer``, those between the two."""
-        self._network.cut(node, peer)
-
-    def skip(self, time_ps: int) -> None:
-        """Let time pass without the clock; only while no frame is in flight, which would arrive too late."""
+    def before_skip(self) -> None:
+        """Time is about to be skipped; only while no frame is in flight, which would arrive too late."""
         self._note_arrivals()
-        self._clock.skipped_ps += time_ps
-        self._top.skip(time_ps)
 
-    def first_packets(self) -> list[dict[str, int]]:
-        """Per node, the cycle in which its first packet reached each step, as far as it came."""
+    def note_configured(self, cycle: int) -> None:
+        """A phase has ended; the first one that does has configured the nodes."""
+        for steps in self.steps:
+            steps.setdefault(Step.CONFIGURED, cycle)
+
+    def first_packets(self, end: int) -> list[dict[str, int]]:
+        """Per node, the cycle in which its first packet reached each step, as far as it came by that cycle."""
         self._note_arrivals()
-        return [{step.value: steps[step] for step in Step if step in steps} for steps in self.steps]
+        return [
+            {step.value: steps[step] for step in Step if step in steps and steps[step] <= end}
+            for steps in self.steps
+        ]
 
     def _note_arrivals(self) -> None:
         clock = self._clock
@@ -139,12 +179,13 @@ class Exchange:
             if arrival is not None and Step.AGG_LEFT in steps:  # other traffic has no steps
                 steps.setdefault(Step.AGG_ARRIVED, (arrival - clock.skipped_ps) // clock.period_ps)
 
-    def _hand_in(self, node: int, frame: bytes, time: int, error: bool) -> None:
+    def _hand_in(self, reception: Reception) -> Received:
         tag, self._next_tag = self._next_tag, self._next_tag + 1
-        operation = None if error else _operation(frame)
+        node, arrival = reception.port, reception.arrival
+        operation = None if arrival.error else _operation(arrival.frame)
         if operation is not None:
             self._in_flight[tag] = (node, *operation)
-        self._top.push_frame(node, frame, time, error=error, tag=tag)
+        return Received(node, arrival.frame, arrival.time, arrival.error, tag)
 
     def _note_sent(self, node: int, cycle: int, frame: bytes) -> None:
         kind, operation = _operation(frame) or (-1, (0, 0, 0))
@@ -155,7 +196,12 @@ class Exchange:
         elif kind == Kind.ACK:
             self.steps[node].setdefault(Step.ACK_LEFT, cycle)
 
-    def _note_taken(self, tag: int, cycle: int) -> None:
+    def _note_taken(self, noted: deque[Taken], until: int) -> None:
+        """Note what was taken before an edge, in order."""
+        while noted and noted[0].cycle < until:
+            self._note_one(*noted.popleft())
+
+    def _note_one(self, cycle: int, tag: int) -> None:
         if tag not in self._in_flight:
             return
         node, kind, operation = self._in_flight.pop(tag)

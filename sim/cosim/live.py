@@ -14,14 +14,16 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fanin.errors import CheckFailed
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.state import Cut, Fact, Failure, Live, State, Waits
 
 Bytes = npt.NDArray[np.uint8]
 Then = Callable[[], None]
 
 MAX_IDLE_SKIPS = 10_000  # alarms in a row to which time was skipped, and nothing else happened
-_HEARTBEAT = 500  # cycles after which Python wakes at the latest, to report progress
+_LOOK_CYCLES = 500  # after which it is asked again whether time may be skipped
 
 
 class SimulationError(Exception):
@@ -32,7 +34,9 @@ class LiveHosts(Protocol):
     """Live hosts drive a run by what they ask of their :class:`Board`; made anew in the simulator's process.
 
     All their code runs in ``start`` and in the callbacks that they hand to the board; simulated time stands
-    still meanwhile. A CheckFailed or SimulationError that it raises ends the run with its message.
+    still meanwhile. A CheckFailed or SimulationError that it raises ends the run with its message. Hosts on
+    several ranks are made on each, for ``Board.nodes``; what they tell goes to those of rank 0, ``result`` has
+    ``add(other)``, and until the others know of the end callbacks come, which must change nothing any more.
     """
 
     @property
@@ -96,20 +100,6 @@ class Top(Protocol):
         """The last edge at which something happened: a frame, a word written, a register access but polls."""
 
 
-class Network(Protocol):
-    """What they need of the network; see :class:`fanin.sim.cosim.exchange.Exchange`."""
-
-    @property
-    def carries(self) -> bool:
-        """Whether any frame is in flight."""
-
-    def skip(self, time_ps: int) -> None:
-        """Let time pass without the clock."""
-
-    def cut(self, node: int, peer: int | None = None) -> None:
-        """From now on a node's link drops every frame, both ways; with ``peer``, those between the two."""
-
-
 @dataclass
 class _Queued:
     program: HostProgram
@@ -119,24 +109,31 @@ class _Queued:
 class Board:
     """The run as live hosts see it. Each callback, ``then``, is called in order of simulated time.
 
-    Nodes are numbered as in the simulator; a number out of range is a ValueError.
+    Nodes are numbered as in the simulator; ``nodes`` are those of this rank, and a number out of range is a
+    ValueError. ``memories`` and ``host_ports`` are theirs. ``told`` gets what hosts ``tell``.
     """
 
     def __init__(
         self,
         top: Top,
-        network: Network,
         clock: Clock,
+        nodes: range,
         memories: Sequence[Sequence[Path]],
         host_ports: Sequence[bool],
     ):
-        self._top, self._network, self._clock, self._paths = top, network, clock, memories
-        self._host_ports = host_ports
+        self.nodes = nodes
+        self.told: Callable[[int, Any], None] | None = None
+        self.told_at = 0  # the time of what is being told
+        self._top, self._clock = top, clock
+        self._paths = dict(zip(nodes, memories, strict=True))
+        self._host_ports = dict(zip(nodes, host_ports, strict=True))
         self._memories: dict[Path, Bytes] = {}
-        self._queues: list[deque[_Queued]] = [deque() for _ in memories]  # the first of each is running
+        self._queues: dict[int, deque[_Queued]] = {node: deque() for node in nodes}  # the first of each runs
         self._watchers: dict[tuple[int, int], list[Then]] = {}
-        self._unsent: list[deque[Then | None]] = [deque() for _ in memories]  # what each frame calls
-        self._receivers: list[list[Callable[[bytes], None]]] = [[] for _ in memories]
+        self._unsent: dict[int, deque[Then | None]] = {node: deque() for node in nodes}  # what each frame calls
+        self._receivers: dict[int, list[Callable[[bytes], None]]] = {node: [] for node in nodes}
+        self._cuts: list[Cut] = []
+        self._facts: list[Fact] = []
         self._alarms: list[tuple[int, int, Then]] = []  # heap: time, order, what to call
         self._order = itertools.count()
 
@@ -216,15 +213,23 @@ class Board:
 
         With ``peer``: those alone that go from one of the two to the other.
         """
-        self._network.cut(self._check(node), None if peer is None else self._check(peer))
+        self._cuts.append(Cut(self.cycle, self._check(node), peer))
+
+    def tell(self, node: int, what: Any) -> None:
+        """Have ``told(node, what)`` called with what a node's host has to say, to be pickled.
+
+        It is called once at rank 0, in order of time, and so may compare the hosts of all nodes; what it finds
+        wrong it raises as callbacks do. It must ask nothing of the board but ``told_at``.
+        """
+        self._facts.append(Fact(self.cycle, self.now, node, what))
 
     def at(self, time_ps: int, then: Then) -> None:
         """Call ``then`` once, at the first rising edge at or after a time, but not in this cycle any more."""
         heapq.heappush(self._alarms, (time_ps, next(self._order), then))
 
     def _check(self, node: int) -> int:
-        if node not in range(len(self._paths)):
-            raise ValueError(f"node must be 0 to {len(self._paths) - 1}, not {node!r}")
+        if node not in self.nodes:
+            raise ValueError(f"node must be {self.nodes[0]} to {self.nodes[-1]}, not {node!r}")
         return node
 
     def _check_host(self, node: int) -> int:
@@ -240,14 +245,25 @@ class Board:
         return self._alarms[0][0] if self._alarms else None
 
     @property
+    def next_edge(self) -> int | None:
+        """The rising edge at which it is due; the next one for a time that has passed."""
+        return max(self._clock.edge(self._alarms[0][0]), self.cycle + 1) if self._alarms else None
+
+    @property
     def busy(self) -> list[int]:
         """Nodes that run a program."""
-        return [node for node, queue in enumerate(self._queues) if queue]
+        return [node for node, queue in self._queues.items() if queue]
 
     @property
     def sending(self) -> list[int]:
         """Nodes whose hosts have frames that the node has not taken."""
-        return [node for node, frames in enumerate(self._unsent) if frames]
+        return [node for node, frames in self._unsent.items() if frames]
+
+    def take(self) -> tuple[list[Cut], list[Fact]]:
+        """What has been cut, and told, since the last call."""
+        cuts, self._cuts = self._cuts, []
+        facts, self._facts = self._facts, []
+        return cuts, facts
 
     def happened(self) -> list[Then]:
         """What is to be called for programs that have ended, bytes that were written, and frames of hosts."""
@@ -276,9 +292,9 @@ class Board:
 
 
 class LiveRun:
-    """The run of live hosts: calls them when something has happened, and skips time when nothing can.
+    """The run of live hosts: calls them when something has happened, and says when time may be skipped.
 
-    Raises, from ``start`` and ``serve``, what the hosts raise, and SimulationError when they wait in vain.
+    All ranks know the same of all hosts and nodes at a meeting, and so find the same.
     """
 
     def __init__(
@@ -286,91 +302,115 @@ class LiveRun:
         hosts: LiveHosts,
         board: Board,
         top: Top,
-        network: Network,
-        clock: Clock,
         *,
         quiet_cycles: int,
         endless: bool = False,
+        alone: bool = True,
     ):
-        self._hosts, self._board, self._top, self._network = hosts, board, top, network
-        self._clock, self._quiet_cycles, self._endless = clock, quiet_cycles, endless
+        self.failure: Failure | None = None  # that a host has found
+        self._alone = alone  # no other rank has hosts
+        self._hosts, self._board, self._top = hosts, board, top
+        self._quiet_cycles, self._endless = quiet_cycles, endless
         self._last_call = 0  # the edge: a host may have changed memory, which nodes are yet to see
+        self._done: int | None = None
         self._idle_skips = 0
         self._last_skip = -1
 
     def start(self) -> None:
         """Let the hosts begin."""
         self._top.go_live()
-        self._hosts.start()
-        self._last_call = self._top.cycle()
-
-    @property
-    def done(self) -> bool:
-        """Whether the hosts say so."""
-        return self._hosts.done
-
-    @property
-    def alarm(self) -> int:
-        """The rising edge at which to serve at the latest."""
-        cycle, time = self._top.cycle(), self._board.next_alarm
-        if time is None:
-            return cycle + _HEARTBEAT
-        edges = [cycle + _HEARTBEAT, self._clock.edge(time)]
-        if (quiet := self._quiet_from) > cycle:
-            edges.append(quiet)
-        return max(min(edges), cycle + 1)
+        self._call([self._hosts.start])
 
     def serve(self) -> None:
-        """Call the hosts for all that has happened; if nothing can happen before it, skip to the next alarm."""
+        """Call the hosts for all that has happened."""
         self._call([*self._board.happened(), *self._board.due()])
-        if not self.done and self._may_skip():
-            self._skip()
-            self._call(self._board.due())
 
-    def waiting(self) -> str:
-        """What the hosts wait for, for a message."""
-        board, alarm = self._board, self._board.next_alarm
-        parts = [f"live hosts at {board.now / 1e6:.3f} µs"]
-        if busy := board.busy:
-            parts.append(f"programs run at nodes {', '.join(map(str, busy))}")
+    def judge(self, facts: Sequence[Fact]) -> Failure | None:
+        """Hand on what hosts have told, at rank 0; what is found wrong."""
+        for cycle, time, node, what in facts:
+            self._board.told_at = time
+            assert self._board.told is not None
+            try:
+                self._board.told(node, what)
+            except (CheckFailed, SimulationError) as error:
+                return Failure(cycle, node, str(error), of_host=True)
+        return None
+
+    @property
+    def alarm(self) -> int | None:
+        """The rising edge at which to serve at the latest."""
+        return self._board.next_edge
+
+    def state(self, *, failed: bool) -> Live:
+        """How the hosts of this rank are; in a run that has ``failed``, what they wait for, too."""
+        board, hosts = self._board, self._hosts
+        quiet = self._top.cycle() >= max(self._top.last_progress(), self._last_call) + self._quiet_cycles
+        return Live(
+            called=self._last_call,
+            alarm=board.next_alarm,
+            still=quiet and not board.busy and hosts.may_skip(),
+            done=self._done,
+            progress=hosts.progress,
+            waits=Waits(tuple(board.busy), tuple(board.sending), hosts.may_skip(), hosts.waiting())
+            if failed
+            else None,
+        )
+
+    def next_look(self, state: State) -> int:
+        """The next edge at which time may be skipped, as far as is known now.
+
+        It is where nothing has happened for ``quiet_cycles``, or, where something else then forbids it, some
+        edges after it: neither depends on when Python wakes.
+        """
+        quiet, now = self._quiet_from(state), self._top.cycle()
+        return quiet + max(0, (now - quiet) // _LOOK_CYCLES + 1) * _LOOK_CYCLES
+
+    def skip(self, state: State) -> int | None:
+        """The time to which to skip now, if at all: that of the next alarm.
+
+        Raises SimulationError when hosts wait in vain.
+        """
+        live, quiet, now = state.live, self._quiet_from(state), self._top.cycle()
+        if now < quiet or (now - quiet) % _LOOK_CYCLES or live is None:
+            return None
+        if live.alarm is None or not live.still or state.holds_frames:
+            return None
+        self._idle_skips = self._idle_skips + 1 if state.progress == self._last_skip else 0
+        if self._idle_skips >= MAX_IDLE_SKIPS and not self._endless:
+            raise SimulationError(f"{MAX_IDLE_SKIPS} alarms have passed, and nothing else has happened")
+        self._last_skip = now  # a skip is progress: until something else is, this is the last edge with any
+        return live.alarm
+
+    def waiting(self, live: Live, time_ps: int) -> str:
+        """What all hosts wait for, for a message."""
+        assert live.waits is not None
+        waits, alarm = live.waits, live.alarm
+        parts = [f"live hosts at {time_ps / 1e6:.3f} µs"]
+        if waits.busy:
+            parts.append(f"programs run at nodes {', '.join(map(str, waits.busy))}")
         else:
             parts.append("no program runs")
-        if sending := board.sending:
-            parts.append(f"frames of hosts wait at nodes {', '.join(map(str, sending))}")
+        if waits.sending:
+            parts.append(f"frames of hosts wait at nodes {', '.join(map(str, waits.sending))}")
         parts.append("no alarm is set" if alarm is None else f"the next alarm is at {alarm / 1e6:.3f} µs")
-        if alarm is not None and not self._hosts.may_skip():
+        if alarm is not None and not waits.may_skip:
             parts.append("no time may be skipped until then")
-        parts.append(self._hosts.waiting())
+        parts.append(waits.hosts)
         return ", ".join(parts)
 
     def _call(self, calls: Iterable[Then]) -> None:
-        for call in calls:
-            if self._hosts.done:
-                return
-            call()
-            self._last_call = self._top.cycle()
+        try:
+            for call in calls:
+                if self.failure or (self._alone and self._done is not None):
+                    return
+                call()
+                self._last_call = self._top.cycle()
+                if self._done is None and self._hosts.done:
+                    self._done = self._top.cycle()
+        except (CheckFailed, SimulationError) as error:
+            self.failure = Failure(self._top.cycle(), self._board.nodes[0], str(error), of_host=True)
 
-    @property
-    def _quiet_from(self) -> int:
+    def _quiet_from(self, state: State) -> int:
         """The first rising edge at which nothing has happened for ``quiet_cycles``, as far as is known now."""
-        return max(self._top.last_progress(), self._last_call) + self._quiet_cycles
-
-    def _may_skip(self) -> bool:
-        return (
-            self._board.next_alarm is not None
-            and self._top.cycle() >= self._quiet_from
-            and not self._board.busy
-            and not self._network.carries
-            and self._hosts.may_skip()
-        )
-
-    def _skip(self) -> None:
-        time = self._board.next_alarm
-        assert time is not None
-        self._idle_skips = self._idle_skips + 1 if self._top.last_progress() == self._last_skip else 0
-        if self._idle_skips >= MAX_IDLE_SKIPS and not self._endless:
-            raise SimulationError(f"{MAX_IDLE_SKIPS} alarms have passed, and nothing else has happened")
-        self._network.skip(time - self._board.now)
-        self._last_skip = (
-            self._top.cycle()
-        )  # a skip is progress: until something else is, this is the last edge with progress
+        assert state.live is not None
+        return max(state.progress, state.live.called) + self._quiet_cycles

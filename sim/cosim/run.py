@@ -1,9 +1,9 @@
-"""What a co-simulation is asked to do, and what it answers; handed between the two processes as pickles."""
+"""What a co-simulation is asked to do, and what it answers; handed between processes as pickles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.state import FailedCheck
 from fanin.sim.cosim.window import Window
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Switch
@@ -41,7 +42,10 @@ class Phase:
 
 @dataclass
 class RunRequest:
-    """Everything that the simulator's process needs."""
+    """Everything that a simulator's process needs.
+
+    Of a run whose nodes are spread over ranks each rank has a request of its own: ``share_of``.
+    """
 
     nodes: int
     period_ps: int
@@ -61,13 +65,34 @@ class RunRequest:
     event_limit: int = 1_000_000
     writable: tuple[tuple[bool, ...], ...] = ()  # per node and memory port; set by Simulator.run
     host_ports: tuple[bool, ...] = ()  # which nodes have a host packet port; likewise
+    shares: tuple[range, ...] = ()  # the nodes of each rank; likewise
+    rank: int = 0
     hosts: Callable[[Board], LiveHosts] | None = None  # drives the run after the phases; to be pickled
+    hosts_apart: bool = False  # those of a rank's nodes need no others: several ranks may have hosts
     quiet_cycles: int = QUIET_CYCLES  # in which nothing happens, before live hosts have time skipped
     endless: bool = False  # hosts wait for what is outside the simulation: nothing happening is no error
     trace: Path | None = None
     pcap: Path | None = None
     link_log: Path | None = None
     wave: tuple[Window, Path] | None = None  # of a simulator that was built for it
+
+    @property
+    def own(self) -> range:
+        """The nodes of this rank."""
+        return self.shares[self.rank]
+
+    def share_of(self, rank: int) -> RunRequest:
+        """The same run, as a rank carries it out: with what concerns its own nodes."""
+        own = self.shares[rank]
+        part = slice(own.start, own.stop)
+        return replace(
+            self,
+            rank=rank,
+            memories=self.memories[part],
+            writable=self.writable[part],
+            host_ports=self.host_ports[part],
+            phases=[replace(phase, programs=phase.programs[part]) for phase in self.phases],
+        )
 
 
 @dataclass
@@ -78,15 +103,6 @@ class PhaseResult:
     start: int
     end: int
     reads: list[Words]
-
-
-@dataclass(frozen=True)
-class FailedCheck:
-    """A check of a host program that did not hold: register address and what it read."""
-
-    node: int
-    address: int
-    value: int
 
 
 @dataclass(frozen=True)
@@ -126,4 +142,22 @@ class RunResult:
     events: npt.NDArray = field(default_factory=lambda: np.zeros(0, EVENT))
     recorded: int = 0  # rising edges in the waveform
     seconds: float = 0.0
-    cpu_seconds: float = 0.0  # of the simulator's one thread
+    cpu_seconds: float = 0.0  # of the simulator's one thread; with ranks, of all of them
+    meetings: int = 0  # of several ranks
+    meeting_seconds: list[float] = field(default_factory=list)  # per rank: in which it waited for others
+
+    def add(self, other: RunResult) -> None:
+        """Put what came out at the nodes of the next rank behind what there is."""
+        for phase, own in zip(self.phases, other.phases, strict=True):
+            phase.reads += own.reads
+        for name in ("last_reads", "bytes_read", "bytes_written", "occupied", "meeting_seconds"):
+            getattr(self, name).extend(getattr(other, name))
+        if self.hosts is not None and other.hosts is not None:
+            self.hosts.add(other.hosts)
+        self.events = np.concatenate([self.events, other.events])
+        self.cpu_seconds += other.cpu_seconds
+
+
+def in_order(events: npt.NDArray, limit: int) -> npt.NDArray:
+    """The first ``limit`` entries of an event trace by cycle, and in a cycle by node."""
+    return events[np.lexsort((events["node"], events["cycle"]))][:limit]

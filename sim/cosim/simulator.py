@@ -1,47 +1,30 @@
-"""Builds a simulated top of nodes and runs it in a process of its own, under cocotb."""
+"""Builds a simulated top of nodes and runs it in a process of its own, under cocotb; or on several ranks."""
 
 from __future__ import annotations
 
-import os
-import pickle
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from pathlib import Path
 
-import cocotb_tools.config
-import find_libpython
 from amaranth.lib import wiring
 
+from fanin.errors import InputError
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.emit import snake_case
+from fanin.sim.cosim import ranks
 from fanin.sim.cosim.arrays import Arith, Array, arrays_source, with_arrays
 from fanin.sim.cosim.blocks import cut
-from fanin.sim.cosim.build import EXECUTABLE, build
+from fanin.sim.cosim.build import build
 from fanin.sim.cosim.ports import NodePorts
+from fanin.sim.cosim.process import SimulationFailed, execute
 from fanin.sim.cosim.run import Progress, RunRequest, RunResult
 from fanin.sim.cosim.templates import template
 from fanin.sim.cosim.view import FrameFormat, with_view
 from fanin.sim.cosim.waves import ShownNode
 from fanin.sim.cosim.window import scope_of
 
-_LOG_LINES = 15
-_GRACE_SECONDS = 5
 _MAX_MAC_BYTES = 1024  # a cycle: more than any MAC stream has
 _EMPTY_LIBRARY = "!<arch>\n"
-_ENVIRONMENT = {
-    "COCOTB_TEST_MODULES": "fanin.sim.cosim.testbench",
-    "COCOTB_TOPLEVEL": "top",
-    "TOPLEVEL_LANG": "verilog",
-    "COCOTB_TRUST_INERTIAL_WRITES": "1",
-    "COCOTB_LOG_LEVEL": "WARNING",
-    "COCOTB_ANSI_OUTPUT": "0",
-    "COCOTB_REWRITE_ASSERTION_FILES": "",  # else every module is compiled anew for pytest, for seconds a run
-}
 
 
 def _text(name: str) -> str:
@@ -66,9 +49,20 @@ class Sources:
     ``verilog`` is the text of each group's node, as ``emit_verilog`` writes it.
     """
 
-    top: dict[str, str]
+    nodes: list[dict[str, object]]
+    parts: dict[str, str]
     models: dict[str, dict[str, str]]
     verilog: list[str]
+
+    @property
+    def top(self) -> dict[str, str]:
+        """Of a top with all nodes."""
+        return self.share(range(len(self.nodes)))
+
+    def share(self, nodes: range) -> dict[str, str]:
+        """Of a top with these nodes; it does not tell their numbers."""
+        own = self.nodes[nodes.start : nodes.stop]
+        return {**self.parts, "top.sv": template("top.sv.j2").render(nodes=own, hold=_hold)}
 
 
 @dataclass(frozen=True)
@@ -129,12 +123,11 @@ def simulation_sources(groups: Sequence[Group], *, waves: bool = False) -> Sourc
         parts |= stubs
     if arrays:
         parts["arrays.cpp"] = arrays_source(arrays)
-    top = template("top.sv.j2").render(nodes=nodes, hold=_hold)
     fixed = {name: _text(name) for name in ("top.vlt", "parts.sv", "dpi.cpp")}
     if waves:
         models = {name: {**sources, **_compression()} for name, sources in models.items()}
         fixed |= {name: _text(name) for name in ("wave.cpp", "wave.h")} | _compression()
-    return Sources(top={**fixed, "top.sv": top, **parts}, models=models, verilog=texts)
+    return Sources(nodes=nodes, parts={**fixed, **parts}, models=models, verilog=texts)
 
 
 def _compression() -> dict[str, str]:
@@ -143,53 +136,49 @@ def _compression() -> dict[str, str]:
     return headers | dict.fromkeys(("liblz4.a", "libz.a"), _EMPTY_LIBRARY)
 
 
-class SimulationFailed(Exception):
-    """The simulator reported an error, died or could not start. ``result`` is what came out until then."""
-
-    def __init__(self, text: str, result: RunResult | None = None):
-        super().__init__(text)
-        self.result = result
-
-
 class Simulator:
     """A built simulation of groups of nodes, numbered through all groups; each ``run`` is a new process.
 
-    ``verilog`` is the text of each group's node that is built, as ``emit_verilog`` writes it. Raises ValueError
-    for nodes that the top cannot drive, and without any; InputError for a missing tool. With ``waves``, which
-    is another build, requests may ask for a waveform.
+    Where there are several ranks (``ranks.py``), each has some of the nodes, and a process of its own;
+    ``together`` nodes in a row are in one rank. ``verilog`` is the text of each group's node that is built, as
+    ``emit_verilog`` writes it. Raises ValueError for nodes that the top cannot drive, and without any;
+    InputError for a missing tool, and for more ranks than nodes. With ``waves``, which is another build,
+    requests may ask for a waveform.
     """
 
-    def __init__(self, groups: Sequence[Group], *, waves: bool = False, quiet: bool = False):
+    def __init__(self, groups: Sequence[Group], *, together: int = 1, waves: bool = False, quiet: bool = False):
         self._groups = [group for group in groups if group.count]
         self._kinds = [kind for kind, group in enumerate(self._groups) for _ in range(group.count)]
         self.ports = [NodePorts.of(self._groups[kind].component) for kind in self._kinds]
         if not self.ports:
             raise ValueError("groups must have a node at least")
+        self._ranks = ranks.joined()
+        self._shares = ranks.spread(len(self.ports), self._ranks.size if self._ranks else 1, together)
+        if self._ranks and waves:
+            raise InputError("--wave: a waveform is of a run in one process, not of one on several ranks")
         sources = simulation_sources(self._groups, waves=waves)
         self.verilog = sources.verilog
-        self.directory = build(sources.top, models=sources.models, waves=waves, quiet=quiet)
+        tops = [sources.share(nodes) for nodes in self._shares]
+        self.directory = build(tops[0], models=sources.models, waves=waves, quiet=quiet)
+        if self._ranks:
+            self._ranks.build(tops, sources.models, quiet=quiet)
 
     def run(self, request: RunRequest, *, progress: Callable[[Progress], None] | None = None) -> RunResult:
         """Carry out a request; ``progress`` is called a few times a second, and when a phase has ended.
 
-        Raises SimulationFailed; nothing is left running, not on KeyboardInterrupt either.
+        Raises SimulationFailed; nothing is left running, not on KeyboardInterrupt either. InputError for what
+        several ranks cannot do.
         """
         self._check(request)
         writable = tuple(tuple(memory.writes for memory in ports.memories) for ports in self.ports)
         host_ports = tuple(ports.host_width > 0 for ports in self.ports)
-        request = replace(request, writable=writable, host_ports=host_ports)
-        with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
-            work = Path(temporary)
-            (work / "request").write_bytes(pickle.dumps(request))
-            status = self._execute(work, progress)
-            try:
-                result: RunResult = pickle.loads((work / "result").read_bytes())
-            except (OSError, EOFError):
-                raise SimulationFailed(_last_words(work / "log", status)) from None
+        request = replace(request, writable=writable, host_ports=host_ports, shares=self._shares)
+        if self._ranks:
+            result = self._ranks.run(self.directory, request, progress)
+        else:
+            result = execute(self.directory, request, progress=progress)
         if result.error:
             raise SimulationFailed(result.error, result)
-        if status:
-            raise SimulationFailed(f"the simulator ended with status {status}", result)
         return result
 
     def shown(self, node: int) -> ShownNode:
@@ -219,52 +208,3 @@ class Simulator:
                     f"node {node} must have a file for each of its {len(ports.memories)} memory ports, "
                     f"not {len(paths)}"
                 )
-
-    def _execute(self, work: Path, progress: Callable[[Progress], None] | None) -> int:
-        reader, writer = os.pipe()
-        environment = (
-            os.environ
-            | _ENVIRONMENT
-            | {
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-                "PYGPI_PYTHON_BIN": sys.executable,
-                "GPI_USERS": f"{find_libpython.find_libpython()};{cocotb_tools.config.pygpi_entry_point()}",
-                "FANIN_COSIM_REQUEST": str(work / "request"),
-                "FANIN_COSIM_RESULT": str(work / "result"),
-                "FANIN_COSIM_PROGRESS": str(writer),
-            }
-        )
-        with (work / "log").open("wb") as log, os.fdopen(reader) as lines:
-            process = subprocess.Popen(
-                [str(self.directory / EXECUTABLE)],
-                cwd=work,
-                env=environment,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                pass_fds=[writer],
-            )
-            os.close(writer)
-            try:
-                for line in lines:
-                    if progress:
-                        progress(Progress(*map(int, line.split())))
-                return process.wait()
-            finally:
-                _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _last_words(log: Path, status: int) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    return "\n".join([f"the simulator {how}; its last lines:", *lines[-_LOG_LINES:]])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,45 +15,48 @@ from cocotb.triggers import ValueChange
 
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.sim.cosim.clock import Clock
-from fanin.sim.cosim.exchange import Exchange, Step
+from fanin.sim.cosim.exchange import Sent, Taken
+from fanin.sim.cosim.fabric import Fabric
 from fanin.sim.cosim.library import Library
 from fanin.sim.cosim.live import Board, LiveHosts, LiveRun, SimulationError
-from fanin.sim.cosim.run import Phase, PhaseResult, RunRequest, RunResult
-from fanin.sim.link_log import LinkLogWriter
-from fanin.sim.network import Network
-from fanin.sim.pcap import PcapWriter
+from fanin.sim.cosim.meeting import Centre, Channel, Meeting, Member, Report, Stopped, window
+from fanin.sim.cosim.run import EVENT, Phase, PhaseResult, RunRequest, RunResult, in_order
+from fanin.sim.cosim.state import Fact, Failure, State, first_of
+from fanin.sim.network import least_trip
 
 REQUEST = "FANIN_COSIM_REQUEST"  # pickle of a RunRequest
 RESULT = "FANIN_COSIM_RESULT"  # where the pickle of the RunResult goes
 PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor that gets lines of a Progress' numbers
+CHANNEL = "FANIN_COSIM_CHANNEL"  # of one of several ranks: file descriptor of the socket to the others
 _REPORT_SECONDS = 0.2
-_SETTLE_CYCLES = 64  # after which the MACs are asked again whether they hold a frame
+_HEARTBEAT = 500  # cycles after which Python wakes at the latest while live hosts run, to report progress
+_SETTLE_CYCLES = 64  # after which it is asked again whether a frame is in flight
 
 
 class Session:
-    """One run: the phases, then the live hosts, with the network."""
+    """One run, or a rank's part of one: the phases, then the live hosts. Rank 0 has the network.
+
+    All ranks take the same decisions at the same rising edges, since they know the same of all nodes.
+    """
 
     def __init__(self, request: RunRequest, library: Library, wake: Callable[[], Awaitable[Any]]):
         self.request, self.library, self._wake = request, library, wake
         self.result = RunResult()
-        self._reported = time.monotonic()
-        self._hosts: LiveHosts | None = None
-        self._pcap = PcapWriter(request.pcap) if request.pcap else None
-        self._link_log = LinkLogWriter(request.link_log) if request.link_log else None
-        self.switch = request.switch()
-        for job in request.jobs:
-            self.switch.add_job(job)
-        self.network = Network(
-            switch=self.switch,
-            ports=request.nodes,
-            link=request.link,
-            switch_ns=request.switch_ns,
-            seed=request.seed,
-            capture=self._pcap.write if self._pcap else None,
-            log=self._link_log,
-        )
         self.clock = Clock(request.period_ps)
-        self.exchange = Exchange(library, self.network, self.clock, nodes=request.nodes)
+        self._board: Board | None = None
+        self._hosts: LiveRun | None = None
+        self._reported = time.monotonic()
+        self._channel = Channel(int(os.environ[CHANNEL])) if CHANNEL in os.environ else None
+        self.fabric = Fabric(request, self.clock) if request.rank == 0 else None
+        self._window = window(least_trip(request.link, request.switch_ns), self.clock)
+        self.meetings, self.meeting_seconds = 0, 0.0
+        self._meeting: Meeting
+        if self.fabric:
+            self._meeting = Centre(self.fabric.exchange, request.shares, self._channel, self._judge)
+        else:
+            assert self._channel is not None
+            self._meeting = Member(self._channel)
+        self.state = State(busy=0, holds_frames=False, progress=0)
 
     async def run(self) -> None:
         """Carry out all phases, then let the live hosts drive. Raises SimulationError."""
@@ -65,111 +67,198 @@ class Session:
             await self._live(self.request.hosts)
 
     async def _phase(self, phase: Phase) -> PhaseResult:
-        library = self.library
+        library, own = self.library, self.request.own
         if phase.settled:
             await self._settle()
         start = library.cycle()
-        for node, program in enumerate(phase.programs):
+        nodes = list(zip(own, phase.programs, strict=False))
+        for node, program in nodes:
             library.run_host(node, program)
-        while library.hosts_busy():
+        self._meet()  # all learn of the programs of all
+        while self.state.busy:
             await self._step()
-        for steps in self.exchange.steps:
-            steps.setdefault(Step.CONFIGURED, library.cycle())
-        reads = [library.reads(node) for node in range(len(phase.programs))]
-        return PhaseResult(phase.name, start, library.cycle(), reads)
+        if self.fabric:
+            self.fabric.exchange.note_configured(library.cycle())
+        return PhaseResult(phase.name, start, library.cycle(), [library.reads(node) for node, _ in nodes])
 
     async def _settle(self) -> None:
-        """Await that no frame is in flight."""
-        while self.exchange.carries:
-            alarm = self.exchange.alarm
-            heartbeat = self.library.cycle() + _SETTLE_CYCLES
-            self.library.set_alarm(heartbeat if alarm is None else min(alarm, heartbeat))
-            await self._step()
+        """Await that no frame is in flight; asked now and then, at edges that follow from nothing else."""
+        while self.state.holds_frames:
+            then = self.library.cycle() + _SETTLE_CYCLES
+            while self.library.cycle() < then:
+                await self._step(then)
 
-    async def _step(self) -> None:
-        """As ``_next``; raises SimulationError if the top has found an error."""
-        await self._next()
-        if text := self.library.error():
-            raise SimulationError(text)
+    async def _step(self, *edges: int) -> None:
+        """As ``_next``; raises SimulationError if a node has gone wrong."""
+        await self._next(*edges)
+        if failure := self.state.failure:
+            raise SimulationError(failure.text)
 
     async def _live(self, hosts_of: Callable[[Board], LiveHosts]) -> None:
         library, request = self.library, self.request
-        board = Board(library, self.exchange, self.clock, request.memories, request.host_ports)
-        hosts = self._hosts = hosts_of(board)
-        live = LiveRun(
+        self._board = Board(library, self.clock, request.own, request.memories, request.host_ports)
+        hosts = hosts_of(self._board)
+        live = self._hosts = LiveRun(
             hosts,
-            board,
+            self._board,
             library,
-            self.exchange,
-            self.clock,
             quiet_cycles=request.quiet_cycles,
             endless=request.endless,
+            alone=self._channel is None,
         )
         live.start()
-        while not live.done:
-            alarms = (live.alarm, self.exchange.alarm)
-            library.set_alarm(min(alarm for alarm in alarms if alarm is not None))
-            await self._next()
-            if text := library.error():
-                raise SimulationError(f"{text}; {live.waiting()}")
-            live.serve()
+        self._meet()
+        while (done := self._done()) is None:
+            look = live.next_look(self.state)
+            await self._next(look, library.cycle() + min(_HEARTBEAT, request.quiet_cycles))
+            if (time := live.skip(self.state)) is not None:
+                self._skip(time - self._board.now)
+        self.result.cycles, self.result.recorded = done, library.close_wave()
+        end = -(-done // self._window) * self._window  # ranks that were not the last know of it by then
+        while library.cycle() < end:
+            await self._next(end)
+            self._done()
         self.result.hosts = hosts.result()
 
-    async def _next(self) -> None:
-        """Await that the top wakes Python, and carry frames."""
-        await self._wake()
-        self.exchange.serve(self.library.cycle())
+    def _done(self) -> int | None:
+        """The edge at which live hosts have come to their end. Raises SimulationError if the run has failed."""
+        assert self._hosts is not None
+        if failure := self.state.failure:
+            if failure.of_host:
+                raise SimulationError(failure.text)
+            self._meet()  # of the failure all know; now of what all wait for, too
+            assert self.state.live is not None
+            said = self._hosts.waiting(self.state.live, self.clock.time(failure.cycle))
+            raise SimulationError(f"{failure.text}; {said}")
+        assert self.state.live is not None
+        return self.state.live.done
+
+    def _skip(self, time_ps: int) -> None:
+        """Let time pass without the clock, while no frame is in flight, which would arrive too late."""
+        assert self._hosts is not None
+        if self.fabric:
+            self.fabric.exchange.before_skip()
+        self.clock.skipped_ps += time_ps
+        self.library.skip(time_ps)
+        self._hosts.serve()
+        self._meet()
+
+    async def _next(self, *edges: int) -> None:
+        """Run the nodes until something has happened, to one of the edges at most; carry frames.
+
+        One of several ranks runs them to where all meet. Live hosts are called wherever they are to be.
+        """
+        meeting = self._next_meeting(edges)
+        while True:
+            known = [meeting, self._hosts.alarm if self._hosts else None]
+            self.library.set_alarm(min((edge for edge in known if edge is not None), default=None))
+            await self._wake()
+            if self._hosts:
+                self._hosts.serve()
+            if self._channel is None or self.library.cycle() >= (meeting or 0):
+                break
+        self._meet()
         if time.monotonic() > self._reported + _REPORT_SECONDS:
             self._report()
 
+    def _next_meeting(self, edges: Sequence[int]) -> int | None:
+        """The edge up to which ranks need not know of each other; alone, that at which frames must be carried.
+
+        A window's end; before the watchdog can bite, which knows of this rank's nodes only; where all programs
+        can have ended, at the earliest.
+        """
+        state, now, known = self.state, self.library.cycle(), list(edges)
+        if self._channel is None:
+            assert self.fabric is not None
+            if (alarm := self.fabric.exchange.alarm) is not None:
+                known.append(alarm)
+            return min(known, default=None)
+        known += [(now // self._window + 1) * self._window, state.progress + self.request.watchdog - 1]
+        if state.busy and not state.live:
+            known.append(now + state.busy)
+        return max(now + 1, min(known))
+
+    def _meet(self) -> None:
+        """Hand over the frames that have left, take those that come, and learn how all nodes are."""
+        library = self.library
+        sent, taken = [Sent(*one) for one in library.frames()], [Taken(*one) for one in library.taken()]
+        began = time.monotonic()
+        cuts, facts = self._board.take() if self._board else ([], [])
+        report = Report(sent, taken, self._state(), cuts, facts)
+        answer = self._meeting.meet(library.cycle(), report)
+        if self._channel:
+            self.meetings += 1
+            self.meeting_seconds += time.monotonic() - began
+        for node, frame, at, error, tag in answer.received:
+            library.push_frame(node, frame, at, error=error, tag=tag)
+        self.state = answer.state
+        if self._channel:
+            library.note_progress(self.state.progress)
+
+    def _state(self) -> State:
+        library, hosts = self.library, self._hosts
+        return State(
+            busy=library.hosts_busy(),
+            holds_frames=library.holds_frames(),
+            progress=library.last_progress(),
+            failure=library.failure() if hosts is None else first_of([library.failure(), hosts.failure]),
+            live=hosts.state(failed=self.state.failure is not None) if hosts else None,
+        )
+
+    def _judge(self, facts: Sequence[Fact]) -> Failure | None:
+        """At rank 0, what its hosts find wrong in what those of all ranks have told."""
+        assert self._hosts is not None
+        return self._hosts.judge(facts)
+
     def _report(self) -> None:
+        if self.fabric is None:
+            return
         self._reported = time.monotonic()
-        operations = self._hosts.progress if self._hosts else len(self.exchange.allreduce_cycles)
-        frames = self.exchange.sent.total()
-        numbers = (self.library.cycle(), len(self.result.phases), operations, frames)
+        exchange = self.fabric.exchange
+        live = self.state.live
+        operations = live.progress if live else len(exchange.allreduce_cycles)
+        numbers = (self.library.cycle(), len(self.result.phases), operations, exchange.sent.total())
         os.write(int(os.environ[PROGRESS]), (" ".join(map(str, numbers)) + "\n").encode())
 
     def finish(self) -> None:
         """Close files and collect what was counted."""
-        result, exchange, request = self.result, self.exchange, self.request
-        self.network.close()
-        self.library.close_trace()
-        result.recorded = self.library.close_wave()
-        if self._pcap:
-            self._pcap.close()
-        if self._link_log:
-            self._link_log.close()
-        result.cycles = self.library.cycle()
+        result, request, library = self.result, self.request, self.library
+        library.close_trace()
+        result.recorded = result.recorded or library.close_wave()
+        failure = self.state.failure
+        result.cycles = failure.cycle if failure else result.cycles or library.cycle()
+        result.failed_check = failure.check if failure else None
         result.skipped_ps = self.clock.skipped_ps
-        result.allreduce_cycles = exchange.allreduce_cycles
-        result.frames = dict(exchange.sent)
-        result.links = self.network.statistics()
-        result.first_packet = exchange.first_packets()
-        result.failed_check = self.library.failed_check()
-        result.last_reads = [self.library.reads(node) for node in range(request.nodes)]
-        ports = [(node, range(len(files))) for node, files in enumerate(request.memories)]
-        result.bytes_read = [[self.library.bytes_read(node, port) for port in own] for node, own in ports]
-        result.bytes_written = [[self.library.bytes_written(node, port) for port in own] for node, own in ports]
+        if self._channel:
+            result.meetings, result.meeting_seconds = self.meetings, [self.meeting_seconds]
+        own = request.own
+        result.last_reads = [library.reads(node) for node in own]
+        ports = [(node, range(len(files))) for node, files in zip(own, request.memories, strict=True)]
+        result.bytes_read = [[library.bytes_read(node, port) for port in each] for node, each in ports]
+        result.bytes_written = [[library.bytes_written(node, port) for port in each] for node, each in ports]
         ended = np.uint64(result.cycles)
-        result.occupied = [np.minimum(self.library.occupied(node), ended) for node in range(request.nodes)]
-        with contextlib.suppress(ToolFailed, InputError):  # what ended the run may be the switch
-            result.switch = self.switch.counters().as_dict()
-            result.jobs = {job.id: self.switch.job_counters(job.id).as_dict() for job in request.jobs}
+        occupied = [library.occupied(node) for node in own]
+        result.occupied = [np.minimum(found[found[:, 0] < ended], ended) for found in occupied]
+        if request.trace:
+            result.events = in_order(np.fromfile(request.trace, EVENT), request.event_limit)
+        if self.fabric:
+            self.fabric.finish(result)
 
 
 def _prepare(request: RunRequest) -> Library:
     library = Library()
     library.setup(
-        nodes=request.nodes,
+        nodes=request.own,
+        alone=len(request.shares) == 1,
         period_ps=request.period_ps,
         latency=request.memory_latency,
         watchdog=request.watchdog,
         mac_bytes_per_cycle=request.mac_bytes_per_cycle,
         memory_bytes_per_cycle=request.memory_bytes_per_cycle,
     )
-    for node, files in enumerate(request.memories):
-        for path, writable in zip(files, request.writable[node], strict=True):
-            library.map_memory(node, path, writable=writable, repeats=request.memory_repeats)
+    for node, files, writable in zip(request.own, request.memories, request.writable, strict=True):
+        for path, writes in zip(files, writable, strict=True):
+            library.map_memory(node, path, writable=writes, repeats=request.memory_repeats)
     if request.trace:
         library.open_trace(request.trace, mask=request.event_mask, limit=request.event_limit)
     if request.wave:
@@ -198,7 +287,7 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
             return
         try:
             await session.run()
-        except (SimulationError, CheckFailed, ToolFailed, InputError) as error:
+        except (SimulationError, CheckFailed, ToolFailed, InputError, Stopped) as error:
             session.result.error = str(error)
         except Exception as error:
             session.result.error = f"{type(error).__name__} in the simulator's process: {error}"

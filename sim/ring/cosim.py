@@ -130,6 +130,7 @@ class RingCosim:
         self.driver = RingNicDriver(config) if nic else RingDriver(config)
         self._cluster = Cluster(
             lambda: [Group(node(config=config, queue=QUEUE), nodes * engines)],
+            nodes_per_memory=engines,
             clock_mhz=clock_mhz,
             quiet=quiet,
         )
@@ -173,7 +174,6 @@ class RingCosim:
             phases=[start] if flow else [start, Phase("reduce", whole)],
             hosts=hosts,
             longest_wait=4 * timeout,
-            nodes_per_memory=self.engines,
             seed=seed,
             memory_gbps=memory_gbps,
             **settings,

@@ -10,7 +10,7 @@ from fanin.golden.ring.groups import exchange
 from fanin.ring import RingConfig
 from fanin.ring_groups import Plan
 from fanin.sim.cosim.live import Board
-from fanin.sim.ring.hosts import Float32, Host, Hosts, HostsResult
+from fanin.sim.ring.hosts import Float32, Host, Hosts, HostsResult, Posted
 from fanin.sim.ring.rounds import JobSettings, Rounds
 from fanin.sim.ring.schedule import Learners
 
@@ -26,7 +26,7 @@ class GroupHost(Host):
         self._above: int | None = None  # it waits until more are complete
 
     def _post(self, layer: int, gradient: Float32) -> None:
-        self.hosts.sums.post(self._posted, self.node, gradient)
+        self.board.tell(self.node, Posted(self._posted, gradient.copy()))
         self._posted += 1
         self.hosts.rounds.post(self.node, self.hosts.buffers.addresses[layer], gradient, self._end_exchange)
         self.advance()

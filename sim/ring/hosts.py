@@ -46,6 +46,23 @@ class Buffers:
         return sum(self.config.words(count) for count in self.counts) * self.config.width // 8
 
 
+@dataclass(frozen=True)
+class Posted:
+    """A gradient that a host has posted, as a descriptor of the run."""
+
+    descriptor: int
+    gradient: Float32
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """The sum that a host has found of a descriptor."""
+
+    descriptor: int
+    layer: int
+    total: Float32
+
+
 class Host:
     """One node's host: what its program asks for, done at the node."""
 
@@ -73,7 +90,7 @@ class Host:
                 self.advance(self._fetch(layer))
 
     def _post(self, layer: int, gradient: Float32) -> None:
-        self.hosts.sums.post(self._posted, self.node, gradient)
+        self.board.tell(self.node, Posted(self._posted, gradient.copy()))
         self._posted += 1
         self._vector(layer)[:] = gradient
         count, address = gradient.size, self.hosts.buffers.addresses[layer]
@@ -108,13 +125,9 @@ class Host:
         return f"node {self.node} ended with {cause.name} in {where}"
 
     def _fetch(self, layer: int) -> Float32:
-        """The sum that is in memory. Raises CheckFailed unless it is the golden model's, bit for bit."""
-        found, expected = self._vector(layer).copy(), self.hosts.sums.take(self._fetched)
-        if found.tobytes() != expected.tobytes():
-            wrong = int((found.view(np.uint32) != expected.view(np.uint32)).sum())
-            step = self.hosts.first_step + self._fetched // len(self.hosts.buffers.counts)
-            where = f"node {self.node}, layer {layer}, step {step}"
-            raise CheckFailed(f"{where}: {wrong} of {found.size} values of the sum are not the golden model's")
+        """The sum that is in memory, which is to be the golden model's."""
+        found = self._vector(layer).copy()
+        self.board.tell(self.node, Fetched(self._fetched, layer, found))
         self._fetched += 1
         return found
 
@@ -149,9 +162,16 @@ class HostsResult:
     rounds: list[RoundFigures] = field(default_factory=list)
     began: float = 0.0
 
+    def add(self, other: HostsResult) -> None:
+        """Put the workers of the next rank behind these; rank 0 knows what all have learnt."""
+        self.times += other.times
+        self.counters += other.counters
+
 
 class Hosts:
-    """All of them, as live hosts; made in the simulator's process.
+    """Those of a rank's nodes, as live hosts; made in the simulator's process.
+
+    What all of them do is compared at rank 0: each sum with the golden model's, each model with the others.
 
     ``stops`` says which links are cut, and when, in seconds.
     ``reduce`` is the golden model, one ring of all unless given.
@@ -174,19 +194,45 @@ class Hosts:
         self.sums = Sums(reduce or partial(all_reduce, config=config), nodes)
         self.dead: set[int] = set()
         self._learners, self._stops, self._began = learners, stops, board.now
-        workers = learners.workers(lambda: self.seconds)
+        self._judging = False
+        workers = learners.workers(lambda: self.seconds, board.tell)
         self._hosts = [
-            self.host_type(self, node, worker, learners.steps) for node, worker in enumerate(workers)
+            self.host_type(self, node, worker, learners.steps)
+            for node, worker in enumerate(workers)
+            if node in board.nodes
         ]
+        board.told = self._told
 
     @property
     def seconds(self) -> float:
-        """Simulated time since the start."""
-        return (self.board.now - self._began) / _PS
+        """Simulated time since the start; of what has been told, while that is looked at."""
+        return ((self.board.told_at if self._judging else self.board.now) - self._began) / _PS
+
+    def _told(self, node: int, what: Any) -> None:
+        """At rank 0, look at what a host of any rank has done. Raises CheckFailed."""
+        match what:
+            case Posted(descriptor, gradient):
+                self.sums.post(descriptor, node, gradient)
+            case Fetched():
+                self._check(node, what)
+            case _:
+                self._judging = True
+                self._learners.told(node, what)
+                self._judging = False
+
+    def _check(self, node: int, fetched: Fetched) -> None:
+        found, expected = fetched.total, self.sums.take(fetched.descriptor)
+        if found.tobytes() != expected.tobytes():
+            wrong = int((found.view(np.uint32) != expected.view(np.uint32)).sum())
+            step = self.first_step + fetched.descriptor // len(self.buffers.counts)
+            where = f"node {node}, layer {fetched.layer}, step {step}"
+            raise CheckFailed(f"{where}: {wrong} of {found.size} values of the sum are not the golden model's")
 
     def start(self) -> None:
         """All begin at once."""
         for node, when in self._stops.items():
+            if node not in self.board.nodes:
+                continue
             self.board.at(self._began + round(when * _PS), partial(self._stop, node))
         for host in self._hosts:
             host.advance()
@@ -209,7 +255,7 @@ class Hosts:
     @property
     def progress(self) -> int:
         """Steps that all nodes have made."""
-        return min(len(host.times.steps) for host in self._hosts)
+        return min((len(host.times.steps) for host in self._hosts), default=self._learners.steps)
 
     def may_skip(self) -> bool:
         """Always: that nothing lost is still to be sent again, ``quiet_cycles`` above the timeout sees to."""

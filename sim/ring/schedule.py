@@ -73,6 +73,7 @@ class Fetch:
     layer: int
 
 
+Tell = Callable[[int, Any], None]  # node, what
 Request = Compute | Post | Completed | Fetch
 Program = Generator[Request, Any, None]
 
@@ -221,8 +222,14 @@ class Learners(Protocol):
     def steps(self) -> int:
         """Steps that the run has."""
 
-    def workers(self, now: Callable[[], float]) -> list[Worker]:
-        """Each node's program; ``now`` gives seconds since the start."""
+    def workers(self, now: Callable[[], float], tell: Tell | None = None) -> list[Worker]:
+        """Each node's program; ``now`` gives seconds since the start.
+
+        What a node's learner has to tell those of all goes to ``told``: at once, or through ``tell``.
+        """
+
+    def told(self, node: int, what: Any) -> None:
+        """A node's learner has told something. Raises CheckFailed."""
 
     def result(self) -> Any:
         """What is left at the end; to be pickled."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fanin.golden.mlp import Floats
 from fanin.sim.ring.profile import WorkerProfile
-from fanin.sim.ring.schedule import Schedule, Worker
+from fanin.sim.ring.schedule import Schedule, Tell, Worker
 
 Float32 = npt.NDArray[np.float32]
 
@@ -37,7 +38,7 @@ class Timed:
         """0."""
         return 0
 
-    def workers(self, now: Callable[[], float]) -> list[Worker]:
+    def workers(self, now: Callable[[], float], tell: Tell | None = None) -> list[Worker]:
         """Each node's program."""
         return [
             Worker(
@@ -50,6 +51,9 @@ class Timed:
             )
             for node in range(self.nodes)
         ]
+
+    def told(self, node: int, what: Any) -> None:
+        """Nothing is told."""
 
     def result(self) -> None:
         """Nothing is learnt."""

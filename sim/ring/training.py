@@ -18,7 +18,7 @@ from fanin.sim.learning.references import References, compare
 from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State, measure
 from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.ring.rounds import RoundFigures
-from fanin.sim.ring.schedule import Schedule, Times, Worker
+from fanin.sim.ring.schedule import Schedule, Tell, Times, Worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +95,15 @@ class Outcome:
         return steps[-1] / len(steps)
 
 
+@dataclass(frozen=True)
+class Step:
+    """A node's replica behind a step: how many it has made, its digest, and of node 0 behind an epoch, all."""
+
+    number: int
+    digest: bytes
+    state: State | None
+
+
 class Learning:
     """All nodes' replicas in one run: :class:`fanin.sim.ring.hosts.Learners`. Goes on from ``state``.
 
@@ -117,6 +126,7 @@ class Learning:
         self._digests: dict[int, dict[int, bytes]] = {}
         self._epochs: list[Epoch] = []
         self._now: Callable[[], float] = lambda: 0.0
+        self._tell: Tell = self.told
 
     @property
     def counts(self) -> list[int]:
@@ -128,9 +138,9 @@ class Learning:
         """Steps that the run has."""
         return self.job.training.epochs * self.data.steps - self.first_step
 
-    def workers(self, now: Callable[[], float]) -> list[Worker]:
+    def workers(self, now: Callable[[], float], tell: Tell | None = None) -> list[Worker]:
         """Each node's program."""
-        self._now = now
+        self._now, self._tell = now, tell or self.told
         return [
             Worker(
                 replica,
@@ -150,18 +160,24 @@ class Learning:
     def ended(self, replica: Replica) -> None:
         """A node has made a step."""
         state = replica.state
-        digests = self._digests.setdefault(state.step, {})
-        digests[replica.node] = _digest(state)
+        kept = state.copy() if replica.node == 0 and state.step % self.data.steps == 0 else None
+        self._tell(replica.node, Step(state.step, _digest(state), kept))
+
+    def told(self, node: int, what: Step) -> None:
+        """A node has made a step: when all have, their weights are compared."""
+        digests = self._digests.setdefault(what.number, {})
+        digests[node] = what.digest
+        if what.state:
+            self._state = what.state
         if len(digests) < len(self._replicas):
             return
-        del self._digests[state.step]
-        if other := [node for node, digest in digests.items() if digest != digests[0]]:
-            raise CheckFailed(f"node {other[0]} has other weights than node 0 behind step {state.step - 1}")
-        self._progress(state.step - self.first_step)
-        if state.step % self.data.steps == 0:
-            measures = measure(self.job.training, self.data, state.parameters)
-            number = state.step // self.data.steps
-            self._epochs.append(Epoch(number, self._now(), measures, state.copy()))
+        del self._digests[what.number]
+        if other := [node for node in sorted(digests) if digests[node] != digests[0]]:
+            raise CheckFailed(f"node {other[0]} has other weights than node 0 behind step {what.number - 1}")
+        self._progress(what.number - self.first_step)
+        if what.number % self.data.steps == 0:
+            measures = measure(self.job.training, self.data, self._state.parameters)
+            self._epochs.append(Epoch(what.number // self.data.steps, self._now(), measures, self._state))
 
 
 class _Replica(Replica):

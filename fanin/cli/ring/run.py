@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fanin.cli.codec.options import add_codec, configuration, given
 from fanin.cli.output import add_json, check_writable, output_file, print_json, table
+from fanin.cli.ranks import add_ranks, refuse_ranks
 from fanin.codec import Codec
 from fanin.errors import CheckFailed, InputError
 from fanin.ring import MAX_NODES, MIN_NODES, PRESETS, RingConfig
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Float32 = npt.NDArray[np.float32]
-
-SECONDS = 3600.0  # that the nodes may take, with their build
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,6 +41,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     part.add_argument("--ports", help=argparse.SUPPRESS)  # who looks for it is told where it is
     part.add_argument("--gbps", type=float, default=100.0, metavar="F", help="rate of the links")
     add_codec(part, none=True)
+    add_ranks(part)
     add_json(part)
     part.set_defaults(run=run)
 
@@ -57,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.ports is not None:
         raise InputError("--ports: fanin nic run --kind ring adds up over interfaces, a node in each process")
+    if args.on == "model":
+        refuse_ranks(args, "--on model")
     config = ring_config(args)
     if args.output:
         check_writable(args.output)
@@ -126,15 +127,17 @@ def _vectors(paths: list[Path]) -> list[Float32]:
 def _in_rtl(vectors: list[Float32], config: RingConfig, link: Any) -> tuple[list[Float32], float]:
     """Each node's sum, and the seconds that the slowest one took."""
     from fanin.sim.cosim.simulator import SimulationFailed
-    from fanin.sim.ring.service import Nodes, RingService
+    from fanin.sim.ring.cosim import RingCosim
 
-    nodes = Nodes(config, len(vectors), link)
-    with contextlib.closing(RingService(nodes, seconds=SECONDS)) as service:
-        try:
-            served = service.all_reduce(vectors)
-        except SimulationFailed as error:
-            raise CheckFailed(str(error)) from error
-    return served.sums, served.cycles / (nodes.clock_mhz * 1e6)
+    cosim = RingCosim(config, nodes=len(vectors))
+    try:
+        found = cosim.all_reduce([[vector] for vector in vectors], link=link)
+    except SimulationFailed as error:
+        raise CheckFailed(str(error)) from error
+    for node, status in enumerate(found.status):
+        if status.failed:
+            raise CheckFailed(f"node {node} ended with {status.cause.name}")
+    return [own for (own,) in found.sums], found.cycles * cosim.period_ps * 1e-12
 
 
 def _told(found: dict[str, Any], output: Path | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fanin.cli.codec.options import PARAMETERS, as_options, configuration, parse_bound
 from fanin.cli.ranges import Ranges, check_ranges
+from fanin.cli.ranks import refuse_ranks
 from fanin.cli.ring.backend import Backend
 from fanin.cli.ring.defaults import (
     AGGREGATOR,
@@ -88,9 +89,20 @@ def setup_of(args: argparse.Namespace) -> Setup:
     try:
         values = _filled(args, earlier)
         check_ranges(values, _RANGES)
+        _check_ranks(args, values)
         return _setup(values, earlier)
     except ValueError as error:  # the configurations name parameter, value and limit
         raise InputError(str(error)) from error
+
+
+def _check_ranks(args: argparse.Namespace, values: Mapping[str, Any]) -> None:
+    """Raise InputError for hosts that need all nodes in one process, and for a model of them."""
+    if values["system"] != SMART_NIC:
+        refuse_ranks(args, f"--system {values['system']}")
+    if values["on"] == "model":
+        refuse_ranks(args, "--on model")
+    if values["groups"]:
+        refuse_ranks(args, "--groups")
 
 
 def _filled(args: argparse.Namespace, earlier: Earlier | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.codec.options import add_codec
 from fanin.cli.files import Files
 from fanin.cli.output import add_json
+from fanin.cli.ranks import add_ranks
 from fanin.cli.ring.defaults import DEFAULTS, EXCHANGES, GBPS, RING, SIZES, SMART_NIC, SYSTEMS
 from fanin.cli.wave import add_wave
 from fanin.sim.network import FAULTS
@@ -40,6 +41,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _network_options(parser.add_argument_group("network"))
     _output_options(parser.add_argument_group("output"))
     add_wave(parser)
+    add_ranks(parser)
     add_no_cache(parser, "with --on rtl, ")
     files = Files(inputs=("data", "layers", "resume"), capture="pcap")
     parser.set_defaults(run=run, files=files)

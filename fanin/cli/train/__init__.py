@@ -8,6 +8,7 @@ from pathlib import Path
 from fanin.cli.cache import add_no_cache
 from fanin.cli.files import Files
 from fanin.cli.output import add_json
+from fanin.cli.ranks import add_ranks
 from fanin.cli.wave import add_wave
 from fanin.clock import CLOCK_MHZ
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
@@ -35,6 +36,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _network_options(parser.add_argument_group("network"))
     _output_options(parser.add_argument_group("output"))
     add_wave(parser)
+    add_ranks(parser)
     add_no_cache(parser)
     files = Files(inputs=("data", "on"), copies=("pcap", "model_out"))
     parser.set_defaults(run=run, files=files)

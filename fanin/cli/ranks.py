@@ -1,0 +1,118 @@
+"""The options ``--ranks`` and ``--mpi``: a command whose simulation is spread over processes of MPI."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from fanin.cache import fresh_cache
+from fanin.errors import InputError, ToolFailed
+
+MOST = 1024
+_STARTED = "FANIN_RANKS"  # set for processes that have been started here
+_OWN = (0, 1, 2, 130, 143)  # exit statuses of a command, which has said why
+_GRACE_SECONDS = 20
+_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")  # what Open MPI asks of root
+
+
+def add_ranks(parser: argparse.ArgumentParser) -> None:
+    """Declare the options, which :func:`carry_out` obeys."""
+    group = parser.add_argument_group("processes").add_mutually_exclusive_group()
+    group.add_argument(
+        "--ranks", type=int, metavar="N", help="spread the nodes over N processes of this machine, by MPI"
+    )
+    group.add_argument(
+        "--mpi", action="store_true", help="spread them over the processes that mpirun or srun has started"
+    )
+
+
+def carry_out(args: argparse.Namespace) -> int:
+    """Run a parsed command, on as many ranks as it asks for; its exit status."""
+    ranks, started = getattr(args, "ranks", None), _STARTED in os.environ
+    ranks = 1 if ranks is None else ranks
+    if not 1 <= ranks <= MOST:
+        raise InputError(f"--ranks must be in 1…{MOST}, not {ranks}")
+    several = ranks > 1
+    with fresh_cache(getattr(args, "no_cache", False) and not (several and started)):
+        if several and not started:
+            return _start(args.argv, ranks)
+        if several or getattr(args, "mpi", False):
+            with _joined() as first:
+                return args.run(args) if first else 0
+        return args.run(args)
+
+
+def refuse_ranks(args: argparse.Namespace, what: str) -> None:
+    """Raise InputError where several ranks were asked for, with something that leaves them nothing to do."""
+    if args.mpi or (args.ranks or 1) > 1:
+        raise InputError(f"--{'mpi' if args.mpi else 'ranks'}: does not go with {what}")
+
+
+@contextlib.contextmanager
+def _joined() -> Iterator[bool]:
+    """Among the processes of MPI: whether this is the first, which the others have served otherwise."""
+    from fanin.sim.cosim import ranks
+
+    first = ranks.join()
+    try:
+        yield first
+    finally:
+        if all_ranks := ranks.joined():
+            all_ranks.close()
+
+
+def _start(argv: list[str], ranks: int) -> int:
+    """The same command, on ranks of this machine; its exit status. Raises ToolFailed when one has died."""
+    import mpi4py  # noqa: F401  (main says how to install it)
+
+    launcher = _launcher()
+    command = [launcher, "-n", str(ranks), *_options(launcher), sys.executable, "-m", "fanin", *argv]
+    process = subprocess.Popen(command, env={**os.environ, _STARTED: str(ranks)})
+    try:
+        status = process.wait()
+    except KeyboardInterrupt:  # of a terminal: the launcher has got it, too, and rank 0 says what it leaves
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+        if process.returncode not in _OWN:
+            raise
+        status = process.returncode
+    finally:
+        _end(process)
+    if status in _OWN:
+        return status
+    raise ToolFailed(f"{launcher} ended with status {status}: a rank has died, and so all have ended")
+
+
+def _launcher() -> str:
+    """mpiexec, that of this interpreter before any other."""
+    found = shutil.which("mpiexec", path=Path(sys.executable).parent) or shutil.which("mpiexec")
+    if not found:
+        raise InputError("--ranks: mpiexec is missing: pip install 'fanin[mpi]', or load the cluster's MPI")
+    return found
+
+
+def _options(launcher: str) -> list[str]:
+    """What makes a launcher start more ranks than there are cores."""
+    said = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False).stdout
+    if "Open MPI" not in said:
+        return []
+    if os.geteuid() == 0 and not all(name in os.environ for name in _ROOT):
+        raise InputError(f"--ranks: Open MPI runs as root only where {' and '.join(_ROOT)} are set to 1")
+    return ["--oversubscribe", "--bind-to", "none"]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let the launcher end its ranks, if it still runs."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,57 @@
+"""What lies between the nodes of a run: switch and links, the capture and the log of what passes."""
+
+from __future__ import annotations
+
+import contextlib
+
+from fanin.errors import InputError, ToolFailed
+from fanin.sim.cosim.clock import Clock
+from fanin.sim.cosim.exchange import Exchange
+from fanin.sim.cosim.run import RunRequest, RunResult
+from fanin.sim.link_log import LinkLogWriter
+from fanin.sim.network import Network
+from fanin.sim.pcap import PcapWriter
+from fanin.sim.switch.base import OutsideSwitch
+
+
+class Fabric:
+    """Made as a run begins, where its network is.
+
+    Raises ToolFailed and InputError if the switch does not start, or cannot serve several ranks.
+    """
+
+    def __init__(self, request: RunRequest, clock: Clock):
+        self._request = request
+        self._pcap = PcapWriter(request.pcap) if request.pcap else None
+        self._link_log = LinkLogWriter(request.link_log) if request.link_log else None
+        self._switch = request.switch()
+        if len(request.shares) > 1 and isinstance(self._switch, OutsideSwitch):
+            raise InputError("several ranks: the switch must be in the simulation, not outside")
+        for job in request.jobs:
+            self._switch.add_job(job)
+        self._network = Network(
+            switch=self._switch,
+            ports=request.nodes,
+            link=request.link,
+            switch_ns=request.switch_ns,
+            seed=request.seed,
+            capture=self._pcap.write if self._pcap else None,
+            log=self._link_log,
+        )
+        self.exchange = Exchange(self._network, clock, nodes=request.nodes)
+
+    def finish(self, result: RunResult) -> None:
+        """Close files, and collect what was counted."""
+        self._network.close()
+        if self._pcap:
+            self._pcap.close()
+        if self._link_log:
+            self._link_log.close()
+        exchange = self.exchange
+        result.allreduce_cycles = exchange.allreduce_cycles
+        result.frames = dict(exchange.sent)
+        result.links = self._network.statistics()
+        result.first_packet = exchange.first_packets(result.cycles)
+        with contextlib.suppress(ToolFailed, InputError):  # what ended the run may be the switch
+            result.switch = self._switch.counters().as_dict()
+            result.jobs = {job.id: self._switch.job_counters(job.id).as_dict() for job in self._request.jobs}

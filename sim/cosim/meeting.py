@@ -1,0 +1,159 @@
+"""Ranks that simulate parts of one run meet at rising edges: what each tells, and what it is told.
+
+Rank 0 has the network. Between two meetings each rank runs its own nodes and no other's: what a frame that
+leaves a node in that time can cause at any other node comes after it (see :func:`window`). A run in one process
+is one rank, which meets with itself whenever a frame leaves.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from socket import socket
+from typing import Any, NamedTuple, Protocol
+
+from fanin.sim.cosim.clock import Clock
+from fanin.sim.cosim.exchange import Exchange, Received, Sent, Taken
+from fanin.sim.cosim.state import Cut, Fact, Failure, State
+
+MAX_WINDOW = 512  # cycles: longer ones save nothing any more
+_LENGTH = struct.Struct("<Q")
+
+
+def window(least_trip_ps: int, clock: Clock) -> int:
+    """Cycles between meetings, so that no frame that leaves behind one has to be received by the next.
+
+    A frame that leaves at edge 1 of a window, and takes ``least_trip_ps``, must not arrive by its last edge but
+    one: what arrives at the last one is handed in there.
+    """
+    return min(1 + -(-least_trip_ps // clock.period_ps), MAX_WINDOW)
+
+
+class Report(NamedTuple):
+    """What a rank's nodes have done since the last meeting, and how they are."""
+
+    sent: list[Sent]
+    taken: list[Taken]
+    state: State
+    cuts: Sequence[Cut] = ()
+    facts: Sequence[Fact] = ()
+
+
+class Answer(NamedTuple):
+    """What a rank's nodes will receive, and how all nodes are."""
+
+    received: list[Received]
+    state: State
+
+
+STOPPED = "the other ranks have ended"  #: the error of a run that another one's has ended
+
+
+class Stopped(Exception):
+    """Another rank, or the process that started this one, has gone."""
+
+    def __init__(self) -> None:
+        super().__init__(STOPPED)
+
+
+class Meeting(Protocol):
+    """Where a rank meets the others."""
+
+    def meet(self, now: int, report: Report) -> Answer:
+        """Tell what has happened up to rising edge ``now``, and be told. Raises Stopped."""
+
+
+class Channel:
+    """Whole objects through a socket to the process that started the simulator, which passes them on."""
+
+    def __init__(self, descriptor: int):
+        self._socket = socket(fileno=descriptor)
+
+    def send(self, value: Any) -> None:
+        """Raises Stopped when nobody is there."""
+        send_bytes(self._socket, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+
+    def receive(self) -> Any:
+        """Raises Stopped when nothing will come any more."""
+        return pickle.loads(receive_bytes(self._socket))
+
+
+def send_bytes(to: socket, data: bytes) -> None:
+    """A message, behind its length. Raises Stopped when nobody is there."""
+    try:
+        to.sendall(_LENGTH.pack(len(data)) + data)
+    except OSError:
+        raise Stopped from None
+
+
+def receive_bytes(source: socket) -> bytes:
+    """The next message. Raises Stopped when none will come any more."""
+    (size,) = _LENGTH.unpack(_received(source, _LENGTH.size))
+    return _received(source, size)
+
+
+def _received(source: socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        try:
+            part = source.recv(size - len(data))
+        except OSError:
+            part = b""
+        if not part:
+            raise Stopped
+        data += part
+    return bytes(data)
+
+
+class Centre:
+    """Rank 0, which has the network; ``shares`` are the nodes of each rank, ``channel`` leads to the others.
+
+    ``judge`` gets what hosts have told, in order; what it finds wrong is a failure of the run.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        shares: Sequence[range],
+        channel: Channel | None,
+        judge: Callable[[Sequence[Fact]], Failure | None],
+    ):
+        self._exchange, self._shares, self._channel, self._judge = exchange, shares, channel, judge
+
+    def meet(self, now: int, report: Report) -> Answer:
+        """Carry all frames, and give each rank those for its nodes."""
+        if self._channel is None:
+            received = self._exchange.serve(now, report.sent, report.taken, report.cuts)
+            return Answer(received, self._all([report], received))
+        reports: list[Report] = [report, *map(pickle.loads, self._channel.receive())]
+        sent = [frame for each in reports for frame in each.sent]
+        taken = [frame for each in reports for frame in each.taken]
+        cuts = [cut for each in reports for cut in each.cuts]
+        received = self._exchange.serve(now, sent, taken, cuts)
+        state = self._all(reports, received)
+        own, *others = [
+            Answer([frame for frame in received if frame.node in nodes], state) for nodes in self._shares
+        ]
+        self._channel.send([pickle.dumps(answer, pickle.HIGHEST_PROTOCOL) for answer in others])
+        return own
+
+    def _all(self, reports: Sequence[Report], received: Sequence[Received]) -> State:
+        carries = self._exchange.carries or bool(received)
+        facts = [fact for each in reports for fact in each.facts]
+        found = self._judge(sorted(facts, key=attrgetter("cycle", "node"))) if facts else None
+        return State.of([each.state for each in reports], carries=carries, found=found)
+
+
+class Member:
+    """Any other rank."""
+
+    def __init__(self, channel: Channel):
+        self._channel = channel
+
+    def meet(self, now: int, report: Report) -> Answer:
+        """Ask rank 0."""
+        self._channel.send(report)
+        answer: Answer = self._channel.receive()
+        return answer

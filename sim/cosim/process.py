@@ -1,0 +1,143 @@
+"""A simulator's process, from its start to its result."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import cocotb_tools.config
+import find_libpython
+
+from fanin.sim.cosim.build import EXECUTABLE
+from fanin.sim.cosim.run import Progress, RunRequest, RunResult
+
+#: Passes on what a simulator tells other ranks, until its socket is closed; called in a thread of its own.
+Relay = Callable[[socket.socket], None]
+
+_LOG_LINES = 15
+_GRACE_SECONDS = 5
+_ENVIRONMENT = {
+    "COCOTB_TEST_MODULES": "fanin.sim.cosim.testbench",
+    "COCOTB_TOPLEVEL": "top",
+    "TOPLEVEL_LANG": "verilog",
+    "COCOTB_TRUST_INERTIAL_WRITES": "1",
+    "COCOTB_LOG_LEVEL": "WARNING",
+    "COCOTB_ANSI_OUTPUT": "0",
+    "COCOTB_REWRITE_ASSERTION_FILES": "",  # else every module is compiled anew for pytest, for seconds a run
+}
+
+
+class SimulationFailed(Exception):
+    """The simulator reported an error, died or could not start. ``result`` is what came out until then."""
+
+    def __init__(self, text: str, result: RunResult | None = None):
+        super().__init__(text)
+        self.result = result
+
+
+def execute(
+    directory: Path,
+    request: RunRequest,
+    *,
+    progress: Callable[[Progress], None] | None = None,
+    relay: Relay | None = None,
+) -> RunResult:
+    """Carry out a request with the build in ``directory``; its result, which may have an ``error``.
+
+    ``progress`` is called a few times a second, and when a phase has ended. ``relay`` leads to other ranks.
+    Raises SimulationFailed for a simulator that died; nothing is left running, not on KeyboardInterrupt either.
+    """
+    with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
+        work = Path(temporary)
+        (work / "request").write_bytes(pickle.dumps(request))
+        status = _execute(directory, work, progress, relay)
+        try:
+            result: RunResult = pickle.loads((work / "result").read_bytes())
+        except (OSError, EOFError):
+            raise SimulationFailed(_last_words(work / "log", status)) from None
+    if status and not result.error:
+        raise SimulationFailed(f"the simulator ended with status {status}", result)
+    return result
+
+
+def _execute(
+    directory: Path, work: Path, progress: Callable[[Progress], None] | None, relay: Relay | None
+) -> int:
+    reader, writer = os.pipe()
+    environment = (
+        os.environ
+        | _ENVIRONMENT
+        | {
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "PYGPI_PYTHON_BIN": sys.executable,
+            "GPI_USERS": f"{find_libpython.find_libpython()};{cocotb_tools.config.pygpi_entry_point()}",
+            "FANIN_COSIM_REQUEST": str(work / "request"),
+            "FANIN_COSIM_RESULT": str(work / "result"),
+            "FANIN_COSIM_PROGRESS": str(writer),
+        }
+    )
+    with (work / "log").open("wb") as log, os.fdopen(reader) as lines, _relayed(relay) as channel:
+        descriptors = [writer]
+        if channel:
+            descriptors.append(channel.fileno())
+            environment["FANIN_COSIM_CHANNEL"] = str(channel.fileno())
+        process = subprocess.Popen(
+            [str(directory / EXECUTABLE)],
+            cwd=work,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            pass_fds=descriptors,
+        )
+        os.close(writer)
+        if channel:
+            channel.close()
+        try:
+            for line in lines:
+                if progress:
+                    progress(Progress(*map(int, line.split())))
+            return process.wait()
+        finally:
+            _end(process)
+
+
+@contextlib.contextmanager
+def _relayed(relay: Relay | None) -> Iterator[socket.socket | None]:
+    """The simulator's end of a socket whose other end a relay has, which is awaited in the end."""
+    if relay is None:
+        yield None
+        return
+    own, other = socket.socketpair()
+    thread = threading.Thread(target=relay, args=(own,), daemon=True)
+    thread.start()
+    try:
+        yield other
+    finally:
+        other.close()
+        thread.join()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _last_words(log: Path, status: int) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    return "\n".join([f"the simulator {how}; its last lines:", *lines[-_LOG_LINES:]])

@@ -1,0 +1,306 @@
+"""Ranks: processes that MPI has started, each of which simulates some of a run's nodes (docs/scale.md).
+
+Rank 0 is the program. The others serve it: they build what it sends, simulate their share of the nodes when it
+asks for a run, and end with it. What simulators tell one another passes through these processes.
+"""
+
+from __future__ import annotations
+
+import pickle
+import platform
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fanin import __version__
+from fanin.errors import InputError, ToolFailed
+from fanin.sim.cosim.build import build
+from fanin.sim.cosim.meeting import STOPPED, Stopped, receive_bytes, send_bytes
+from fanin.sim.cosim.process import SimulationFailed, execute
+from fanin.sim.cosim.run import Bytes, Progress, RunRequest, RunResult, in_order
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+PATIENCE = 600.0  #: seconds that a rank may take from one meeting to the next
+_SPINS = 200  # looks for a message, one right after the other, before a process sleeps between two
+_SLEEP, _LONGEST_SLEEP = 20e-6, 1e-3  # seconds
+
+_joined: Ranks | None = None
+
+
+@dataclass(frozen=True)
+class _Build:
+    """What a rank is to build."""
+
+    top: dict[str, str]
+    models: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A rank's part of a run, and what its memories hold, by the paths in the request."""
+
+    request: RunRequest
+    contents: dict[Path, Bytes]
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What came of either: memories that nodes may have changed, or why there is nothing."""
+
+    error: str = ""
+    result: RunResult | None = None
+    contents: dict[Path, Bytes] | None = None
+
+
+class Ranks:
+    """All ranks, as rank 0 has them."""
+
+    def __init__(self, comm: MPI.Comm, hosts: Sequence[str]):
+        self.size: int = comm.size
+        self._comm, self._hosts = comm, hosts
+        self._others = range(1, comm.size)
+
+    def build(
+        self, tops: Sequence[dict[str, str]], models: Mapping[str, Mapping[str, str]], *, quiet: bool
+    ) -> None:
+        """Build each rank's top: here first, so that ranks that see the same folder find it there.
+
+        Raises ToolFailed or InputError as ``build``, and with the name of the rank where it is one's own fault.
+        """
+        for top in tops[1:]:
+            build(top, models=models, quiet=quiet)
+        for rank in self._others:
+            self._comm.send(_Build(tops[rank], models), rank)
+        for rank in self._others:
+            outcome: _Outcome = _receive(self._comm, rank, patience=None)
+            if outcome.error:
+                raise ToolFailed(f"{self.name(rank)}: {outcome.error}")
+
+    def run(
+        self, directory: Path, request: RunRequest, progress: Callable[[Progress], None] | None
+    ) -> RunResult:
+        """Carry out a run, each rank its share of it; memories change as if it had been here.
+
+        Raises SimulationFailed when a rank's simulator has died, InputError for what needs all nodes in one.
+        """
+        _check(request)
+        for rank in self._others:
+            share = request.share_of(rank)
+            contents = {path: np.fromfile(path, np.uint8) for paths in share.memories for path in paths}
+            self._comm.send(_Run(share, contents), rank)
+        outcomes: dict[int, _Outcome] = {}
+        own = _carried_out(
+            lambda: execute(
+                directory,
+                request.share_of(0),
+                progress=progress,
+                relay=lambda channel: self._relay(channel, outcomes),
+            )
+        )
+        return self._merged(request, [own, *(outcomes[rank] for rank in self._others)])
+
+    def name(self, rank: int) -> str:
+        """A rank, for messages."""
+        return f"rank {rank} on {self._hosts[rank]}"
+
+    def close(self) -> None:
+        """Let the others end."""
+        for rank in self._others:
+            self._comm.send(None, rank)
+
+    def _relay(self, channel: socket.socket, outcomes: dict[int, _Outcome]) -> None:
+        """Hand all ranks' reports to the simulator here, and its answers to them, until all have ended."""
+        try:
+            while len(outcomes) < len(self._others):
+                reports: dict[int, bytes] = {}
+                for rank in self._others:
+                    if rank not in outcomes:
+                        message: _Outcome | bytes = _receive(self._comm, rank, name=self.name(rank))
+                        if isinstance(message, _Outcome):
+                            outcomes[rank] = message
+                        else:
+                            reports[rank] = message
+                answers: Sequence[bytes | None] = [None] * len(reports)
+                if not outcomes:
+                    answers = _answered(channel, list(reports.values())) or answers
+                for rank, answer in zip(reports, answers, strict=True):
+                    self._comm.send(answer, rank)
+                if outcomes:
+                    channel.close()
+        finally:
+            channel.close()
+
+    def _merged(self, request: RunRequest, outcomes: Sequence[_Outcome]) -> RunResult:
+        died = [rank for rank, outcome in enumerate(outcomes) if outcome.result is None]
+        results = [outcome.result for outcome in outcomes if outcome.result]
+        causes = [result.error for result in results if result.error != STOPPED]
+        if died:
+            nodes = request.shares[died[0]]
+            where = f"{self.name(died[0])}, nodes {nodes[0]} to {nodes[-1]}"
+            raise SimulationFailed(f"{where}: {outcomes[died[0]].error}")
+        whole = results[0]
+        for other in results[1:]:
+            whole.add(other)
+        whole.events = in_order(whole.events, request.event_limit)
+        whole.error = next(filter(None, causes), "")
+        for outcome in outcomes[1:]:
+            for path, content in (outcome.contents or {}).items():
+                content.tofile(path)
+        return whole
+
+
+def joined() -> Ranks | None:
+    """The ranks that this program may use; None in a program of one process."""
+    return _joined
+
+
+def spread(nodes: int, size: int, together: int = 1) -> tuple[range, ...]:
+    """Which nodes each of so many ranks has: as even as can be, ``together`` in a row undivided.
+
+    Raises InputError for more ranks than there is something for.
+    """
+    units = nodes // together
+    if size > units:
+        what = f"{nodes} nodes" if together == 1 else f"{units} hosts of {together} nodes"
+        raise InputError(f"ranks must be at most as many as there are nodes: {size} ranks for {what}")
+    bounds = [units * rank // size * together for rank in range(size + 1)]
+    return tuple(range(begin, end) for begin, end in pairwise(bounds))
+
+
+def _check(request: RunRequest) -> None:
+    if request.hosts and not request.hosts_apart:
+        raise InputError("several ranks: these live hosts need all nodes in one process")
+
+
+def _answered(channel: socket.socket, reports: list[bytes]) -> list[bytes] | None:
+    """The answers of the simulator here; None when it has ended."""
+    try:
+        send_bytes(channel, pickle.dumps(reports))
+        answers: list[bytes] = pickle.loads(receive_bytes(channel))
+        return answers
+    except Stopped:
+        return None
+
+
+def _carried_out(run: Callable[[], RunResult]) -> _Outcome:
+    try:
+        return _Outcome(result=run())
+    except SimulationFailed as failure:
+        return _Outcome(error=str(failure))
+
+
+# ---- all ranks but the first ----
+
+
+def serve(comm: MPI.Comm) -> None:
+    """Do what rank 0 asks for, until it ends. Signals are for it: what it ends ends here."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # simulators do not inherit that
+    directory = Path()
+    while (task := _receive(comm, 0, patience=None)) is not None:
+        try:
+            if isinstance(task, _Build):
+                directory = build(task.top, models=task.models, quiet=True)
+                outcome = _Outcome()
+            else:
+                outcome = _run_share(comm, directory, task)
+        except Exception as error:  # a full disk, say: rank 0 tells
+            outcome = _Outcome(error=f"{type(error).__name__}: {error}")
+        comm.send(outcome, 0)
+
+
+def _run_share(comm: MPI.Comm, directory: Path, task: _Run) -> _Outcome:
+    with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
+        folder, request = Path(temporary), task.request
+        places = {path: folder / f"memory{number}" for number, path in enumerate(task.contents)}
+        for path, place in places.items():
+            task.contents[path].tofile(place)
+        request = replace(
+            request,
+            memories=[[places[path] for path in paths] for paths in request.memories],
+            trace=folder / "events" if request.trace else None,
+        )
+        outcome = _carried_out(
+            lambda: execute(directory, request, relay=lambda channel: _pass_on(comm, channel))
+        )
+        written = {
+            path
+            for paths, writable in zip(task.request.memories, request.writable, strict=True)
+            for path, writes in zip(paths, writable, strict=True)
+            if writes
+        }
+        return replace(outcome, contents={path: np.fromfile(places[path], np.uint8) for path in written})
+
+
+def _pass_on(comm: MPI.Comm, channel: socket.socket) -> None:
+    """Hand the simulator's reports to rank 0, and its answers to the simulator, until either has ended."""
+    try:
+        while True:
+            comm.send(receive_bytes(channel), 0)
+            answer: bytes | None = _receive(comm, 0, name="rank 0")
+            if answer is None:
+                return
+            send_bytes(channel, answer)
+    except Stopped:
+        pass
+    finally:
+        channel.close()
+
+
+def _receive(comm: MPI.Comm, source: int, *, name: str = "", patience: float | None = PATIENCE) -> Any:
+    """The next message of a rank. All ranks are ended when it does not come within ``patience``.
+
+    MPI's own receive would spin: with more ranks than cores that is time which simulators lack.
+    """
+    begun, spins, sleep = time.monotonic(), 0, _SLEEP
+    while (message := comm.improbe(source)) is None:
+        if spins < _SPINS:
+            spins += 1
+            time.sleep(0)
+            continue
+        time.sleep(sleep)
+        sleep = min(1.2 * sleep, _LONGEST_SLEEP)
+        if patience is not None and time.monotonic() > begun + patience:
+            print(f"fanin: error: {name} has not answered for {patience:g} s", file=sys.stderr, flush=True)
+            comm.Abort(1)
+    return message.recv()
+
+
+def join() -> bool:
+    """Meet the other processes that MPI has started. False at all but the first, which have served by then.
+
+    Raises ModuleNotFoundError without mpi4py, InputError without an MPI, and at rank 0 if ranks are of
+    different versions, or were started with other options.
+    """
+    global _joined
+    try:
+        from mpi4py import MPI
+    except RuntimeError as error:  # it is there, and finds no library
+        reason = str(error).splitlines()[0]
+        raise InputError(f"mpi4py finds no MPI ({reason}): pip install mpich, or load the cluster's") from None
+    comm = MPI.COMM_WORLD
+    own = (__version__, platform.python_version(), sys.argv[1:])
+    found = comm.allgather((own, MPI.Get_processor_name()))
+    hosts = [host for _, host in found]
+    for rank, (other, host) in enumerate(found):
+        for what, a, b in zip(("fanin", "Python", "options"), found[0][0], other, strict=True):
+            if a != b:
+                if comm.rank:
+                    return False
+                raise InputError(f"rank {rank} on {host}: {what} must be those of rank 0, {a}, not {b}")
+    if comm.rank:
+        serve(comm)
+        return False
+    _joined = Ranks(comm, hosts) if comm.size > 1 else None
+    return True

@@ -1,0 +1,91 @@
+"""``--ranks`` and ``--mpi``: what is refused, in one line, and a training on two ranks of this machine."""
+
+import json
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from fanin.cli import ranks
+from fanin.cli.main import main
+from tests.support import slow
+
+TRAIN = ["train", "breast_cancer", "--preset", "tiny", "--workers", "3", "--epochs", "2"]
+BIN = Path(sys.executable).parent
+needs_mpi = pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="pip install 'fanin[mpi]'")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--ranks", "0"], "--ranks must be in 1…1024, not 0"),
+        (["--ranks", "1025"], "--ranks must be in 1…1024, not 1025"),
+        (["--ranks", "2", "--mpi"], "not allowed with argument"),
+        (["--mpi", "--ports", "a,b,c"], "--mpi: does not go with --ports"),
+        (["--mpi", "--on", "boards.toml"], "--mpi: does not go with --on"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(capsys, tmp_path, monkeypatch, options, message):
+    monkeypatch.setattr(ranks, "_joined", lambda: nullcontext(True))
+    assert main([*TRAIN, "-o", str(tmp_path / "run"), *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_launcher_it_is_said_what_to_install(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("shutil.which", lambda name, path=None: None)
+    assert main([*TRAIN, "-o", str(tmp_path / "run"), "--ranks", "2"]) == 2
+    assert "mpiexec is missing: pip install 'fanin[mpi]'" in capsys.readouterr().err
+
+
+def test_without_mpi4py_it_is_said_which_extra_brings_it(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert main([*TRAIN, "-o", str(tmp_path / "run"), "--ranks", "2"]) == 2
+    assert "pip install 'fanin[mpi]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("said", ["mpiexec (Open MPI) 5.0.6", "mpirun (Open MPI) 4.1.4"])
+def test_open_mpi_is_not_made_to_run_as_root(monkeypatch, said):
+    done = subprocess.CompletedProcess([], 0, said)
+    monkeypatch.setattr(ranks.subprocess, "run", lambda *arguments, **options: done)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    with pytest.raises(ranks.InputError, match="OMPI_ALLOW_RUN_AS_ROOT and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        ranks._options("mpiexec")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert "--oversubscribe" in ranks._options("mpiexec")
+
+
+def _fanin(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "fanin", *map(str, arguments)], capture_output=True, text=True, timeout=3600
+    )
+
+
+@needs_mpi
+@pytest.mark.verilator
+@pytest.mark.parametrize("count", slow(2, 3))
+def test_a_folder_is_the_same_on_any_number_of_ranks(tmp_path, count):
+    folders = []
+    for options in ([], ["--ranks", count]):
+        folders.append(tmp_path / f"run{len(options)}")
+        done = _fanin(*TRAIN, "--drop", "0.01", "-o", folders[-1], *options)
+        assert done.returncode == 0, done.stderr
+    alone, spread = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
+    of_command = [json.loads(files.pop("provenance.json"))["options"] for files in (alone, spread)]
+    assert alone == spread
+    assert [options["ranks"] for options in of_command] == [None, count]
+
+
+@needs_mpi
+@pytest.mark.verilator
+@pytest.mark.parametrize("options", slow((["--ranks", "4"],), (["--ranks", "2", "--wave", "w.fst"],)))
+def test_what_ranks_cannot_do_is_one_line(tmp_path, options):
+    done = _fanin(*TRAIN, "-o", tmp_path / "run", *options)
+    assert done.returncode == 2
+    assert done.stderr.startswith("fanin: error: ")
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,116 @@
+"""Runs that may be spread over ranks, as a program: ``python -m tests.sim.cosim.spread CASE SEED DIR``.
+
+Alone or under mpiexec. Writes what came out to DIR/result, a pickle, and DIR/capture.pcap. Here are the cases
+of the least nodes; those of whole systems, which take longer to load, are in ``spread_systems.py``.
+"""
+
+import functools
+import importlib
+import os
+import pickle
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from fanin.sim.cosim import ranks
+from fanin.sim.cosim.cluster import Cluster
+from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.run import Phase
+from fanin.sim.cosim.simulator import Group, SimulationFailed
+from fanin.sim.network import LinkConfig
+from fanin.sim.switch.base import Job, Member
+from fanin.sim.switch.reference import ReferenceSwitch
+from fanin.wire.ethernet import Endpoint
+from tests.sim.cosim.dummy import JOB, REGISTERS, SLOTS, DummyNode
+
+OPERATIONS = 20
+NODES = 2  # of the dummies
+at = REGISTERS.offset
+
+
+class Deadly(HostProgram):
+    """Kills the simulator that is to carry it out."""
+
+    def words(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _dummies(seed, folder, *, last=lambda program: program, link=None, event_limit=1000):
+    """The least nodes; ``last`` changes the program of the last one."""
+    rng = np.random.default_rng(seed)
+    programs = [
+        HostProgram()
+        .write(at("worker"), node)
+        .write(at("operations"), OPERATIONS)
+        .write(at("control"), 1)
+        .poll(at("busy"), 0)
+        .read(at("total"))
+        for node in range(NODES)
+    ]
+    members = tuple(Member(n, 1 << n, Endpoint(mac=n + 1)) for n in range(NODES))
+    total = HostProgram().read(at("total"))
+    return Cluster(lambda: [Group(DummyNode(), NODES)], quiet=True).run(
+        memories=[[rng.integers(0, 99, (OPERATIONS, 8), dtype=np.int32)] for _ in range(NODES)],
+        phases=[
+            Phase("all", [*programs[:-1], last(programs[-1])]),
+            Phase("first", [total], settled=True),
+            Phase("again", [total] * NODES),
+        ],
+        longest_wait=0,
+        switch=functools.partial(ReferenceSwitch, endpoint=Endpoint(mac=99), ports=NODES),
+        jobs=[Job(JOB, 0, SLOTS, members)],
+        link=link,
+        seed=seed,
+        events=event_limit,
+        pcap=folder / "capture.pcap",
+        link_log=folder / "links",
+    )
+
+
+def dummies(seed, folder):
+    """Their run."""
+    return _dummies(seed, folder, event_limit=OPERATIONS + 1)
+
+
+def failing(seed, folder):
+    """The last node's host finds what it does not expect."""
+    return _dummies(seed, folder, last=lambda program: program.check(at("total"), 1))
+
+
+def lost(seed, folder):
+    """Nothing arrives."""
+    return _dummies(seed, folder, link=LinkConfig(drop=1))
+
+
+def deadly(seed, folder):
+    """The last node's simulator is killed."""
+    return _dummies(seed, folder, last=lambda program: Deadly())
+
+
+def no_latency(seed, folder):
+    """Windows are one cycle."""
+    return _dummies(seed, folder, link=LinkConfig(delay_ns=0, gbps=float("inf")))
+
+
+def main(case, seed, folder):
+    """Run a case at rank 0, and write what came out."""
+    if not ranks.join():
+        return
+    if not (run := globals().get(case)):
+        run = getattr(importlib.import_module("tests.sim.cosim.spread_systems"), case)
+    try:
+        found = run(int(seed), Path(folder))
+    except SimulationFailed as failure:
+        found = (str(failure), failure.result)
+    finally:
+        if joined := ranks.joined():
+            joined.close()
+    (Path(folder) / "result").write_bytes(pickle.dumps(found))
+
+
+if __name__ == "__main__":
+    from tests.sim.cosim import spread  # simulators unpickle what is in it, by this name
+
+    spread.main(*sys.argv[1:])

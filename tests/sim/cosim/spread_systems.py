@@ -1,0 +1,115 @@
+"""Trainings, all-reduces and writes that may be spread over ranks: cases of ``spread.py``."""
+
+import functools
+import random
+from dataclasses import replace
+
+import numpy as np
+
+from fanin import fixed
+from fanin.fixed import Loss
+from fanin.glm import PRESETS, Partitioning, TrainShape
+from fanin.golden.mlp import Mlp
+from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig, Region, Write
+from fanin.ring import RingConfig
+from fanin.sim.glm.cosim import Cosim
+from fanin.sim.learning.mlp import load_digits
+from fanin.sim.learning.replica import DataParallel, Dataset, State
+from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.rdma.cosim import Pair, RdmaCosim
+from fanin.sim.ring.cosim import RingCosim
+from fanin.sim.ring.train_cosim import RingTrainingCosim
+from fanin.sim.ring.training import Learning, RingTraining
+from fanin.wire.aggregation import Protocol
+
+BAD = LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02)
+RING = {"lanes": 8, "frame_words": 16, "slice_frames": 20, "buffer_frames": 32, "replay_frames": 32}
+
+
+def _train(seed, folder, workers, link=BAD, **changes):
+    node = replace(PRESETS["tiny"], **changes)
+    shape = TrainShape(node=node, workers=workers, samples=61, columns=41, batch=16)
+    rng = np.random.default_rng(seed)
+    features = rng.integers(0, 1 << shape.precision, (shape.samples, shape.columns), dtype=np.uint8)
+    labels = (rng.integers(0, 2, shape.samples) << node.frac).astype(np.int32)
+    return Cosim(node, workers=workers, quiet=True).train(
+        shape,
+        features,
+        labels,
+        loss=Loss.LOGISTIC,
+        rate=fixed.learning_rate(0.5 / 16),
+        epochs=4,
+        network=NetworkConfig(link=link, seed=seed),
+        events=200,
+        pcap=folder / "capture.pcap",
+    )
+
+
+def train(seed, folder):
+    """Model-parallel training over a bad network."""
+    return _train(seed, folder, 16)
+
+
+def switchml(seed, folder):
+    """The baseline's protocol."""
+    return _train(seed, folder, 16, protocol=Protocol.SWITCHML)
+
+
+def data_parallel(seed, folder):
+    """Gradients are aggregated."""
+    return _train(seed, folder, 16, mode=Partitioning.DATA)
+
+
+def ring(seed, folder):
+    """An all-reduce of several vectors."""
+    rng = np.random.default_rng(seed)
+    given = [[rng.normal(0, 1, n).astype(np.float32) for n in (777, 9000)] for _ in range(16)]
+    cosim = RingCosim(RingConfig(**RING), nodes=16, quiet=True)
+    pcap = folder / "capture.pcap"
+    return cosim.all_reduce(given, link=BAD, timeout=3000, seed=seed, pcap=pcap, link_log=folder / "links")
+
+
+def engines(seed, folder):
+    """Hosts of two engines, which share a memory."""
+    rng = np.random.default_rng(seed)
+    given = [[rng.normal(0, 1, 3000).astype(np.float32)] for _ in range(8)]
+    cosim = RingCosim(RingConfig(**RING), nodes=8, engines=2, quiet=True)
+    return cosim.all_reduce(given, link=BAD, timeout=3000, seed=seed, pcap=folder / "capture.pcap")
+
+
+def ring_train(seed, folder, *, stops=None):
+    """Live hosts, which compute, post and compare."""
+    training = DataParallel(network=Mlp((64, 24, 10)), nodes=8, batch=64, epochs=1, seed=seed)
+    job = RingTraining(training=training, config=RingConfig(lanes=8, frame_words=16), stops=stops or {})
+    data = Dataset(training, *load_digits(0))
+    cosim = RingTrainingCosim(job.config, nodes=8, quiet=True)
+    learners = functools.partial(Learning, job, data, State.initial(training))
+    pcap = folder / "capture.pcap"
+    return cosim.run(learners, training.network.counts, link=BAD, seed=seed, stops=job.stops, pcap=pcap)
+
+
+def ring_dies(seed, folder):
+    """A node's link is cut, and the hosts see it."""
+    return ring_train(seed, folder, stops={1: 30e-6})
+
+
+def rdma(seed, folder):
+    """Nodes that write to the next one's memory."""
+    rng, nodes, size = random.Random(seed), 16, 1 << 14
+    pairs = [
+        Pair.of((node, 0), ((node + 1) % nodes, 1), mtu=1024, window=16, retries=7) for node in range(nodes)
+    ]
+    region = Region(0, size, 7, frozenset([FIRST_QUEUE_PAIR + 1]))
+    writes = [
+        [(0, Write(tag, size, rng.randrange(size // 2), 7, rng.randrange(1, size // 2))) for tag in range(6)]
+        for _ in range(nodes)
+    ]
+    return RdmaCosim(RdmaConfig(), nodes=nodes, quiet=True).run(
+        memories=[rng.randbytes(2 * size) for _ in range(nodes)],
+        pairs=pairs,
+        regions=[[region]] * nodes,
+        writes=writes,
+        link=BAD,
+        seed=seed,
+        pcap=folder / "capture.pcap",
+    )

@@ -1,0 +1,126 @@
+"""Runs spread over processes: the same bits as in one, and an end of all when one ends."""
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+from dataclasses import is_dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fanin.errors import InputError
+from fanin.sim.cosim.clock import Clock
+from fanin.sim.cosim.meeting import MAX_WINDOW, window
+from fanin.sim.cosim.ranks import spread
+from fanin.sim.cosim.run import RunResult
+from fanin.sim.network import LinkConfig, least_trip
+from tests.sim.cosim.spread import OPERATIONS
+from tests.support import new_seed, slow
+
+ROOT = Path(__file__).parents[3]
+BIN = Path(sys.executable).parent
+OF_THE_MACHINE = ("seconds", "cpu_seconds", "meetings", "meeting_seconds")
+pytestmark = [
+    pytest.mark.verilator,
+    pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="pip install 'fanin[mpi]'"),
+]
+
+
+def run(case, seed, folder, ranks):
+    """What a case leaves on so many ranks, and the files beside it."""
+    folder = folder / f"{case}{ranks}"
+    folder.mkdir()
+    command = [sys.executable, "-m", "tests.sim.cosim.spread", case, str(seed), str(folder)]
+    launcher = [BIN / "mpiexec", "-n", str(ranks)] if ranks > 1 else []
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [*launcher, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3600
+    )
+    assert done.returncode == 0, done.stderr
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    return pickle.loads(files.pop("result")), files
+
+
+def plain(value):
+    """A value that can be compared, without what depends on the machine."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if is_dataclass(value):
+        left_out = OF_THE_MACHINE if isinstance(value, RunResult) else ()
+        return {name: plain(one) for name, one in vars(value).items() if name not in left_out}
+    return value
+
+
+def test_nodes_are_spread_evenly_and_those_of_a_host_stay_together():
+    assert spread(8, 3) == (range(2), range(2, 5), range(5, 8))
+    assert spread(12, 2, together=4) == (range(4), range(4, 12))
+    assert spread(5, 1) == (range(5),)
+    with pytest.raises(InputError, match="4 ranks for 3 hosts of 2 nodes"):
+        spread(6, 4, together=2)
+
+
+@pytest.mark.parametrize("delay_ns", [0, 0.5, 100, 101.3])
+@pytest.mark.parametrize("gbps", [float("inf"), 100])
+def test_no_frame_of_a_window_is_due_before_its_end(delay_ns, gbps):
+    trip = least_trip(LinkConfig(delay_ns=delay_ns, gbps=gbps), delay_ns)
+    clock = Clock(4000)
+    cycles = window(trip, clock)
+    assert clock.time(1) + trip > clock.time(
+        cycles - 1
+    )  # it leaves at the first edge, and is due at the last one
+    assert clock.time(1) + trip <= clock.time(cycles)  # or the window could be longer
+    assert window(10**12, clock) == MAX_WINDOW
+
+
+def test_two_ranks_leave_what_one_process_does(tmp_path):
+    seed = new_seed()
+    alone, both = (run("dummies", seed, tmp_path, ranks) for ranks in (1, 2))
+    assert plain(alone) == plain(both)
+    result, files = both
+    assert result.meetings > 10
+    assert result.frames["AGG"] == 2 * OPERATIONS
+    assert len(result.events) == OPERATIONS + 1  # of more that there were
+    assert set(files) == {"capture.pcap", "links"}
+
+
+@pytest.mark.parametrize("case", ["failing", "lost", *slow("ring_dies")])
+def test_a_failure_is_the_same_on_two_ranks(tmp_path, case):
+    (text, alone), (other, both) = (run(case, 1, tmp_path, ranks)[0] for ranks in (1, 2))
+    assert text == other
+    assert alone.cycles == both.cycles
+    assert plain(alone.failed_check) == plain(both.failed_check)
+    assert alone.first_packet == both.first_packet
+
+
+def test_a_simulator_that_dies_ends_all_and_is_named(tmp_path):
+    began = time.monotonic()
+    (text, result), _ = run("deadly", 1, tmp_path, 2)
+    assert text.startswith("rank 1 on ")
+    assert "nodes 1 to 1: the simulator was killed by signal 9" in text
+    assert result is None
+    assert time.monotonic() < began + 300
+
+
+RANKS = [(ranks, seed) for ranks in (2, 3, 4, 8, 16) for seed in range(4)]
+
+
+@pytest.mark.parametrize(
+    "case", slow("train", "switchml", "data_parallel", "no_latency", "ring", "engines", "rdma", "ring_train")
+)
+def test_any_number_of_ranks_leaves_the_same(tmp_path, case):
+    """Twenty seeds, four for each number of ranks, on a network that loses, repeats, reorders and corrupts."""
+    limit = {"no_latency": 2, "engines": 8, "ring_train": 8}.get(case, 16)
+    for number, (ranks, _) in enumerate(RANKS):
+        if ranks > limit:
+            continue
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        seed = new_seed() % 2**31
+        assert plain(run(case, seed, folder, 1)) == plain(run(case, seed, folder, ranks)), (case, seed, ranks)
