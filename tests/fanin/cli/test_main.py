@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fanin import __version__
-from fanin.cache import BUILDS, EMISSION, RUNTIME, cache_directory, kept_text
+from fanin.cache import BUILDS, EMISSION, MODELS, RUNTIME, cache_directory, kept_text
 from fanin.cli.main import build_parser, main
 from fanin.cli.output import output_directory, write_file
 from fanin.cli.progress import Remaining
@@ -317,6 +317,7 @@ def test_the_doctor_says_where_the_cache_is_and_how_large(capsys, monkeypatch, t
         "folder": str(tmp_path),
         EMISSION: {"entries": 1, "bytes": 2_000_065},
         BUILDS: {"entries": 1, "bytes": 1_234_567},
+        MODELS: {"entries": 0, "bytes": 0},
         RUNTIME: {"entries": 0, "bytes": 0},
     }
     out = _run(capsys, "doctor")[1]

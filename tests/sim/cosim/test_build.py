@@ -49,6 +49,18 @@ def test_any_change_of_sources_flags_or_tools_is_another_build(builds, monkeypat
     assert len(builds) == 5  # the part has a run of its own
 
 
+def test_tops_share_what_is_verilated_apart(builds):
+    first = build(SOURCES, models={"part": SOURCES}, quiet=True)
+    assert [work.name for work in builds] == ["part", "build"]
+    second = build(
+        SOURCES | {"top.sv": "module top; wire more; endmodule\n"}, models={"part": SOURCES}, quiet=True
+    )
+    assert second != first
+    assert [work.name for work in builds[2:]] == ["build"]
+    build(SOURCES, models={"part": SOURCES | {"dpi.cpp": "// else\n"}}, quiet=True)
+    assert [work.name for work in builds[3:]] == ["part", "build"]
+
+
 def test_a_build_that_fails_leaves_nothing_behind(builds, monkeypatch):
     def fail(work, arguments, verilator):
         (work / EXECUTABLE).write_text("half")
