@@ -26,9 +26,9 @@ BAD = LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02)
 RING = {"lanes": 8, "frame_words": 16, "slice_frames": 20, "buffer_frames": 32, "replay_frames": 32}
 
 
-def _train(seed, folder, workers, link=BAD, **changes):
+def _train(seed, folder, workers, *, columns=41, **changes):
     node = replace(PRESETS["tiny"], **changes)
-    shape = TrainShape(node=node, workers=workers, samples=61, columns=41, batch=16)
+    shape = TrainShape(node=node, workers=workers, samples=61, columns=columns, batch=16)
     rng = np.random.default_rng(seed)
     features = rng.integers(0, 1 << shape.precision, (shape.samples, shape.columns), dtype=np.uint8)
     labels = (rng.integers(0, 2, shape.samples) << node.frac).astype(np.int32)
@@ -39,7 +39,7 @@ def _train(seed, folder, workers, link=BAD, **changes):
         loss=Loss.LOGISTIC,
         rate=fixed.learning_rate(0.5 / 16),
         epochs=4,
-        network=NetworkConfig(link=link, seed=seed),
+        network=NetworkConfig(link=BAD, seed=seed),
         events=200,
         pcap=folder / "capture.pcap",
     )
@@ -57,7 +57,7 @@ def switchml(seed, folder):
 
 def data_parallel(seed, folder):
     """Gradients are aggregated."""
-    return _train(seed, folder, 16, mode=Partitioning.DATA)
+    return _train(seed, folder, 4, columns=31, mode=Partitioning.DATA_PARALLEL)
 
 
 def ring(seed, folder):

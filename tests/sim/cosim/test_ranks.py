@@ -116,7 +116,7 @@ RANKS = [(ranks, seed) for ranks in (2, 3, 4, 8, 16) for seed in range(4)]
 )
 def test_any_number_of_ranks_leaves_the_same(tmp_path, case):
     """Twenty seeds, four for each number of ranks, on a network that loses, repeats, reorders and corrupts."""
-    limit = {"no_latency": 2, "engines": 8, "ring_train": 8}.get(case, 16)
+    limit = {"no_latency": 2, "engines": 8, "ring_train": 8, "data_parallel": 4}.get(case, 16)
     for number, (ranks, _) in enumerate(RANKS):
         if ranks > limit:
             continue
