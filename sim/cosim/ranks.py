@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 600.0  #: seconds that a rank may take from one meeting to the next
 _SPINS = 200  # looks for a message, one right after the other, before a process sleeps between two
-_SLEEP, _LONGEST_SLEEP = 20e-6, 1e-3  # seconds
+_SLEEP, _LONGEST_SLEEP = 20e-6, 1e-3  # seconds; in a run the first, for a window takes milliseconds
 
 _joined: Ranks | None = None
 
@@ -270,8 +270,9 @@ def _receive(comm: MPI.Comm, source: int, *, name: str = "", patience: float | N
             time.sleep(0)
             continue
         time.sleep(sleep)
-        sleep = min(1.2 * sleep, _LONGEST_SLEEP)
-        if patience is not None and time.monotonic() > begun + patience:
+        if patience is None:
+            sleep = min(1.2 * sleep, _LONGEST_SLEEP)
+        elif time.monotonic() > begun + patience:
             print(f"fanin: error: {name} has not answered for {patience:g} s", file=sys.stderr, flush=True)
             comm.Abort(1)
     return message.recv()
