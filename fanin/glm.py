@@ -291,6 +291,13 @@ class TrainShape:
         return _ceil_div(self.batch_per_worker, MICRO_BATCH)
 
     @property
+    def operations(self) -> int:
+        """AllReduces of a full mini-batch: of activations, or of gradients, padding included."""
+        if not self.data_parallel:
+            return self.micro_batches
+        return self.node.engines * self.chunks * self.node.lanes // self.node.values
+
+    @property
     def samples_per_worker(self) -> int:
         """Samples of an epoch that each worker sees.
 

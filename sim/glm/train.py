@@ -266,10 +266,10 @@ class Trainer:
     @property
     def operations(self) -> int:
         """AllReduces of the whole run, those of all nodes added up."""
-        shape, node = self.shape, self.options.node
+        shape = self.shape
         per_epoch = shape.micro_batches_per_epoch
         if shape.data_parallel:
-            per_epoch = shape.mini_batches * node.engines * shape.chunks * node.lanes // node.values
+            per_epoch = shape.mini_batches * shape.operations
         nodes = len(self.options.network.here) or self.options.workers
         return nodes * self.options.epochs * per_epoch
 

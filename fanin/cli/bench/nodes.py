@@ -60,7 +60,7 @@ class Measured:
     """What some mini-batches on simulated nodes took, in cycles."""
 
     shape: TrainShape
-    mini_batch: int  #: from the last word of the one before to its own, the slowest
+    mini_batch: int  #: from the last AllReduce that the one before begins to its own, the slowest
     latency: int  #: T_l: from an AGG on ``mac_tx`` to its RESULT on ``mac_rx``, the slowest
     ways: Ways | None  #: None in data-parallel mode: no activation is on the network
     cycles_per_second: float  #: of one core
@@ -124,8 +124,8 @@ def train(shape: TrainShape, network: NetworkConfig) -> TrainRun:
 
 def _measured(run: TrainRun, shape: TrainShape) -> Measured:
     event = events(run, 0)
-    # Not of first words: data-parallel, forward begins when the first sums have come, and waits for the rest.
-    ends = event["forward_last"][shape.micro_batches - 1 :: shape.micro_batches]
+    # Not of words: data-parallel, engine 0 goes on when its own sums have come, and the others wait for theirs.
+    ends = event["pa"][shape.operations - 1 :: shape.operations]
     return Measured(
         shape=shape,
         mini_batch=int(np.diff(ends).max()),
