@@ -362,7 +362,7 @@ def summary(result: TrainResult, output: Path) -> str:
             * bool(clamps)
         ),
         *([["L2", _decay(result)]] * bool(result.l2)),
-        *([["ranks", _meetings(result.run.raw)]] * bool(result.run.raw.meetings)),
+        *([["ranks", _meetings(result.run.raw)]] if result.run.raw.meetings else []),
         *([["warning", result.warning]] * bool(result.warning)),
         ["report", str(output / REPORT_FILE)],
     ]
