@@ -30,7 +30,7 @@ Chosen = list[tuple[Paper, Row]]
 
 def execute(args: argparse.Namespace) -> int:
     """The command. Raises InputError; CheckFailed where a row stays empty."""
-    chosen, data = choose(args.what), data_sets(args.data)
+    chosen, data = choose(args.what, quick=args.quick), data_sets(args.data)
     if args.list:
         document = table.document([Filled(paper, row, args.quick, None) for paper, row in chosen], args.quick)
         print_json(document) if args.json else print("\n".join(table.listing(chosen, quick=args.quick)))
@@ -54,8 +54,11 @@ def begin(output: Path) -> None:
         write_file(output / REPRODUCTION.mark, json.dumps({"rows": [], "error": UNENDED}) + "\n")
 
 
-def choose(what: str | None) -> Chosen:
-    """The rows of all papers, of one, or of one of its figures. Raises InputError, with what there is."""
+def choose(what: str | None, *, quick: bool = False) -> Chosen:
+    """The rows of all papers, of one, or of one of its figures; ``quick``: without those that are slow.
+
+    Raises InputError, with what there is.
+    """
     name, _, figure = (what or "").partition("/")
     papers = {paper.name: paper for paper in PAPERS}
     if name and name not in papers:
@@ -63,12 +66,15 @@ def choose(what: str | None) -> Chosen:
     paper = papers.get(name)
     if figure and paper and figure not in paper.figures:
         raise InputError(f"{what}: no such figure; of {name} there are {', '.join(paper.figures)}")
-    return [
+    found = [
         (each, row)
         for each in ([paper] if paper else PAPERS)
         for row in each.rows
-        if figure in ("", row.figure)
+        if figure in ("", row.figure) and not (quick and row.slow)
     ]
+    if not found:
+        raise InputError(f"{what}: has no quick measurement; leave --quick out")
+    return found
 
 
 def data_sets(entries: Sequence[str]) -> dict[str, Path]:

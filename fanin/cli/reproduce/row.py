@@ -49,7 +49,7 @@ class Row:
     ``figure`` carries it there, as ``9`` or ``table-3``; ``section``: where its text says so.
     ``quick``: a smaller measurement of the same; None: the whole is quick. ``quick_how``: where its number
     comes from, if not from ``how``. ``why``: what the difference is made of. ``stand_in``: what is measured
-    while the data set that the measurement names is not at hand.
+    while the data set that the measurement names is not at hand. ``slow``: there is no quick measurement.
     """
 
     figure: str
@@ -63,6 +63,7 @@ class Row:
     quick_how: How | None = None
     why: str = ""
     stand_in: str = ""
+    slow: bool = False
 
     def measurement(self, *, quick: bool) -> Measurement:
         """The one to carry out."""

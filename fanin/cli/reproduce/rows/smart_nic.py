@@ -104,6 +104,7 @@ PAPER = Paper(
             How.RTL,
             Measurement(("bench", "ring-training", "--part", "scaled"), _furthest, folder=True),
             why=_PROTOTYPE,
+            slow=True,
         ),
         Row(
             "table-1",
@@ -114,6 +115,7 @@ PAPER = Paper(
             How.SYNTHESIS,
             Measurement(("bench", "area", "--part", "ring"), _added),
             why=_SHIM,
+            slow=True,
         ),
     ),
     fits=(
