@@ -34,7 +34,8 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
 
 def carry_out(args: argparse.Namespace) -> int:
     """Run a parsed command, on as many ranks as it asks for; its exit status."""
-    ranks, started = getattr(args, "ranks", None), _STARTED in os.environ
+    started = _STARTED in os.environ
+    ranks = args.ranks if hasattr(args, "mpi") else None  # of add_ranks: those of nic run are a ring's nodes
     ranks = 1 if ranks is None else ranks
     if not 1 <= ranks <= MOST:
         raise InputError(f"--ranks must be in 1…{MOST}, not {ranks}")
@@ -44,8 +45,19 @@ def carry_out(args: argparse.Namespace) -> int:
             return _start(args.argv, ranks)
         if several or getattr(args, "mpi", False):
             with _joined() as first:
+                if several and first:
+                    _check_met(ranks)
                 return args.run(args) if first else 0
         return args.run(args)
+
+
+def _check_met(ranks: int) -> None:
+    """Raise InputError unless the processes that were started here have met."""
+    from fanin.sim.cosim.ranks import joined
+
+    found = joined()
+    if (found.size if found else 1) != ranks:
+        raise InputError("--ranks: mpiexec and mpi4py are of different MPIs, so that ranks do not meet")
 
 
 def refuse_ranks(args: argparse.Namespace, what: str) -> None:
@@ -100,7 +112,7 @@ def _launcher() -> str:
 def _options(launcher: str) -> list[str]:
     """What makes a launcher start more ranks than there are cores."""
     said = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False).stdout
-    if "Open MPI" not in said:
+    if not any(name in said for name in ("Open MPI", "OpenRTE")):  # up to 4.x its mpiexec is OpenRTE's
         return []
     if os.geteuid() == 0 and not all(name in os.environ for name in _ROOT):
         raise InputError(f"--ranks: Open MPI runs as root only where {' and '.join(_ROOT)} are set to 1")

@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """How long to search, when to stop, and how to say what was found."""
     parser.add_argument("--seconds", type=float, default=600.0, metavar="T", help="then the search is cut")
     parser.add_argument(
-        "--processes", type=int, default=1, metavar="P", help="share the search out; a core each (default: 1)"
+        "--processes", type=int, default=1, metavar="P", help="share the search out; a core each"
     )
     parser.add_argument("--first", action="store_true", help="stop at the first invariant that is broken")
     add_json(parser)

@@ -94,7 +94,8 @@ class Node:
         found = judge(frame, own=self.own)
         if found is Fault.FOREIGN:
             return found
-        if len(frame) != max(MIN_FRAME_BYTES, IP_AT + unpack_fields(IPV4, frame[IP_AT:])["length"]):
+        end = IP_AT + unpack_fields(IPV4, frame[IP_AT:])["length"]
+        if len(frame) not in (end, max(MIN_FRAME_BYTES, end)):
             return Fault.DAMAGED
         if isinstance(found, RdmaPacket) and found.queue_pair not in self._pairs:
             return Fault.UNKNOWN

@@ -35,6 +35,9 @@ class Neighbours:
     """
 
     def __init__(self, rank: int, addresses: Sequence[Address], *, timeout: float, mss: int | None):
+        for host, port in addresses:
+            if not 0 < port < 1 << 16:
+                raise InputError(f"{host}:{port}: a port is 1 to {(1 << 16) - 1}")
         self._rank, self._size, self._timeout = rank, len(addresses), timeout
         self._next, self._before = (rank + 1) % self._size, (rank - 1) % self._size
         self._to: dict[str, socket.socket] = {}

@@ -34,7 +34,7 @@ class ErrorFeedback:
         whole = bucket.buffer().clone()
         for name, part in self._parts(bucket, whole):
             if name in self._residuals:
-                part += self._residuals[name]
+                part += self._residuals[name].to(part.device)
         return whole
 
     def keep(self, bucket: dist.GradBucket, left: torch.Tensor) -> None:

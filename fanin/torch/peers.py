@@ -106,7 +106,7 @@ class Peers:
 
         Others that do not live are not waited for, except where ``of_living`` is false.
         """
-        if self.names[self._rank] != 0:
+        if self.names[self._rank] != 0 or self._store_stopped:  # a stopped store answers nobody
             return
         others = [rank for rank in range(len(self.names)) if rank != self._rank]
         began, before = time.monotonic(), self._beats()

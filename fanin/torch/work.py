@@ -69,9 +69,11 @@ class InOrder:
         """End the threads when all calls are carried out; whether they have ended in that time."""
         self._calls.put(None)
         deadline = monotonic() + seconds
-        for thread in (self._thread, *self._handing):
+        self._thread.join(seconds)
+        threads = (self._thread, *self._handing)  # those of the last calls, too
+        for thread in threads:
             thread.join(max(0.0, deadline - monotonic()))
-        return not any(thread.is_alive() for thread in (self._thread, *self._handing))
+        return not any(thread.is_alive() for thread in threads)
 
     def _run(self) -> None:
         while call := self._calls.get():
@@ -83,6 +85,6 @@ class InOrder:
             del call, function, work  # the next one may be long in coming: hold no tensors until then
 
     def _hand_over(self, work: Work, result: Any, error: Exception | None) -> None:
-        self._handing = [thread for thread in self._handing if thread.is_alive()]
-        self._handing.append(threading.Thread(target=work.end, args=(result, error), daemon=True))
-        self._handing[-1].start()
+        thread = threading.Thread(target=work.end, args=(result, error), daemon=True)
+        thread.start()
+        self._handing = [*(each for each in self._handing if each.is_alive()), thread]

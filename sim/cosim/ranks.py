@@ -6,12 +6,14 @@ asks for a run, and end with it. What simulators tell one another passes through
 
 from __future__ import annotations
 
+import atexit
 import pickle
 import platform
 import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,21 +37,25 @@ PATIENCE = 600.0  #: seconds that a rank may take from one meeting to the next
 _SPINS = 200  # looks for a message, one right after the other, before a process sleeps between two
 _SLEEP, _LONGEST_SLEEP = 20e-6, 1e-3  # seconds; in a run the first, for a window takes milliseconds
 
+_OVER = b""  # in place of an answer: the run is over
+
 _joined: Ranks | None = None
 
 
 @dataclass(frozen=True)
 class _Build:
-    """What a rank is to build."""
+    """What a rank is to build, and the number by which runs call it."""
 
+    number: int
     top: dict[str, str]
     models: Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
 class _Run:
-    """A rank's part of a run, and what its memories hold, by the paths in the request."""
+    """A rank's part of a run of a build, and what its memories hold, by the paths in the request."""
 
+    build: int
     request: RunRequest
     contents: dict[Path, Bytes]
 
@@ -70,27 +76,34 @@ class Ranks:
         self.size: int = comm.size
         self._comm, self._hosts = comm, hosts
         self._others = range(1, comm.size)
+        self._builds = 0
+        self._closed = False
 
     def build(
         self, tops: Sequence[dict[str, str]], models: Mapping[str, Mapping[str, str]], *, quiet: bool
-    ) -> None:
+    ) -> int:
         """Build each rank's top: here first, so that ranks that see the same folder find it there.
 
-        Raises ToolFailed or InputError as ``build``, and with the name of the rank where it is one's own fault.
+        Returns the build's number, for :meth:`run`. Raises ToolFailed or InputError as ``build``, and with the
+        name of the rank where it is one's own fault.
         """
         for top in tops[1:]:
             build(top, models=models, quiet=quiet)
         for rank in self._others:
-            self._comm.send(_Build(tops[rank], models), rank)
-        for rank in self._others:
-            outcome: _Outcome = _receive(self._comm, rank, patience=None)
+            self._comm.send(_Build(self._builds, tops[rank], models), rank)
+        self._builds += 1
+        outcomes: dict[int, _Outcome] = {
+            rank: _receive(self._comm, rank, patience=None) for rank in self._others
+        }
+        for rank, outcome in outcomes.items():
             if outcome.error:
                 raise ToolFailed(f"{self.name(rank)}: {outcome.error}")
+        return self._builds - 1
 
     def run(
-        self, directory: Path, request: RunRequest, progress: Callable[[Progress], None] | None
+        self, build: int, directory: Path, request: RunRequest, progress: Callable[[Progress], None] | None
     ) -> RunResult:
-        """Carry out a run, each rank its share of it; memories change as if it had been here.
+        """Carry out a run of a build, each rank its share; memories change as if it had been here.
 
         Raises SimulationFailed when a rank's simulator has died, InputError for what needs all nodes in one.
         """
@@ -98,7 +111,7 @@ class Ranks:
         for rank in self._others:
             share = request.share_of(rank)
             contents = {path: np.fromfile(path, np.uint8) for paths in share.memories for path in paths}
-            self._comm.send(_Run(share, contents), rank)
+            self._comm.send(_Run(build, share, contents), rank)
         outcomes: dict[int, _Outcome] = {}
         own = _carried_out(
             lambda: execute(
@@ -115,7 +128,10 @@ class Ranks:
         return f"rank {rank} on {self._hosts[rank]}"
 
     def close(self) -> None:
-        """Let the others end."""
+        """Let the others end; at the latest as the program does."""
+        if self._closed:
+            return
+        self._closed = True
         for rank in self._others:
             self._comm.send(None, rank)
 
@@ -131,7 +147,7 @@ class Ranks:
                             outcomes[rank] = message
                         else:
                             reports[rank] = message
-                answers: Sequence[bytes | None] = [None] * len(reports)
+                answers: Sequence[bytes] = [_OVER] * len(reports)
                 if not outcomes:
                     answers = _answered(channel, list(reports.values())) or answers
                 for rank, answer in zip(reports, answers, strict=True):
@@ -207,20 +223,23 @@ def serve(comm: MPI.Comm) -> None:
     """Do what rank 0 asks for, until it ends. Signals are for it: what it ends ends here."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # simulators do not inherit that
-    directory = Path()
+    directories: dict[int, Path] = {}
+    ended = threading.Event()
     while (task := _receive(comm, 0, patience=None)) is not None:
         try:
             if isinstance(task, _Build):
-                directory = build(task.top, models=task.models, quiet=True)
+                directories[task.number] = build(task.top, models=task.models, quiet=True)
                 outcome = _Outcome()
             else:
-                outcome = _run_share(comm, directory, task)
+                outcome = _run_share(comm, directories[task.build], task, ended)
         except Exception as error:  # a full disk, say: rank 0 tells
             outcome = _Outcome(error=f"{type(error).__name__}: {error}")
+        if ended.is_set():  # rank 0 has, in the middle of a run: nobody asks what came of it
+            return
         comm.send(outcome, 0)
 
 
-def _run_share(comm: MPI.Comm, directory: Path, task: _Run) -> _Outcome:
+def _run_share(comm: MPI.Comm, directory: Path, task: _Run, ended: threading.Event) -> _Outcome:
     with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
         folder, request = Path(temporary), task.request
         places = {path: folder / f"memory{number}" for number, path in enumerate(task.contents)}
@@ -232,7 +251,7 @@ def _run_share(comm: MPI.Comm, directory: Path, task: _Run) -> _Outcome:
             trace=folder / "events" if request.trace else None,
         )
         outcome = _carried_out(
-            lambda: execute(directory, request, relay=lambda channel: _pass_on(comm, channel))
+            lambda: execute(directory, request, relay=lambda channel: _pass_on(comm, channel, ended))
         )
         written = {
             path
@@ -243,13 +262,18 @@ def _run_share(comm: MPI.Comm, directory: Path, task: _Run) -> _Outcome:
         return replace(outcome, contents={path: np.fromfile(places[path], np.uint8) for path in written})
 
 
-def _pass_on(comm: MPI.Comm, channel: socket.socket) -> None:
-    """Hand the simulator's reports to rank 0, and its answers to the simulator, until either has ended."""
+def _pass_on(comm: MPI.Comm, channel: socket.socket, ended: threading.Event) -> None:
+    """Hand the simulator's reports to rank 0, and its answers to the simulator, until either has ended.
+
+    ``ended`` is set where rank 0 itself has.
+    """
     try:
         while True:
             comm.send(receive_bytes(channel), 0)
             answer: bytes | None = _receive(comm, 0, name="rank 0")
             if answer is None:
+                ended.set()
+            if not answer:
                 return
             send_bytes(channel, answer)
     except Stopped:
@@ -303,5 +327,7 @@ def join() -> bool:
     if comm.rank:
         serve(comm)
         return False
-    _joined = Ranks(comm, hosts) if comm.size > 1 else None
+    if comm.size > 1:
+        _joined = Ranks(comm, hosts)
+        atexit.register(_joined.close)  # before MPI's own end, which waits for them
     return True

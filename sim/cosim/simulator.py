@@ -161,7 +161,7 @@ class Simulator:
         tops = [sources.share(nodes) for nodes in self._shares]
         self.directory = build(tops[0], models=sources.models, waves=waves, quiet=quiet)
         if self._ranks:
-            self._ranks.build(tops, sources.models, quiet=quiet)
+            self._build = self._ranks.build(tops, sources.models, quiet=quiet)
 
     def run(self, request: RunRequest, *, progress: Callable[[Progress], None] | None = None) -> RunResult:
         """Carry out a request; ``progress`` is called a few times a second, and when a phase has ended.
@@ -174,7 +174,7 @@ class Simulator:
         host_ports = tuple(ports.host_width > 0 for ports in self.ports)
         request = replace(request, writable=writable, host_ports=host_ports, shares=self._shares)
         if self._ranks:
-            result = self._ranks.run(self.directory, request, progress)
+            result = self._ranks.run(self._build, self.directory, request, progress)
         else:
             result = execute(self.directory, request, progress=progress)
         if result.error:

@@ -15,8 +15,9 @@ from typing import Any
 from fanin.errors import InputError
 
 Request = dict[str, Any]
-Answer = Callable[[Request], None]
+Answer = Callable[[Request], bool]  # whether there is still somebody to take it
 MAX_LINE = 1 << 16  #: bytes of a request
+MAX_UNREAD = 1 << 20  #: bytes of answers that a client has not read
 _MAX_PATH = 107  # what struct sockaddr_un has room for
 _PIECE = 1 << 16
 
@@ -43,19 +44,19 @@ def check_control(path: Path) -> None:
 
 
 class _Client:
-    """A connection, and the beginning of a line that has not ended."""
+    """A connection, the beginning of a line that has not ended, and answers that wait to be read."""
 
     def __init__(self, connection: socket.socket):
         self.socket = connection
-        self.rest = b""
+        self.rest = self.unsent = b""
 
 
 class ControlServer:
     """Hands each line of each connection, a JSON object, to ``handle`` with a function that answers it.
 
     An answer is a line with the request's ``id``, if it had one. What is no JSON object is answered by an
-    ``error``. Nothing here waits: a client that does not read its answers is hung up on. The socket is its
-    owner's alone (mode 0600). Poll ``fileno()``, and call ``serve``.
+    ``error``. Nothing here waits: a client that leaves ``MAX_UNREAD`` bytes of answers unread is hung up on.
+    The socket is its owner's alone (mode 0600). Poll ``fileno()``, and call ``serve``.
     """
 
     def __init__(self, path: Path, handle: Callable[[Request, Answer], None]):
@@ -80,10 +81,13 @@ class ControlServer:
     def serve(self) -> bool:
         """Take what has come; whether there was anything."""
         ready = self._selector.select(0)
-        for key, _ in ready:
+        for key, events in ready:
             if key.data is None:
                 self._accept()
-            else:
+                continue
+            if events & selectors.EVENT_WRITE:
+                self._flush(key.data)
+            if events & selectors.EVENT_READ:
                 self._take(key.data)
         return bool(ready)
 
@@ -120,7 +124,7 @@ class ControlServer:
             return
         try:
             request = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self._send(client, {"error": f"no JSON: {error}"})
             return
         if not isinstance(request, dict):
@@ -129,14 +133,29 @@ class ControlServer:
         same = {"id": request.pop("id")} if "id" in request else {}
         self._handle(request, lambda answer: self._send(client, same | answer))
 
-    def _send(self, client: _Client, answer: Request) -> None:
-        data = json.dumps(answer).encode() + b"\n"
+    def _send(self, client: _Client, answer: Request) -> bool:
+        client.unsent += json.dumps(answer).encode() + b"\n"
+        return self._flush(client)
+
+    def _flush(self, client: _Client) -> bool:
+        """Send what waits, as far as the client reads; whether it is still there."""
+        if client.socket.fileno() < 0:
+            return False
         try:
-            taken = client.socket.send(data) == len(data)
-        except OSError:  # it has gone, or does not read
-            taken = False
-        if not taken:
+            while client.unsent:
+                client.unsent = client.unsent[client.socket.send(client.unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:  # it has gone
             self._hang_up(client)
+            return False
+        if len(client.unsent) > MAX_UNREAD:
+            self._hang_up(client)
+            return False
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent else 0)
+        if self._selector.get_key(client.socket).events != events:
+            self._selector.modify(client.socket, events, client)
+        return True
 
     def _hang_up(self, client: _Client) -> None:
         if client.socket.fileno() >= 0:

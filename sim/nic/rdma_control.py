@@ -84,13 +84,13 @@ class RdmaControl:
         self._take_regions(settings.regions, lambda: None)
         for index, peer in enumerate(settings.peers):
             connection = Connection(peer.number, mtu=settings.mtu)
-            self._resolutions.append(_Resolution(index, connection, peer.ip, None, lambda answer: None))
+            self._resolutions.append(_Resolution(index, connection, peer.ip, None, lambda answer: True))
 
     def handle(self, request: Request, answer: Answer) -> None:
         """Carry out a request; whatever is wrong with it becomes its answer."""
         try:
             name = request.pop("do", None)
-            if name not in self._does:
+            if not isinstance(name, str) or name not in self._does:
                 raise InputError(f"do must be one of {', '.join(self._does)}, not {name!r}")
             self._does[name](request, answer)
         except (InputError, ValueError) as error:
@@ -107,7 +107,10 @@ class RdmaControl:
         open_, self._resolutions = self._resolutions, []
         for waits in open_:
             if (mac := self._address.mac_of(waits.ip)) is not None:
-                self._connect_to(waits.index, waits.connection, Endpoint(mac, waits.ip), waits.answer)
+                try:
+                    self._connect_to(waits.index, waits.connection, Endpoint(mac, waits.ip), waits.answer)
+                except ValueError as error:  # what this node has not: a VLAN
+                    waits.answer({"error": str(error)})
             elif waits.until is not None and now > waits.until:
                 waits.answer({"error": f"no answer to ARP from {address_of(waits.ip)}; give its mac"})
             else:
@@ -147,7 +150,9 @@ class RdmaControl:
             raise InputError(
                 f"mtu must be at most {self._settings.mtu}, for the interface's, not {connection.mtu}"
             )
-        self._resolutions = [other for other in self._resolutions if other.index != index]
+        for other in [other for other in self._resolutions if other.index == index]:
+            self._resolutions.remove(other)
+            other.answer({"error": f"pair {index} has been connected otherwise meanwhile"})
         if mac is not None:
             self._connect_to(index, connection, Endpoint(_mac(mac), ip), answer)
         else:
@@ -222,9 +227,10 @@ class RdmaControl:
 
     def _hand_out(self) -> None:
         while self._waiting and self._arrivals:
-            message = self._arrivals.popleft()
+            message = self._arrivals[0]
             found = {"pair": message.index, "immediate": message.immediate, "length": message.length}
-            self._waiting.popleft().answer({"arrival": found})
+            if self._waiting.popleft().answer({"arrival": found}) is not False:  # else the program has gone
+                self._arrivals.popleft()
 
     def _counters(self, request: Request, answer: Answer) -> None:
         _all_taken(request)

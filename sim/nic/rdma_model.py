@@ -18,17 +18,17 @@ from fanin.golden.rdma import Requester, Responder
 from fanin.hdl.rdma.registers import TIMEOUT
 from fanin.host.ethernet import Interface
 from fanin.host.rdma import Arrived
-from fanin.rdma import FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
+from fanin.rdma import DROPPED, FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
 from fanin.sim.nic.address import Address
 from fanin.sim.nic.control import ControlServer
 from fanin.sim.nic.rdma_control import RdmaControl
 from fanin.sim.nic.rdma_settings import RdmaSettings
 from fanin.sim.nic.served import Served
-from fanin.wire.ethernet import ETHERNET, IPV4, Endpoint
-from fanin.wire.fields import unpack_fields
-from fanin.wire.rdma import IP_AT, UDP_AT, Opcode, RdmaPacket, decode, encode
+from fanin.wire.ethernet import Endpoint
+from fanin.wire.rdma import Fault, Opcode, RdmaPacket, encode, judge
 
-COUNTERS = ("sent", "timed_out", "failed", "dropped")  #: of the node's, by the same names: what the twin counts
+#: What the twin counts, by the node's names.
+COUNTERS = ("sent", "timed_out", "failed", *DROPPED.values())
 _LOOK_S = 0.02
 
 
@@ -65,6 +65,8 @@ class RdmaNicModel:
 
     def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], None]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
+        if connection.vlan is not None:
+            raise ValueError(f"vlan {connection.vlan}: this node has no tags (RdmaConfig.vlan)")
         ended = self._pairs.pop(index, None)
         responder = Responder(FIRST_QUEUE_PAIR + index, connection, self.memory, self._regions)
         self._pairs[index] = _Pair(Requester(connection, self.memory), responder, peer)
@@ -92,10 +94,13 @@ class RdmaNicModel:
 
     def receive(self, frame: bytes) -> None:
         """Take a frame; answers and what it lets go on are sent."""
-        packet = decode(frame) if self._is_ours(frame) else None
-        pair = self._pairs.get(packet.queue_pair - FIRST_QUEUE_PAIR) if packet else None
-        if packet is None or pair is None:
-            self.counters["dropped"] += 1
+        packet = judge(frame, own=self.own)
+        if isinstance(packet, Fault):
+            self.counters[DROPPED[packet]] += 1
+            return
+        pair = self._pairs.get(packet.queue_pair - FIRST_QUEUE_PAIR)
+        if pair is None or (packet.opcode != Opcode.ACKNOWLEDGE and pair.responder.failed):
+            self.counters[DROPPED[Fault.UNKNOWN]] += 1
             return
         if packet.opcode == Opcode.ACKNOWLEDGE:
             pair.since = time.monotonic()
@@ -118,12 +123,6 @@ class RdmaNicModel:
                 pair.requester.timeout()
                 self._advance(pair)
 
-    def _is_ours(self, frame: bytes) -> bool:
-        if len(frame) < UDP_AT:
-            return False
-        ethernet, ip = unpack_fields(ETHERNET, frame), unpack_fields(IPV4, frame[IP_AT:])
-        return (ethernet["destination"], ip["destination"]) == (self.own.mac, self.own.ip)
-
     def _advance(self, pair: _Pair) -> None:
         """Send what may be sent, and tell what has ended."""
         for packet in pair.requester.packets():
@@ -137,7 +136,8 @@ class RdmaNicModel:
 
     def _send_to(self, pair: _Pair, packet: RdmaPacket) -> None:
         source = Endpoint(self.own.mac, self.own.ip, pair.peer.port)
-        self._send(encode(packet, source=source, destination=pair.peer))
+        tos = pair.requester.connection.traffic_class
+        self._send(encode(packet, source=source, destination=pair.peer, tos=tos))
 
 
 class RdmaModelService:

@@ -21,6 +21,7 @@ COMMANDS = (
 _BENCH = "bench "
 #: Options that the campaign gives itself, or that name an output: all runs would write to it.
 _OWN = ("-o", "-h", "--json", "--pcap", "--wave", "--model-out")
+_READS = {"predict": ("data",)}  # arguments that name files, of commands without provenance
 _OUTPUT = "output"  # in a command line that is only parsed
 _SLUG = 60  # letters of a run's name that people read
 _DIGITS = 10  # of the digest in it
@@ -64,8 +65,13 @@ class Command:
         except InputError as error:
             raise InputError(f"{self._place}: {place}: {error}") from None
         files = getattr(args, "files", None)
-        named = files.inputs if files else ()
-        values = [v for name, v in vars(args).items() if name in named or isinstance(v, Path)]
+        named = (*(files.inputs if files else ()), *_READS.get(self.name, ()))
+        values = [
+            each
+            for name, value in vars(args).items()
+            for each in (value if isinstance(value, list) else [value])
+            if name in named or isinstance(each, Path)
+        ]
         return words, [Path(value) for value in values if value is not None and str(value) != _OUTPUT]
 
     def whole_line(self, words: Sequence[str], output: str) -> list[str]:
@@ -84,6 +90,9 @@ class Command:
         arguments = []
         for key, value in options.items():
             action = self._actions[key]
+            if not all(isinstance(each, str | int | float) for each in _several(value)):
+                kinds = "a text, a number, a flag or a list of such"
+                raise InputError(f"{self._place}: {place}.{key}: must be {kinds}, not {value!r}")
             if action.option_strings:
                 yield from self._option(action, key, value, f"{place}.{key}")
             else:

@@ -107,7 +107,8 @@ class _Loop:
             self._folder.check_disk(len(self._under_way) + 1)
             run = self._waiting.pop()
             task = self._folder.task(run)
-            future = self._client.submit(carry_out, task, self._sources, key=run.name, pure=False)
+            # Keys are the scheduler's, which others' campaigns may share: the place is this run's alone.
+            future = self._client.submit(carry_out, task, self._sources, key=task.place, pure=False)
             self._under_way[future] = run
 
     def _take_in(self) -> None:

@@ -26,13 +26,16 @@ CSV_FILE, PARQUET_FILE = "results.csv", "results.parquet"
 RUN, STATUS, ERROR = "run", "status", "error"
 COMMON = (RUN, STATUS, ERROR, "seconds", "host")
 _APART = "figure."  # in front of a figure that has another column's name
+_OPTION = "option."  # in front of an option that has
 _ROLES = b"fanin"  # of the Parquet file's metadata: which columns are options, which figures
 
 
 def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
     """Write table and page of what there is by now; how many runs are done, failed and missing."""
     finished = {each.run.name: each for each in folder.finished()}
-    options = list(dict.fromkeys(key for run in campaign.runs for key in run.options))
+    keys = dict.fromkeys(key for run in campaign.runs for key in run.options)
+    names = {key: _OPTION + key if key in COMMON else key for key in keys}
+    options = list(names.values())
     taken = {*COMMON, *options}
     figures: dict[str, None] = {}
     rows: list[dict[str, Any]] = []
@@ -40,7 +43,8 @@ def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
         own = _figures(campaign, finished.get(run.name))
         own = {_APART + name if name in taken else name: value for name, value in own.items()}
         figures |= dict.fromkeys(own)
-        rows.append(_facts(run.name, finished.get(run.name)) | run.options | own)
+        given = {names[key]: value for key, value in run.options.items()}
+        rows.append(_facts(run.name, finished.get(run.name)) | given | own)
     table = _table(rows, options, list(figures))
     with output_file(folder.path / CSV_FILE) as file:
         csv.write_csv(table, file)
@@ -55,7 +59,7 @@ def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
         counts=found,
         failures=[(row[RUN], row[ERROR]) for row in rows if row[STATUS] == FAILED],
         chosen=[name for name in chosen if name in figures],
-        log=campaign.log,
+        log=[each for name in campaign.log for each in (name, _APART + name, names.get(name, name))],
     )
     write_file(folder.path / REPORT_FILE, page)
     return found

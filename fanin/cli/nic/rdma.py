@@ -183,5 +183,5 @@ def _summary(served: Served) -> str:
     rows = [[name, f"{count:,}"] for name, count in served.counters.items() if count]
     if served.lost:
         rows.append(["lost at the interface", f"{served.lost:,}"])
-    text = table(rows, right=[1]) if rows else "  nothing was sent or received"
+    text = table(rows, right=[1]) if rows else "  nothing was counted"
     return text + ratio(served.seconds, served.simulated_seconds)

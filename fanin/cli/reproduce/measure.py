@@ -131,7 +131,8 @@ def _measured(value: dict[str, Any]) -> Measured:
 def _flat(document: dict[str, Any], place: str = "") -> Iterator[tuple[str, float]]:
     """Numbers by name: a benchmark's by theirs, others by the fields that lead to them, joined by dots."""
     if not place and "benchmark" in document:
-        yield from ((each["name"], float(each["value"])) for each in document["figures"])
+        printed = ((each["name"], each["value"]) for each in document["figures"])
+        yield from ((name, float(value)) for name, value in printed if value is not None)  # null: not finite
         return
     for name, value in document.items():
         if isinstance(value, list):

@@ -189,7 +189,7 @@ def _drawings(rows: Sequence[Filled]) -> Iterator[Drawing]:
     """The figures that the rows' commands have points of."""
     for paper in {row.paper.name: row.paper for row in rows}.values():
         for picture in paper.pictures:
-            of_it = [row for row in rows if row.paper is paper and row.row.figure == picture.figure]
+            of_it = [row for row in rows if row.paper is paper]  # the pattern says which figures are its own
             figures = {name: v for row in of_it if row.measured for name, v in row.measured.figures.items()}
             if series := picture.series(figures):
                 title = f"Figure {picture.figure}: {picture.title}"

@@ -201,7 +201,7 @@ class Table:
         kinds = {key.name: key for key in self.info.keys}
         matches, priority = entry.identity or ((), 0)
         match = {name: _match(kinds[name], found) for name, found in matches}
-        names = self.info.actions[entry.action_name].parameters
+        names = self.info.actions.get(entry.action_name, NO_ACTION).parameters
         parameters = {name: int(value) for name, value in zip(names, entry.arguments, strict=True)}
         return TableEntry(self.info.name, match, entry.action_name, parameters, priority)
 

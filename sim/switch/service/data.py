@@ -134,6 +134,10 @@ def decoded(data: p4d.P4Data, kind: types.Type) -> Any:
             raise invalid(f"a cell of {kind} takes a struct of {len(kind.fields)} members")
         pairs = zip(data.struct.members, _parts(kind), strict=True)
         return tuple(decoded(part, of) for part, of in pairs)
+    if isinstance(kind, types.Enum) and kind.underlying is None:
+        if given != "enum" or data.enum not in kind.members:
+            raise invalid(f"a cell of {kind} takes the name of a member")
+        return kind.members[data.enum]
     wanted = {types.Bits: "bitstring", types.Enum: "enum_value"}.get(type(kind), "bool")
     if given != wanted:
         raise invalid(f"a cell of {kind} takes no {given}")

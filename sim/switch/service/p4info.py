@@ -12,6 +12,7 @@ from typing import Any
 
 from finsy.proto import p4i
 
+from fanin.errors import InputError
 from fanin.sim.switch.embedded import Program, types
 from fanin.sim.switch.embedded.description import ActionInfo, DigestInfo, ExternInfo, KeyInfo, TableInfo
 from fanin.sim.switch.service.data import TypeSpecs, as_bytes
@@ -175,13 +176,22 @@ class _Writer:
     @staticmethod
     def _selector(message: p4i.ActionProfile, annotations: Mapping[str, str]) -> None:
         message.with_selector = True
-        message.max_group_size = int(annotations.get("max_group_size", "0"), 0)
+        message.max_group_size = _number(annotations, "max_group_size")
         if annotations.get("selector_size_semantics") == "sum_of_members":
             message.sum_of_members.SetInParent()
             if "max_member_weight" in annotations:
-                message.sum_of_members.max_member_weight = int(annotations["max_member_weight"], 0)
+                message.sum_of_members.max_member_weight = _number(annotations, "max_member_weight")
         elif "selector_size_semantics" in annotations:
             message.sum_of_weights.SetInParent()
+
+
+def _number(annotations: Mapping[str, str], name: str) -> int:
+    """An annotation's number, 0 where there is none. Raises InputError."""
+    text = annotations.get(name, "0")
+    try:
+        return int(text.rpartition("w")[2], 0)
+    except ValueError:
+        raise InputError(f"@{name}({text}): must be a number") from None
 
 
 def _numbered(fields: Iterable[KeyInfo]) -> Iterator[tuple[int, KeyInfo]]:

@@ -48,7 +48,7 @@ def test_without_mpi4py_it_is_said_which_extra_brings_it(capsys, monkeypatch, tm
     assert "pip install 'fanin[mpi]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("said", ["mpiexec (Open MPI) 5.0.6", "mpirun (Open MPI) 4.1.4"])
+@pytest.mark.parametrize("said", ["mpiexec (Open MPI) 5.0.6", "mpiexec (OpenRTE) 4.1.4"])
 def test_open_mpi_is_not_made_to_run_as_root(monkeypatch, said):
     done = subprocess.CompletedProcess([], 0, said)
     monkeypatch.setattr(ranks.subprocess, "run", lambda *arguments, **options: done)
@@ -89,3 +89,28 @@ def test_what_ranks_cannot_do_is_one_line(tmp_path, options):
     assert done.stderr.startswith("fanin: error: ")
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_rings_nodes_are_no_ranks_of_mpi(capsys, monkeypatch):
+    monkeypatch.setattr(ranks, "_start", lambda argv, count: pytest.fail("processes were started"))
+    line = ["nic", "run", "--kind", "ring", "--port", "none-such", "--rank", "0", "--ranks", "3"]
+    assert main([*line, "--gradient", "none.npy"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_ranks_that_do_not_meet_are_refused(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv(ranks._STARTED, "2")  # as if a launcher of another MPI had started this process
+    monkeypatch.setattr(ranks, "_joined", lambda: nullcontext(True))
+    assert main([*TRAIN, "-o", str(tmp_path / "run"), "--ranks", "2"]) == 2
+    assert "mpiexec and mpi4py are of different MPIs" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@needs_mpi
+def test_a_program_that_raises_ends_on_all_ranks(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("from fanin.sim.cosim import ranks\nif ranks.join():\n    raise ValueError('its own')\n")
+    command = [BIN / "mpiexec", "-n", "2", sys.executable, program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "ValueError: its own" in done.stderr

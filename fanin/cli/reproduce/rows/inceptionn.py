@@ -20,11 +20,6 @@ def _rtl(value: object) -> Measurement:
     return Measurement(("bench", "inceptionn"), value, folder=True)  # type: ignore[arg-type]
 
 
-def _training(figure: str, name: str) -> Measurement:
-    command = ("bench", "codec-training", "--figure", figure, "--networks", "hdc", "--seeds")
-    return Measurement((*command, "5"), one(name), folder=True, data={"mnist": ("--mnist", "{}")})
-
-
 def _saved(network: str) -> Row:
     name = f"{network}: INC, communication saved"
     return Row(
@@ -53,8 +48,6 @@ def _time(network: str) -> Row:
         why="given the communication that figure 12 says it saves",
     )
 
-
-_DIGITS = "digits of 8 × 8 pixels that scikit-learn ships, in MNIST's place"
 
 PAPER = Paper(
     name="inceptionn",
