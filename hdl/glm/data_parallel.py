@@ -158,6 +158,29 @@ class DataParallelWorker(GlmWorker):
 
     engine_type = GradientEngine
 
+    def __init__(
+        self,
+        *,
+        engines: int = 1,
+        lanes: int = 64,
+        banks: int = 8,
+        depth: int = 4096,
+        fifo_depth: int = 4096,
+        frac: int = 24,
+        loss_lanes: int | None = None,
+        l2: bool = False,
+    ):
+        super().__init__(
+            engines=engines,
+            lanes=lanes,
+            banks=banks,
+            depth=depth,
+            fifo_depth=fifo_depth,
+            frac=frac,
+            loss_lanes=loss_lanes,
+            l2=l2,
+        )
+
     def _exchange(self, m: Module, engines: list[Any], reducer: Any, loss: Any) -> Value:
         """FA is the local PA; gradients up, totals down, both one engine after the other."""
         connect_typed(m, reducer.o, loss.fa)

@@ -81,6 +81,7 @@ SMALL = {
     "max_bytes": 34,
     "max_frame": 128,
     "max_mini_batch": 16,
+    "micro_batches": 3,
     "memories": ((64, 32), (128, 8)),
     "network": PART.network,
     "o": 5,

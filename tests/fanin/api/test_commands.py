@@ -19,8 +19,9 @@ COMMANDS = {
     "cluster_build": ("cluster", "build"),
     "cluster": ("cluster", "run"),
 }
-#: What a function does not have: how a command tells, and what is a function or a method of its own.
-APART = {"help", "json", "no_cache", "check", "resume"}
+#: What a function does not have: how a command tells, what is a function or a method of its own, and how many
+#: processes there are, which a program has been started as.
+APART = {"help", "json", "no_cache", "check", "resume", "ranks", "mpi"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -201,7 +201,8 @@ def _parsers(parser, name=""):
 def test_every_command_that_writes_a_folder_says_what_it_reads():
     """An option that names a folder to write has the metavariable of one."""
     folders = {"DIR", "BUILD", "RUN", "NEW"}
-    other = {"rerun", "codec gradients"}  # which carries others out; whose folder holds files alone
+    others = {"rerun", "reproduce", "campaign run"}  # which carry others out
+    other = {*others, "codec gradients"}  # whose folder holds files alone
     for name, parser in _parsers(build_parser()):
         files = parser.get_default("files")
         writes = [a.dest for a in parser._actions if a.dest in ("output", "package") and a.metavar in folders]
