@@ -47,10 +47,10 @@ class RdmaHosts(OutsideHosts):
         self._server = ControlServer(settings.control, self._control.handle) if settings.control else None
         if self._server:
             pace.watch(self._server.fileno())
-        self._posted: list[deque[Callable[[Ending], None]]] = [
+        self._posted: list[deque[Callable[[Ending], object]]] = [
             deque() for _ in range(settings.config.queue_pairs)
         ]
-        self._unposted: deque[tuple[int, Write, Callable[[Ending], None]]] = deque()
+        self._unposted: deque[tuple[int, Write, Callable[[Ending], object]]] = deque()
         self._programs = 0  # that have not ended
         self._seen = 0  # frames
         self._look_until = 0  # the cycle
@@ -58,23 +58,23 @@ class RdmaHosts(OutsideHosts):
 
     # ---- what the control asks for ----
 
-    def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], None]) -> None:
+    def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
         program = HostProgram().extend(self._driver.connect(index, connection, peer).operations)
         program.poll_field(self._driver.registers, "status", "connecting", 0)
         self._run(program, lambda reads: then())
 
-    def set_regions(self, regions: Sequence[Region], then: Callable[[], None]) -> None:
+    def set_regions(self, regions: Sequence[Region], then: Callable[[], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
         program = HostProgram().extend(self._driver.set_regions(regions).operations)
         self._run(program, lambda reads: then())
 
-    def post(self, index: int, write: Write, then: Callable[[Ending], None]) -> None:
+    def post(self, index: int, write: Write, then: Callable[[Ending], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`; it waits here while the node has no room."""
         self._unposted.append((index, write, then))
         self._post_more()
 
-    def read_counters(self, then: Callable[[dict[str, int]], None]) -> None:
+    def read_counters(self, then: Callable[[dict[str, int]], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
         batch = self._driver.counters()
         program = HostProgram().extend(batch.operations)
@@ -119,7 +119,7 @@ class RdmaHosts(OutsideHosts):
     def _outstanding(self) -> int:
         return sum(map(len, self._posted))
 
-    def _run(self, program: HostProgram, then: Callable[[list[int]], None]) -> None:
+    def _run(self, program: HostProgram, then: Callable[[list[int]], object]) -> None:
         def ended(reads: list[int]) -> None:
             self._programs -= 1
             then(reads)

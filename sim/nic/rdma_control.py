@@ -28,16 +28,16 @@ MAX_ARRIVALS = 1024  # that wait for a program; of more, the oldest are dropped
 class Node(Protocol):
     """The node: each ``then`` is called once it has been done."""
 
-    def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], None]) -> None:
+    def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], object]) -> None:
         """Connect a queue pair anew."""
 
-    def set_regions(self, regions: Sequence[Region], then: Callable[[], None]) -> None:
+    def set_regions(self, regions: Sequence[Region], then: Callable[[], object]) -> None:
         """These regions and no others."""
 
-    def post(self, index: int, write: Write, then: Callable[[Ending], None]) -> None:
+    def post(self, index: int, write: Write, then: Callable[[Ending], object]) -> None:
         """Have a write done; its tag is the node's affair."""
 
-    def read_counters(self, then: Callable[[dict[str, int]], None]) -> None:
+    def read_counters(self, then: Callable[[dict[str, int]], object]) -> None:
         """The counters, by name."""
 
 
@@ -193,7 +193,7 @@ class RdmaControl:
             )
         return region
 
-    def _take_regions(self, regions: Sequence[Region], then: Callable[[], None]) -> None:
+    def _take_regions(self, regions: Sequence[Region], then: Callable[[], object]) -> None:
         self._node.set_regions(regions, then)
         self._regions = list(regions)
 

@@ -37,7 +37,7 @@ class _Pair:
 
     def __init__(self, requester: Requester, responder: Responder, peer: Endpoint):
         self.requester, self.responder, self.peer = requester, responder, peer
-        self.posted: deque[Callable[[Ending], None]] = deque()
+        self.posted: deque[Callable[[Ending], object]] = deque()
         self.since = 0.0  # the last answer, or the first packet in flight
 
 
@@ -63,7 +63,7 @@ class RdmaNicModel:
         self._pairs: dict[int, _Pair] = {}
         self._regions: list[Region] = []
 
-    def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], None]) -> None:
+    def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
         if connection.vlan is not None:
             raise ValueError(f"vlan {connection.vlan}: this node has no tags (RdmaConfig.vlan)")
@@ -74,12 +74,12 @@ class RdmaNicModel:
         for waits in ended.posted if ended else ():
             waits(Ending.FLUSHED)
 
-    def set_regions(self, regions: Sequence[Region], then: Callable[[], None]) -> None:
+    def set_regions(self, regions: Sequence[Region], then: Callable[[], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
         self._regions[:] = regions
         then()
 
-    def post(self, index: int, write: Write, then: Callable[[Ending], None]) -> None:
+    def post(self, index: int, write: Write, then: Callable[[Ending], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
         pair = self._pairs[index]
         if pair.requester.idle:
@@ -88,7 +88,7 @@ class RdmaNicModel:
         pair.requester.post(write)
         self._advance(pair)
 
-    def read_counters(self, then: Callable[[dict[str, int]], None]) -> None:
+    def read_counters(self, then: Callable[[dict[str, int]], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
         then(dict(self.counters))
 
