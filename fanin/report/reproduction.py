@@ -16,7 +16,6 @@ Points = Sequence[tuple[float, float]]
 _HOWS = {
     "RTL": STYLES["run"],
     "synthesis": STYLES["luts"],
-    "golden model": STYLES["golden"],
     "model held to RTL": STYLES["update"],
     "plan": STYLES["sum"],
     "model": STYLES["overhead"],
@@ -45,14 +44,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure: our series, and the points that the paper's text prints."""
+    """A figure: our series."""
 
     paper: str
     title: str
     x: str
     y: str
     series: Mapping[str, Points]
-    printed: Mapping[str, Points]
     log: bool = False
 
 
@@ -120,8 +118,6 @@ def _drawn(drawing: Drawing) -> Chart:
     chart = Chart(drawing.title, Axis(drawing.x, log=drawing.log), Axis(drawing.y, "~g", log=drawing.log))
     for (name, points), colour in zip(drawing.series.items(), _COLOURS * 3, strict=False):
         chart.line(name, points, Style(colour))
-    for name, points in drawing.printed.items():
-        chart.line(f"{name}, the paper", points, Style("ink", dash="dot", width=6))
     return chart
 
 

@@ -211,7 +211,9 @@ def _a_step(
     }
     words = math.ceil((after.gloo_bytes - before.gloo_bytes) / steps / _FLOAT_BYTES)
     if words:
+        by_gloo = 0.0
         for rate in RATES:
-            longer, size = predicted(options, RANKS, np.zeros(words, np.float32), gbps=rate)
+            longer, by_gloo = predicted(options, RANKS, np.zeros(words, np.float32), gbps=rate)
             seconds[rate] += longer
+        size += by_gloo
     return size, seconds

@@ -22,7 +22,7 @@ from fanin.records import open_record
 FOLDER = "measured"  # of the output directory
 LIMIT = 4 * 3600.0  # seconds of a command
 _ERROR = "fanin: error: "
-_TO_END = 30.0  # for a command that is told to
+_TO_END = 30.0  # seconds from SIGTERM to SIGKILL
 _ANSWERED = (0, 1)  # exit status with figures: done, and one that misses its benchmark's limit
 
 

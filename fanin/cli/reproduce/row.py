@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 Figures = Mapping[str, float]  # what a command prints, by name
+Value = Callable[[Figures], float]  # a row's number of them; KeyError where one is not there
 
 
 class How(StrEnum):
@@ -15,24 +16,21 @@ class How(StrEnum):
 
     RTL = "RTL"  #: cycles, or values, of the emitted Verilog in simulation
     SYNTHESIS = "synthesis"  #: what yosys makes of it
-    GOLDEN = "golden model"  #: NumPy, which the RTL equals bit for bit
     TIED = "model held to RTL"  #: a test holds it to the RTL's cycles
     PLAN = "plan"  #: the planner's, whose throughput RTL has been held to
-    MODEL = (
-        "model"  #: of machines that fanin does not build; its inputs are the paper's, or fitted to other rows
-    )
+    MODEL = "model"  #: of machines that fanin does not build; its inputs are the paper's, or fitted elsewhere
 
 
 @dataclass(frozen=True)
 class Measurement:
     """A command of fanin's, and what to take of the figures that it prints as JSON.
 
-    ``command``: its arguments, without ``--json``. ``value`` raises KeyError where a figure is not there.
-    ``folder``: the command takes ``-o DIR``. ``data``: of a data set, the arguments that name its file, ``{}``.
+    ``command``: its arguments, without ``--json``. ``folder``: it takes ``-o DIR``. ``data``: of a data set, the
+    arguments that name its file, ``{}``.
     """
 
     command: tuple[str, ...]
-    value: Callable[[Figures], float]
+    value: Value
     folder: bool = False
     data: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -78,8 +76,7 @@ class Row:
 class Picture:
     """A figure, drawn from what its rows' commands print.
 
-    ``pattern``: of the figures' names; its groups ``series`` and ``x`` say where each stands. ``printed``: the
-    points that the paper's text gives, by what they are called.
+    ``pattern``: of the figures' names; its groups ``series`` and ``x`` say where each stands.
     """
 
     figure: str
@@ -87,7 +84,6 @@ class Picture:
     x: str
     y: str
     pattern: str
-    printed: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     log: bool = False  #: both axes
 
     def series(self, figures: Figures) -> dict[str, list[tuple[float, float]]]:
@@ -125,16 +121,16 @@ class Paper:
         return list(dict.fromkeys(row.figure for row in self.rows))
 
 
-def one(name: str, scale: float = 1.0) -> Callable[[Figures], float]:
+def one(name: str, scale: float = 1.0) -> Value:
     """The figure itself, times ``scale``."""
     return lambda figures: scale * figures[name]
 
 
-def ratio(over: str, under: str) -> Callable[[Figures], float]:
+def ratio(over: str, under: str) -> Value:
     """One figure over another."""
     return lambda figures: figures[over] / figures[under]
 
 
-def saved(now: str, before: str) -> Callable[[Figures], float]:
+def saved(now: str, before: str) -> Value:
     """What is saved of ``before``, in %."""
     return lambda figures: 100 * (1 - figures[now] / figures[before])

@@ -193,6 +193,4 @@ def _drawings(rows: Sequence[Filled]) -> Iterator[Drawing]:
             figures = {name: v for row in of_it if row.measured for name, v in row.measured.figures.items()}
             if series := picture.series(figures):
                 title = f"Figure {picture.figure}: {picture.title}"
-                yield Drawing(
-                    paper.name, title, picture.x, picture.y, series, dict(picture.printed), log=picture.log
-                )
+                yield Drawing(paper.name, title, picture.x, picture.y, series, log=picture.log)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fanin.cli.reproduce.row import Fit, How, Measurement, Paper, Picture, Row, one
+from fanin.cli.reproduce.row import Fit, How, Measurement, Paper, Picture, Row, Value, one
 
 _FAST = "NIC at 250 MHz, hosts take no time"
 _SAVED = {"AlexNet": 55.0, "HDC": 39.0, "ResNet-50": 58.0, "VGG-16": 36.0}  # % of the communication, INC
@@ -16,8 +16,8 @@ def _model(name: str) -> Measurement:
     return Measurement(("bench", "ring", "--models"), one(f"INCEPTIONN: {name}"), folder=True)
 
 
-def _rtl(value: object) -> Measurement:
-    return Measurement(("bench", "inceptionn"), value, folder=True)  # type: ignore[arg-type]
+def _rtl(value: Value) -> Measurement:
+    return Measurement(("bench", "inceptionn"), value, folder=True)
 
 
 def _saved(network: str) -> Row:

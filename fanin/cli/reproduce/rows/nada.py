@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fanin.cli.reproduce.row import Figures, How, Measurement, Paper, Picture, Row, one
+from fanin.cli.reproduce.row import Figures, How, Measurement, Paper, Picture, Row, Value, one
 
 _PLANS = ("bench", "cluster", "--part", "plans")
 _QUICK = ("plan", "mobilenet_v2", "arria10x6", "--time-limit", "40")
 
 
-def _plans(value: object) -> Measurement:
-    return Measurement(_PLANS, value)  # type: ignore[arg-type]
+def _plans(value: Value) -> Measurement:
+    return Measurement(_PLANS, value)
 
 
 def _linear(figures: Figures) -> float:

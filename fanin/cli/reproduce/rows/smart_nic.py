@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fanin.cli.reproduce.row import Figures, Fit, How, Measurement, Paper, Picture, Row, ratio, saved
+from fanin.cli.reproduce.row import Figures, Fit, How, Measurement, Paper, Picture, Row, Value, ratio, saved
 
 CONVENTIONAL, SMART, BFP = "conventional NIC", "smart NIC", "smart NIC with BFP"
 
 
-def _model(value: object) -> Measurement:
-    return Measurement(("bench", "ring", "--models"), value, folder=True)  # type: ignore[arg-type]
+def _model(value: Value) -> Measurement:
+    return Measurement(("bench", "ring", "--models"), value, folder=True)
 
 
 def _faster(nodes: int, batch: int, nic: str) -> Measurement:
