@@ -25,8 +25,8 @@ class How(StrEnum):
 class Measurement:
     """A command of fanin's, and what to take of the figures that it prints as JSON.
 
-    ``command``: its arguments, without ``--json``. ``folder``: it takes ``-o DIR``. ``data``: of a data set, the
-    arguments that name its file, ``{}``.
+    ``command``: its arguments, without ``--json``; ``folder``: it takes ``-o DIR``. ``data``: what names the
+    file of a data set among them, ``{}``.
     """
 
     command: tuple[str, ...]
