@@ -126,7 +126,7 @@ int memory_latency = 0;
 int mac_rate = 0;  // 1/65536 bytes a cycle, as memory_rate
 int memory_rate = 0;
 size_t hosts_busy = 0;
-uint64_t last_end = UINT64_MAX;  // the cycle in which a program has ended last
+uint64_t last_end = 0;  // the cycle behind that in which a program has ended last
 bool alone = true;  // all nodes are in this top: Python wakes whenever a frame leaves one
 bool live = false;  // live hosts run: a node may read for ever, and Python hands out programs one by one
 bool wake = false;
@@ -158,7 +158,7 @@ void enter(uint32_t index, Port port, uint64_t time_ps, FrameIn frame) {
 
 void finish_program(uint32_t index) {
   nodes[index].step = nodes[index].program.size();
-  last_end = cycle;
+  last_end = cycle + 1;
   if (--hosts_busy == 0) wake = true;
   note_end(index);
 }
@@ -466,14 +466,9 @@ void cosim_skip(uint64_t time_ps) {
   last_progress = cycle;
 }
 
-// In how many cycles all programs can have ended, at the earliest, and Python sees it; 0: they have. Each access
-// that a host has yet to make takes two cycles at least.
-uint64_t cosim_hosts_busy() {
-  if (!hosts_busy) return last_end == cycle;  // an end is seen in the next cycle, whatever has woken Python
-  size_t left = 1;
-  for (const Node &node : nodes) left = std::max(left, node.program.size() - node.step);
-  return 2 * left;
-}
+// Whether a program runs. An end is seen in the next cycle, whatever has woken Python.
+bool cosim_hosts_busy() { return hosts_busy || last_end > cycle; }
+uint64_t cosim_last_end() { return last_end; }
 
 size_t cosim_read_count(uint32_t node) { return nodes[node].reads.size(); }
 const uint32_t *cosim_reads(uint32_t node) { return nodes[node].reads.data(); }

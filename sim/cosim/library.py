@@ -29,7 +29,8 @@ _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
     "cosim_trace": (c_bool, (c_char_p, c_uint64, c_uint64)),
     "cosim_close_trace": (None, ()),
     "cosim_run_host": (None, (c_uint32, POINTER(c_uint32), c_size_t)),
-    "cosim_hosts_busy": (c_uint64, ()),
+    "cosim_hosts_busy": (c_bool, ()),
+    "cosim_last_end": (c_uint64, ()),
     "cosim_read_count": (c_size_t, (c_uint32,)),
     "cosim_go_live": (None, ()),
     "cosim_pop_ended": (c_bool, (POINTER(c_uint32),)),
@@ -126,12 +127,13 @@ class Library:
         words = program.words()
         self._functions.cosim_run_host(node - self._first, words.ctypes.data_as(POINTER(c_uint32)), len(words))
 
-    def hosts_busy(self) -> int:
-        """In how many cycles all programs can have ended, at the earliest; 0: they have.
+    def hosts_busy(self) -> bool:
+        """Whether a program runs. An end is seen in the cycle behind it, whatever else has woken Python."""
+        return bool(self._functions.cosim_hosts_busy())
 
-        The last end is seen in the cycle behind it, whatever else has woken Python.
-        """
-        return int(self._functions.cosim_hosts_busy())
+    def last_end(self) -> int:
+        """The rising edge at which the last end of a program is seen."""
+        return int(self._functions.cosim_last_end())
 
     def reads(self, node: int) -> npt.NDArray[np.uint32]:
         """What the program's reads have returned."""

@@ -49,6 +49,7 @@ class Answer(NamedTuple):
 
 
 STOPPED = "the other ranks have ended"  #: the error of a run that another one's has ended
+PATIENCE = 600.0  #: seconds that a rank may take from one meeting to the next
 
 
 class Stopped(Exception):
@@ -58,57 +59,61 @@ class Stopped(Exception):
         super().__init__(STOPPED)
 
 
+class Silent(Exception):
+    """A rank has not come to a meeting."""
+
+    def __init__(self, rank: int):
+        self.rank = rank
+        super().__init__(f"rank {rank} has not answered for {PATIENCE:g} s")
+
+
 class Meeting(Protocol):
     """Where a rank meets the others."""
 
     def meet(self, now: int, report: Report) -> Answer:
-        """Tell what has happened up to rising edge ``now``, and be told. Raises Stopped."""
+        """Tell what has happened up to rising edge ``now``, and be told. Raises Stopped and Silent."""
 
 
 class Channel:
-    """Whole objects through a socket to the process that started the simulator, which passes them on."""
+    """Whole objects through a socket to another rank's simulator. Methods raise Stopped when that has gone."""
 
-    def __init__(self, descriptor: int):
-        self._socket = socket(fileno=descriptor)
+    def __init__(self, descriptor: int, rank: int):
+        self._socket, self._rank = socket(fileno=descriptor), rank
+        # Rank 0 finds who is silent; to the others it is so as long as it waits for that one.
+        self._socket.settimeout(PATIENCE if rank else 2 * PATIENCE)
 
     def send(self, value: Any) -> None:
-        """Raises Stopped when nobody is there."""
-        send_bytes(self._socket, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+        """Raises Silent when the other takes nothing."""
+        data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        try:
+            self._socket.sendall(_LENGTH.pack(len(data)) + data)
+        except TimeoutError:
+            raise Silent(self._rank) from None
+        except OSError:
+            raise Stopped from None
 
     def receive(self) -> Any:
-        """Raises Stopped when nothing will come any more."""
-        return pickle.loads(receive_bytes(self._socket))
+        """Raises Silent when nothing comes for long."""
+        (size,) = _LENGTH.unpack(self._received(_LENGTH.size))
+        return pickle.loads(self._received(size))
 
-
-def send_bytes(to: socket, data: bytes) -> None:
-    """A message, behind its length. Raises Stopped when nobody is there."""
-    try:
-        to.sendall(_LENGTH.pack(len(data)) + data)
-    except OSError:
-        raise Stopped from None
-
-
-def receive_bytes(source: socket) -> bytes:
-    """The next message. Raises Stopped when none will come any more."""
-    (size,) = _LENGTH.unpack(_received(source, _LENGTH.size))
-    return _received(source, size)
-
-
-def _received(source: socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        try:
-            part = source.recv(size - len(data))
-        except OSError:
-            part = b""
-        if not part:
-            raise Stopped
-        data += part
-    return bytes(data)
+    def _received(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            try:
+                part = self._socket.recv(size - len(data))
+            except TimeoutError:
+                raise Silent(self._rank) from None
+            except OSError:
+                part = b""
+            if not part:
+                raise Stopped
+            data += part
+        return bytes(data)
 
 
 class Centre:
-    """Rank 0, which has the network; ``shares`` are the nodes of each rank, ``channel`` leads to the others.
+    """Rank 0, which has the network; ``shares`` are the nodes of each rank, ``channels`` lead to the others.
 
     ``judge`` gets what hosts have told, in order; what it finds wrong is a failure of the run.
     """
@@ -117,17 +122,17 @@ class Centre:
         self,
         exchange: Exchange,
         shares: Sequence[range],
-        channel: Channel | None,
+        channels: Sequence[Channel],
         judge: Callable[[Sequence[Fact]], Failure | None],
     ):
-        self._exchange, self._shares, self._channel, self._judge = exchange, shares, channel, judge
+        self._exchange, self._shares, self._channels, self._judge = exchange, shares, channels, judge
 
     def meet(self, now: int, report: Report) -> Answer:
         """Carry all frames, and give each rank those for its nodes."""
-        if self._channel is None:
+        if not self._channels:
             received = self._exchange.serve(now, report.sent, report.taken, report.cuts)
             return Answer(received, self._all([report], received))
-        reports: list[Report] = [report, *map(pickle.loads, self._channel.receive())]
+        reports: list[Report] = [report, *(channel.receive() for channel in self._channels)]
         sent = [frame for each in reports for frame in each.sent]
         taken = [frame for each in reports for frame in each.taken]
         cuts = [cut for each in reports for cut in each.cuts]
@@ -136,7 +141,8 @@ class Centre:
         own, *others = [
             Answer([frame for frame in received if frame.node in nodes], state) for nodes in self._shares
         ]
-        self._channel.send([pickle.dumps(answer, pickle.HIGHEST_PROTOCOL) for answer in others])
+        for channel, answer in zip(self._channels, others, strict=True):
+            channel.send(answer)
         return own
 
     def _all(self, reports: Sequence[Report], received: Sequence[Received]) -> State:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from socket import socket
 
 import cocotb_tools.config
 import find_libpython
 
 from fanin.sim.cosim.build import EXECUTABLE
 from fanin.sim.cosim.run import Progress, RunRequest, RunResult
-
-#: Passes on what a simulator tells other ranks, until its socket is closed; called in a thread of its own.
-Relay = Callable[[socket.socket], None]
 
 _LOG_LINES = 15
 _GRACE_SECONDS = 5
@@ -49,17 +44,18 @@ def execute(
     request: RunRequest,
     *,
     progress: Callable[[Progress], None] | None = None,
-    relay: Relay | None = None,
+    channels: Sequence[socket] = (),
 ) -> RunResult:
     """Carry out a request with the build in ``directory``; its result, which may have an ``error``.
 
-    ``progress`` is called a few times a second, and when a phase has ended. ``relay`` leads to other ranks.
+    ``progress`` is called a few times a second, and when a phase has ended. ``channels`` lead to other ranks;
+    they are the simulator's then, and closed here.
     Raises SimulationFailed for a simulator that died; nothing is left running, not on KeyboardInterrupt either.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
         work = Path(temporary)
         (work / "request").write_bytes(pickle.dumps(request))
-        status = _execute(directory, work, progress, relay)
+        status = _execute(directory, work, progress, channels)
         try:
             result: RunResult = pickle.loads((work / "result").read_bytes())
         except (OSError, EOFError):
@@ -70,9 +66,10 @@ def execute(
 
 
 def _execute(
-    directory: Path, work: Path, progress: Callable[[Progress], None] | None, relay: Relay | None
+    directory: Path, work: Path, progress: Callable[[Progress], None] | None, channels: Sequence[socket]
 ) -> int:
     reader, writer = os.pipe()
+    descriptors = [channel.fileno() for channel in channels]
     environment = (
         os.environ
         | _ENVIRONMENT
@@ -83,13 +80,10 @@ def _execute(
             "FANIN_COSIM_REQUEST": str(work / "request"),
             "FANIN_COSIM_RESULT": str(work / "result"),
             "FANIN_COSIM_PROGRESS": str(writer),
+            "FANIN_COSIM_CHANNELS": " ".join(map(str, descriptors)),
         }
     )
-    with (work / "log").open("wb") as log, os.fdopen(reader) as lines, _relayed(relay) as channel:
-        descriptors = [writer]
-        if channel:
-            descriptors.append(channel.fileno())
-            environment["FANIN_COSIM_CHANNEL"] = str(channel.fileno())
+    with (work / "log").open("wb") as log, os.fdopen(reader) as lines:
         process = subprocess.Popen(
             [str(directory / EXECUTABLE)],
             cwd=work,
@@ -97,10 +91,10 @@ def _execute(
             stdout=log,
             stderr=log,
             stdin=subprocess.DEVNULL,
-            pass_fds=descriptors,
+            pass_fds=[writer, *descriptors],
         )
         os.close(writer)
-        if channel:
+        for channel in channels:
             channel.close()
         try:
             for line in lines:
@@ -109,22 +103,6 @@ def _execute(
             return process.wait()
         finally:
             _end(process)
-
-
-@contextlib.contextmanager
-def _relayed(relay: Relay | None) -> Iterator[socket.socket | None]:
-    """The simulator's end of a socket whose other end a relay has, which is awaited in the end."""
-    if relay is None:
-        yield None
-        return
-    own, other = socket.socketpair()
-    thread = threading.Thread(target=relay, args=(own,), daemon=True)
-    thread.start()
-    try:
-        yield other
-    finally:
-        other.close()
-        thread.join()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,43 +1,37 @@
 """Ranks: processes that MPI has started, each of which simulates some of a run's nodes (docs/scale.md).
 
 Rank 0 is the program. The others serve it: they build what it sends, simulate their share of the nodes when it
-asks for a run, and end with it. What simulators tell one another passes through these processes.
+asks for a run, and end with it. Their simulators meet through sockets, by which rank 0's has all others.
 """
 
 from __future__ import annotations
 
 import atexit
-import pickle
 import platform
 import signal
-import socket
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from fanin import __version__
 from fanin.errors import InputError, ToolFailed
 from fanin.sim.cosim.build import build
-from fanin.sim.cosim.meeting import STOPPED, Stopped, receive_bytes, send_bytes
+from fanin.sim.cosim.meeting import PATIENCE, STOPPED
 from fanin.sim.cosim.process import SimulationFailed, execute
+from fanin.sim.cosim.rendezvous import Listener, NotMet, Place, connect
 from fanin.sim.cosim.run import Bytes, Progress, RunRequest, RunResult, in_order
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-PATIENCE = 600.0  #: seconds that a rank may take from one meeting to the next
-_SPINS = 200  # looks for a message, one right after the other, before a process sleeps between two
-_SLEEP, _LONGEST_SLEEP = 20e-6, 1e-3  # seconds; in a run the first, for a window takes milliseconds
-
-_OVER = b""  # in place of an answer: the run is over
+_SLEEP, _LONGEST_SLEEP = 20e-6, 1e-2  # seconds between two looks for a message
 
 _joined: Ranks | None = None
 
@@ -53,11 +47,12 @@ class _Build:
 
 @dataclass(frozen=True)
 class _Run:
-    """A rank's part of a run of a build, and what its memories hold, by the paths in the request."""
+    """A rank's part of a run of a build, what its memories hold, by the paths there, and where all meet."""
 
     build: int
     request: RunRequest
     contents: dict[Path, Bytes]
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -108,20 +103,20 @@ class Ranks:
         Raises SimulationFailed when a rank's simulator has died, InputError for what needs all nodes in one.
         """
         _check(request)
+        listener = Listener([self.name(rank) for rank in range(self.size)], self._hosts)
         for rank in self._others:
             share = request.share_of(rank)
             contents = {path: np.fromfile(path, np.uint8) for paths in share.memories for path in paths}
-            self._comm.send(_Run(build, share, contents), rank)
-        outcomes: dict[int, _Outcome] = {}
-        own = _carried_out(
-            lambda: execute(
-                directory,
-                request.share_of(0),
-                progress=progress,
-                relay=lambda channel: self._relay(channel, outcomes),
+            self._comm.send(_Run(build, share, contents, listener.place), rank)
+        try:
+            own = _carried_out(
+                lambda: execute(directory, request.share_of(0), progress=progress, channels=listener.accept())
             )
-        )
-        return self._merged(request, [own, *(outcomes[rank] for rank in self._others)])
+            if own.result and own.result.silent is not None:
+                _abort(self._comm, f"{self.name(own.result.silent)} has not answered for {PATIENCE:g} s")
+        finally:  # the others end with the simulator here
+            others = [_receive(self._comm, rank, name=self.name(rank)) for rank in self._others]
+        return self._merged(request, [own, *others])
 
     def name(self, rank: int) -> str:
         """A rank, for messages."""
@@ -134,28 +129,6 @@ class Ranks:
         self._closed = True
         for rank in self._others:
             self._comm.send(None, rank)
-
-    def _relay(self, channel: socket.socket, outcomes: dict[int, _Outcome]) -> None:
-        """Hand all ranks' reports to the simulator here, and its answers to them, until all have ended."""
-        try:
-            while len(outcomes) < len(self._others):
-                reports: dict[int, bytes] = {}
-                for rank in self._others:
-                    if rank not in outcomes:
-                        message: _Outcome | bytes = _receive(self._comm, rank, name=self.name(rank))
-                        if isinstance(message, _Outcome):
-                            outcomes[rank] = message
-                        else:
-                            reports[rank] = message
-                answers: Sequence[bytes] = [_OVER] * len(reports)
-                if not outcomes:
-                    answers = _answered(channel, list(reports.values())) or answers
-                for rank, answer in zip(reports, answers, strict=True):
-                    self._comm.send(answer, rank)
-                if outcomes:
-                    channel.close()
-        finally:
-            channel.close()
 
     def _merged(self, request: RunRequest, outcomes: Sequence[_Outcome]) -> RunResult:
         died = [rank for rank, outcome in enumerate(outcomes) if outcome.result is None]
@@ -199,20 +172,10 @@ def _check(request: RunRequest) -> None:
         raise InputError("several ranks: these live hosts need all nodes in one process")
 
 
-def _answered(channel: socket.socket, reports: list[bytes]) -> list[bytes] | None:
-    """The answers of the simulator here; None when it has ended."""
-    try:
-        send_bytes(channel, pickle.dumps(reports))
-        answers: list[bytes] = pickle.loads(receive_bytes(channel))
-        return answers
-    except Stopped:
-        return None
-
-
 def _carried_out(run: Callable[[], RunResult]) -> _Outcome:
     try:
         return _Outcome(result=run())
-    except SimulationFailed as failure:
+    except (SimulationFailed, NotMet) as failure:
         return _Outcome(error=str(failure))
 
 
@@ -224,22 +187,19 @@ def serve(comm: MPI.Comm) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # simulators do not inherit that
     directories: dict[int, Path] = {}
-    ended = threading.Event()
     while (task := _receive(comm, 0, patience=None)) is not None:
         try:
             if isinstance(task, _Build):
                 directories[task.number] = build(task.top, models=task.models, quiet=True)
                 outcome = _Outcome()
             else:
-                outcome = _run_share(comm, directories[task.build], task, ended)
+                outcome = _run_share(directories[task.build], task, comm.rank)
         except Exception as error:  # a full disk, say: rank 0 tells
             outcome = _Outcome(error=f"{type(error).__name__}: {error}")
-        if ended.is_set():  # rank 0 has, in the middle of a run: nobody asks what came of it
-            return
         comm.send(outcome, 0)
 
 
-def _run_share(comm: MPI.Comm, directory: Path, task: _Run, ended: threading.Event) -> _Outcome:
+def _run_share(directory: Path, task: _Run, rank: int) -> _Outcome:
     with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
         folder, request = Path(temporary), task.request
         places = {path: folder / f"memory{number}" for number, path in enumerate(task.contents)}
@@ -250,9 +210,7 @@ def _run_share(comm: MPI.Comm, directory: Path, task: _Run, ended: threading.Eve
             memories=[[places[path] for path in paths] for paths in request.memories],
             trace=folder / "events" if request.trace else None,
         )
-        outcome = _carried_out(
-            lambda: execute(directory, request, relay=lambda channel: _pass_on(comm, channel, ended))
-        )
+        outcome = _carried_out(lambda: execute(directory, request, channels=[connect(task.place, rank)]))
         written = {
             path
             for paths, writable in zip(task.request.memories, request.writable, strict=True)
@@ -262,44 +220,25 @@ def _run_share(comm: MPI.Comm, directory: Path, task: _Run, ended: threading.Eve
         return replace(outcome, contents={path: np.fromfile(places[path], np.uint8) for path in written})
 
 
-def _pass_on(comm: MPI.Comm, channel: socket.socket, ended: threading.Event) -> None:
-    """Hand the simulator's reports to rank 0, and its answers to the simulator, until either has ended.
-
-    ``ended`` is set where rank 0 itself has.
-    """
-    try:
-        while True:
-            comm.send(receive_bytes(channel), 0)
-            answer: bytes | None = _receive(comm, 0, name="rank 0")
-            if answer is None:
-                ended.set()
-            if not answer:
-                return
-            send_bytes(channel, answer)
-    except Stopped:
-        pass
-    finally:
-        channel.close()
-
-
 def _receive(comm: MPI.Comm, source: int, *, name: str = "", patience: float | None = PATIENCE) -> Any:
     """The next message of a rank. All ranks are ended when it does not come within ``patience``.
 
-    MPI's own receive would spin: with more ranks than cores that is time which simulators lack.
+    MPI's own receive would spin: that is time which simulators lack.
     """
-    begun, spins, sleep = time.monotonic(), 0, _SLEEP
+    begun, sleep = time.monotonic(), _SLEEP
     while (message := comm.improbe(source)) is None:
-        if spins < _SPINS:
-            spins += 1
-            time.sleep(0)
-            continue
         time.sleep(sleep)
-        if patience is None:
-            sleep = min(1.2 * sleep, _LONGEST_SLEEP)
-        elif time.monotonic() > begun + patience:
-            print(f"fanin: error: {name} has not answered for {patience:g} s", file=sys.stderr, flush=True)
-            comm.Abort(1)
+        sleep = min(1.2 * sleep, _LONGEST_SLEEP)
+        if patience is not None and time.monotonic() > begun + patience:
+            _abort(comm, f"{name} has not answered for {patience:g} s")
     return message.recv()
+
+
+def _abort(comm: MPI.Comm, why: str) -> NoReturn:
+    """End all ranks, one of which does not come to its end by itself."""
+    print(f"fanin: error: {why}", file=sys.stderr, flush=True)
+    comm.Abort(1)
+    raise SystemExit(1)
 
 
 def join() -> bool:

@@ -31,8 +31,8 @@ QUIET_CYCLES = 600  # in which a packet goes from any register of a node to the 
 class Phase:
     """A program for each host, in the order of nodes; nodes after the last one keep still.
 
-    All start together, and the next phase begins when all have ended. A
-    ``settled`` one begins when, besides, no frame is in flight any more: nodes must have stopped sending.
+    All start together, and the next phase begins at the end of the window (docs/scale.md) in which the last
+    has ended. A ``settled`` one begins when, besides, no frame is in flight: nodes must have stopped sending.
     """
 
     name: str
@@ -143,6 +143,7 @@ class RunResult:
     recorded: int = 0  # rising edges in the waveform
     seconds: float = 0.0
     cpu_seconds: float = 0.0  # of the simulator's one thread; with ranks, of all of them
+    silent: int | None = None  # the rank that has not come to a meeting
     meetings: int = 0  # of several ranks
     meeting_seconds: list[float] = field(default_factory=list)  # per rank: in which it waited for others
 

@@ -82,7 +82,8 @@ class Live:
 class State(NamedTuple):
     """Of nodes at a meeting: of one rank's, then of all."""
 
-    busy: int  # in how many cycles all programs can have ended, at the earliest; 0: they have
+    busy: bool  # a program runs
+    ended: int  # the edge behind the last end of one
     holds_frames: bool  # a frame waits at a MAC or a host, or is in flight
     progress: int  # the last edge at which something happened
     failure: Failure | None = None
@@ -98,7 +99,8 @@ class State(NamedTuple):
             return states[0]
         live = [state.live for state in states if state.live]
         return State(
-            busy=max(state.busy for state in states),
+            busy=any(state.busy for state in states),
+            ended=max(state.ended for state in states),
             holds_frames=carries or any(state.holds_frames for state in states),
             progress=max(state.progress for state in states),
             failure=first_of([found, *(state.failure for state in states)]),

@@ -19,7 +19,16 @@ from fanin.sim.cosim.exchange import Sent, Taken
 from fanin.sim.cosim.fabric import Fabric
 from fanin.sim.cosim.library import Library
 from fanin.sim.cosim.live import Board, LiveHosts, LiveRun, SimulationError
-from fanin.sim.cosim.meeting import Centre, Channel, Meeting, Member, Report, Stopped, window
+from fanin.sim.cosim.meeting import (
+    Centre,
+    Channel,
+    Meeting,
+    Member,
+    Report,
+    Silent,
+    Stopped,
+    window,
+)
 from fanin.sim.cosim.run import EVENT, Phase, PhaseResult, RunRequest, RunResult, in_order
 from fanin.sim.cosim.state import Fact, Failure, State, first_of
 from fanin.sim.network import least_trip
@@ -27,10 +36,9 @@ from fanin.sim.network import least_trip
 REQUEST = "FANIN_COSIM_REQUEST"  # pickle of a RunRequest
 RESULT = "FANIN_COSIM_RESULT"  # where the pickle of the RunResult goes
 PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor that gets lines of a Progress' numbers
-CHANNEL = "FANIN_COSIM_CHANNEL"  # of one of several ranks: file descriptor of the socket to the others
+CHANNELS = "FANIN_COSIM_CHANNELS"  # file descriptors of the sockets to other ranks, if there are
 _REPORT_SECONDS = 0.2
 _HEARTBEAT = 500  # cycles after which Python wakes at the latest while live hosts run, to report progress
-_SETTLE_CYCLES = 64  # after which it is asked again whether a frame is in flight
 
 
 class Session:
@@ -46,30 +54,37 @@ class Session:
         self._board: Board | None = None
         self._hosts: LiveRun | None = None
         self._reported = time.monotonic()
-        self._channel = Channel(int(os.environ[CHANNEL])) if CHANNEL in os.environ else None
+        peers = range(1, len(request.shares)) if request.rank == 0 else [0]
+        descriptors = os.environ[CHANNELS].split()
+        channels = [Channel(int(descriptor), peer) for descriptor, peer in zip(descriptors, peers, strict=True)]
+        self._alone = not channels
         self.fabric = Fabric(request, self.clock) if request.rank == 0 else None
         self._window = window(least_trip(request.link, request.switch_ns), self.clock)
         self.meetings, self.meeting_seconds = 0, 0.0
         self._meeting: Meeting
         if self.fabric:
-            self._meeting = Centre(self.fabric.exchange, request.shares, self._channel, self._judge)
+            self._meeting = Centre(self.fabric.exchange, request.shares, channels, self._judge)
         else:
-            assert self._channel is not None
-            self._meeting = Member(self._channel)
-        self.state = State(busy=0, holds_frames=False, progress=0)
+            self._meeting = Member(*channels)
+        self.state = State(busy=False, ended=0, holds_frames=False, progress=0)
 
     async def run(self) -> None:
         """Carry out all phases, then let the live hosts drive. Raises SimulationError."""
+        result, hosts = self.result, self.request.hosts
         for phase in self.request.phases:
-            self.result.phases.append(await self._phase(phase))
+            result.phases.append(await self._phase(phase))
+            if len(result.phases) == len(self.request.phases) and not hosts:
+                result.cycles, result.recorded = result.phases[-1].end, self.library.close_wave()
+            await self._window_end(self.library.cycle())
             self._report()
-        if self.request.hosts:
-            await self._live(self.request.hosts)
+        if hosts:
+            await self._live(hosts)
 
     async def _phase(self, phase: Phase) -> PhaseResult:
+        """Phases begin where windows do, so that ranks need not meet within one (docs/scale.md)."""
         library, own = self.library, self.request.own
-        if phase.settled:
-            await self._settle()
+        while phase.settled and self.state.holds_frames:
+            await self._window_end(library.cycle() + 1)
         start = library.cycle()
         nodes = list(zip(own, phase.programs, strict=False))
         for node, program in nodes:
@@ -77,16 +92,16 @@ class Session:
         self._meet()  # all learn of the programs of all
         while self.state.busy:
             await self._step()
+        end = max(start, self.state.ended)
         if self.fabric:
-            self.fabric.exchange.note_configured(library.cycle())
-        return PhaseResult(phase.name, start, library.cycle(), [library.reads(node) for node, _ in nodes])
+            self.fabric.exchange.note_configured(end)
+        return PhaseResult(phase.name, start, end, [library.reads(node) for node, _ in nodes])
 
-    async def _settle(self) -> None:
-        """Await that no frame is in flight; asked now and then, at edges that follow from nothing else."""
-        while self.state.holds_frames:
-            then = self.library.cycle() + _SETTLE_CYCLES
-            while self.library.cycle() < then:
-                await self._step(then)
+    async def _window_end(self, least: int) -> None:
+        """Run to the first end of a window that is no earlier than an edge."""
+        end = -(-least // self._window) * self._window
+        while self.library.cycle() < end:
+            await self._step(end)
 
     async def _step(self, *edges: int) -> None:
         """As ``_next``; raises SimulationError if a node has gone wrong."""
@@ -104,7 +119,7 @@ class Session:
             library,
             quiet_cycles=request.quiet_cycles,
             endless=request.endless,
-            alone=self._channel is None,
+            alone=self._alone,
         )
         live.start()
         self._meet()
@@ -155,7 +170,7 @@ class Session:
             await self._wake()
             if self._hosts:
                 self._hosts.serve()
-            if self._channel is None or self.library.cycle() >= (meeting or 0):
+            if self._alone or self.library.cycle() >= (meeting or 0):
                 break
         self._meet()
         if time.monotonic() > self._reported + _REPORT_SECONDS:
@@ -164,18 +179,15 @@ class Session:
     def _next_meeting(self, edges: Sequence[int]) -> int | None:
         """The edge up to which ranks need not know of each other; alone, that at which frames must be carried.
 
-        A window's end; before the watchdog can bite, which knows of this rank's nodes only; where all programs
-        can have ended, at the earliest.
+        A window's end, or before the watchdog can bite, which knows of this rank's nodes only.
         """
         state, now, known = self.state, self.library.cycle(), list(edges)
-        if self._channel is None:
+        if self._alone:
             assert self.fabric is not None
             if (alarm := self.fabric.exchange.alarm) is not None:
                 known.append(alarm)
             return min(known, default=None)
         known += [(now // self._window + 1) * self._window, state.progress + self.request.watchdog - 1]
-        if state.busy and not state.live:
-            known.append(now + state.busy)
         return max(now + 1, min(known))
 
     def _meet(self) -> None:
@@ -186,19 +198,20 @@ class Session:
         cuts, facts = self._board.take() if self._board else ([], [])
         report = Report(sent, taken, self._state(), cuts, facts)
         answer = self._meeting.meet(library.cycle(), report)
-        if self._channel:
+        if not self._alone:
             self.meetings += 1
             self.meeting_seconds += time.monotonic() - began
         for node, frame, at, error, tag in answer.received:
             library.push_frame(node, frame, at, error=error, tag=tag)
         self.state = answer.state
-        if self._channel:
+        if not self._alone:
             library.note_progress(self.state.progress)
 
     def _state(self) -> State:
         library, hosts = self.library, self._hosts
         return State(
             busy=library.hosts_busy(),
+            ended=library.last_end(),
             holds_frames=library.holds_frames(),
             progress=library.last_progress(),
             failure=library.failure() if hosts is None else first_of([library.failure(), hosts.failure]),
@@ -211,13 +224,13 @@ class Session:
         return self._hosts.judge(facts)
 
     def _report(self) -> None:
-        if self.fabric is None:
-            return
+        """Raises BrokenPipeError when the process that has started this one is gone, which none outlives."""
         self._reported = time.monotonic()
-        exchange = self.fabric.exchange
+        exchange = self.fabric.exchange if self.fabric else None
         live = self.state.live
-        operations = live.progress if live else len(exchange.allreduce_cycles)
-        numbers = (self.library.cycle(), len(self.result.phases), operations, exchange.sent.total())
+        operations = live.progress if live else len(exchange.allreduce_cycles) if exchange else 0
+        frames = exchange.sent.total() if exchange else 0
+        numbers = (self.library.cycle(), len(self.result.phases), operations, frames)
         os.write(int(os.environ[PROGRESS]), (" ".join(map(str, numbers)) + "\n").encode())
 
     def finish(self) -> None:
@@ -229,7 +242,7 @@ class Session:
         result.cycles = failure.cycle if failure else result.cycles or library.cycle()
         result.failed_check = failure.check if failure else None
         result.skipped_ps = self.clock.skipped_ps
-        if self._channel:
+        if not self._alone:
             result.meetings, result.meeting_seconds = self.meetings, [self.meeting_seconds]
         own = request.own
         result.last_reads = [library.reads(node) for node in own]
@@ -289,6 +302,8 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
             await session.run()
         except (SimulationError, CheckFailed, ToolFailed, InputError, Stopped) as error:
             session.result.error = str(error)
+        except Silent as error:
+            session.result.error, session.result.silent = str(error), error.rank
         except Exception as error:
             session.result.error = f"{type(error).__name__} in the simulator's process: {error}"
             raise

@@ -1,0 +1,89 @@
+"""How the simulators of ranks come to have sockets to one another: who starts them connects those."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+PATIENCE = 60.0  # seconds in which all ranks must have connected
+_HELLO = struct.Struct("<32sI")  # the secret of the meeting, and whose socket this is
+
+
+class NotMet(Exception):
+    """Ranks have not found one another."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rank 0 awaits the others, which show by a secret that MPI has brought that they are of this run."""
+
+    host: str
+    port: int
+    secret: bytes = field(repr=False)
+
+
+class Listener:
+    """Rank 0's side. ``names`` are those of all ranks, for messages, ``hosts`` their machines."""
+
+    def __init__(self, names: Sequence[str], hosts: Sequence[str]):
+        local = len(set(hosts)) == 1
+        self._names = names
+        self._socket = socket.create_server(("127.0.0.1" if local else "", 0), backlog=len(names))
+        host = "127.0.0.1" if local else hosts[0]
+        self.place = Place(host, self._socket.getsockname()[1], secrets.token_bytes(32))
+
+    def accept(self) -> list[socket.socket]:
+        """A socket to each of the others, in their order; listens no more. Raises NotMet."""
+        met: dict[int, socket.socket] = {}
+        until = time.monotonic() + PATIENCE
+        try:
+            while len(met) < len(self._names) - 1:
+                self._socket.settimeout(max(until - time.monotonic(), 0.001))
+                guest, _ = self._socket.accept()
+                rank = self._welcome(guest)
+                if rank in met or rank not in range(1, len(self._names)):
+                    guest.close()  # someone who scans ports, say
+                else:
+                    met[rank] = _tuned(guest)
+        except TimeoutError:
+            for guest in met.values():
+                guest.close()
+            missing = next(rank for rank in range(1, len(self._names)) if rank not in met)
+            where = f"port {self.place.port} of {self.place.host}"
+            raise NotMet(f"{self._names[missing]} has not connected to {where} for {PATIENCE:g} s") from None
+        finally:
+            self._socket.close()
+        return [met[rank] for rank in sorted(met)]
+
+    def _welcome(self, guest: socket.socket) -> int | None:
+        """Who it is; None for one who is not of this run."""
+        guest.settimeout(1)
+        try:
+            said = guest.recv(_HELLO.size, socket.MSG_WAITALL)
+        except OSError:
+            return None
+        if len(said) != _HELLO.size:
+            return None
+        secret, rank = _HELLO.unpack(said)
+        return rank if hmac.compare_digest(secret, self.place.secret) else None
+
+
+def connect(place: Place, rank: int) -> socket.socket:
+    """The side of any other rank. Raises NotMet."""
+    try:
+        channel = socket.create_connection((place.host, place.port), PATIENCE)
+        channel.sendall(_HELLO.pack(place.secret, rank))
+    except OSError as error:
+        raise NotMet(f"{place.host}, port {place.port} cannot be reached: {error}") from None
+    return _tuned(channel)
+
+
+def _tuned(channel: socket.socket) -> socket.socket:
+    channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a report does not wait for the next one
+    channel.settimeout(None)  # its simulator has one of its own
+    return channel
