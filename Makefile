@@ -98,6 +98,7 @@ bench: $(VENV)/.developer $(VENV)/.boards ## speed and area, each figure beside 
 	$(BIN)/fanin bench rdma
 	$(BIN)/fanin bench ps
 	$(BIN)/fanin bench cluster
+	$(BIN)/fanin bench scale -o runs
 	$(BIN)/fanin bench fmax
 
 # p4runtime-shell wants a protobuf that nothing else here can live with; -P: our p4/ is not its p4 package.

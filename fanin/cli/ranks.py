@@ -83,8 +83,8 @@ def _start(argv: list[str], ranks: int) -> int:
     """The same command, on ranks of this machine; its exit status. Raises ToolFailed when one has died."""
     import mpi4py  # noqa: F401  (main says how to install it)
 
-    launcher = _launcher()
-    command = [launcher, "-n", str(ranks), *_options(launcher), sys.executable, "-m", "fanin", *argv]
+    found = launcher()
+    command = [found, "-n", str(ranks), *launcher_options(found), sys.executable, "-m", "fanin", *argv]
     process = subprocess.Popen(command, env={**os.environ, _STARTED: str(ranks)})
     try:
         status = process.wait()
@@ -98,10 +98,10 @@ def _start(argv: list[str], ranks: int) -> int:
         _end(process)
     if status in _OWN:
         return status
-    raise ToolFailed(f"{launcher} ended with status {status}: a rank has died, and so all have ended")
+    raise ToolFailed(f"{found} ended with status {status}: a rank has died, and so all have ended")
 
 
-def _launcher() -> str:
+def launcher() -> str:
     """mpiexec, that of this interpreter before any other."""
     found = shutil.which("mpiexec", path=Path(sys.executable).parent) or shutil.which("mpiexec")
     if not found:
@@ -109,9 +109,9 @@ def _launcher() -> str:
     return found
 
 
-def _options(launcher: str) -> list[str]:
+def launcher_options(program: str) -> list[str]:
     """What makes a launcher start more ranks than there are cores."""
-    said = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False).stdout
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     if not any(name in said for name in ("Open MPI", "OpenRTE")):  # up to 4.x its mpiexec is OpenRTE's
         return []
     if os.geteuid() == 0 and not all(name in os.environ for name in _ROOT):

@@ -7,8 +7,10 @@ is one rank, which meets with itself whenever a frame leaves.
 
 from __future__ import annotations
 
+import os
 import pickle
 import struct
+import time
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from socket import socket
@@ -49,6 +51,8 @@ class Answer(NamedTuple):
 
 
 STOPPED = "the other ranks have ended"  #: the error of a run that another one's has ended
+#: Seconds by which rank 0 keeps its answers back: what a slower network costs (``fanin bench scale``).
+DELAY = float(os.environ.get("FANIN_COSIM_DELAY", 0))
 PATIENCE = 600.0  #: seconds that a rank may take from one meeting to the next
 
 
@@ -141,6 +145,8 @@ class Centre:
         own, *others = [
             Answer([frame for frame in received if frame.node in nodes], state) for nodes in self._shares
         ]
+        if DELAY:
+            time.sleep(DELAY)
         for channel, answer in zip(self._channels, others, strict=True):
             channel.send(answer)
         return own

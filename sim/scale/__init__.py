@@ -1,0 +1,1 @@
+"""What spreading a simulation over ranks costs: measured points, and a model of them (docs/scale.md)."""
