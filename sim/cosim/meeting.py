@@ -101,6 +101,10 @@ class Channel:
         (size,) = _LENGTH.unpack(self._received(_LENGTH.size))
         return pickle.loads(self._received(size))
 
+    def close(self) -> None:
+        """Let the other know that nothing will come any more."""
+        self._socket.close()
+
     def _received(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:

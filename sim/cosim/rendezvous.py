@@ -33,7 +33,7 @@ class Listener:
     def __init__(self, names: Sequence[str], hosts: Sequence[str]):
         local = len(set(hosts)) == 1
         self._names = names
-        self._socket = socket.create_server(("127.0.0.1" if local else "", 0), backlog=len(names))
+        self._socket = socket.create_server(("127.0.0.1" if local else "", 0), backlog=socket.SOMAXCONN)
         host = "127.0.0.1" if local else hosts[0]
         self.place = Place(host, self._socket.getsockname()[1], secrets.token_bytes(32))
 
@@ -46,7 +46,7 @@ class Listener:
                 self._socket.settimeout(max(until - time.monotonic(), 0.001))
                 guest, _ = self._socket.accept()
                 rank = self._welcome(guest)
-                if rank in met or rank not in range(1, len(self._names)):
+                if rank is None or rank in met:
                     guest.close()  # someone who scans ports, say
                 else:
                     met[rank] = _tuned(guest)
@@ -57,8 +57,12 @@ class Listener:
             where = f"port {self.place.port} of {self.place.host}"
             raise NotMet(f"{self._names[missing]} has not connected to {where} for {PATIENCE:g} s") from None
         finally:
-            self._socket.close()
+            self.close()
         return [met[rank] for rank in sorted(met)]
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._socket.close()
 
     def _welcome(self, guest: socket.socket) -> int | None:
         """Who it is; None for one who is not of this run."""

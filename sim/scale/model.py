@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 from scipy.optimize import nnls
+
+_RANK = 4  # the place of that cost
 
 
 @dataclass(frozen=True)
@@ -35,17 +37,21 @@ class Costs:
     frame_alone: float  #: a frame in a run of one process, which Python wakes for
     frame: float  #: a frame through rank 0's network
     meeting: float  #: a meeting at each rank, which its core is busy for
-    rank: float  #: at rank 0, another rank's report and answer
+    rank: float  #: at rank 0, another rank's report and answer; not of its frames
     exchange: float  #: a meeting, in which all wait for the way there and back, and for the slowest
 
     @staticmethod
-    def fit(loads: Sequence[Load], seconds: Sequence[float]) -> Costs:
-        """The costs, none below 0, by which the relative errors of the points have the least squares."""
+    def fit(loads: Sequence[Load], seconds: Sequence[float], *, rank: float) -> Costs:
+        """The costs, none below 0, by which the relative errors of the points have the least squares.
+
+        ``rank`` is given: on one machine, runs of more ranks than cores do not tell it from ``meeting``.
+        """
         weights = 1 / np.array(seconds)
-        rows = np.array([_amounts(load) for load in loads]) * weights[:, None]
-        delays = np.array([_delays(load) for load in loads])
-        found, _ = nnls(rows, (np.array(seconds) - delays) * weights)
-        return Costs(*found.tolist())
+        rows = np.array([_amounts(load) for load in loads])
+        known = rows[:, _RANK] * rank + np.array([_delays(load) for load in loads])
+        rows[:, _RANK] = 0
+        found, _ = nnls(rows * weights[:, None], (np.array(seconds) - known) * weights)
+        return replace(Costs(*found.tolist()), rank=rank)
 
     def seconds(self, load: Load) -> float:
         """The time of a run."""

@@ -6,14 +6,22 @@ Alone or under mpiexec. Rank 0 prints a line of JSON, a :class:`Measured`'s fiel
 from __future__ import annotations
 
 import json
+import socket
 import sys
+import time
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from fanin.ring import RingConfig
 from fanin.sim.cosim import ranks
+from fanin.sim.cosim.clock import Clock
+from fanin.sim.cosim.exchange import Exchange
+from fanin.sim.cosim.meeting import Centre, Channel, Report
+from fanin.sim.cosim.state import State
+from fanin.sim.network import LinkConfig, Network
 from fanin.sim.ring.cosim import RingCosim
+from fanin.sim.switch.forward import Forwarder
 
 CONFIG = RingConfig(lanes=8, frame_words=32, slice_frames=8, buffer_frames=16, replay_frames=16)
 
@@ -35,6 +43,34 @@ def measure(nodes: int, values: int, runs: int) -> Measured:
     found = [cosim.all_reduce(vectors).raw for _ in range(runs)]
     best = min(found, key=lambda run: run.seconds)
     return Measured(best.seconds, best.cycles, sum(best.frames.values()), best.meetings)
+
+
+def rank_cost(ranks: int = 32, meetings: int = 200) -> float:
+    """Seconds that one more rank takes at a meeting, at rank 0: its report and its answer, without frames."""
+    return (_meeting(ranks + 1, meetings) - _meeting(2, meetings)) / (ranks - 1)
+
+
+def _meeting(size: int, meetings: int) -> float:
+    """Seconds of a meeting of so many ranks, whose reports have come already."""
+    ends = [socket.socketpair() for _ in range(size - 1)]
+    channels, members = (
+        [Channel(end.detach(), rank) for rank, end in enumerate(side, 1)] for side in zip(*ends, strict=True)
+    )
+    network = Network(switch=Forwarder.of([1]), ports=1, link=LinkConfig())
+    exchange = Exchange(network, Clock(4000), nodes=1)
+    centre = Centre(exchange, [range(1)] * size, channels, lambda facts: None)
+    report, spent = Report([], [], State(busy=True, ended=0, holds_frames=False, progress=0)), 0.0
+    for _ in range(meetings):
+        for member in members:
+            member.send(report)
+        began = time.perf_counter()
+        centre.meet(0, report)
+        spent += time.perf_counter() - began
+        for member in members:
+            member.receive()
+    for channel in (*channels, *members):
+        channel.close()
+    return spent / meetings
 
 
 def main(nodes: str, values: str, runs: str) -> None:

@@ -28,7 +28,7 @@ from fanin.sim.cosim.meeting import window
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.network import SWITCH_NS, LinkConfig, least_trip
 from fanin.sim.scale.model import Costs, Load
-from fanin.sim.scale.point import Measured
+from fanin.sim.scale.point import Measured, rank_cost
 
 PAGE, NAME = "scale.md", "scale"
 MAX_ERROR = 10.0  # percent
@@ -89,7 +89,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     cores = len(os.sched_getaffinity(0))
     fitted = [_measured(point, args.runs) for point in FITTED]
     loads = [_load(point, found, cores) for point, found in zip(FITTED, fitted, strict=True)]
-    costs = Costs.fit(loads, [found.seconds for found in fitted])
+    costs = Costs.fit(loads, [found.seconds for found in fitted], rank=rank_cost())
     rows: list[Sequence[object]] = []
     for point in CHECKED:
         found = _measured(point, args.runs)

@@ -1,0 +1,77 @@
+"""Sockets between ranks: each finds rank 0, nobody else does, and a rank that does not come is named."""
+
+import contextlib
+import socket
+import threading
+
+import pytest
+
+from fanin.sim.cosim import rendezvous
+from fanin.sim.cosim.rendezvous import Listener, NotMet, connect
+
+NAMES = ["rank 0 on a", "rank 1 on a", "rank 2 on a"]
+
+
+@pytest.fixture
+def opened():
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def listener(opened):
+    return opened.enter_context(contextlib.closing(Listener(NAMES, ["a"] * 3)))
+
+
+@pytest.fixture
+def connected(opened, listener):
+    return lambda rank: opened.enter_context(connect(listener.place, rank))
+
+
+@pytest.fixture
+def accepted(opened, listener):
+    return lambda: [opened.enter_context(channel) for channel in listener.accept()]
+
+
+def test_sockets_are_in_the_order_of_ranks(connected, accepted):
+    others = {rank: connected(rank) for rank in (2, 1)}
+    for rank, channel in enumerate(accepted(), 1):
+        channel.sendall(b"%d" % rank)
+        assert others[rank].recv(1) == b"%d" % rank
+
+
+def test_strangers_are_sent_away_and_do_not_hold_ranks_up(opened, listener, connected, accepted):
+    address = (listener.place.host, listener.place.port)
+    silent, wrong = (opened.enter_context(socket.create_connection(address)) for _ in range(2))
+    wrong.sendall(bytes(36))
+    again = [connected(rank) for rank in (1, 1, 2)]
+    channels = accepted()
+    assert wrong.recv(1) == b""
+    assert silent.recv(1) == b""
+    assert again[1].recv(1) == b""  # its place is taken
+    assert [channel.getpeername() for channel in channels] == [again[0].getsockname(), again[2].getsockname()]
+
+
+def test_a_rank_that_does_not_come_is_named(monkeypatch, listener, connected):
+    monkeypatch.setattr(rendezvous, "PATIENCE", 0.2)
+    first = connected(1)
+    with pytest.raises(
+        NotMet, match=rf"^rank 2 on a has not connected to port {listener.place.port} of 127.0.0.1"
+    ):
+        listener.accept()
+    assert first.recv(1) == b""  # nor does the other wait any more
+    with pytest.raises(NotMet, match="cannot be reached"):
+        connect(listener.place, 2)
+
+
+def test_ranks_come_while_rank_0_waits(connected, accepted):
+    threads = [threading.Timer(0.05 * rank, connected, (rank,)) for rank in (1, 2)]
+    for thread in threads:
+        thread.start()
+    assert len(accepted()) == 2
+    for thread in threads:
+        thread.join()
+
+
+def test_the_secret_is_not_shown(listener):
+    assert str(listener.place.secret) not in repr(listener.place)
