@@ -54,9 +54,9 @@ def test_open_mpi_is_not_made_to_run_as_root(monkeypatch, said):
     monkeypatch.setattr(ranks.subprocess, "run", lambda *arguments, **options: done)
     monkeypatch.setattr("os.geteuid", lambda: 0)
     with pytest.raises(ranks.InputError, match="OMPI_ALLOW_RUN_AS_ROOT and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
-        ranks._options("mpiexec")
+        ranks.launcher_options("mpiexec")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert "--oversubscribe" in ranks._options("mpiexec")
+    assert "--oversubscribe" in ranks.launcher_options("mpiexec")
 
 
 def _fanin(*arguments):
