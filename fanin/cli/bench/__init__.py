@@ -94,7 +94,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_output(hooks)
     scale = _benchmark(names, "scale", "runs on several ranks beside a model, which foretells more of them")
     text = "of each point, the quickest of which counts"
-    scale.add_argument("--runs", type=int, default=2, metavar="N", help=text)
+    scale.add_argument("--runs", type=int, default=3, metavar="N", help=text)
     scale.add_argument("--cores", type=int, default=16, metavar="C", help="of each machine that is foretold")
     text = "there and back between these machines"
     scale.add_argument("--rtt-us", type=float, default=30.0, metavar="T", help=text)
