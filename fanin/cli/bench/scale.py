@@ -98,24 +98,25 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         rows.append((str(point), f"{found.seconds:.2f}", f"{expected:.2f}", f"{error:+.1f} %"))
         yield Result(str(point), abs(error), "% off", MAX_ERROR, note=f"{found.seconds:.2f} s")
     kinds = {"ring node, 8 lanes": (costs, loads[1]), "GLM node, u280": _glm(costs)}
-    figure = Figure("ranks", "Simulation on many machines", "machines", "times as fast")
+    figures: list[Figure] = []
     predicted: list[Sequence[object]] = []
     for kind, (own, unit) in kinds.items():
+        figures.append(Figure(kind, kind, "machines", "times as fast as one process", log_y=True))
         for nodes in NODES:
             speeds = [_speed(own, unit, nodes, machines, args) for machines in MACHINES]
             predicted.append((kind, nodes, *(f"{speed:.1f} ({ranks})" for speed, ranks in speeds)))
             for machines, (speed, _) in zip(MACHINES, speeds, strict=True):
-                result = figure.add(f"{kind}, {nodes}", machines, speed)
+                result = figures[-1].add(f"{nodes:,} nodes", machines, speed)
                 if nodes == NODES[-1]:
                     yield result
-    figure.note = f"{args.cores} cores a machine, {args.rtt_us:g} µs there and back between machines"
+    figures[-1].note = f"{args.cores} cores a machine, {args.rtt_us:g} µs there and back between machines"
     lines = [
         *table("What was measured", ("run", "seconds", "model", "error"), rows),
         *table("What a part costs, µs", *_costs_table(kinds)),
         *table("Times as fast as one process (ranks)", ("node", "nodes", *_headings(args)), predicted),
     ]
     write_file(page, "\n".join(lines))
-    write([figure], pictures)
+    write(figures, pictures)
 
 
 def _costs_table(kinds: dict[str, tuple[Costs, Load]]) -> tuple[Sequence[str], list[Sequence[object]]]:
