@@ -134,17 +134,18 @@ class Centre:
         judge: Callable[[Sequence[Fact]], Failure | None],
     ):
         self._exchange, self._shares, self._channels, self._judge = exchange, shares, channels, judge
+        self.network_seconds = 0.0  # in which frames were carried
 
     def meet(self, now: int, report: Report) -> Answer:
         """Carry all frames, and give each rank those for its nodes."""
         if not self._channels:
-            received = self._exchange.serve(now, report.sent, report.taken, report.cuts)
+            received = self._carry(now, report.sent, report.taken, report.cuts)
             return Answer(received, self._all([report], received))
         reports: list[Report] = [report, *(channel.receive() for channel in self._channels)]
         sent = [frame for each in reports for frame in each.sent]
         taken = [frame for each in reports for frame in each.taken]
         cuts = [cut for each in reports for cut in each.cuts]
-        received = self._exchange.serve(now, sent, taken, cuts)
+        received = self._carry(now, sent, taken, cuts)
         state = self._all(reports, received)
         own, *others = [
             Answer([frame for frame in received if frame.node in nodes], state) for nodes in self._shares
@@ -154,6 +155,14 @@ class Centre:
         for channel, answer in zip(self._channels, others, strict=True):
             channel.send(answer)
         return own
+
+    def _carry(
+        self, now: int, sent: Sequence[Sent], taken: Sequence[Taken], cuts: Sequence[Cut]
+    ) -> list[Received]:
+        began = time.perf_counter()
+        received = self._exchange.serve(now, sent, taken, cuts)
+        self.network_seconds += time.perf_counter() - began
+        return received
 
     def _all(self, reports: Sequence[Report], received: Sequence[Received]) -> State:
         carries = self._exchange.carries or bool(received)

@@ -144,6 +144,7 @@ class RunResult:
     seconds: float = 0.0
     cpu_seconds: float = 0.0  # of the simulator's one thread; with ranks, of all of them
     silent: int | None = None  # the rank that has not come to a meeting
+    network_seconds: float = 0.0  # of it, in which frames were carried
     meetings: int = 0  # of several ranks
     meeting_seconds: list[float] = field(default_factory=list)  # per rank: in which it waited for others
 

@@ -256,6 +256,8 @@ class Session:
             result.events = in_order(np.fromfile(request.trace, EVENT), request.event_limit)
         if self.fabric:
             self.fabric.finish(result)
+        if isinstance(self._meeting, Centre):
+            result.network_seconds = self._meeting.network_seconds
 
 
 def _prepare(request: RunRequest) -> Library:

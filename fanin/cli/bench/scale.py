@@ -160,7 +160,10 @@ def _load(point: Point, found: Measured, cores: int) -> Load:
 
 
 def _glm(costs: Costs) -> tuple[Costs, Load]:
-    """The same costs with those of a cycle of a u280 node, from a training in one process."""
+    """The same costs with those of a cycle of a u280 node, and of frames which a switch aggregates.
+
+    From a training in one process; what else a frame costs there, that Python wakes, is the same.
+    """
     node = PRESETS["u280"]
     shape = TrainShape(node=node, workers=GLM_NODES, samples=512, columns=4096, batch=64)
     rng = np.random.default_rng(0)
@@ -180,8 +183,12 @@ def _glm(costs: Costs) -> tuple[Costs, Load]:
         .raw
     )
     frames = sum(raw.frames.values())
-    cycle = (raw.seconds - frames * costs.frame_alone) / (raw.cycles * GLM_NODES)
-    return replace(costs, node_cycle=cycle), Load(GLM_NODES, raw.cycles, frames, 0)
+    frame = raw.network_seconds / frames
+    alone = frame + max(0.0, costs.frame_alone - costs.frame)
+    cycle = (raw.seconds - frames * alone) / (raw.cycles * GLM_NODES)
+    return replace(costs, node_cycle=cycle, frame=frame, frame_alone=alone), Load(
+        GLM_NODES, raw.cycles, frames, 0
+    )
 
 
 def _speed(costs: Costs, unit: Load, nodes: int, machines: int, args: argparse.Namespace) -> tuple[float, int]:
