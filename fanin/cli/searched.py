@@ -102,6 +102,8 @@ def progress() -> Callable[[int, int], None]:
 
 def _why_unknown(found: Outcome, *, first: bool, lower: str) -> str:
     """Why an invariant is neither proved nor broken, and what helps."""
+    if found.exhausted and not found.counterexamples:
+        return "all states were visited, but time was over before all were asked for their end: raise --seconds"
     if found.exhausted:
         return "what breaks another invariant goes no further here, so this one is neither proved nor broken"
     if found.counterexamples and first:

@@ -9,44 +9,71 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanin.sim.checker.group import Group
-from fanin.sim.checker.tables import Growing, Interned
+from fanin.sim.checker.packing import Packing, Words
+from fanin.sim.checker.tables import Growing, Interned, Rows, fingerprints
 
 Batch = tuple[NDArray[Any], ...]  # rows, and arrays beside them
+Places = Sequence[NDArray[np.intp] | slice]  # which rows went to each rank
 
 
 class RowExchange:
-    """Exchanges rows whose numbers mean ``columns``.
+    """Exchanges rows whose numbers mean ``columns``; all processes make the same calls.
 
     Each process numbers values as it meets them. So it sends its new values, in order, with the next rows, and
-    numbers that come are looked up in what their sender's mean here.
+    numbers that come are looked up in what their sender's mean here. Rows are sent packed.
     """
 
     def __init__(self, group: Group, columns: Sequence[Interned]):
-        self._group = group
+        self._group, self._columns = group, columns
         self._tables = list({id(table): table for table in columns}.values())
         self._table_of = [next(n for n, t in enumerate(self._tables) if t is table) for table in columns]
         self._told = [0] * len(self._tables)
         self._meanings = [[Growing(np.int32) for _ in self._tables] for _ in range(group.size)]
 
-    def owners(self, marks: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Whose states these are, by fingerprint: of its low bits a hash table is made, so by the high ones."""
-        return (marks >> np.uint64(40)) % np.uint64(self._group.size)
-
-    def exchange(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Send ``batches[r]`` to rank r, and get one of each rank."""
+    def to_owners(self, rows: Rows, *beside: NDArray[Any]) -> tuple[Places, list[Batch]]:
+        """Send states, and what is beside them, to their owners: which went to each rank, and what came."""
         if self._group.size == 1:
-            return list(batches)
+            return [slice(None)], [(rows, *beside)]
+        owners = self.owners(rows)
+        places = [np.flatnonzero(owners == rank) for rank in range(self._group.size)]
+        return places, self._exchange([(rows[at], *(each[at] for each in beside)) for at in places])
+
+    def answered(self, places: Places, answers: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Send back an answer for each row that came; those for the rows that went to their owners."""
+        if self._group.size == 1:
+            return answers[0]
+        received = np.concatenate(self._group.exchange(answers))
+        found = np.empty_like(received)
+        found[np.concatenate(places)] = received
+        return found
+
+    def owners(self, rows: Rows) -> NDArray[np.uint64]:
+        """The ranks whose states these are."""
+        return (fingerprints(self._columns, rows) >> np.uint64(40)) % np.uint64(self._group.size)
+
+    def from_one(self, rows: Rows) -> Rows:
+        """The rows of the one process that has any, in all of them."""
+        if self._group.size == 1:
+            return rows
+        return np.concatenate([batch[0] for batch in self._exchange([(rows,)] * self._group.size)])
+
+    def _exchange(self, batches: Sequence[Batch]) -> list[Batch]:
         new = [table.values[told:] for table, told in zip(self._tables, self._told, strict=True)]
         self._told = [len(table.values) for table in self._tables]
-        received = self._group.exchange([(new, batch) for batch in batches])
-        return [self._understood(rank, *message) for rank, message in enumerate(received)]
+        packing = Packing.for_values(self._columns)
+        messages = [(new, packing.bits, packing.pack(rows), beside) for rows, *beside in batches]
+        received = self._group.exchange(messages)
+        return [
+            batches[rank] if rank == self._group.rank else self._understood(rank, *message)
+            for rank, message in enumerate(received)
+        ]
 
-    def _understood(self, rank: int, new: list[list[Any]], batch: Batch) -> Batch:
-        if rank == self._group.rank:
-            return batch
+    def _understood(
+        self, rank: int, new: list[list[Any]], bits: Sequence[int], words: Words, beside: Sequence[NDArray[Any]]
+    ) -> Batch:
         for table, meanings, values in zip(self._tables, self._meanings[rank], new, strict=True):
             meanings.extend(np.array([table(value) for value in values], np.int32))
-        rows, *others = batch
+        rows = Packing(bits).unpack(words)
         for column, table_number in enumerate(self._table_of):
             rows[:, column] = self._meanings[rank][table_number].array[rows[:, column]]
-        return rows, *others
+        return rows, *beside

@@ -15,9 +15,7 @@ from fanin.errors import CheckFailed
 
 _LOST = (EOFError, ConnectionError, TimeoutError)  # the other end of a connection is gone, or stands still
 _GONE = 3  # exit status of a process that lost another
-_PATIENCE = (
-    600.0  # seconds: between two exchanges lies less than one of work, and at the end a sort of all edges
-)
+_PATIENCE = 600.0  # seconds: between two exchanges lies less than one of work, and at times a larger table
 Work = Callable[["Group"], Any]
 
 

@@ -7,7 +7,7 @@ frame for any time, so that sharing the wire adds no behaviour (docs/systems/lin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class LinkSystem:
     sender keeps, so states of a stream without an end come again.
     """
 
-    invariants, slots = INVARIANTS, 1
+    invariants, slots, actors = INVARIANTS, 1, 2
 
     def __init__(
         self,
@@ -90,8 +90,15 @@ class LinkSystem:
         """What a state is."""
         return self._ends.senders.values[state[0]], self._ends.receivers.values[state[1]]
 
-    def ways(self, rows: Rows, slot: int) -> Iterator[Ways]:
-        """What the sender can do next, then the receiver, and where it leads."""
+    def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
+        """What the sender (actor 0) or the receiver can do next, and where it leads."""
+        possible, ways = (self._receives if actor else self._sends)(rows)
+        if not faults:
+            possible &= ~ways.faults
+        return Ways(*(column[possible] for column in ways))
+
+    def _sends(self, rows: Rows) -> tuple[Flags, Ways]:
+        """What the sender does, and which of that is possible."""
         busy = (self._sender_is_busy(rows[:, 0]) | self._receiver_is_busy(rows[:, 1])) > 0
         source, items = self._sends_of(rows[:, 0])
         event, after, packet, freed, broken = items.T
@@ -104,8 +111,9 @@ class LinkSystem:
         possible = (packet == 0) | (broken > 0) | (self._receives_more(receivers) > 0)
         if PREMATURE not in self.bounds.faults:
             possible &= event != self._premature
-        yield self._possible(possible, source, new, event, broken)
+        return possible, Ways(source, new, self._is_fault(event) > 0, event, broken)
 
+    def _receives(self, rows: Rows) -> tuple[Flags, Ways]:
         source, items = self._receives_of(rows[:, 1])
         event, after, packet, _, broken = items.T
         senders = rows[source, 0]
@@ -113,11 +121,7 @@ class LinkSystem:
         sent = np.flatnonzero((packet > 0) & (broken == 0))
         new[sent, 0] = self._to_sender(senders[sent], packet[sent])
         possible = (packet == 0) | (broken > 0) | (self._sender_hears_more(senders) > 0)
-        yield self._possible(possible, source, new, event, broken)
-
-    def _possible(self, which: Flags, source: Any, after: Rows, event: Numbers, broken: Numbers) -> Ways:
-        event = event[which]
-        return Ways(source[which], after[which], self._is_fault(event) > 0, event, broken[which])
+        return possible, Ways(source, new, self._is_fault(event) > 0, event, broken)
 
     def _make_tables(self) -> None:
         """What is computed once: functions of numbers. ``ack_delay`` is below ``timeout``."""

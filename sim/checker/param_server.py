@@ -162,6 +162,7 @@ class WildSystem:
 
     def __init__(self, protocol: Wild):
         self._protocol, self._pairs = protocol, Interned()
+        self.actors = protocol.workers
         self._events, self.violations = Interned(), Interned()
         self.violations(None)
         self.columns = (self._pairs,) * protocol.workers
@@ -171,14 +172,13 @@ class WildSystem:
         self._told = Interned()
         self._is_done = Table(lambda pair, _: protocol.done(self._pairs.values[pair]))
 
-    def ways(self, rows: Rows, slot: int) -> Iterator[Ways]:
-        """What can happen next, a worker at a time."""
-        for worker in range(self._protocol.workers):
-            source, items = self._ways(rows[:, worker])
-            what, pairs, broken = items.T
-            after = rows[source]
-            after[:, worker] = pairs
-            yield Ways(source, after, np.zeros(len(source), bool), self._event_of(what, worker), broken)
+    def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
+        """What can happen next to a worker's pair; there are no faults."""
+        source, items = self._ways(rows[:, actor])
+        what, pairs, broken = items.T
+        after = rows[source]
+        after[:, actor] = pairs
+        return Ways(source, after, np.zeros(len(source), bool), self._event_of(what, actor), broken)
 
     def alone(self, rows: Rows) -> Flags:
         """None: events are not told apart."""

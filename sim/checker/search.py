@@ -9,21 +9,26 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fanin.sim.checker.exchange import RowExchange
-from fanin.sim.checker.graph import Graph
+from fanin.sim.checker.finish import Finish, OutOfTime
 from fanin.sim.checker.group import Group, group_of
+from fanin.sim.checker.packing import chunks
 from fanin.sim.checker.protocol import FINISH
+from fanin.sim.checker.retrace import Mark, Retrace
+from fanin.sim.checker.steps import Chosen, Steps
 from fanin.sim.checker.system import Faults, Searched, System, Ways
-from fanin.sim.checker.tables import Flags, Numbers, fingerprints
-from fanin.sim.checker.visited import NO_PARENT, Fingerprints, Visited
+from fanin.sim.checker.tables import Flags, Numbers, Rows, fingerprints
+from fanin.sim.checker.visited import NOWHERE, WHOLLY, Visited
 
 HOLDS, BROKEN, NOT_PROVED = "holds", "broken", "not proved"
+_LATER = NOWHERE - np.uint32(1)
 _BATCH = 1 << 13  # states that a process expands between two exchanges
 Progress = Callable[[int, int], None]  # gets the states seen and those still to expand
 
@@ -52,7 +57,7 @@ class Outcome:
     seconds: float = 0.0
     depth: int = 0
     exhausted: bool = False
-    finishes: bool = False  #: FINISH was asked for apart, and holds
+    finishes: bool = False  #: FINISH was asked for, in this search or apart, and holds
     counterexamples: dict[str, Counterexample] = field(default_factory=dict)
 
     def holds(self, invariant: str) -> bool | None:
@@ -62,7 +67,7 @@ class Outcome:
         """
         if invariant in self.counterexamples:
             return False
-        shown = self.exhausted and (invariant != FINISH or self.finishes or not self.counterexamples)
+        shown = self.finishes if invariant == FINISH else self.exhausted
         return True if shown else None
 
     @property
@@ -141,12 +146,13 @@ class Search:
 
     def __init__(self, system: Searched, *, reduced: bool = True, group: Group | None = None):
         self.system, self.reduced = system, reduced and system.slots > 1
-        self.visited = Visited(system.columns)
         self._group = group or Group()
-        self._rows = RowExchange(self._group, system.columns)
-        self._graph = Graph(self._group)  # of the ways that need no fault
+        self.visited = Visited(system.columns, ranks=self._group.size)
+        self._exchange = RowExchange(self._group, system.columns)
+        self._steps = Steps(system, self.visited)
+        self._retrace = Retrace(self._steps, self._exchange, self._group)
         self._put_off = False  # whether events of a slot ever were
-        self._broken: dict[str, int] = {}  # in this level: from which state, the least fingerprint
+        self._broken: dict[str, Mark] = {}  # in this level: from which state, the least one
         self._outcome = Outcome(system.invariants)
 
     def run(
@@ -158,119 +164,127 @@ class Search:
     ) -> Outcome:
         """Explore, in step with the group's other processes; parameters as for ``search``."""
         began, outcome = time.monotonic(), self._outcome
-        outcome.exhausted = self._explore(began + seconds, all_invariants, progress)
+        self._end, self._progress = began + seconds, progress
+        outcome.exhausted = self._explore(all_invariants)
         if outcome.exhausted and not outcome.counterexamples:
             self._check_that_all_finish()
         outcome.states = sum(self._group.gather(len(self.visited)))
         outcome.seconds = time.monotonic() - began
         return outcome
 
-    def _explore(self, end: float, all_invariants: bool, progress: Progress) -> bool:
+    def _explore(self, all_invariants: bool) -> bool:
         """Level by level; whether nothing is left to expand."""
         visited, outcome = self.visited, self._outcome
         self._visit_start()
         for outcome.depth in itertools.count():
             visited.next_level()
-            frontier = np.arange(visited.frontier.start, visited.frontier.stop, dtype=np.int32)
-            for at in range(0, max(self._group.gather(len(frontier))), _BATCH):
-                self._expand(frontier[at : at + _BATCH])
-                left = len(frontier[at + _BATCH :]) + len(visited) - visited.frontier.stop
-                here = len(visited), left, time.monotonic() > end and not self._group.rank
-                seen, waiting, over = zip(*self._group.gather(here), strict=True)
-                progress(sum(seen), sum(waiting))
-                if any(over):
+            frontier = visited.numbers(outcome.depth)
+            for part in chunks(max(self._group.gather(len(frontier))), _BATCH):
+                self._expand(frontier[part])
+                left = len(frontier[part.stop :]) + len(visited) - visited.frontier.stop
+                waiting, over = self._tell(left)
+                if over:
                     break
             self._note_broken()
-            if not sum(waiting):
+            if not waiting:
                 return True
-            if any(over) or (outcome.counterexamples and not all_invariants):
+            if over or (outcome.counterexamples and not all_invariants):
                 return False
         raise AssertionError("itertools.count ends")
 
+    def _tell(self, left: int) -> tuple[int, bool]:
+        """Of how many states are left to this process, how many are left to all; and whether time is over."""
+        here = len(self.visited), left, time.monotonic() > self._end and not self._group.rank
+        seen, waiting, over = zip(*self._group.gather(here), strict=True)
+        self._progress(sum(seen), sum(waiting))
+        return sum(waiting), any(over)
+
     def _visit_start(self) -> None:
         start = self.system.canonical(self.system.start[None])
-        marks = fingerprints(self.system.columns, start)
-        if self._rows.owners(marks)[0] == self._group.rank:
-            self.visited.add(start, marks, np.full(1, NO_PARENT))
+        self.visited.add(start[self._exchange.owners(start) == self._group.rank])
 
     def _expand(self, numbers: Numbers) -> None:
         """Expand states: each with the first ample slot that meets the proviso, or else fully."""
         slots = range(self.system.slots)
         expanded = np.zeros((len(numbers), len(slots)), bool)
-        undecided = np.ones(len(numbers), bool)
+        taken = np.full(len(numbers), WHOLLY, np.int8)
         if self.reduced:
-            alone = self.system.alone(self.visited.rows[numbers])
+            alone = self.system.alone(self.visited.rows(numbers))
             for slot in slots:
-                chosen = undecided & alone[:, slot]
-                undecided &= ~self._take(numbers, [(slot, chosen)], ask=True)
+                chosen = (taken == WHOLLY) & alone[:, slot]
+                taken[self._take(numbers, [(slot, chosen)], ask=True)] = slot
                 expanded[:, slot] = chosen
+        undecided = taken == WHOLLY
         self._take(numbers, [(slot, undecided & ~expanded[:, slot]) for slot in slots])
-        fully = undecided | expanded.all(axis=1)
-        self.visited.fully[numbers[fully]] = True
-        self._put_off |= not fully.all()
+        taken[expanded.all(axis=1)] = WHOLLY
+        self.visited.taken[numbers] = taken
+        self._put_off |= bool((taken != WHOLLY).any())
 
-    def _take(self, numbers: Numbers, chosen: list[tuple[int, Flags]], *, ask: bool = False) -> Flags:
+    def _take(self, numbers: Numbers, chosen: Chosen, *, ask: bool = False) -> Flags:
         """Take the events of slots, each of chosen states; if asked, which of all states meet the proviso.
 
         They do if an event that is no fault leads to a state behind this one, by level and then fingerprint,
         or to one of a level before that is fully expanded: so no slot is put off for ever.
         """
         ways = self._ways(numbers, chosen)
-        marks = fingerprints(self.system.columns, ways.rows)
-        owners = self._rows.owners(marks)
-        parents, free = self.visited.fingerprints[numbers[ways.source]], ~ways.faults
-        to = [np.flatnonzero(owners == rank) for rank in range(self._group.size)]
-        answers = []
-        for rank, (rows, marked, before, sources, free_ones) in enumerate(
-            self._rows.exchange(
-                [(ways.rows[at], marks[at], parents[at], numbers[ways.source[at]], free[at]) for at in to]
-            )
-        ):
-            targets = self.visited.add(rows, marked, before)
-            self._graph.add(sources[free_ones], rank, targets[free_ones])
-            answers.append(free_ones & self._comes_later(targets, before))
-        met = np.zeros(len(numbers), bool)
+        beside = []
         if ask:
-            for at, answer in zip(to, self._group.exchange(answers), strict=True):
-                met[ways.source[at[answer]]] = True
+            marks = fingerprints(self.system.columns, self.visited.rows(numbers))
+            beside.append(marks[ways.source])
+        places, batches = self._exchange.to_owners(ways.rows, *beside)
+        onward = self._exchange.answered(places, [self._visit(*batch) for batch in batches])
+        deeper, later = ~ways.faults & (onward < _LATER), ~ways.faults & (onward <= _LATER)
+        self.visited.onward[numbers[ways.source[deeper]]] = onward[deeper]
+        met = np.zeros(len(numbers), bool)
+        met[ways.source[later]] = True
         return met
 
-    def _ways(self, numbers: Numbers, chosen: list[tuple[int, Flags]]) -> Ways:
-        """The ways on that break nothing, to canonical states; what breaks something is noted."""
-        found = []
-        for slot, flags in chosen:
-            at = np.flatnonzero(flags)
-            for ways in self.system.ways(self.visited.rows[numbers[at]], slot):
-                whole = ways.broken == 0
-                if not whole.all():
-                    self._note(numbers[at[ways.source[~whole]]], ways.broken[~whole])
-                    ways = Ways(*(column[whole] for column in ways))
-                found.append(ways._replace(source=at[ways.source]))
-        joined = Ways(*map(np.concatenate, zip(*found, strict=True)))
-        return joined._replace(rows=self.system.canonical(joined.rows))
+    def _visit(self, rows: Rows, before: NDArray[np.uint64] | None = None) -> NDArray[np.uint32]:
+        """Visit states; those of the next level as in ``Visited.onward``, NOWHERE for others.
 
-    def _comes_later(self, targets: Numbers, before: Fingerprints) -> Flags:
-        """Which states are behind those of these fingerprints, or of a level before and fully expanded."""
+        But _LATER for those which are behind the states of the fingerprints ``before``, or fully expanded.
+        """
         visited, level = self.visited, self.visited.frontier
-        same = (targets >= level.start) & (targets < level.stop) & (visited.fingerprints[targets] > before)
-        return (targets >= level.stop) | same | (visited.fully[targets] & (targets < level.start))
+        numbers = visited.add(rows)
+        onward = numbers.astype(np.uint32) * np.uint32(self._group.size) + np.uint32(self._group.rank)
+        old = np.flatnonzero(numbers < level.stop)
+        onward[old] = NOWHERE
+        if before is not None:
+            number = numbers[old]
+            behind = fingerprints(self.system.columns, rows[old]) > before[old]
+            later = np.where(number < level.start, visited.taken[number] == WHOLLY, behind)
+            onward[old[later]] = _LATER
+        return onward
+
+    def _ways(self, numbers: Numbers, chosen: Chosen) -> Ways:
+        """The ways on that break nothing; what breaks something is noted."""
+        ways = self._steps.of(numbers, chosen)
+        whole = ways.broken == 0
+        if whole.all():
+            return ways
+        self._note(numbers[ways.source[~whole]], ways.broken[~whole])
+        return Ways(*(column[whole] for column in ways))
 
     def _check_that_all_finish(self) -> None:
         """From every state a way without faults leads to the end."""
-        visited, count = self.visited, len(self.visited)
-        stuck = np.flatnonzero(~self._graph.leading_to(np.flatnonzero(self.system.done(visited.rows)), count))
-        levels = [visited.level(int(number)) for number in stuck[:1]]
-        first = stuck[: np.searchsorted(stuck, visited.end_of(levels[0]))] if levels else stuck
-        least = [(level, int(visited.fingerprints[first].min())) for level in levels]
+        on = lambda left: not self._tell(left)[1]  # noqa: E731
+        try:
+            stuck = Finish(self._steps, self._exchange, self._group, on=on).stuck()
+        except OutOfTime:
+            return
+        levels = [self.visited.level_of(int(number)) for number in stuck[:1]]
+        first = stuck[: np.searchsorted(stuck, self.visited.level(levels[0]).stop)] if levels else stuck
+        least = [(level, self._retrace.least(first)) for level in levels]
         everywhere = list(itertools.chain(*self._group.gather(least)))
+        self._outcome.finishes = not everywhere
         if everywhere:
-            events, _ = self._retrace(self._path(min(everywhere)[1]))
+            events, _ = self._retrace.events(min(everywhere)[1])
             self._found(FINISH, events, "from here the end is out of reach")
 
     def _note(self, numbers: Numbers, broken: Numbers) -> None:
         for number in np.unique(broken).tolist():
             invariant, _ = self.system.violations.values[number]
-            least = int(self.visited.fingerprints[numbers[broken == number]].min())
+            least = self._retrace.least(numbers[broken == number])
             self._broken[invariant] = min(least, self._broken.get(invariant, least))
 
     def _note_broken(self) -> None:
@@ -280,11 +294,11 @@ class Search:
         for invariant in self.system.invariants:
             least = [each[invariant] for each in broken if invariant in each]
             if least and invariant not in self._outcome.counterexamples:
-                events, state = self._retrace(self._path(min(least)))
+                events, state = self._retrace.events(min(least))
                 # It may have other names than the state that was expanded; its violation is of the same kind.
                 event, what = next(
                     (event, what)
-                    for event, _, violation in self._each_way(state)
+                    for event, _, violation in self._steps.each(state)
                     for kind, what in [violation or (None, "")]
                     if kind == invariant
                 )
@@ -293,36 +307,3 @@ class Search:
     def _found(self, invariant: str, events: list[Any], what: str) -> None:
         found = Counterexample(tuple(events), what, shortest=not self._put_off)
         self._outcome.counterexamples[invariant] = found
-
-    def _path(self, mark: int) -> list[Numbers]:
-        """The states from the start to that of a fingerprint, which one of the processes has."""
-        path: list[Numbers] = []
-        while mark != NO_PARENT:
-            marks = np.array([mark], np.uint64)
-            at = [self.visited.find(mark)] if self._rows.owners(marks)[0] == self._group.rank else []
-            mine = self.visited.rows[at], self.visited.parents[at]
-            rows, parents = map(
-                np.concatenate, zip(*self._rows.exchange([mine] * self._group.size), strict=True)
-            )
-            path.insert(0, rows[0])
-            mark = int(parents[0])
-        return path
-
-    def _retrace(self, path: list[Numbers]) -> tuple[list[Any], Numbers]:
-        """The events along canonical states, all by the names that the workers have at the start."""
-        state, events = self.system.start, []
-        for target in path[1:]:
-            event, state = next(
-                (event, after)
-                for event, after, violation in self._each_way(state)
-                if not violation and (self.system.canonical(after[None])[0] == target).all()
-            )
-            events.append(event)
-        return events, state
-
-    def _each_way(self, state: Numbers) -> Iterator[tuple[Any, Numbers, tuple[str, str] | None]]:
-        """Ways on from one state: the event, the state after it, and which invariant it breaks, and how."""
-        for slot in range(self.system.slots):
-            for ways in self.system.ways(state[None], slot):
-                for after, event, broken in zip(ways.rows, ways.events, ways.broken, strict=True):
-                    yield self.system.event(event), after, self.system.violations.values[broken]

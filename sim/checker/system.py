@@ -7,7 +7,7 @@ models may be as slow as they like; and looked up for many states together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import permutations
 from typing import Any, NamedTuple, Protocol
@@ -39,7 +39,7 @@ class Ways(NamedTuple):
 class Searched(Protocol):
     """A system that can be searched. A state is a row of numbers, and each column has values of its own.
 
-    Its events belong to ``slots``, those of one at a time may be an ample set.
+    Its events belong to ``slots``, those of one at a time may be an ample set; and to ``actors``.
     """
 
     @property
@@ -49,6 +49,10 @@ class Searched(Protocol):
     @property
     def slots(self) -> int:
         """How many there are; 1 where events are not told apart."""
+
+    @property
+    def actors(self) -> int:
+        """How many there are."""
 
     @property
     def columns(self) -> Sequence[Interned]:
@@ -62,8 +66,8 @@ class Searched(Protocol):
     def start(self) -> Numbers:
         """The state at first."""
 
-    def ways(self, rows: Rows, slot: int) -> Iterator[Ways]:
-        """What can happen to a slot."""
+    def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
+        """What an actor can do with a slot, or what can happen to it; ``faults`` are left out if told to."""
 
     def alone(self, rows: Rows) -> Flags:
         """For each state, the slots whose events may be an ample set."""
@@ -128,6 +132,7 @@ class System:
                 raise ValueError(f"{name} must not be negative, not {count!r}")
         self.protocol, self.faults = protocol, faults
         self.slots, self._workers = protocol.slots, protocol.workers
+        self.actors = protocol.workers
         possible = tuple(name for name, count in zip(FAULTS, faults.left(), strict=False) if count)
         self.parties = Parties(protocol, faults=possible, in_flight=in_flight)
         self.registers, self.faults_left, self._events = Interned(), Interned(), Interned()
@@ -159,32 +164,38 @@ class System:
         flags = [self._alone(tuple(workers[at].tolist())) for at in first]
         return np.array(flags, bool).reshape(len(first), self.slots)[which]
 
-    def ways(self, rows: Rows, slot: int) -> Iterator[Ways]:
-        """What can happen to a slot, and where it leads: a worker's events at a time."""
-        for v in range(self._workers):
-            source, items = self._happenings[slot](rows[:, v])
-            left = self._spent(rows[source, -1], items[:, _FAULT])
-            possible = left >= 0
-            source, left = source[possible], left[possible]
-            event, after, fault, code, before, broken = items[possible].T
-            new, broken = rows[source], broken.copy()
-            new[:, v], new[:, -1] = after, left
-            self._reach_switch(new, broken, code, v, slot)
-            self._look_for_reuse(rows, source, broken, before, slot)
-            yield Ways(source, new, fault > 0, self._event_of(event, v), broken)
+    def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
+        """What can happen to a worker's slot, and where it leads."""
+        source, items = self._happenings[slot](rows[:, actor])
+        left = self._spent(rows[source, -1], items[:, _FAULT])
+        possible = np.flatnonzero(left >= 0 if faults else items[:, _FAULT] == 0)
+        source, left = source[possible], left[possible]
+        event, after, fault, code, before, broken = items.take(possible, axis=0).T
+        new, broken = rows.take(source, axis=0), broken.copy()
+        new[:, actor], new[:, -1] = after, left
+        self._reach_switch(new, broken, code, actor, slot)
+        self._look_for_reuse(rows, source, broken, before, slot)
+        return Ways(source, new, fault > 0, self._event_of(event, actor), broken)
 
     def canonical(self, rows: Rows) -> Rows:
         """One of all states that differ from each by the workers' names: with the parties in order of digests.
 
         Where two parties are the same, that with the least digests of the switch's slots then.
         """
-        last = self._workers
-        digests = self.parties.numbers.digests[rows[:, :last]]
-        order = np.argsort(digests, axis=1, kind="stable")
-        new = rows.copy()
-        new[:, :last] = np.take_along_axis(rows[:, :last], order, axis=1)
-        self._rename_slots(new, self._names_of[order @ self._radix])
-        same = (new[:, 1:last] == new[:, : last - 1]) @ (1 << np.arange(last - 1))
+        parties = [rows[:, v].copy() for v in range(self._workers)]
+        digests = [self.parties.numbers.digests[each] for each in parties]
+        names = np.zeros(len(rows), np.int32)
+        for end in range(self._workers - 1, 0, -1):  # neighbours that are out of order: few are
+            for left, exchanged in enumerate(self._exchanged[:end]):
+                at = np.flatnonzero(digests[left] > digests[left + 1])
+                for column in (parties, digests):
+                    column[left][at], column[left + 1][at] = column[left + 1][at], column[left][at]
+                names[at] = exchanged[names[at]]
+        new, same = rows.copy(), np.zeros(len(rows), np.int32)
+        for v, each in enumerate(parties):
+            new[:, v] = each
+            same |= (each == parties[v - 1]) << (v - 1) if v else 0
+        self._rename_slots(new, names)
         for pattern, exchanges in enumerate(self._exchanges):
             if exchanges:
                 alike = np.flatnonzero(same == pattern)
@@ -215,12 +226,13 @@ class System:
         self._waits = [Table(partial(self._does_wait, slot=slot)) for slot in slots]
         self._spent = Table(self._spend)
         self._event_of = Table(lambda event, worker: self._events((event, worker)))
-        # The workers' names: worker w is called names[w], where it stands at order[names[w]] = w.
+        # The workers' names: worker w is called names[w]. What becomes of them as two neighbours exchange theirs.
         self._names = list(permutations(range(workers)))
-        self._radix = workers ** np.arange(workers)
-        self._names_of = np.zeros(workers**workers, np.int32)
-        for number, names in enumerate(self._names):
-            self._names_of[np.argsort(names) @ self._radix] = number
+        numbers = {names: number for number, names in enumerate(self._names)}
+        self._exchanged = [
+            np.array([numbers[_exchanged(names, left)] for names in self._names], np.int32)
+            for left in range(workers - 1)
+        ]
         # By which of neighbours in order are the same, a bit each: the renamings among those, but for none.
         self._exchanges = [
             [n for n, names in enumerate(self._names) if n and _is_among(names, same)]
@@ -295,6 +307,12 @@ class System:
                 undecided &= ours == theirs
             best[less] = other[less]
         return best
+
+
+def _exchanged(names: tuple[int, ...], left: int) -> tuple[int, ...]:
+    """The names once who is called ``left`` has exchanged names with the next one."""
+    other = {left: left + 1, left + 1: left}
+    return tuple(other.get(name, name) for name in names)
 
 
 def _is_among(names: tuple[int, ...], same: int) -> bool:

@@ -139,7 +139,7 @@ class Lists:
         starts, counts = spans[:, 0], spans[:, 1]
         source = np.repeat(np.arange(len(numbers)), counts)
         at = np.arange(len(source)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
-        return source, self._items.array[at]
+        return source, self._items.array.take(at, axis=0)
 
     def _span(self, number: int, _: int) -> tuple[int, int]:
         items = self._function(number)

@@ -4,6 +4,8 @@ import dataclasses
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -11,13 +13,13 @@ import pytest
 
 from fanin.errors import CheckFailed
 from fanin.sim.checker import group
-from fanin.sim.checker import search as search_module
 from fanin.sim.checker.link import LinkSystem
 from fanin.sim.checker.link_ends import Bounds
+from fanin.sim.checker.packing import mixed
 from fanin.sim.checker.param_server import Wild, WildSystem
 from fanin.sim.checker.published import Published
 from fanin.sim.checker.rounds import Rounds
-from fanin.sim.checker.search import check, search
+from fanin.sim.checker.search import HOLDS, check, search
 from fanin.sim.checker.system import Faults, System
 from fanin.sim.checker.tables import Interned, fingerprints
 from fanin.sim.checker.visited import Visited
@@ -82,10 +84,10 @@ def of_rank(rank):
 def test_a_process_that_is_killed_ends_the_search(monkeypatch, processes, victim):
     ways = System.ways
 
-    def dies(self, rows, slot):
+    def dies(self, rows, *args, **options):
         if of_rank(victim) and len(rows) > 3:
             os.kill(os.getpid(), signal.SIGKILL)
-        return ways(self, rows, slot)
+        return ways(self, rows, *args, **options)
 
     monkeypatch.setattr(System, "ways", dies)
     with pytest.raises(CheckFailed, match=f"^process {victim + 1} of the search's {processes} ended: SIGKILL$"):
@@ -96,10 +98,10 @@ def test_a_process_that_is_killed_ends_the_search(monkeypatch, processes, victim
 def test_a_process_that_stands_still_ends_the_search(monkeypatch):
     ways = System.ways
 
-    def stops(self, rows, slot):
+    def stops(self, rows, *args, **options):
         if of_rank(1) and len(rows) > 3:
             os.kill(os.getpid(), signal.SIGSTOP)
-        return ways(self, rows, slot)
+        return ways(self, rows, *args, **options)
 
     monkeypatch.setattr(System, "ways", stops)
     monkeypatch.setattr(group, "_PATIENCE", 3.0)
@@ -119,11 +121,19 @@ def test_an_interrupt_leaves_no_process():
 
 
 def test_states_of_the_same_fingerprint_are_not_taken_for_one(monkeypatch):
-    """The search ends, rather than lose a state."""
-    marks = search_module.fingerprints
-    monkeypatch.setattr(search_module, "fingerprints", lambda *args: marks(*args) & np.uint64(0xFF))
-    with pytest.raises(RuntimeError, match="share a fingerprint"):
-        search(system(Rounds))
+    """Fingerprints say whose a state is and which comes first; states are compared in full."""
+    whole = search(SMALL["switchml, 2 slots"]())
+    for module in ("exchange", "retrace", "search"):
+        monkeypatch.setattr(f"fanin.sim.checker.{module}.fingerprints", few_fingerprints)
+    found = [search(SMALL["switchml, 2 slots"](), processes=processes) for processes in (1, 2)]
+    assert [outcome.status for outcome in found] == [HOLDS, HOLDS]
+    assert found[0].states == found[1].states >= whole.states  # of two that tie neither comes first
+    published = [search(SMALL["published"](), all_invariants=True, processes=processes) for processes in (1, 2)]
+    assert published[0].states == published[1].states == 1017
+
+
+def few_fingerprints(*args):
+    return fingerprints(*args) & np.uint64(0x30000000000)
 
 
 def test_equal_values_have_one_digest():
@@ -135,19 +145,48 @@ def test_equal_values_have_one_digest():
     assert first.digests[0] == second.digests[1] != second.digests[0]
 
 
-def test_every_state_is_visited_once():
-    """Against a dict, with states that come again in the same batch and later, and places that collide."""
-    values = Interned()
-    for value in range(50):
-        values(value)
-    visited, numbers = Visited([values] * 3), {}
-    random = np.random.default_rng(7)
-    for _ in range(40):
-        rows = random.integers(50, size=(500, 3), dtype=np.int32)
-        marks = fingerprints([values] * 3, rows) >> np.uint64(6)  # most of the table's places are not used
-        found = visited.add(rows, marks, marks)
-        for row, number in zip(map(tuple, rows.tolist()), found.tolist(), strict=True):
-            assert numbers.setdefault(row, number) == number
+@pytest.mark.parametrize("columns", [3, 9])
+def test_every_state_is_visited_once(columns, monkeypatch):
+    """Against a dict: states that come again, at once and later; places that collide; more and more values."""
+    values, numbers, random = Interned(), {}, np.random.default_rng(7)
+    visited = Visited([values] * columns)
+    monkeypatch.setattr("fanin.sim.checker.visited._AT_ONCE", 1000)
+    few = np.uint64(0xFFE << 52)  # places that most states begin at
+    monkeypatch.setattr("fanin.sim.checker.visited.mixed", lambda words: mixed(words) & few)
+    for most in (1, 2, 3, 5, 40, 60, 64, 65, 300):
+        values.all(range(most))
+        for _ in range(6):
+            rows = random.integers(most, size=(500, columns), dtype=np.int32)
+            rows[::7] = rows[0]
+            found = visited.add(rows)
+            for row, number in zip(map(tuple, rows.tolist()), found.tolist(), strict=True):
+                assert numbers.setdefault(row, number) == number
     assert sorted(numbers.values()) == list(range(len(visited)))
-    assert [tuple(row) for row in visited.rows.tolist()] == sorted(numbers, key=numbers.get)
-    assert visited.find(int(marks[3])) == found[3]
+    every = visited.rows(slice(None))
+    assert [tuple(row) for row in every.tolist()] == sorted(numbers, key=numbers.get)
+    assert (visited.find(every) == np.arange(len(visited))).all()
+    with pytest.raises(LookupError):
+        visited.find(np.full((1, columns), most - 1, np.int32))
+
+
+def test_a_search_that_has_no_more_numbers_says_so():
+    visited = Visited([Interned()], ranks=64)
+    with pytest.raises(CheckFailed, match="holds 67,108,862 states at most"):
+        visited._reserve(1 << 26)
+
+
+@pytest.mark.slow
+def test_a_state_takes_few_bytes():
+    """All memory of a search of a million states, in a process of its own, against one of a thousand."""
+    peaks = []
+    for faults in (0, 5):
+        options = [f"--{name}={faults}" for name in ("losses", "duplicates", "reorder", "faults")]
+        command = [sys.executable, "-c", MEASURED, "p4", "check", "--workers=3", *options]
+        ran = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+        *_, peak = ran.stdout.split()
+        peaks.append(int(peak))
+    assert "1,069,513 states" in ran.stdout
+    assert (peaks[1] - peaks[0]) * 1024 / 1_069_513 < 50
+
+
+MEASURED = "import resource; from fanin.cli.main import main; main(); print(resource.getrusage(0).ru_maxrss)"

@@ -1,0 +1,72 @@
+"""The way from the start to a state that a search has visited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fanin.sim.checker.exchange import RowExchange
+from fanin.sim.checker.group import Group
+from fanin.sim.checker.packing import chunks
+from fanin.sim.checker.steps import Steps
+from fanin.sim.checker.tables import Numbers, fingerprints
+
+_BATCH = 1 << 13  # states whose ways on are computed at once
+Mark = tuple[int, int, int]  # a state's fingerprint, the rank that owns it, and its number there
+
+
+class Retrace:
+    """Finds ways back, level by level; all processes make the same calls.
+
+    What comes before a state is not kept, for it would take as much memory as the state. So the level before
+    is expanded again, and of those that lead to the state that of the least fingerprint is taken.
+    """
+
+    def __init__(self, steps: Steps, exchange: RowExchange, group: Group):
+        self._steps, self._exchange, self._group = steps, exchange, group
+        self._system, self._visited = steps.system, steps.visited
+
+    def least(self, numbers: Numbers) -> Mark | None:
+        """Of states here that of the least fingerprint; None if there are none."""
+        if not len(numbers):
+            return None
+        marks = fingerprints(self._system.columns, self._visited.rows(numbers))
+        at = int(np.argmin(marks))
+        return int(marks[at]), self._group.rank, int(numbers[at])
+
+    def events(self, mark: Mark) -> tuple[list[Any], Numbers]:
+        """The events that lead to a state, by the workers' names at the start; and the state by these names."""
+        state, events = self._system.start, []
+        for target in self._path(mark)[1:]:
+            event, state = next(
+                (event, after)
+                for event, after, violation in self._steps.each(state)
+                if not violation and (self._system.canonical(after[None])[0] == target).all()
+            )
+            events.append(event)
+        return events, state
+
+    def _path(self, mark: Mark) -> list[Numbers]:
+        """The states from the start to this one."""
+        path, (_, owner, number) = [self._state(mark)], mark
+        mine = self._visited.level_of(number) if owner == self._group.rank else 0
+        for level in reversed(range(max(self._group.gather(mine)))):
+            marks = self._group.gather(self.least(self._leading_to(path[0], level)))
+            path.insert(0, self._state(min(mark for mark in marks if mark)))
+        return path
+
+    def _state(self, mark: Mark) -> Numbers:
+        _, owner, number = mark
+        which = [number] if owner == self._group.rank else []
+        return self._exchange.from_one(self._visited.rows(np.array(which, np.int32)))[0]
+
+    def _leading_to(self, target: Numbers, level: int) -> Numbers:
+        """The states here of a level from which one step leads to this one."""
+        numbers, found = self._visited.numbers(level), [np.empty(0, np.int32)]
+        for part in chunks(len(numbers), _BATCH):
+            batch = numbers[part]
+            ways = self._steps.of(batch, self._steps.taken(batch))
+            there = (ways.rows == target).all(axis=1) & (ways.broken == 0)
+            found.append(batch[ways.source[there]])
+        return np.concatenate(found)
