@@ -36,7 +36,9 @@ class RowExchange:
             return [slice(None)], [(rows, *beside)]
         owners = self.owners(rows)
         places = [np.flatnonzero(owners == rank) for rank in range(self._group.size)]
-        return places, self._exchange([(rows[at], *(each[at] for each in beside)) for at in places])
+        return places, self._exchange(
+            [tuple(each.take(at, axis=0) for each in (rows, *beside)) for at in places]
+        )
 
     def answered(self, places: Places, answers: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """Send back an answer for each row that came; those for the rows that went to their owners."""
@@ -61,11 +63,13 @@ class RowExchange:
         new = [table.values[told:] for table, told in zip(self._tables, self._told, strict=True)]
         self._told = [len(table.values) for table in self._tables]
         packing = Packing.for_values(self._columns)
-        messages = [(new, packing.bits, packing.pack(rows), beside) for rows, *beside in batches]
-        received = self._group.exchange(messages)
+        messages: list[Any] = [
+            batch if rank == self._group.rank else (new, packing.bits, packing.pack(batch[0]), batch[1:])
+            for rank, batch in enumerate(batches)
+        ]
         return [
-            batches[rank] if rank == self._group.rank else self._understood(rank, *message)
-            for rank, message in enumerate(received)
+            message if rank == self._group.rank else self._understood(rank, *message)
+            for rank, message in enumerate(self._group.exchange(messages))
         ]
 
     def _understood(
@@ -75,5 +79,5 @@ class RowExchange:
             meanings.extend(np.array([table(value) for value in values], np.int32))
         rows = Packing(bits).unpack(words)
         for column, table_number in enumerate(self._table_of):
-            rows[:, column] = self._meanings[rank][table_number].array[rows[:, column]]
+            rows[:, column] = self._meanings[rank][table_number].array.take(rows[:, column])
         return rows, *beside

@@ -232,7 +232,9 @@ class Search:
             marks = fingerprints(self.system.columns, self.visited.rows(numbers))
             beside.append(marks[ways.source])
         places, batches = self._exchange.to_owners(ways.rows, *beside)
-        onward = self._exchange.answered(places, [self._visit(*batch) for batch in batches])
+        visited = self._visit(*map(np.concatenate, zip(*batches, strict=True)))
+        ends = np.cumsum([len(rows) for rows, *_ in batches])[:-1]
+        onward = self._exchange.answered(places, np.split(visited, ends))
         deeper, later = ~ways.faults & (onward < _LATER), ~ways.faults & (onward <= _LATER)
         self.visited.onward[numbers[ways.source[deeper]]] = onward[deeper]
         met = np.zeros(len(numbers), bool)

@@ -183,7 +183,7 @@ class System:
         Where two parties are the same, that with the least digests of the switch's slots then.
         """
         parties = [rows[:, v].copy() for v in range(self._workers)]
-        digests = [self.parties.numbers.digests[each] for each in parties]
+        digests = [self.parties.numbers.digests.take(each) for each in parties]
         names = np.zeros(len(rows), np.int32)
         for end in range(self._workers - 1, 0, -1):  # neighbours that are out of order: few are
             for left, exchanged in enumerate(self._exchanged[:end]):
@@ -226,7 +226,7 @@ class System:
         self._waits = [Table(partial(self._does_wait, slot=slot)) for slot in slots]
         self._spent = Table(self._spend)
         self._event_of = Table(lambda event, worker: self._events((event, worker)))
-        # The workers' names: worker w is called names[w]. What becomes of them as two neighbours exchange theirs.
+        # The workers' names, where worker w is called names[w]; and what they become as two are exchanged.
         self._names = list(permutations(range(workers)))
         numbers = {names: number for number, names in enumerate(self._names)}
         self._exchanged = [

@@ -153,7 +153,7 @@ def fingerprints(columns: Sequence[Interned], rows: Rows) -> NDArray[np.uint64]:
     """64 bits of each row, whose columns are numbers of these; the same in every process."""
     mixed = np.full(len(rows), 0x9E3779B97F4A7C15, np.uint64)
     for column, interned in enumerate(columns):
-        mixed ^= interned.digests[rows[:, column]]
+        mixed ^= interned.digests.take(rows[:, column])
         mixed *= np.uint64(0xBF58476D1CE4E5B9)
         mixed ^= mixed >> np.uint64(29)
     return mixed

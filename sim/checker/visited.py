@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,7 +33,7 @@ class Visited:
         self._packing = Packing([0] * len(columns))
         self._words = [Growing(np.uint64)]
         self._taken, self._onward = Growing(np.int8), Growing(np.uint32)
-        self._table = np.full(1 << 12, _FREE, np.int32)  # linear probing, from the high bits of ``mixed``
+        self._table = np.full(1 << 12, _FREE, np.int32)  # probed from the high bits of ``mixed``
         self._levels = [0, 0]  # where each begins; the last one is that which new states are in
 
     def __len__(self) -> int:
@@ -90,34 +91,37 @@ class Visited:
         """The numbers of states that have been visited."""
         words = self._packing.pack(rows)
         numbers = np.empty(len(rows), np.int32)
-        waiting, at = np.arange(len(rows), dtype=np.int32), self._first_places(words)
-        while len(waiting):
-            found = self._table.take(at)
+        waiting, at = self._first(words)
+        for probe in itertools.count(1):
+            if not len(waiting):
+                return numbers
+            numbers[waiting] = found = self._table.take(at)
             if (found == _FREE).any():
                 raise LookupError("a state has not been visited")
-            numbers[waiting] = found  # so far
             others = self._are_others(found, [word.take(waiting) for word in words])
-            waiting, at = self._go_on(waiting, at, others)
-        return numbers
+            waiting, at = self._next(waiting, at, others, probe)
+        raise AssertionError("itertools.count ends")
 
     def _place(self, words: Words) -> Numbers:
         """Look all places up at once; of new states that claim the same one, the last gets it."""
         table, numbers = self._table, np.empty(len(words[0]), np.int32)
-        waiting, at = np.arange(len(numbers), dtype=np.int32), self._first_places(words)
-        while len(waiting):
+        waiting, at = self._first(words)
+        for probe in itertools.count(1):
+            if not len(waiting):
+                return numbers
             found = table.take(at)
             free = np.flatnonzero(found == _FREE)
             claims = _FREE - 1 - waiting[free]  # below _FREE, each another number
             table[at[free]] = claims
             won = free[table[at[free]] == claims]
             new = waiting[won]
-            found[won] = table[at[won]] = np.arange(len(self), len(self) + len(new))
+            table[at[won]] = np.arange(len(self), len(self) + len(new))
             self._append([word.take(new) for word in words])
             found[free] = table[at[free]]
             numbers[waiting] = found  # so far
             others = self._are_others(found, [word.take(waiting) for word in words])
-            waiting, at = self._go_on(waiting, at, others)
-        return numbers
+            waiting, at = self._next(waiting, at, others, probe)
+        raise AssertionError("itertools.count ends")
 
     def _append(self, words: Words) -> None:
         for held, word in zip(self._words, words, strict=True):
@@ -130,13 +134,15 @@ class Visited:
         differ = [held.array.take(numbers) != word for held, word in zip(self._words, words, strict=True)]
         return np.logical_or.reduce(differ) if len(differ) > 1 else differ[0]
 
-    def _first_places(self, words: Words) -> Places:
+    def _first(self, words: Words) -> tuple[Numbers, Places]:
+        """The places of all states, side by side, and where in the table each is looked for first."""
         bits = len(self._table).bit_length() - 1
-        return (mixed(words) >> np.uint64(64 - bits)).astype(np.int64)
+        return np.arange(len(words[0]), dtype=np.int32), (mixed(words) >> np.uint64(64 - bits)).astype(np.int64)
 
-    def _go_on(self, waiting: Numbers, at: Places, which: Flags) -> tuple[Numbers, Places]:
+    def _next(self, waiting: Numbers, at: Places, which: Flags, probe: int) -> tuple[Numbers, Places]:
+        """Those that are looked for further, and where: a longer step each time, for places form no rows so."""
         left = np.flatnonzero(which)
-        return waiting.take(left), (at.take(left) + 1) & (len(self._table) - 1)
+        return waiting.take(left), (at.take(left) + probe) & (len(self._table) - 1)
 
     def _widen(self) -> None:
         """Pack anew if values came that need more bits than there are."""
@@ -167,9 +173,10 @@ class Visited:
         del self._table
         self._table = np.full(size, _FREE, np.int32)
         for part in chunks(len(self), _AT_ONCE):
-            waiting = np.arange(part.start, part.stop, dtype=np.int32)
-            at = self._first_places([word.array[part] for word in self._words])
-            while len(waiting):
+            waiting, at = self._first([word.array[part] for word in self._words])
+            for probe in itertools.count(1):
+                if not len(waiting):
+                    break
                 free = self._table[at] == _FREE
-                self._table[at[free]] = waiting[free]
-                waiting, at = self._go_on(waiting, at, self._table[at] != waiting)
+                self._table[at[free]] = waiting[free] + part.start
+                waiting, at = self._next(waiting, at, self._table[at] != waiting + part.start, probe)

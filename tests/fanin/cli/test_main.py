@@ -4,38 +4,22 @@ import gzip
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fanin import __version__
-from fanin.cache import BUILDS, EMISSION, MODELS, RUNTIME, cache_directory, kept_text
+from fanin.cache import EMISSION, cache_directory, kept_text
 from fanin.cli.main import build_parser, main
 from fanin.cli.output import output_directory, write_file
 from fanin.cli.progress import Remaining
 from fanin.errors import InputError
+from tests.fanin.cli.command import refused, run
 
 GOOD_LINES = "1 1:0.5 2:1\n0 1:0.25 3:2\n" * 8
-
-
-def _run(capsys, *arguments):
-    status = main(list(map(str, arguments)))
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
-def _refused(capsys, *arguments):
-    """The one line with which a command is refused."""
-    status, out, err = _run(capsys, *arguments)
-    assert (status, out) == (2, "")
-    assert err.startswith("fanin: error: ")
-    assert err.count("\n") == 1
-    return err
 
 
 def _file(folder, text):
@@ -47,7 +31,7 @@ def _file(folder, text):
 def _train(folder, capsys, *arguments, text=GOOD_LINES):
     """Refused by ``fanin train``; nothing may have been written."""
     path = _file(folder, text)
-    err = _refused(capsys, "train", path, "-o", folder / "out", *arguments)
+    err = refused(capsys, "train", path, "-o", folder / "out", *arguments)
     assert sorted(p.name for p in folder.iterdir()) == ["data.libsvm"]
     return err
 
@@ -93,14 +77,14 @@ def test_the_package_runs_as_the_command():
 
 
 def test_unknown_commands_and_options_take_one_line(capsys):
-    assert "invalid choice: 'nope'" in _refused(capsys, "nope")
-    assert "DATA" in _refused(capsys, "train")
-    assert "--nope" in _refused(capsys, "train", "breast_cancer", "--nope")
-    assert "invalid int value: 'four'" in _refused(capsys, "train", "breast_cancer", "--workers", "four")
+    assert "invalid choice: 'nope'" in refused(capsys, "nope")
+    assert "DATA" in refused(capsys, "train")
+    assert "--nope" in refused(capsys, "train", "breast_cancer", "--nope")
+    assert "invalid int value: 'four'" in refused(capsys, "train", "breast_cancer", "--workers", "four")
 
 
 def test_a_missing_file_names_the_bundled_sets(capsys, tmp_path):
-    err = _refused(capsys, "train", tmp_path / "absent", "-o", tmp_path / "out")
+    err = refused(capsys, "train", tmp_path / "absent", "-o", tmp_path / "out")
     assert "no such file" in err
     assert "breast_cancer" in err
 
@@ -125,7 +109,7 @@ def test_a_damaged_archive_is_named(capsys, tmp_path):
     damaged = bytearray(gzip.compress(GOOD_LINES.encode()))
     damaged[10] |= 6  # there is no such block
     path.write_bytes(damaged)
-    assert f"{path}: cannot be read" in _refused(capsys, "train", path, "-o", tmp_path / "out")
+    assert f"{path}: cannot be read" in refused(capsys, "train", path, "-o", tmp_path / "out")
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
@@ -201,7 +185,7 @@ def test_two_billion_features_are_refused_before_they_are_quantised(capsys, tmp_
 )
 def test_what_cannot_be_written_is_refused_before_the_run(capsys, tmp_path, option, place, cause):
     (tmp_path / "file").write_text("")
-    err = _refused(capsys, "train", "breast_cancer", "-o", tmp_path / "out", option, tmp_path / place)
+    err = refused(capsys, "train", "breast_cancer", "-o", tmp_path / "out", option, tmp_path / place)
     assert f"cannot be written: {cause}" in err
     assert not (tmp_path / "out").exists()
 
@@ -215,14 +199,14 @@ def test_a_sample_fifo_too_small_says_what_would_fit(capsys, tmp_path):
 def test_a_missing_tool_is_named(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     monkeypatch.setenv("FANIN_CACHE", str(tmp_path / "cache"))
-    err = _refused(capsys, "train", "breast_cancer", "-o", tmp_path / "out")
+    err = refused(capsys, "train", "breast_cancer", "-o", tmp_path / "out")
     assert "g++" in err
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_is_not_a_run_is_left_alone(capsys, tmp_path):
     (tmp_path / "letters.txt").write_text("dear")
-    err = _refused(capsys, "train", "breast_cancer", "-o", tmp_path)
+    err = refused(capsys, "train", "breast_cancer", "-o", tmp_path)
     assert "choose another -o" in err
     assert [p.name for p in tmp_path.iterdir()] == ["letters.txt"]
 
@@ -268,7 +252,7 @@ def test_a_run_may_lie_in_the_working_directory_or_behind_a_link(tmp_path, monke
 
 def test_a_run_json_of_somebody_else_is_left_alone(capsys, tmp_path):
     (tmp_path / "run.json").write_text('{"scripts": {}}')
-    assert "choose another -o" in _refused(capsys, "train", "breast_cancer", "-o", tmp_path)
+    assert "choose another -o" in refused(capsys, "train", "breast_cancer", "-o", tmp_path)
     assert (tmp_path / "run.json").read_text() == '{"scripts": {}}'
 
 
@@ -285,7 +269,7 @@ def test_a_run_json_of_somebody_else_is_left_alone(capsys, tmp_path):
 )
 def test_outputs_that_exclude_each_other_are_refused(capsys, tmp_path, monkeypatch, options, cause):
     monkeypatch.chdir(tmp_path)
-    assert cause in _refused(capsys, "train", "breast_cancer", *options.split())
+    assert cause in refused(capsys, "train", "breast_cancer", *options.split())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -298,49 +282,21 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["model.npz"]
 
 
-def test_the_doctor_names_tools_with_versions(capsys):
-    status, out, _ = _run(capsys, "doctor", "--json")
-    tools = {tool["name"]: tool for tool in json.loads(out)["tools"]}
-    assert status == 0
-    assert tools["numpy"]["version"] == np.__version__
-    assert {"python", "g++", "make", "perl", "verilator", "yosys", "cocotb", "tshark"} <= set(tools)
-
-
-def test_the_doctor_says_where_the_cache_is_and_how_large(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("FANIN_CACHE", str(tmp_path))
-    kept_text(tmp_path / EMISSION / "entry", lambda: 2_000_000 * " ")
-    build = tmp_path / BUILDS / "entry" / "simulation"
-    build.parent.mkdir(parents=True)
-    build.write_bytes(bytes(1_234_567))
-    cache = json.loads(_run(capsys, "doctor", "--json")[1])["cache"]
-    assert cache == {
-        "folder": str(tmp_path),
-        EMISSION: {"entries": 1, "bytes": 2_000_065},
-        BUILDS: {"entries": 1, "bytes": 1_234_567},
-        MODELS: {"entries": 0, "bytes": 0},
-        RUNTIME: {"entries": 0, "bytes": 0},
-    }
-    out = _run(capsys, "doctor")[1]
-    assert f"cache, which may be deleted: {tmp_path}\n" in out
-    assert re.search(r"emitted +1 +2\.0 MB +Verilog", out)
-    assert re.search(r"verilated +1 +1\.2 MB +simulators", out)
-
-
 TREE = ("verilog", "adder-tree", "--preset", "tiny", "-o", "-")
 
 
 def test_no_cache_uses_nothing_that_was_kept_and_keeps_nothing(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("FANIN_CACHE", str(tmp_path))
     monkeypatch.setattr("fanin.LOADED", math.inf)  # even while somebody edits fanin's sources
-    anew = _run(capsys, *TREE, "--no-cache")[1]
+    anew = run(capsys, *TREE, "--no-cache")[1]
     assert "module adder_tree(" in anew
     assert list(tmp_path.iterdir()) == []
-    assert _run(capsys, *TREE)[1] == anew
+    assert run(capsys, *TREE)[1] == anew
     (entry,) = (tmp_path / EMISSION).iterdir()
     entry.unlink()
     kept_text(entry, lambda: anew + "// what was kept\n")
-    assert _run(capsys, *TREE)[1] == anew + "// what was kept\n"
-    assert _run(capsys, *TREE, "--no-cache")[1] == anew
+    assert run(capsys, *TREE)[1] == anew + "// what was kept\n"
+    assert run(capsys, *TREE, "--no-cache")[1] == anew
     assert cache_directory() == tmp_path
 
 
@@ -356,66 +312,9 @@ def test_commands_that_emit_or_build_can_do_without_the_cache(command):
     assert build_parser().parse_args([*command.split(), "--no-cache"]).no_cache is True
 
 
-def test_the_doctor_says_what_is_missing(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    status, out, err = _run(capsys, "doctor")
-    assert status == 1
-    assert "MISSING" in out
-    assert err.startswith("fanin: error: missing: g++, make, perl")
-
-
-def test_the_doctor_refuses_a_folder_that_is_no_run(capsys, tmp_path):
-    (tmp_path / "gradient-early.f32").write_bytes(bytes(8))
-    refused = _refused(capsys, "doctor", tmp_path)
-    commands = "train, ps train, ring train, plan or cluster run"
-    assert f"{tmp_path}: no run of fanin {commands}: it holds none of run.json, " in refused
-    assert "absent: no such folder" in _refused(capsys, "doctor", tmp_path / "absent")
-
-
-PARTS = '"switch": {}, "jobs": {}, "options": {"node": {"protocol": "p4sgd"}}'
-WAYS = '{"up": {"dropped": 0}, "down": {}}'
-NO_RUNS = [
-    ("[]", "must be an object, not []"),
-    ("[" * 100_000, "not JSON"),
-    ('{"first_packet": []}', '"links" is missing'),
-    ('{"links": [1]}', "links[0]: must be an object, not 1"),
-    (
-        f'{{"links": [], "first_packet": [{{"configured": "x"}}], {PARTS}}}',
-        'first_packet[0]: "configured" must be',
-    ),
-    (f'{{"links": [{WAYS}], "first_packet": [], "counters": [], {PARTS}}}', "as many first_packet, links and"),
-    (
-        f'{{"links": [{WAYS}], "first_packet": [{{}}], "counters": [{{}}, {{}}], {PARTS}}}',
-        "as many first_packet",
-    ),
-    (
-        f'{{"links": [], "first_packet": [], "counters": [], {PARTS.replace("p4sgd", "tcp")}}}',
-        'options.node: "protocol" must be one of p4sgd, switchml',
-    ),
-]
-
-
-@pytest.mark.parametrize(("content", "cause"), NO_RUNS, ids=range(len(NO_RUNS)))
-def test_the_doctor_refuses_a_run_that_is_none(capsys, tmp_path, content, cause):
-    (tmp_path / "run.json").write_text(content)
-    assert cause in _refused(capsys, "doctor", tmp_path)
-
-
-def test_the_doctor_reads_text_alone(capsys, tmp_path):
-    (tmp_path / "run.json").write_bytes(b"\xff\xfe")
-    assert "run.json: not JSON: " in _refused(capsys, "doctor", tmp_path)
-
-
-def test_the_doctor_tells_why_a_run_never_began(capsys, tmp_path):
-    """As of one whose switch did not start."""
-    text = f'{{"error": "no switch", "links": [], "first_packet": [], "counters": [], {PARTS}}}'
-    (tmp_path / "run.json").write_text(text)
-    assert _run(capsys, "doctor", tmp_path)[0::2] == (1, "fanin: error: no switch\n")
-
-
 def test_an_unusable_cache_is_named(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("FANIN_CACHE", "/proc/nowhere")
-    err = _refused(capsys, "train", "breast_cancer", "--preset", "tiny", "-o", tmp_path / "out")
+    err = refused(capsys, "train", "breast_cancer", "--preset", "tiny", "-o", tmp_path / "out")
     assert "/proc/nowhere: builds cannot be kept there" in err
     assert "$FANIN_CACHE" in err
 
@@ -434,68 +333,9 @@ def test_termination_cleans_up_and_has_its_own_status(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_broken_invariant_is_drawn_and_exits_with_1(capsys):
-    bounds = ["--losses", 0, "--duplicates", 0, "--reorder", 0]
-    status, out, err = _run(capsys, "p4", "check", "--protocol", "published", *bounds)
-    assert status == 1
-    assert err == "fanin: error: published breaks 2 of 4 invariants\n"
-    assert "the FA of slot 0, round 1, is delivered twice" in out
-    assert "timeout: AGG s0 r1 again" in out
-    assert "BROKEN: every worker gets every FA exactly once, and in order (the shortest way)" in out
-    assert "unknown" not in out
-    status, out, _ = _run(capsys, "p4", "check", *bounds, "--json")
-    found = json.loads(out)
-    assert (status, found["exhausted"], set(found["invariants"].values())) == (0, True, {True})
-    assert found["status"] == "holds"
-    status, out, _ = _run(capsys, "p4", "check", "--protocol", "published", *bounds, "--json")
-    assert (status, json.loads(out)["status"]) == (1, "broken")
-
-
-def test_a_search_that_was_cut_proves_nothing_and_exits_with_1(capsys):
-    bounds = ["--workers", 3, "--slots", 2, "--seconds", 0.01]
-    status, out, err = _run(capsys, "p4", "check", *bounds)
-    assert (status, err.count("\n")) == (1, 1)
-    assert err.startswith("fanin: error: p4sgd is not proved: the search was cut")
-    assert [line.split()[0] for line in out.splitlines()[1:]] == ["unknown"] * 4 + ["unknown:"]
-    assert re.search(r"cut at [\d,]+ states, \d+ events from the start: .*; raise --seconds", out)
-    status, out, _ = _run(capsys, "p4", "check", *bounds, "--json")
-    found = json.loads(out)
-    assert (status, found["status"], set(found["invariants"].values())) == (1, "not proved", {None})
-    assert found["depth"] > 0
-
-
-def test_what_a_search_to_the_first_broken_invariant_leaves_unknown_is_explained(capsys):
-    _, out, _ = _run(capsys, "p4", "check", "--protocol", "published", "--first")
-    assert out.splitlines()[-1] == (
-        "unknown: the search ended at the first invariant that is broken; without --first it goes on"
-    )
-
-
-def test_a_full_search_puts_no_event_off(capsys):
-    bounds = ["--workers", 1, "--slots", 2, "--rounds", 1, "--json"]
-    reduced, full = (
-        json.loads(_run(capsys, "p4", "check", *bounds, *more)[1])["states"] for more in ([], ["--full"])
-    )
-    assert reduced < full
-
-
-@pytest.mark.parametrize(
-    ("arguments", "cause"),
-    [
-        ("--workers 6", "workers must be in 1…5"),
-        ("--slots 3", "slots must be a power of two"),
-        ("--losses -1", "losses must not be negative"),
-        ("--faults -1", "together must not be negative"),
-        ("--seconds nan", "seconds must be positive"),
-    ],
-)
-def test_bounds_that_cannot_be_searched_are_named(capsys, arguments, cause):
-    assert cause in _refused(capsys, "p4", "check", *arguments.split())
-
-
 def test_interruption_has_its_own_status(capsys, monkeypatch):
     monkeypatch.setattr("fanin.cli.verilog._settings", lambda pairs: (_ for _ in ()).throw(KeyboardInterrupt))
-    status, _, err = _run(capsys, "verilog", "adder-tree", "-o", "-")
+    status, _, err = run(capsys, "verilog", "adder-tree", "-o", "-")
     assert (status, err) == (130, "fanin: error: interrupted\n")
 
 
