@@ -27,15 +27,16 @@ class _Pair:
 
 
 class Node:
-    """Frames in, frames out, as a node with tags (``RdmaConfig.vlan``) has them.
+    """Frames in, frames out, as a node has them; one without ``tags`` as where ``RdmaConfig.vlan`` is false.
 
     ``own``: its MAC and IPv4 address. ``memory`` is read and written in place. ``regions`` list queue pairs by
     their numbers. ``counters`` has the causes for which frames were dropped.
     """
 
-    def __init__(self, own: Endpoint, memory: bytearray, regions: Sequence[Region]):
+    def __init__(self, own: Endpoint, memory: bytearray, regions: Sequence[Region] = (), *, tags: bool = True):
         self.own = own
         self.memory = memory
+        self.tags = tags
         self.regions = list(regions)
         self.counters: Counter[str] = Counter()
         self._pairs: dict[int, _Pair] = {}
@@ -44,8 +45,10 @@ class Node:
     def connect(self, index: int, connection: Connection, peer: Endpoint) -> None:
         """Queue pair ``index`` begins anew, with the one of number ``connection.peer`` at ``peer``.
 
-        ``peer.port`` is the UDP port that it sends from.
+        ``peer.port`` is the UDP port that it sends from. Raises ValueError for a tag that it cannot put in.
         """
+        if connection.vlan is not None and not self.tags:
+            raise ValueError(f"vlan {connection.vlan}: this node has no tags (RdmaConfig.vlan)")
         number = FIRST_QUEUE_PAIR + index
         responder = Responder(number, connection, self.memory, self.regions)
         self._pairs[number] = _Pair(peer, Requester(connection, self.memory), responder)
@@ -62,43 +65,52 @@ class Node:
         """Have a write done over a queue pair."""
         self.requester(index).post(write)
 
-    def timeout(self) -> None:
-        """The timeout has passed since any queue pair's last progress."""
-        for pair in self._pairs.values():
+    def timeout(self, index: int | None = None) -> None:
+        """The timeout has passed since a queue pair's last progress; without ``index`` since any one's."""
+        for pair in self._pairs.values() if index is None else [self._pairs[FIRST_QUEUE_PAIR + index]]:
             pair.requester.timeout()
 
-    def receive(self, frame: bytes) -> None:
-        """Take a frame; an answer is among the next ``frames``."""
+    def receive(self, frame: bytes) -> RdmaPacket | None:
+        """Take a frame; an answer is among the next ``answers``. The packet, or None if it was dropped."""
         packet = self._judge(frame)
         if isinstance(packet, Fault):
             self.counters[DROPPED[packet]] += 1
-            return
+            return None
         pair = self._pairs[packet.queue_pair]
         if packet.opcode == Opcode.ACKNOWLEDGE:
             pair.requester.receive(packet)
-        elif pair.responder.failed:
-            self.counters[DROPPED[Fault.UNKNOWN]] += 1
         elif answer := pair.responder.receive(packet):
             self._answers.append(self._frame(pair, answer))
+        return packet
 
     def frames(self) -> Iterator[bytes]:
         """What it sends now, answers first."""
+        yield from self.answers()
+        yield from self.requests()
+
+    def answers(self) -> list[bytes]:
+        """Those to what it has received."""
         answers, self._answers = self._answers, []
-        yield from answers
+        return answers
+
+    def requests(self) -> Iterator[bytes]:
+        """What its writes may send now."""
         for pair in self._pairs.values():
             yield from (self._frame(pair, packet) for packet in pair.requester.packets())
 
     def _judge(self, frame: bytes) -> RdmaPacket | Fault:
         """The packet for one of its queue pairs; a frame ends with its ICRC, or is filled up to 60 bytes."""
-        frame = untagged(frame)
+        frame = untagged(frame) if self.tags else frame
         found = judge(frame, own=self.own)
         if found is Fault.FOREIGN:
             return found
         end = IP_AT + unpack_fields(IPV4, frame[IP_AT:])["length"]
         if len(frame) not in (end, max(MIN_FRAME_BYTES, end)):
             return Fault.DAMAGED
-        if isinstance(found, RdmaPacket) and found.queue_pair not in self._pairs:
-            return Fault.UNKNOWN
+        if isinstance(found, RdmaPacket):
+            pair = self._pairs.get(found.queue_pair)
+            if pair is None or (found.opcode != Opcode.ACKNOWLEDGE and pair.responder.failed):
+                return Fault.UNKNOWN
         return found
 
     def _frame(self, pair: _Pair, packet: RdmaPacket) -> bytes:

@@ -13,7 +13,7 @@ from fanin.sim.checker.packing import Packing, Words
 from fanin.sim.checker.tables import Growing, Interned, Rows, fingerprints
 
 Batch = tuple[NDArray[Any], ...]  # rows, and arrays beside them
-Places = Sequence[NDArray[np.intp] | slice]  # which rows went to each rank
+Places = Sequence[NDArray[np.intp]]  # which rows went to each rank
 
 
 class RowExchange:
@@ -33,7 +33,7 @@ class RowExchange:
     def to_owners(self, rows: Rows, *beside: NDArray[Any]) -> tuple[Places, list[Batch]]:
         """Send states, and what is beside them, to their owners: which went to each rank, and what came."""
         if self._group.size == 1:
-            return [slice(None)], [(rows, *beside)]
+            return [np.arange(len(rows))], [(rows, *beside)]
         owners = self.owners(rows)
         places = [np.flatnonzero(owners == rank) for rank in range(self._group.size)]
         return places, self._exchange(

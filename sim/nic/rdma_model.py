@@ -1,7 +1,6 @@
 """The node of one-sided writes as its golden model, at a Linux interface: the twin of ``sim/nic/rdma.py``.
 
-``fanin.golden.rdma`` has the two halves of a queue pair; the node around them is here: which frame is whose,
-when a timeout has passed, what is counted.
+``fanin.golden.rdma_node`` is the node. What it has of time is here, and who is told what has ended.
 """
 
 from __future__ import annotations
@@ -9,12 +8,13 @@ from __future__ import annotations
 import mmap
 import selectors
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 from fanin.clock import CLOCK_MHZ
-from fanin.golden.rdma import Requester, Responder
+from fanin.golden.rdma_node import Node
 from fanin.hdl.rdma.registers import TIMEOUT
 from fanin.host.ethernet import Interface
 from fanin.host.rdma import Arrived
@@ -25,20 +25,19 @@ from fanin.sim.nic.rdma_control import RdmaControl
 from fanin.sim.nic.rdma_settings import RdmaSettings
 from fanin.sim.nic.served import Served
 from fanin.wire.ethernet import Endpoint
-from fanin.wire.rdma import Fault, Opcode, RdmaPacket, encode, judge
+from fanin.wire.rdma import Opcode
 
 #: What the twin counts, by the node's names.
 COUNTERS = ("sent", "timed_out", "failed", *DROPPED.values())
 _LOOK_S = 0.02
 
 
-class _Pair:
-    """A queue pair: both halves, and what is to be called for each write that has not ended."""
+@dataclass
+class _Posted:
+    """What is to be called for each write of a queue pair that has not ended."""
 
-    def __init__(self, requester: Requester, responder: Responder, peer: Endpoint):
-        self.requester, self.responder, self.peer = requester, responder, peer
-        self.posted: deque[Callable[[Ending], object]] = deque()
-        self.since = 0.0  # the last answer, or the first packet in flight
+    then: deque[Callable[[Ending], object]] = field(default_factory=deque)
+    since: float = 0.0  # the last answer, or the first packet in flight
 
 
 class RdmaNicModel:
@@ -56,37 +55,35 @@ class RdmaNicModel:
         send: Callable[[bytes], object],
         arrived: Callable[[Arrived], None] = lambda message: None,
     ):
-        self.own, self.memory, self.timeout = own, memory, timeout
-        self.arrived = arrived
-        self.counters: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
+        self.memory, self.timeout, self.arrived = memory, timeout, arrived
+        self._node = Node(own, memory, tags=False)
+        self.counters = self._node.counters
+        self.counters.update(dict.fromkeys(COUNTERS, 0))
         self._send = send
-        self._pairs: dict[int, _Pair] = {}
-        self._regions: list[Region] = []
+        self._posted: dict[int, _Posted] = {}
 
     def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
-        if connection.vlan is not None:
-            raise ValueError(f"vlan {connection.vlan}: this node has no tags (RdmaConfig.vlan)")
-        ended = self._pairs.pop(index, None)
-        responder = Responder(FIRST_QUEUE_PAIR + index, connection, self.memory, self._regions)
-        self._pairs[index] = _Pair(Requester(connection, self.memory), responder, peer)
+        self._node.connect(index, connection, peer)
+        ended = self._posted.pop(index, _Posted())
+        self._posted[index] = _Posted()
         then()
-        for waits in ended.posted if ended else ():
+        for waits in ended.then:
             waits(Ending.FLUSHED)
 
     def set_regions(self, regions: Sequence[Region], then: Callable[[], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
-        self._regions[:] = regions
+        self._node.regions[:] = regions
         then()
 
     def post(self, index: int, write: Write, then: Callable[[Ending], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
-        pair = self._pairs[index]
-        if pair.requester.idle:
-            pair.since = time.monotonic()
-        pair.posted.append(then)
-        pair.requester.post(write)
-        self._advance(pair)
+        posted = self._posted[index]
+        if self._node.requester(index).idle:
+            posted.since = time.monotonic()
+        posted.then.append(then)
+        self._node.post(index, write)
+        self._advance(index)
 
     def read_counters(self, then: Callable[[dict[str, int]], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
@@ -94,50 +91,38 @@ class RdmaNicModel:
 
     def receive(self, frame: bytes) -> None:
         """Take a frame; answers and what it lets go on are sent."""
-        packet = judge(frame, own=self.own)
-        if isinstance(packet, Fault):
-            self.counters[DROPPED[packet]] += 1
-            return
-        pair = self._pairs.get(packet.queue_pair - FIRST_QUEUE_PAIR)
-        if pair is None or (packet.opcode != Opcode.ACKNOWLEDGE and pair.responder.failed):
-            self.counters[DROPPED[Fault.UNKNOWN]] += 1
-            return
-        if packet.opcode == Opcode.ACKNOWLEDGE:
-            pair.since = time.monotonic()
-            pair.requester.receive(packet)
-            self._advance(pair)
-            return
-        if (answer := pair.responder.receive(packet)) is not None:
-            self._send_to(pair, answer)
-        for message in pair.responder.arrivals:
-            self.arrived(Arrived(message.queue_pair - FIRST_QUEUE_PAIR, message.immediate, message.length))
-        pair.responder.arrivals.clear()
+        if packet := self._node.receive(frame):
+            index = packet.queue_pair - FIRST_QUEUE_PAIR
+            if packet.opcode == Opcode.ACKNOWLEDGE:
+                self._posted[index].since = time.monotonic()
+            self._advance(index)
 
     def look(self) -> None:
         """Send again what has had no answer for the timeout."""
         now = time.monotonic()
-        for pair in list(self._pairs.values()):
-            if not pair.requester.idle and now > pair.since + self.timeout:
-                pair.since = now
+        for index, posted in list(self._posted.items()):
+            if not self._node.requester(index).idle and now > posted.since + self.timeout:
+                posted.since = now
                 self.counters["timed_out"] += 1
-                pair.requester.timeout()
-                self._advance(pair)
+                self._node.timeout(index)
+                self._advance(index)
 
-    def _advance(self, pair: _Pair) -> None:
-        """Send what may be sent, and tell what has ended."""
-        for packet in pair.requester.packets():
+    def _advance(self, index: int) -> None:
+        """Send what may be sent, and tell what a queue pair has ended and received."""
+        for frame in self._node.answers():
+            self._send(frame)
+        for frame in self._node.requests():
             self.counters["sent"] += 1
-            self._send_to(pair, packet)
-        completions = pair.requester.completions
+            self._send(frame)
+        completions, arrivals = self._node.requester(index).completions, self._node.responder(index).arrivals
+        posted = self._posted[index].then  # who is told of an ending may connect anew
         while completions:
             ending = Ending[completions.pop(0).status.name]
             self.counters["failed"] += ending not in (Ending.DONE, Ending.FLUSHED)
-            pair.posted.popleft()(ending)
-
-    def _send_to(self, pair: _Pair, packet: RdmaPacket) -> None:
-        source = Endpoint(self.own.mac, self.own.ip, pair.peer.port)
-        tos = pair.requester.connection.traffic_class
-        self._send(encode(packet, source=source, destination=pair.peer, tos=tos))
+            posted.popleft()(ending)
+        while arrivals:
+            message = arrivals.pop(0)
+            self.arrived(Arrived(index, message.immediate, message.length))
 
 
 class RdmaModelService:
