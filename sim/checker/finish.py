@@ -53,7 +53,7 @@ class Finish:
         """Expand the states of which nothing is known, those too that lead ``deeper``; whether that helps."""
         known = sum(self._group.gather(int(self._ends.sum())))
         unknown = ~self._ends if deeper else ~self._ends & (self._visited.onward == NOWHERE)
-        self._look_at(np.flatnonzero(unknown)[::-1], self._expand)
+        self._look_at(np.flatnonzero(unknown)[::-1].astype(np.int32), self._expand)
         return sum(self._group.gather(int(self._ends.sum()))) > known
 
     def _look_at(self, numbers: Numbers, look: Callable[[Numbers], None]) -> None:

@@ -93,9 +93,7 @@ class LinkSystem:
     def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
         """What the sender (actor 0) or the receiver can do next, and where it leads."""
         possible, ways = (self._receives if actor else self._sends)(rows)
-        if not faults:
-            possible &= ~ways.faults
-        return Ways(*(column[possible] for column in ways))
+        return ways.only(possible if faults else possible & ~ways.faults)
 
     def _sends(self, rows: Rows) -> tuple[Flags, Ways]:
         """What the sender does, and which of that is possible."""

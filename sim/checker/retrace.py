@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,8 @@ class Retrace:
         self._steps, self._exchange, self._group = steps, exchange, group
         self._system, self._visited = steps.system, steps.visited
 
-    def least(self, numbers: Numbers) -> Mark | None:
-        """Of states here that of the least fingerprint; None if there are none."""
-        if not len(numbers):
-            return None
+    def least(self, numbers: Numbers) -> Mark:
+        """Of states here, of which there must be one, that of the least fingerprint."""
         marks = fingerprints(self._system.columns, self._visited.rows(numbers))
         at = int(np.argmin(marks))
         return int(marks[at]), self._group.rank, int(numbers[at])
@@ -52,8 +51,9 @@ class Retrace:
         path, (_, owner, number) = [self._state(mark)], mark
         mine = self._visited.level_of(number) if owner == self._group.rank else 0
         for level in reversed(range(max(self._group.gather(mine)))):
-            marks = self._group.gather(self.least(self._leading_to(path[0], level)))
-            path.insert(0, self._state(min(mark for mark in marks if mark)))
+            before = self._leading_to(path[0], level)
+            marks = self._group.gather([self.least(before)] if len(before) else [])
+            path.insert(0, self._state(min(itertools.chain(*marks))))
         return path
 
     def _state(self, mark: Mark) -> Numbers:

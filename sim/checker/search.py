@@ -265,7 +265,7 @@ class Search:
         if whole.all():
             return ways
         self._note(numbers[ways.source[~whole]], ways.broken[~whole])
-        return Ways(*(column[whole] for column in ways))
+        return ways.only(whole)
 
     def _check_that_all_finish(self) -> None:
         """From every state a way without faults leads to the end."""

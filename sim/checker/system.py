@@ -35,6 +35,11 @@ class Ways(NamedTuple):
     events: Numbers
     broken: Numbers
 
+    def only(self, which: Flags) -> Ways:
+        """Some of them."""
+        source, rows, faults, events, broken = self
+        return Ways(source[which], rows[which], faults[which], events[which], broken[which])
+
 
 class Searched(Protocol):
     """A system that can be searched. A state is a row of numbers, and each column has values of its own.

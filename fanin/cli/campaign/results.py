@@ -45,7 +45,8 @@ def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
         figures |= dict.fromkeys(own)
         given = {names[key]: value for key, value in run.options.items()}
         rows.append(_facts(run.name, finished.get(run.name)) | given | own)
-    table = _table(rows, options, list(figures))
+    repeated = _repeated(rows, options) if not campaign.figures else set()
+    table = _table(rows, options, [name for name in figures if name not in repeated])
     with output_file(folder.path / CSV_FILE) as file:
         csv.write_csv(table, file)
     with output_file(folder.path / PARQUET_FILE) as file:
@@ -63,6 +64,15 @@ def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
     )
     write_file(folder.path / REPORT_FILE, page)
     return found
+
+
+def _repeated(rows: Sequence[dict[str, Any]], options: Sequence[str]) -> set[str]:
+    """The figures that say what an option of their name says, in every run that has them."""
+    return {
+        _APART + name
+        for name in options
+        if all(row[_APART + name] == row.get(name) for row in rows if _APART + name in row)
+    }
 
 
 def _facts(name: str, finished: Finished | None) -> dict[str, Any]:

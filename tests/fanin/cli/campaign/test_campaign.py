@@ -58,8 +58,16 @@ def test_figures_are_those_of_the_command_alone(done, capsys):
             printed["packets"],
         )
         assert int(row["switch.results"]) == printed["switch"]["results"]
-        assert int(row["figure.operations"]) == 3  # there is an option of that name
+        assert int(row["operations"]) == 3
+        assert "figure.operations" not in row  # it says what the option says
         assert json.loads((output / "runs" / name / "result.json").read_text()) == printed
+
+
+def test_a_figure_that_differs_from_the_option_of_its_name_is_kept():
+    from fanin.cli.campaign.results import _repeated
+
+    rows = [{"a": 1, "figure.a": 1, "b": 2, "figure.b": 2}, {"a": 1}, {"a": 3, "figure.a": 3, "figure.b": 2}]
+    assert _repeated(rows, ["a", "b"]) == {"figure.a"}
 
 
 def test_both_tables_are_the_same(done):
