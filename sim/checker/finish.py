@@ -45,22 +45,31 @@ class Finish:
 
     def _follow_back(self) -> None:
         """The ways that were kept, from the deepest level."""
-        for level in reversed(range(self._visited.depth + 1)):
-            numbers = self._visited.numbers(level)
-            self._look_at(numbers[~self._ends[numbers]], self._follow)
+        levels = range(self._visited.depth + 1)
+        spans = map(self._visited.level, levels)
+        unknown = [np.count_nonzero(~self._ends[span.start : span.stop]) for span in spans]
+        self._check_time(sum(unknown))
+        most = np.max(self._group.gather(unknown), axis=0)
+        for level in reversed(levels):
+            if most[level]:
+                numbers = self._visited.numbers(level)
+                numbers = numbers[~self._ends[numbers]]
+                for part in chunks(most[level], _BATCH):
+                    self._follow(numbers[part])
 
     def _learns(self, *, deeper: bool) -> bool:
         """Expand the states of which nothing is known, those too that lead ``deeper``; whether that helps."""
         known = sum(self._group.gather(int(self._ends.sum())))
         unknown = ~self._ends if deeper else ~self._ends & (self._visited.onward == NOWHERE)
-        self._look_at(np.flatnonzero(unknown)[::-1].astype(np.int32), self._expand)
+        numbers = np.flatnonzero(unknown)[::-1].astype(np.int32)
+        for part in chunks(max(self._group.gather(len(numbers))), _BATCH):
+            self._check_time(len(numbers[part.start :]))
+            self._expand(numbers[part])
         return sum(self._group.gather(int(self._ends.sum()))) > known
 
-    def _look_at(self, numbers: Numbers, look: Callable[[Numbers], None]) -> None:
-        for part in chunks(max(self._group.gather(len(numbers))), _BATCH):
-            if not self._on(len(numbers[part.start :])):
-                raise OutOfTime
-            look(numbers[part])
+    def _check_time(self, left: int) -> None:
+        if not self._on(left):
+            raise OutOfTime
 
     def _follow(self, numbers: Numbers) -> None:
         """What is known of the states of the next level to which these lead."""
