@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fanin.cli.output import (
@@ -18,10 +18,10 @@ from fanin.cli.output import (
     write_file,
 )
 from fanin.cli.reproduce import table
+from fanin.cli.reproduce.filled import Filled, Fitted
 from fanin.cli.reproduce.measure import Measured, Measuring
-from fanin.cli.reproduce.row import Paper, Row
+from fanin.cli.reproduce.row import Measurement, Paper, Row
 from fanin.cli.reproduce.rows import PAPERS
-from fanin.cli.reproduce.table import Filled
 from fanin.cli.stopped import UNENDED
 from fanin.errors import CheckFailed, InputError
 
@@ -32,16 +32,19 @@ def execute(args: argparse.Namespace) -> int:
     """The command. Raises InputError; CheckFailed where a row stays empty."""
     chosen, data = choose(args.what, quick=args.quick), data_sets(args.data)
     if args.list:
-        document = table.document([Filled(paper, row, args.quick, None) for paper, row in chosen], args.quick)
+        nothing = [Filled(paper, row, args.quick, None) for paper, row in chosen]
+        document = table.document(nothing, _fitted(chosen, lambda measurement: None), args.quick)
         print_json(document) if args.json else print("\n".join(table.listing(chosen, quick=args.quick)))
         return 0
     check_directory(args.output, REPRODUCTION)
     with sole_writer(args.output):
         begin(args.output)
-        rows = measured(chosen, Measuring(args.output, data), quick=args.quick, data=data)
-        document = table.document(rows, args.quick)
+        measuring = Measuring(args.output, data)
+        rows = measured(chosen, measuring, quick=args.quick, data=data)
+        fits = _fitted(chosen, measuring.earlier)
+        document = table.document(rows, fits, args.quick)
         with output_directory(args.output, REPRODUCTION) as folder:
-            table.write(folder, document, rows)
+            table.write(folder, document, rows, fits)
     print_json(document) if args.json else print("\n".join(table.lines(rows)))
     if empty := [f"{each.paper.name}/{each.row.figure}: {each.error}" for each in rows if each.value is None]:
         raise CheckFailed(f"{len(empty)} of {len(rows)} rows are empty; the first: {empty[0]}")
@@ -103,6 +106,16 @@ def measured(chosen: Chosen, measuring: Measuring, *, quick: bool, data: Mapping
     return [
         Filled(paper, row, quick, found[row.measurement(quick=quick).name], missing=_missing(row, quick, data))
         for paper, row in chosen
+    ]
+
+
+def _fitted(chosen: Chosen, earlier: Callable[[Measurement], Measured | None]) -> list[Fitted]:
+    """What the papers' models are fitted to; what ``earlier`` has of it is filled in, nothing is measured."""
+    papers = {paper.name: paper for paper, _ in chosen}
+    return [
+        Fitted(paper, fit, earlier(fit.found) if fit.found else None)
+        for paper in papers.values()
+        for fit in paper.fits
     ]
 
 

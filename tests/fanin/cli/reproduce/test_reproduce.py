@@ -28,7 +28,7 @@ def printed(monkeypatch):
     def run(self, measurement):
         runs.append(measurement.command)
         answer = answers[measurement.command]
-        return ({}, answer) if isinstance(answer, str) else (answer, "")
+        return ({}, answer, []) if isinstance(answer, str) else (answer, "", ["Snappy is left out: install it"])
 
     monkeypatch.setattr(measure.Measuring, "_run", run)
     return answers, runs
@@ -80,7 +80,7 @@ def test_a_command_is_carried_out_once_and_a_failed_one_again(tmp_path, printed,
     first, second, third, fourth = rows_of(tmp_path / "out")
     assert (first["found"], first["ratio"], second["found"]) == (9.0, 0.9, 25.0)
     assert (third["found"], third["error"]) == (None, "b.toml: no such file")
-    assert fourth["error"] == "fanin bench a prints no such figure"
+    assert fourth["error"] == "fanin bench a prints no such figure; Snappy is left out: install it"
     page = (tmp_path / "out" / "report.html").read_text()
     assert "2 of 4 rows are filled" in page
     assert "figure 3: watts" in page
@@ -112,7 +112,7 @@ def test_a_row_says_what_stands_in_for_its_data_set(tmp_path, printed, monkeypat
     ("arguments", "message"),
     [
         (["nobody"], "nobody: no such paper; there are p4sgd, inceptionn, smart-nic, rdma-wild, nada"),
-        (["smart-nic/9"], "smart-nic/9: no such figure; of smart-nic there are 2a, 4a"),
+        (["smart-nic/9"], "smart-nic/9: no such figure; of smart-nic there are 2a, 3a, 4a"),
         (["--data", "mnist"], "--data mnist: must be NAME=PATH; names are mnist"),
         (["--data", "imagenet=x"], "--data imagenet=x: must be NAME=PATH; names are mnist"),
         (["--data", "mnist=nowhere"], "--data mnist=nowhere: nowhere does not exist"),
