@@ -25,6 +25,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--data", action="append", default=[], metavar="NAME=PATH", help="a data set of a paper's; repeatable"
     )
     parser.add_argument(
+        "--from",
+        dest="others",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="DIR",
+        help="folders of other runs, whose measurements are taken",
+    )
+    parser.add_argument(
         "-o", dest="output", type=Path, default=Path("reproduction"), metavar="DIR", help="folder"
     )
     add_json(parser)

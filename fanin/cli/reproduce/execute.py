@@ -36,10 +36,11 @@ def execute(args: argparse.Namespace) -> int:
         document = table.document(nothing, _fitted(chosen, lambda measurement: None), args.quick)
         print_json(document) if args.json else print("\n".join(table.listing(chosen, quick=args.quick)))
         return 0
+    others = _others(args.others)
     check_directory(args.output, REPRODUCTION)
     with sole_writer(args.output):
         begin(args.output)
-        measuring = Measuring(args.output, data)
+        measuring = Measuring(args.output, data, others)
         rows = measured(chosen, measuring, quick=args.quick, data=data)
         fits = _fitted(chosen, measuring.earlier)
         document = table.document(rows, fits, args.quick)
@@ -92,6 +93,14 @@ def data_sets(entries: Sequence[str]) -> dict[str, Path]:
             raise InputError(f"--data {entry}: {path} does not exist")
         found[name] = Path(path).absolute()
     return found
+
+
+def _others(folders: Sequence[Path]) -> Sequence[Path]:
+    """Folders of this command. Raises InputError for another."""
+    for folder in folders:
+        if not is_kind(folder, REPRODUCTION):
+            raise InputError(f"--from {folder}: holds no {REPRODUCTION.mark}: not a folder of fanin reproduce")
+    return folders
 
 
 def measured(chosen: Chosen, measuring: Measuring, *, quick: bool, data: Mapping[str, Path]) -> list[Filled]:

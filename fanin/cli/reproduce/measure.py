@@ -40,17 +40,25 @@ class Measured:
 
 
 class Measuring:
-    """Carries measurements out in a folder, and has those of an earlier run of the same version.
+    """Carries measurements out in a folder, and has those of earlier runs, in it or in others.
 
-    Raises InputError for a folder that another version, or with other data, has measured in.
+    Raises InputError for one that another version, or with other data, has measured in.
     """
 
-    def __init__(self, output: Path, data: Mapping[str, Path]):
+    def __init__(self, output: Path, data: Mapping[str, Path], others: Sequence[Path] = ()):
         self._folder, self._data = output / FOLDER, data
+        self._others = [other / FOLDER for other in others]
 
     def earlier(self, measurement: Measurement) -> Measured | None:
-        """What an earlier run has measured; None where it has not, or could not."""
-        path = self._path(measurement)
+        """What an earlier run has measured; None where it has not, or could not. It is kept in this folder."""
+        for folder in (self._folder, *self._others):
+            if found := self._in(folder / self._path(measurement).name, measurement):
+                if folder is not self._folder:
+                    self._keep(measurement, found)
+                return found
+        return None
+
+    def _in(self, path: Path, measurement: Measurement) -> Measured | None:
         if not path.exists():
             return None
         record = open_record(path)
@@ -67,8 +75,11 @@ class Measuring:
         figures, error, warnings = self._run(measurement)
         seconds = time.monotonic() - began
         found = Measured(__version__, self.text(measurement), date, seconds, figures, error, warnings)
-        write_file(self._path(measurement), json.dumps(asdict(found), indent=2) + "\n")
+        self._keep(measurement, found)
         return found
+
+    def _keep(self, measurement: Measurement, found: Measured) -> None:
+        write_file(self._path(measurement), json.dumps(asdict(found), indent=2) + "\n")
 
     def text(self, measurement: Measurement) -> str:
         """The command as a reader types it."""

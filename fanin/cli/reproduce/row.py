@@ -154,27 +154,27 @@ def said(text: str, value: Value) -> Value:
 
 def one(name: str, scale: float = 1.0) -> Value:
     """The figure itself, times ``scale``."""
-    return said(name if scale == 1 else f"{scale:g} × {name}", lambda figures: scale * figures[name])
+    return said(name if scale == 1 else f"{scale:g} × “{name}”", lambda figures: scale * figures[name])
 
 
 def inverse(name: str) -> Value:
     """One over the figure."""
-    return said(f"1 ÷ {name}", lambda figures: 1 / figures[name])
+    return said(f"1 ÷ “{name}”", lambda figures: 1 / figures[name])
 
 
 def ratio(over: str, under: str) -> Value:
     """One figure over another."""
-    return said(f"{over} ÷ {under}", lambda figures: figures[over] / figures[under])
+    return said(f"“{over}” ÷ “{under}”", lambda figures: figures[over] / figures[under])
 
 
 def percent(part: str, whole: str) -> Value:
     """One figure in % of another."""
-    return said(f"100 × {part} ÷ {whole}", lambda figures: 100 * figures[part] / figures[whole])
+    return said(f"100 × “{part}” ÷ “{whole}”", lambda figures: 100 * figures[part] / figures[whole])
 
 
 def saved(now: str, before: str) -> Value:
     """What is saved of ``before``, in %."""
-    return said(f"100 × (1 − {now} ÷ {before})", lambda figures: 100 * (1 - figures[now] / figures[before]))
+    return said(f"100 × (1 − “{now}” ÷ “{before}”)", lambda figures: 100 * (1 - figures[now] / figures[before]))
 
 
 def extreme(pick: Callable[[Iterable[float]], float], pattern: str) -> Value:

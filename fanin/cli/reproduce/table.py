@@ -25,6 +25,7 @@ def document(rows: Sequence[Filled], fits: Sequence[Fitted], quick: bool) -> dic
     return {
         "fanin": __version__,
         "quick": quick,
+        "filled": sum(row.value is not None for row in rows),
         "rows": [row.as_json() for row in rows],
         "fits": [fit.as_json() for fit in fits],
         "not_here": {paper.name: list(paper.not_here) for paper in papers.values()},
@@ -168,6 +169,6 @@ def _fact(
         what=what,
         claimed="" if claimed is None else f"{number(claimed)} {unit}",
         found="" if found is None else f"{number(found)} {unit}",
-        error="" if claimed is None or found is None else f"{100 * (found / claimed - 1):+.1f} %",
+        error="" if claimed is None or found is None else f"{100 * (found / claimed - 1):+z.1f} %",
         inputs=fitted,
     )

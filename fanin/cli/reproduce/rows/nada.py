@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fanin.cli.reproduce.row import Figures, How, Measurement, Paper, Picture, Row, Value, one, said
+from fanin.cli.reproduce.row import Figures, How, Measurement, Paper, Picture, Row, Value, one, ratio, said
 
 _PLANS = ("bench", "cluster", "--part", "plans")
 _QUICK = ("plan", "mobilenet_v2", "arria10x6", "--time-limit", "40")
@@ -34,14 +34,15 @@ def _best(figures: Figures, devices: int) -> float:
 
 def _linear(devices: int) -> Row:
     """A point of figure 5, over the first."""
-    text = f"the most of example CNN on {devices}…: planned ÷ the most of … on {_FEWEST}…: planned"
+    name = "“example CNN on {}…: planned”"
+    text = f"the most of {name.format(devices)} ÷ the most of {name.format(_FEWEST)}"
     full = _plans(said(text, lambda figures: _best(figures, devices) / _best(figures, _FEWEST)))
     sweep = (
         *("plan", "example_cnn", f"arria10x{_QUICK_DEVICES}"),
         *("--devices", f"{_FEWEST}..{_QUICK_DEVICES}", "--time-limit", "8"),
     )
     over, under = f"plans.{devices - _FEWEST}.throughput", "plans.0.throughput"
-    quick = Measurement(sweep, said(f"{over} ÷ {under}", lambda f: f[over] / f[under]), folder=True)
+    quick = Measurement(sweep, ratio(over, under), folder=True)
     alone = devices <= _QUICK_DEVICES
     return Row(
         "5",
@@ -60,7 +61,7 @@ def _linear(devices: int) -> Row:
 
 
 def _shared(figures: Figures) -> float:
-    """100 × throughput_with_update ÷ 1000, the paper's 1.8 TFLOP/s at 1.8 GFLOP a frame."""
+    """100 × “throughput_with_update” ÷ 1000, the paper's 1.8 TFLOP/s at 1.8 GFLOP a frame."""
     return 100 * figures["throughput_with_update"] / 1000
 
 
@@ -69,12 +70,12 @@ def _parameters(figures: Figures) -> list[float]:
 
 
 def _whole(figures: Figures) -> float:
-    """The sum of layers.….parameter_words, in millions."""
+    """The sum of “layers.….parameter_words”, in millions."""
     return sum(_parameters(figures)) / 1e6
 
 
 def _dense(figures: Figures) -> float:
-    """The most of layers.….parameter_words, in millions."""
+    """The most of “layers.….parameter_words”, in millions."""
     return max(_parameters(figures)) / 1e6
 
 

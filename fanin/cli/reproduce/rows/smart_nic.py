@@ -14,8 +14,8 @@ from fanin.cli.reproduce.row import (
     extreme,
     inverse,
     one,
+    percent,
     ratio,
-    said,
     saved,
 )
 
@@ -31,13 +31,8 @@ def _iteration(nodes: int, batch: int, nic: str) -> str:
     return f"B = {batch}, {nodes} nodes, {nic}"
 
 
-def _ideal(figures: Figures) -> float:
-    """100 × B = 1792, 1 nodes, smart NIC ÷ B = 1792, 32 nodes, smart NIC."""
-    return 100 * figures[_iteration(1, 1792, SMART)] / figures[_iteration(32, 1792, SMART)]
-
-
 def _naive(figures: Figures) -> float:
-    """The sum of figure 2a: naive, … ÷ the sum of figure 2a: overlapped, …"""
+    """The sum of “figure 2a: naive, …” ÷ the sum of “figure 2a: overlapped, …”."""
     naive, overlapped = (
         sum(value for name, value in figures.items() if name.startswith(f"figure 2a: {scheme},"))
         for scheme in ("naive", "overlapped")
@@ -50,9 +45,7 @@ def _part(name: str, unit: str) -> str:
 
 
 def _added(unit: str) -> Value:
-    """All-reduce and BFP, in % of a node."""
-    parts, whole = _part("all-reduce and BFP", unit), _part("total", unit)
-    return said(f"100 × {parts} ÷ {whole}", lambda figures: 100 * figures[parts] / figures[whole])
+    return percent(_part("all-reduce and BFP", unit), _part("total", unit))
 
 
 def _faster(nodes: int, batch: int, nic: str, paper: float) -> Row:
@@ -69,7 +62,7 @@ def _area(what: str, paper: float, unit: str, value: Value, why: str) -> Row:
 
 
 def _kept(figures: Figures) -> float:
-    """The least of 100 × NETWORK: BFP16: accuracy ÷ NETWORK: none: accuracy."""
+    """The least of 100 × “NETWORK: BFP16: accuracy” ÷ “NETWORK: none: accuracy”."""
     networks = ("cnn", "residual", "templates")
     return min(
         100 * figures[f"{name}: BFP16: accuracy"] / figures[f"{name}: none: accuracy"] for name in networks
@@ -193,7 +186,7 @@ PAPER = Paper(
             100.0,
             "%",
             How.MODEL,
-            _model(_ideal),
+            _model(percent(_iteration(1, 1792, SMART), _iteration(32, 1792, SMART))),
             model=_ITERATION,
         ),
         Row(

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 
@@ -178,3 +179,34 @@ def test_every_command_of_a_row_is_one_that_fanin_has():
                 folder = ["-o", "x"] if measurement.folder else []
                 build_parser().parse_args([*measurement.command, "--json", *folder])
             assert not row.full.data or row.stand_in, f"{each.name}: {row.what}: nothing stands in"
+
+
+def test_what_other_folders_have_measured_is_taken(tmp_path, printed, monkeypatch, capsys):
+    answers, runs = printed
+    a, b = ("bench", "a"), ("bench", "b")
+    rows = [Row(words[1], "x", "I", 10.0, "s", How.RTL, Measurement(words, one("x"))) for words in (a, b)]
+    monkeypatch.setattr(execute, "PAPERS", (paper(*rows),))
+    answers |= {a: {"x": 9.0}, b: {"x": 8.0}}
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert main(["reproduce", "paper/a", "-o", str(first)]) == 0
+    assert main(["reproduce", "paper/b", "-o", str(second)]) == 0
+    both = ["reproduce", "--from", str(first), str(second), "-o", str(tmp_path / "both")]
+    assert main(both) == 0
+    assert runs == [a, b], "what was there has been measured again"
+    assert [row["found"] for row in rows_of(tmp_path / "both")] == [9.0, 8.0]
+    assert (tmp_path / "both" / "measured" / "bench-a.json").exists()  # so that the others can go
+    kept = first / "measured" / "bench-a.json"
+    kept.write_text(kept.read_text().replace('"fanin": "', '"fanin": "9.'))
+    assert main([*both[:-1], str(tmp_path / "third")]) == 2
+    assert "measured by fanin 9." in capsys.readouterr().err
+    assert main(["reproduce", "--from", str(tmp_path), "-o", str(tmp_path / "fourth")]) == 2
+    assert f"--from {tmp_path}: holds no reproduction.json" in capsys.readouterr().err
+    assert not (tmp_path / "fourth").exists()
+
+
+def test_the_campaign_of_the_examples_has_every_paper():
+    from fanin.cli.campaign.file import read_campaign
+    from fanin.cli.main import build_parser
+
+    campaign = read_campaign(Path("examples/campaigns/reproduction.toml"), build_parser())
+    assert [run.words for run in campaign.runs] == [("--", each.name) for each in PAPERS]
