@@ -17,7 +17,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "a page and a table of what is claimed and what was found. A run that was stopped goes on in DIR.",
     )
     parser.add_argument(
-        "what", nargs="?", metavar="PAPER[/FIGURE]", help="p4sgd, inceptionn/12, … (default: all; --list)"
+        "what", nargs="*", metavar="PAPER[/FIGURE]", help="p4sgd, inceptionn/12, … (default: all; --list)"
     )
     parser.add_argument("--list", action="store_true", help="print the rows, and measure nothing")
     parser.add_argument("--quick", action="store_true", help="smaller measurements: minutes, not hours")

@@ -58,27 +58,34 @@ def begin(output: Path) -> None:
         write_file(output / REPRODUCTION.mark, json.dumps({"rows": [], "error": UNENDED}) + "\n")
 
 
-def choose(what: str | None, *, quick: bool = False) -> Chosen:
-    """The rows of all papers, of one, or of one of its figures; ``quick``: without those that are slow.
+def choose(named: Sequence[str], *, quick: bool = False) -> Chosen:
+    """The rows of ``named`` papers and figures, of all without any; ``quick``: without those that are slow.
 
     Raises InputError, with what there is.
     """
-    name, _, figure = (what or "").partition("/")
-    papers = {paper.name: paper for paper in PAPERS}
-    if name and name not in papers:
-        raise InputError(f"{what}: no such paper; there are {', '.join(papers)}")
-    paper = papers.get(name)
-    if figure and paper and figure not in paper.figures:
-        raise InputError(f"{what}: no such figure; of {name} there are {', '.join(paper.figures)}")
+    wanted = list(map(_named, named)) or [(paper, "") for paper in PAPERS]
     found = [
-        (each, row)
-        for each in ([paper] if paper else PAPERS)
-        for row in each.rows
-        if figure in ("", row.figure) and not (quick and row.slow)
+        (paper, row)
+        for paper in PAPERS
+        for row in paper.rows
+        if any(paper is each and figure in ("", row.figure) for each, figure in wanted)
     ]
-    if not found:
-        raise InputError(f"{what}: has no quick measurement; leave --quick out")
-    return found
+    chosen = [(paper, row) for paper, row in found if not (quick and row.slow)]
+    if not chosen:
+        raise InputError(f"{' '.join(named)}: has no quick measurement; leave --quick out")
+    return chosen
+
+
+def _named(what: str) -> tuple[Paper, str]:
+    """A paper, and a figure of it or nothing. Raises InputError, with what there is."""
+    name, _, figure = what.partition("/")
+    papers = {paper.name: paper for paper in PAPERS}
+    if name not in papers:
+        raise InputError(f"{what}: no such paper; there are {', '.join(papers)}")
+    paper = papers[name]
+    if figure and figure not in paper.figures:
+        raise InputError(f"{what}: no such figure; of {name} there are {', '.join(paper.figures)}")
+    return paper, figure
 
 
 def data_sets(entries: Sequence[str]) -> dict[str, Path]:

@@ -50,8 +50,9 @@ class Filled:
 
     @property
     def command(self) -> str:
-        """As a reader types it."""
-        return self.measured.command if self.measured else " ".join(("fanin", *self.measurement.command))
+        """As a reader types it, so that it prints the figures that the row takes."""
+        command = self.measured.command if self.measured else " ".join(("fanin", *self.measurement.command))
+        return f"{command} --json" + (" -o DIR" if self.measurement.folder else "")
 
     @property
     def why(self) -> str:

@@ -48,7 +48,8 @@ def test_three_rows_are_filled_by_the_commands_that_they_name(tmp_path, capsys):
     rows = rows_of(folder)
     assert [row["figure"] for row in rows] == ["2a", "2a"]
     kept = json.loads((folder / "measured" / "bench-ring-models.json").read_text())
-    assert kept["command"] == rows[0]["command"] == "fanin bench ring --models"
+    assert kept["command"] == "fanin bench ring --models"
+    assert rows[0]["command"] == "fanin bench ring --models --json -o DIR"
     figures = kept["figures"]
     exposed = [figures[f"figure 2a: {name}, exposed all-reduce"] for name in ("naive", "overlapped")]
     assert rows[1]["found"] == exposed[0] / exposed[1]
@@ -104,7 +105,7 @@ def test_a_row_says_what_stands_in_for_its_data_set(tmp_path, printed, monkeypat
     (tmp_path / "mnist").mkdir()
     assert main(["reproduce", "--data", f"mnist={tmp_path / 'mnist'}", "-o", str(tmp_path / "other")]) == 0
     (found,) = rows_of(tmp_path / "other")
-    assert found["command"].endswith(str(tmp_path / "mnist"))
+    assert found["command"].endswith(f"{tmp_path / 'mnist'} --json")
     assert found["why"] == ""
     assert main(["reproduce", "--data", f"mnist={tmp_path / 'mnist'}", "-o", str(tmp_path / "out")]) == 2
 
@@ -158,6 +159,15 @@ def test_points_of_a_picture_come_from_names():
     picture = Picture("9", "t", "B", "s", r"figure 9: (?P<series>.+), B (?P<x>\d+)")
     figures = {"figure 9: rcv1, B 64": 2.0, "figure 9: rcv1, B 16": 1.0, "figure 10: rcv1, B 16": 5.0}
     assert picture.series(figures) == {"rcv1": [(16.0, 1.0), (64.0, 2.0)]}
+
+
+def test_papers_and_figures_are_chosen_in_the_order_of_the_papers():
+    chosen = execute.choose(["nada/5", "smart-nic/4a", "smart-nic/2a"], quick=True)
+    places = [f"{each.name}/{row.figure}" for each, row in chosen]
+    assert list(dict.fromkeys(places)) == ["smart-nic/2a", "smart-nic/4a", "nada/5"]
+    assert len(execute.choose([])) == sum(len(each.rows) for each in PAPERS)
+    slow = len(execute.choose(["nada/5"])) - sum(place == "nada/5" for place in places)
+    assert slow == 3
 
 
 def test_the_list_measures_nothing(tmp_path, monkeypatch, capsys):
