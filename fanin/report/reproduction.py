@@ -23,7 +23,11 @@ _HOWS = {
 }
 _PAPER = Style("ink")
 _COLOURS = ("blue", "orange", "green", "purple", "sky", "red", "yellow", "grey")
-_HEAD = ("what", "claimed", "found", "ratio", "how", "section", "command", "what of it", "why they differ")
+#: Of tables: rows, facts of models.
+ROW_HEAD = (
+    *("figure", "what", "claimed", "found", "ratio", "how", "section"),
+    *("command", "what of it", "why they differ"),
+)
 FACT_HEAD = ("model", "", "number of the paper", "claimed", "found", "error", "inputs that are fitted")
 
 
@@ -108,7 +112,7 @@ def page(
             _paper(name, lines, facts, drawings, document)
             for name in dict.fromkeys(line.paper for line in lines)
         ],
-        commands=_commands(lines),
+        commands=command_table(lines),
     )
 
 
@@ -120,24 +124,25 @@ def _paper(
     document: Mapping[str, Any],
 ) -> dict[str, Any]:
     own = [line for line in lines if line.paper == name]
-    numbers = _numbers(lines)
+    numbers = command_numbers(lines)
     return {
         "name": name,
         "title": own[0].title,
         "ratios": _ratios(own),
-        "rows": [("figure", *_HEAD), *(_cells(line, numbers[line.command]) for line in own)],
+        "rows": [ROW_HEAD, *(row_cells(line, numbers[line.command]) for line in own)],
         "drawings": [_drawn(drawing) for drawing in drawings if drawing.paper == name],
         "facts": [FACT_HEAD, *(fact.cells for fact in facts if fact.paper == name)],
         "not_here": document["not_here"][name],
     }
 
 
-def _numbers(lines: Sequence[Line]) -> dict[str, int]:
+def command_numbers(lines: Sequence[Line]) -> dict[str, int]:
     """Commands by their number on the page."""
     return {command: n for n, command in enumerate(dict.fromkeys(line.command for line in lines), start=1)}
 
 
-def _cells(line: Line, command: int) -> tuple[str, ...]:
+def row_cells(line: Line, command: int) -> tuple[str, ...]:
+    """A row as ``ROW_HEAD`` has it; ``command``: its number."""
     ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
     found = (line.what, line.claimed, line.found, ratio, line.how, line.section)
     return (line.figure, *found, f"{command}", line.taken, line.why)
@@ -192,12 +197,12 @@ def _beside(bars: Bars) -> Chart:
     return chart
 
 
-def _commands(lines: Sequence[Line]) -> list[tuple[str, ...]]:
+def command_table(lines: Sequence[Line]) -> list[tuple[str, ...]]:
     """Each command once, with its time and its rows."""
     seconds = {line.command: line.seconds for line in lines}
     rows = {command: sum(line.command == command for line in lines) for command in seconds}
     cells = [
         (f"{n}", command, f"{rows[command]}", "" if seconds[command] is None else f"{seconds[command]:,.0f} s")
-        for command, n in _numbers(lines).items()
+        for command, n in command_numbers(lines).items()
     ]
     return [("", "command", "rows", "time"), *cells]

@@ -16,7 +16,16 @@ from fanin.cli.output import table as columns
 from fanin.cli.reproduce.drawings import drawings
 from fanin.cli.reproduce.filled import Filled, Fitted
 from fanin.cli.reproduce.row import Paper, Row, taken
-from fanin.report.reproduction import FACT_HEAD, Fact, Line, page
+from fanin.report.reproduction import (
+    FACT_HEAD,
+    ROW_HEAD,
+    Fact,
+    Line,
+    command_numbers,
+    command_table,
+    page,
+    row_cells,
+)
 
 
 def document(rows: Sequence[Filled], fits: Sequence[Fitted], quick: bool) -> dict[str, Any]:
@@ -86,44 +95,26 @@ def _csv(rows: Sequence[Filled]) -> str:
 
 
 def _markdown(lines: Sequence[Line], facts: Sequence[Fact]) -> Iterator[str]:
-    """Two tables for each paper, its rows and its models, and the commands."""
-    numbers = {command: n for n, command in enumerate(dict.fromkeys(line.command for line in lines), start=1)}
+    """The page's tables: of each paper its rows and its models; the commands."""
+    numbers = command_numbers(lines)
     for paper in dict.fromkeys(line.paper for line in lines):
         yield from ("", f"### {paper}", "")
-        head = (
-            "figure",
-            "what",
-            "claimed",
-            "found",
-            "ratio",
-            "how",
-            "command",
-            "what of it",
-            "why they differ",
-        )
-        yield from _table(head, (_row(line, numbers[line.command]) for line in lines if line.paper == paper))
-        if own := [fact for fact in facts if fact.paper == paper]:
+        own = [line for line in lines if line.paper == paper]
+        yield from _table(ROW_HEAD, (row_cells(line, numbers[line.command]) for line in own))
+        if told := [fact for fact in facts if fact.paper == paper]:
             yield from ("", "Models of machines that fanin does not build:", "")
-            yield from _table(FACT_HEAD, (fact.cells for fact in own))
+            yield from _table(FACT_HEAD, (fact.cells for fact in told))
     yield from ("", "### Commands", "")
-    seconds = {line.command: line.seconds for line in lines}
-    yield from _table(
-        ("", "command", "seconds"),
-        ((f"{n}", f"`{c}`", "" if seconds[c] is None else f"{seconds[c]:,.0f}") for c, n in numbers.items()),
-    )
-
-
-def _row(line: Line, command: int) -> tuple[str, ...]:
-    ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
-    head = (line.figure, line.what, line.claimed, line.found, ratio, line.how)
-    return (*head, f"{command}", line.taken, line.why)
+    head, *commands = command_table(lines)
+    yield from _table(head, commands)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield "|" + "---|" * len(head)
     for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+        cells = [cell.replace("|", r"\|") for cell in row]
+        yield f"| {' | '.join(cells)} |"
 
 
 def _line(each: Filled) -> Line:
