@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fanin.cli.bench import plan_layers
 from fanin.cli.main import build_parser
 from fanin.glm import PRESETS
 from fanin.hdl.boards.board import BOARDS, Board, Flow
@@ -21,11 +22,11 @@ from fanin.hdl.layers.registers import cluster_registers
 from fanin.hdl.param_server.registers import param_server_registers
 from fanin.hdl.rdma.registers import rdma_registers
 from fanin.hdl.ring.registers import ring_nic_registers, ring_registers
-from fanin.layers.layer import Parallelism, Storage
+from fanin.layers.layer import Parallelism
 from fanin.p4.aggregation import ProgramConfig, Target, controls
 from fanin.p4.emit import program_text
 from fanin.planner.plan.plan import Plan
-from fanin.planner.search.choices import Choice, front
+from fanin.planner.search.choices import Choice
 from fanin.rdma import RdmaConfig
 from fanin.ring import RingConfig
 from fanin.wire import aggregation as wire
@@ -191,7 +192,6 @@ The node has the addresses of worker 0; `fanin board renumber` makes the build o
 [what boards reached](../../docs/reference/boards-reached.md). Not yet run on a board.
 """
 
-PAPER_THROUGHPUT = 3906.25
 Said = Callable[[Any, Choice, int], str]
 TABLE1: list[tuple[str, tuple[str, str], Said]] = [
     ("output channels", ("16", "64"), lambda layer, c, f: str(layer.output_channels)),
@@ -320,7 +320,7 @@ def listing1_page() -> str:
     from fanin.planner.search.instance import Instance
     from fanin.planner.search.limits import Limits
 
-    instance = Instance(load_model("listing1"), load_cluster("arria10x4"))
+    instance = Instance(load_model(plan_layers.MODEL), load_cluster(plan_layers.CLUSTER))
     plan = make_plan(instance, Limits(workers=1))
     devices = [["device", "layers", "DSPs", "RAM, Mb", "connections"]]
     for number, (device, load) in enumerate(zip(instance.cluster.devices, plan.loads, strict=True)):
@@ -339,15 +339,10 @@ def _table1(plan: Plan) -> list[list[str]]:
     """Rows of table I: the paper's φ and ψ, ours at the paper's throughput, ours in the plan."""
     part = plan.instance.cluster.devices[0].part
     columns = []
-    for name in ("conv1", "conv5"):
+    for name in plan_layers.LAYERS.values():
         node = plan.model.by_name[name]
         layer = plan.model.nodes[node].layer
-        least = part.clock / PAPER_THROUGHPUT
-        slow = [c for c in front(layer, part) if c.cost.cycles <= least and c.storage is Storage.CHIP]
-        columns += [
-            (layer, min(slow, key=lambda choice: choice.cost.dsp)),
-            (layer, plan.placement.choices[node]),
-        ]
+        columns += [(layer, plan_layers.at_target(layer, part)), (layer, plan.placement.choices[node])]
     rows = [["", "φ, paper", "φ at 3,906", "φ in the plan", "ψ, paper", "ψ at 3,906", "ψ in the plan"]]
     for title, (phi, psi), said in TABLE1:
         ours = [said(layer, choice, part.clock) for layer, choice in columns]

@@ -152,6 +152,12 @@ class Chart:
             series["error_y"] |= {"arrayminus": [0.0] * len(above), "thickness": 1.5}
         self._series.insert(0, series)
 
+    def points(self, name: str, points: Sequence[Point], style: Style) -> None:
+        """Open diamonds that no line joins: somebody else's numbers, beside the chart's own."""
+        marker = {"color": _colour(style), "symbol": "diamond-open", "size": 11, "line": {"width": 2}}
+        series = {"type": "scatter", "name": name, "mode": "markers", "marker": marker}
+        self._series.insert(0, series | {"x": [x for x, _ in points], "y": [y for _, y in points]})
+
     def band(self, name: str, points: Sequence[tuple[float, float, float]], style: Style) -> None:
         """An area around a line, which is drawn behind it: for each point x, and y from where to where."""
         back = points[::-1]

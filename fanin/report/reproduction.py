@@ -18,10 +18,17 @@ _HOWS = {
     "synthesis": STYLES["luts"],
     "model held to RTL": STYLES["update"],
     "plan": STYLES["sum"],
+    "this machine": STYLES["communication"],
     "model": STYLES["overhead"],
 }
+_PAPER = Style("ink")
 _COLOURS = ("blue", "orange", "green", "purple", "sky", "red", "yellow", "grey")
-_HEAD = ("what", "claimed", "found", "ratio", "how", "section", "why they differ")
+#: Of tables: rows, facts of models.
+ROW_HEAD = (
+    *("figure", "what", "claimed", "found", "ratio", "how", "section"),
+    *("command", "what of it", "why they differ"),
+)
+FACT_HEAD = ("model", "", "number of the paper", "claimed", "found", "error", "inputs that are fitted")
 
 
 @dataclass(frozen=True)
@@ -38,23 +45,59 @@ class Line:
     ratio: float | None
     how: str
     command: str
+    taken: str
     seconds: float | None
     why: str
 
 
 @dataclass(frozen=True)
+class Fact:
+    """A number of a paper that a model is fitted to, or predicts, in words; ``kind`` says which."""
+
+    paper: str
+    model: str
+    kind: str
+    what: str
+    claimed: str
+    found: str
+    error: str
+    inputs: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """As ``FACT_HEAD`` has them."""
+        return (self.model, self.kind, self.what, self.claimed, self.found, self.error, self.inputs)
+
+
+@dataclass(frozen=True)
 class Drawing:
-    """A figure: our series."""
+    """A figure over an axis of numbers: our series, and the paper's points beside them."""
 
     paper: str
     title: str
     x: str
     y: str
     series: Mapping[str, Points]
+    claimed: Mapping[str, Points]
     log: bool = False
 
 
-def page(lines: Sequence[Line], drawings: Sequence[Drawing], document: Mapping[str, Any]) -> str:
+@dataclass(frozen=True)
+class Bars:
+    """Numbers of a figure in one unit: what, claimed, found (None: not measured)."""
+
+    paper: str
+    title: str
+    unit: str
+    numbers: Sequence[tuple[str, float, float | None]]
+
+
+def page(
+    lines: Sequence[Line],
+    facts: Sequence[Fact],
+    drawings: Sequence[Drawing | Bars],
+    document: Mapping[str, Any],
+) -> str:
     """The whole page; ``document``: what ``--json`` prints."""
     filled = sum(line.ratio is not None for line in lines)
     near = sum(line.ratio is not None and 0.9 <= line.ratio <= 1.1 for line in lines)
@@ -66,33 +109,43 @@ def page(lines: Sequence[Line], drawings: Sequence[Drawing], document: Mapping[s
         headline=[("rows filled", f"{filled}"), ("within 10 % of the paper", f"{near}")],
         quick=document["quick"],
         papers=[
-            _paper(name, lines, drawings, document) for name in dict.fromkeys(line.paper for line in lines)
+            _paper(name, lines, facts, drawings, document)
+            for name in dict.fromkeys(line.paper for line in lines)
         ],
-        commands=_commands(lines),
+        commands=command_table(lines),
     )
 
 
 def _paper(
-    name: str, lines: Sequence[Line], drawings: Iterable[Drawing], document: Mapping[str, Any]
+    name: str,
+    lines: Sequence[Line],
+    facts: Sequence[Fact],
+    drawings: Iterable[Drawing | Bars],
+    document: Mapping[str, Any],
 ) -> dict[str, Any]:
     own = [line for line in lines if line.paper == name]
+    numbers = command_numbers(lines)
     return {
         "name": name,
         "title": own[0].title,
         "ratios": _ratios(own),
-        "rows": [("figure", *_HEAD), *(_cells(line) for line in own)],
+        "rows": [ROW_HEAD, *(row_cells(line, numbers[line.command]) for line in own)],
         "drawings": [_drawn(drawing) for drawing in drawings if drawing.paper == name],
-        "fits": [
-            ("model", "what is fitted", "to"),
-            *((fit["model"], fit["what"], fit["claimed"]) for fit in document["fits"] if fit["paper"] == name),
-        ],
+        "facts": [FACT_HEAD, *(fact.cells for fact in facts if fact.paper == name)],
         "not_here": document["not_here"][name],
     }
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def command_numbers(lines: Sequence[Line]) -> dict[str, int]:
+    """Commands by their number on the page."""
+    return {command: n for n, command in enumerate(dict.fromkeys(line.command for line in lines), start=1)}
+
+
+def row_cells(line: Line, command: int) -> tuple[str, ...]:
+    """A row as ``ROW_HEAD`` has it; ``command``: its number."""
     ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
-    return (line.figure, line.what, line.claimed, line.found, ratio, line.how, line.section, line.why)
+    found = (line.what, line.claimed, line.found, ratio, line.how, line.section)
+    return (line.figure, *found, f"{command}", line.taken, line.why)
 
 
 def _ratios(lines: Sequence[Line]) -> Chart:
@@ -114,19 +167,42 @@ def _bars(lines: Sequence[Line], how: str) -> Iterable[Bar]:
             yield Bar(place, line.ratio, hint, text=f"{line.ratio:.2f}")
 
 
-def _drawn(drawing: Drawing) -> Chart:
+def _drawn(drawing: Drawing | Bars) -> Chart:
+    return _curves(drawing) if isinstance(drawing, Drawing) else _beside(drawing)
+
+
+def _curves(drawing: Drawing) -> Chart:
+    """A line for each of our series, open diamonds of its colour for the paper's numbers."""
     chart = Chart(drawing.title, Axis(drawing.x, log=drawing.log), Axis(drawing.y, "~g", log=drawing.log))
-    for (name, points), colour in zip(drawing.series.items(), _COLOURS * 3, strict=False):
-        chart.line(name, points, Style(colour))
+    names = dict.fromkeys((*drawing.series, *drawing.claimed))
+    for name, colour in zip(names, _COLOURS * 3, strict=False):
+        if name in drawing.series:
+            chart.line(name, drawing.series[name], Style(colour))
+        if name in drawing.claimed:
+            chart.points(f"the paper: {name}" if name else "the paper", drawing.claimed[name], Style(colour))
     return chart
 
 
-def _commands(lines: Sequence[Line]) -> list[tuple[str, ...]]:
+def _beside(bars: Bars) -> Chart:
+    """A bar for each of our numbers, an open diamond over it for the paper's."""
+    rows = [what for what, *_ in bars.numbers]
+    chart = Chart(bars.title, Axis(bars.unit, "~g", ".4~g"), rows=rows)
+    found = [
+        Bar(place, ours, f"{what}: {ours:.4g} {bars.unit}, the paper: {claimed:g}", text=f"{ours:.4g}")
+        for place, (what, claimed, ours) in enumerate(bars.numbers)
+        if ours is not None
+    ]
+    chart.bars("found", found, STYLES["run"])
+    chart.points("the paper", [(claimed, place) for place, (_, claimed, _) in enumerate(bars.numbers)], _PAPER)
+    return chart
+
+
+def command_table(lines: Sequence[Line]) -> list[tuple[str, ...]]:
     """Each command once, with its time and its rows."""
     seconds = {line.command: line.seconds for line in lines}
     rows = {command: sum(line.command == command for line in lines) for command in seconds}
     cells = [
-        (command, f"{rows[command]}", "" if took is None else f"{took:,.0f} s")
-        for command, took in seconds.items()
+        (f"{n}", command, f"{rows[command]}", "" if seconds[command] is None else f"{seconds[command]:,.0f} s")
+        for command, n in command_numbers(lines).items()
     ]
-    return [("command", "rows", "time"), *cells]
+    return [("", "command", "rows", "time"), *cells]

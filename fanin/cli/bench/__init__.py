@@ -15,6 +15,7 @@ from fanin.glm import PRESETS
 PAPER_FIGURES = (2, 9, 10, 11, 12, 14)
 CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
 NETWORKS = ("hdc", "cnn", "residual", "templates")  # of fanin.sim.codec.tasks, which brings NumPy with it
+PLAN_PARTS = ("layers", "searches")
 CLUSTER_PARTS = ("arrays", "plans", "networks")
 CLUSTER_NETWORKS = ("digits_cnn", "listing1", "mobilenet_v2_32")
 ALLREDUCE_WORKERS = (2, 4, 8)
@@ -61,7 +62,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     boards.add_argument("--epochs", type=int, default=32, metavar="N", help="of eight AllReduces each")
     _benchmark(names, "switch", "the embedded switch: start and packets a second")
     _benchmark(names, "serve", "the embedded switch on Linux interfaces: packets a second over veth")
-    _benchmark(names, "plan", "the planner: time, throughput and gap of the paper's two models")
+    text = "the planner: time, throughput and gap of the paper's two models; two layers beside its tables"
+    plan = _benchmark(names, "plan", text)
+    plan.add_argument("--part", choices=PLAN_PARTS, help="this alone; layers: seconds")
     ring = _benchmark(names, "ring", "the ring NIC: the papers' models beside their figures; the RTL's cycles")
     ring.add_argument("--models", action="store_true", help="the papers' models alone: seconds, not minutes")
     _add_output(ring)

@@ -93,6 +93,8 @@ def _figure_5(bench: Bench) -> Iterator[Result]:
             largest, deviation = float(np.abs(values).max()), float(values.std())
             note = f"standard deviation {number(deviation)}, largest {number(largest)}; the paper: all below 1"
             yield Result(f"figure 5: {network}, {stage}: at most 2^-10", small, "% of values", note=note)
+            inside = 100 * float(np.mean(np.abs(values) < 1))
+            yield Result(f"figure 5: {network}, {stage}: between -1 and 1", inside, "% of values")
             rows.append((network, stage, f"{deviation:.2g}", f"{largest:.2g}", f"{small:.1f} %"))
         bench.ran()
     columns = ("network", "gradient", "standard deviation", "largest", "at most 2^-10")

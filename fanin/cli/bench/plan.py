@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
+from fanin.cli.bench import plan_layers
 from fanin.cli.bench.result import Result
 from fanin.cli.plan.execute import SECONDS, SWEEP_SECONDS, searched
 from fanin.planner.cluster import load_cluster
@@ -23,6 +24,13 @@ PAPER = "the paper: 24 minutes, no bound; it measured 395"
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield the figures as they are measured, in three minutes."""
+    if args.part in (None, "layers"):
+        yield from plan_layers.measure()
+    if args.part in (None, "searches"):
+        yield from _searches()
+
+
+def _searches() -> Iterator[Result]:
     begin = time.perf_counter()
     [(_, _, plan)] = plans_of("mobilenet_v2", "arria10x6", [6], [1], SECONDS)
     yield Result("MobileNetV2 on six Arria 10: time", time.perf_counter() - begin, "s", MAX_MOBILENET)

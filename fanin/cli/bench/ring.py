@@ -32,8 +32,9 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         yield from _curves(batch, inputs)
     yield from _parts("figure 2a", figures.figure_2a(inputs))
     yield from _parts("figure 4a", figures.figure_4a(inputs))
-    for name, points in figures.figure_2b(inputs).items():
-        yield Result(f"figure 2b: 12 nodes, {name}", dict(points)[12], "speed-up")
+    yield from _scaling("figure 2b", figures.figure_2b(inputs), "speed-up")
+    for batch in paper.BATCHES:
+        yield from _scaling(f"figure 4b: B = {batch}", figures.faster(inputs, batch), "× conventional NICs")
     drawing.write(paths, inputs, figures.Measured())
     yield from _exchange_times()
     if not args.models:
@@ -77,6 +78,12 @@ def _curves(batch: int, inputs: Inputs) -> Iterator[Result]:
             spans = figures.iteration(inputs, batch, int(nodes), series)
             note = f"speed-up {number(speedup)}"
             yield Result(f"B = {batch}, {nodes} nodes, {series}", 1e3 * makespan(spans), "ms", note=note)
+
+
+def _scaling(figure: str, curves: figures.Curves, unit: str) -> Iterator[Result]:
+    for name, points in curves.items():
+        for nodes, value in points:
+            yield Result(f"{figure}: {name}, {nodes:g} nodes", value, unit)
 
 
 def _parts(figure: str, bars: figures.Bars) -> Iterator[Result]:

@@ -117,6 +117,13 @@ def figure_4b(inputs: Inputs, batch: int) -> Curves:
     } | {IDEAL: [(n, n) for n in NODES]}
 
 
+def faster(inputs: Inputs, batch: int) -> Curves:
+    """How much faster than with conventional NICs, over the nodes: what the paper says of figure 4b."""
+    found = figure_4b(inputs, batch)
+    base = dict(found[CONVENTIONAL])
+    return {name: [(n, value / base[n]) for n, value in found[name]] for name in (SMART, SMART_BFP)}
+
+
 def markers(inputs: Inputs, measured: Measured, batch: int) -> Curves:
     """Speed-ups of the RTL's iterations, by series."""
     alone = makespan(paper.smart(inputs, batch, 1))

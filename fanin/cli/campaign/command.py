@@ -16,7 +16,7 @@ Options = dict[str, Any]
 #: What ends with a result, needs no one beside it, and writes nothing but what ``-o`` names.
 COMMANDS = (
     *("train", "predict", "ps train", "ring train", "ring run", "cluster run", "link check"),
-    *("p4 check", "p4 allreduce", "plan", "codec stats", "codec verify"),
+    *("p4 check", "p4 allreduce", "plan", "codec stats", "codec verify", "reproduce"),
 )
 _BENCH = "bench "
 #: Options that the campaign gives itself, or that name an output: all runs would write to it.

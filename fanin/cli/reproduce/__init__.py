@@ -17,12 +17,21 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "a page and a table of what is claimed and what was found. A run that was stopped goes on in DIR.",
     )
     parser.add_argument(
-        "what", nargs="?", metavar="PAPER[/FIGURE]", help="p4sgd, inceptionn/12, … (default: all; --list)"
+        "what", nargs="*", metavar="PAPER[/FIGURE]", help="p4sgd, inceptionn/12, … (default: all; --list)"
     )
     parser.add_argument("--list", action="store_true", help="print the rows, and measure nothing")
     parser.add_argument("--quick", action="store_true", help="smaller measurements: minutes, not hours")
     parser.add_argument(
         "--data", action="append", default=[], metavar="NAME=PATH", help="a data set of a paper's; repeatable"
+    )
+    parser.add_argument(
+        "--from",
+        dest="others",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="DIR",
+        help="folders of other runs, whose measurements are taken",
     )
     parser.add_argument(
         "-o", dest="output", type=Path, default=Path("reproduction"), metavar="DIR", help="folder"

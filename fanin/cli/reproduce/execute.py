@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fanin.cli.output import (
@@ -18,10 +18,10 @@ from fanin.cli.output import (
     write_file,
 )
 from fanin.cli.reproduce import table
+from fanin.cli.reproduce.filled import Filled, Fitted
 from fanin.cli.reproduce.measure import Measured, Measuring
-from fanin.cli.reproduce.row import Paper, Row
+from fanin.cli.reproduce.row import Measurement, Paper, Row
 from fanin.cli.reproduce.rows import PAPERS
-from fanin.cli.reproduce.table import Filled
 from fanin.cli.stopped import UNENDED
 from fanin.errors import CheckFailed, InputError
 
@@ -32,16 +32,20 @@ def execute(args: argparse.Namespace) -> int:
     """The command. Raises InputError; CheckFailed where a row stays empty."""
     chosen, data = choose(args.what, quick=args.quick), data_sets(args.data)
     if args.list:
-        document = table.document([Filled(paper, row, args.quick, None) for paper, row in chosen], args.quick)
+        nothing = [Filled(paper, row, args.quick, None) for paper, row in chosen]
+        document = table.document(nothing, _fitted(chosen, lambda measurement: None), args.quick)
         print_json(document) if args.json else print("\n".join(table.listing(chosen, quick=args.quick)))
         return 0
+    others = _others(args.others)
     check_directory(args.output, REPRODUCTION)
     with sole_writer(args.output):
         begin(args.output)
-        rows = measured(chosen, Measuring(args.output, data), quick=args.quick, data=data)
-        document = table.document(rows, args.quick)
+        measuring = Measuring(args.output, data, others)
+        rows = measured(chosen, measuring, quick=args.quick, data=data)
+        fits = _fitted(chosen, measuring.earlier)
+        document = table.document(rows, fits, args.quick)
         with output_directory(args.output, REPRODUCTION) as folder:
-            table.write(folder, document, rows)
+            table.write(folder, document, rows, fits)
     print_json(document) if args.json else print("\n".join(table.lines(rows)))
     if empty := [f"{each.paper.name}/{each.row.figure}: {each.error}" for each in rows if each.value is None]:
         raise CheckFailed(f"{len(empty)} of {len(rows)} rows are empty; the first: {empty[0]}")
@@ -54,27 +58,34 @@ def begin(output: Path) -> None:
         write_file(output / REPRODUCTION.mark, json.dumps({"rows": [], "error": UNENDED}) + "\n")
 
 
-def choose(what: str | None, *, quick: bool = False) -> Chosen:
-    """The rows of all papers, of one, or of one of its figures; ``quick``: without those that are slow.
+def choose(named: Sequence[str], *, quick: bool = False) -> Chosen:
+    """The rows of ``named`` papers and figures, of all without any; ``quick``: without those that are slow.
 
     Raises InputError, with what there is.
     """
-    name, _, figure = (what or "").partition("/")
-    papers = {paper.name: paper for paper in PAPERS}
-    if name and name not in papers:
-        raise InputError(f"{what}: no such paper; there are {', '.join(papers)}")
-    paper = papers.get(name)
-    if figure and paper and figure not in paper.figures:
-        raise InputError(f"{what}: no such figure; of {name} there are {', '.join(paper.figures)}")
+    wanted = list(map(_named, named)) or [(paper, "") for paper in PAPERS]
     found = [
-        (each, row)
-        for each in ([paper] if paper else PAPERS)
-        for row in each.rows
-        if figure in ("", row.figure) and not (quick and row.slow)
+        (paper, row)
+        for paper in PAPERS
+        for row in paper.rows
+        if any(paper is each and figure in ("", row.figure) for each, figure in wanted)
     ]
-    if not found:
-        raise InputError(f"{what}: has no quick measurement; leave --quick out")
-    return found
+    chosen = [(paper, row) for paper, row in found if not (quick and row.slow)]
+    if not chosen:
+        raise InputError(f"{' '.join(named)}: has no quick measurement; leave --quick out")
+    return chosen
+
+
+def _named(what: str) -> tuple[Paper, str]:
+    """A paper, and a figure of it or nothing. Raises InputError, with what there is."""
+    name, _, figure = what.partition("/")
+    papers = {paper.name: paper for paper in PAPERS}
+    if name not in papers:
+        raise InputError(f"{what}: no such paper; there are {', '.join(papers)}")
+    paper = papers[name]
+    if figure and figure not in paper.figures:
+        raise InputError(f"{what}: no such figure; of {name} there are {', '.join(paper.figures)}")
+    return paper, figure
 
 
 def data_sets(entries: Sequence[str]) -> dict[str, Path]:
@@ -91,6 +102,14 @@ def data_sets(entries: Sequence[str]) -> dict[str, Path]:
     return found
 
 
+def _others(folders: Sequence[Path]) -> Sequence[Path]:
+    """Folders of this command. Raises InputError for another."""
+    for folder in folders:
+        if not is_kind(folder, REPRODUCTION):
+            raise InputError(f"--from {folder}: holds no {REPRODUCTION.mark}: not a folder of fanin reproduce")
+    return folders
+
+
 def measured(chosen: Chosen, measuring: Measuring, *, quick: bool, data: Mapping[str, Path]) -> list[Filled]:
     """The rows with their numbers; each command is carried out once, unless an earlier run has done so."""
     wanted = {each.name: each for _, row in chosen for each in [row.measurement(quick=quick)]}
@@ -103,6 +122,16 @@ def measured(chosen: Chosen, measuring: Measuring, *, quick: bool, data: Mapping
     return [
         Filled(paper, row, quick, found[row.measurement(quick=quick).name], missing=_missing(row, quick, data))
         for paper, row in chosen
+    ]
+
+
+def _fitted(chosen: Chosen, earlier: Callable[[Measurement], Measured | None]) -> list[Fitted]:
+    """What the papers' models are fitted to; what ``earlier`` has of it is filled in, nothing is measured."""
+    papers = {paper.name: paper for paper, _ in chosen}
+    return [
+        Fitted(paper, fit, earlier(fit.found) if fit.found else None)
+        for paper in papers.values()
+        for fit in paper.fits
     ]
 
 

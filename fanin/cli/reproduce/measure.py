@@ -21,14 +21,14 @@ from fanin.records import open_record
 
 FOLDER = "measured"  # of the output directory
 LIMIT = 4 * 3600.0  # seconds of a command
-_ERROR = "fanin: error: "
+_ERROR, _WARNING = "fanin: error: ", "fanin: warning: "
 _TO_END = 30.0  # seconds from SIGTERM to SIGKILL
 _ANSWERED = (0, 1)  # exit status with figures: done, and one that misses its benchmark's limit
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a command printed, and when; no figures, and why, where it failed."""
+    """What a command printed, and when; no figures, and why, where it failed; ``warnings`` that it gave."""
 
     fanin: str
     command: str
@@ -36,20 +36,29 @@ class Measured:
     seconds: float
     figures: dict[str, float]
     error: str = ""
+    warnings: Sequence[str] = ()
 
 
 class Measuring:
-    """Carries measurements out in a folder, and has those of an earlier run of the same version.
+    """Carries measurements out in a folder, and has those of earlier runs, in it or in others.
 
-    Raises InputError for a folder that another version, or with other data, has measured in.
+    Raises InputError for one that another version, or with other data, has measured in.
     """
 
-    def __init__(self, output: Path, data: Mapping[str, Path]):
+    def __init__(self, output: Path, data: Mapping[str, Path], others: Sequence[Path] = ()):
         self._folder, self._data = output / FOLDER, data
+        self._others = [other / FOLDER for other in others]
 
     def earlier(self, measurement: Measurement) -> Measured | None:
-        """What an earlier run has measured; None where it has not, or could not."""
-        path = self._path(measurement)
+        """What an earlier run has measured; None where it has not, or could not. It is kept in this folder."""
+        for folder in (self._folder, *self._others):
+            if found := self._in(folder / self._path(measurement).name, measurement):
+                if folder is not self._folder:
+                    self._keep(measurement, found)
+                return found
+        return None
+
+    def _in(self, path: Path, measurement: Measurement) -> Measured | None:
         if not path.exists():
             return None
         record = open_record(path)
@@ -63,11 +72,14 @@ class Measuring:
     def measure(self, measurement: Measurement) -> Measured:
         """Run the command, and keep what it printed; an error is in what it returns."""
         began, date = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-        figures, error = self._run(measurement)
+        figures, error, warnings = self._run(measurement)
         seconds = time.monotonic() - began
-        found = Measured(__version__, self.text(measurement), date, seconds, figures, error)
-        write_file(self._path(measurement), json.dumps(asdict(found), indent=2) + "\n")
+        found = Measured(__version__, self.text(measurement), date, seconds, figures, error, warnings)
+        self._keep(measurement, found)
         return found
+
+    def _keep(self, measurement: Measurement, found: Measured) -> None:
+        write_file(self._path(measurement), json.dumps(asdict(found), indent=2) + "\n")
 
     def text(self, measurement: Measurement) -> str:
         """The command as a reader types it."""
@@ -82,7 +94,8 @@ class Measuring:
         ]
         return [*measurement.command, *named]
 
-    def _run(self, measurement: Measurement) -> tuple[dict[str, float], str]:
+    def _run(self, measurement: Measurement) -> tuple[dict[str, float], str, list[str]]:
+        """Figures, why there are none, and warnings."""
         command = [sys.executable, "-m", "fanin", *self._arguments(measurement), "--json"]
         if measurement.folder:
             command += ["-o", str(self._folder / measurement.name)]
@@ -91,15 +104,16 @@ class Measuring:
             try:
                 out, errors = process.communicate(timeout=LIMIT)
             except subprocess.TimeoutExpired:
-                return {}, f"took more than {LIMIT / 3600:g} h"
+                return {}, f"took more than {LIMIT / 3600:g} h", []
         try:
             figures = dict(_flat(json.loads(out)))
         except ValueError:
             figures = {}
+        warnings = _said(errors, _WARNING)
         if process.returncode not in _ANSWERED or not figures:
-            said = [line for line in errors.splitlines() if line.startswith(_ERROR)]
-            return {}, said[-1].removeprefix(_ERROR) if said else f"exit status {process.returncode}"
-        return figures, ""
+            said = _said(errors, _ERROR) or [f"exit status {process.returncode}"]
+            return {}, said[-1], warnings
+        return figures, "", warnings
 
     def _path(self, measurement: Measurement) -> Path:
         return self._folder / f"{measurement.name}.json"
@@ -119,6 +133,10 @@ def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
+
+
+def _said(errors: str, kind: str) -> list[str]:
+    return [line.removeprefix(kind) for line in errors.splitlines() if line.startswith(kind)]
 
 
 def _measured(value: dict[str, Any]) -> Measured:

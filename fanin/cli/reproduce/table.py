@@ -6,8 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,91 +13,30 @@ from fanin import __version__
 from fanin.cli.bench.result import number
 from fanin.cli.output import REPORT_FILE, REPRODUCTION, finite, write_file
 from fanin.cli.output import table as columns
-from fanin.cli.reproduce.measure import Measured
-from fanin.cli.reproduce.row import Paper, Row
-from fanin.report.reproduction import Drawing, Line, page
+from fanin.cli.reproduce.drawings import drawings
+from fanin.cli.reproduce.filled import Filled, Fitted
+from fanin.cli.reproduce.row import Paper, Row, taken
+from fanin.report.reproduction import (
+    FACT_HEAD,
+    ROW_HEAD,
+    Fact,
+    Line,
+    command_numbers,
+    command_table,
+    page,
+    row_cells,
+)
 
 
-@dataclass(frozen=True)
-class Filled:
-    """A row, and what was measured for it; ``missing``: what stood in for a data set that is not at hand."""
-
-    paper: Paper
-    row: Row
-    quick: bool
-    measured: Measured | None
-    missing: str = ""
-
-    @cached_property
-    def value(self) -> float | None:
-        """Ours; None where it was not measured."""
-        if self.measured is None or self.measured.error:
-            return None
-        try:
-            return self.row.measurement(quick=self.quick).value(self.measured.figures)
-        except (KeyError, ZeroDivisionError):
-            return None
-
-    @property
-    def error(self) -> str:
-        """Why there is no value."""
-        if self.measured is None:
-            return "not measured"
-        return self.measured.error or f"{self.measured.command} prints no such figure"
-
-    @property
-    def ratio(self) -> float | None:
-        """Ours over the paper's."""
-        return None if self.value is None else self.value / self.row.paper
-
-    @property
-    def how(self) -> str:
-        """Where the number comes from."""
-        return self.row.source(quick=self.quick).value
-
-    @property
-    def command(self) -> str:
-        """As a reader types it."""
-        command = self.row.measurement(quick=self.quick).command
-        return self.measured.command if self.measured else " ".join(("fanin", *command))
-
-    @property
-    def why(self) -> str:
-        """What the difference is made of, and what was not at hand."""
-        return "; ".join(filter(None, (self.row.why, self.missing)))
-
-    def as_json(self) -> dict[str, Any]:
-        """The row of docs/reference/json.md."""
-        return {
-            "paper": self.paper.name,
-            "figure": self.row.figure,
-            "what": self.row.what,
-            "section": self.row.section,
-            "claimed": self.row.paper,
-            "found": self.value,
-            "unit": self.row.unit,
-            "ratio": self.ratio,
-            "how": self.how,
-            "command": self.command,
-            "seconds": self.measured.seconds if self.measured else None,
-            "date": self.measured.date if self.measured else None,
-            "why": self.why,
-            "error": "" if self.value is not None else self.error,
-        }
-
-
-def document(rows: Sequence[Filled], quick: bool) -> dict[str, Any]:
+def document(rows: Sequence[Filled], fits: Sequence[Fitted], quick: bool) -> dict[str, Any]:
     """What ``--json`` prints."""
     papers = {row.paper.name: row.paper for row in rows}
     return {
         "fanin": __version__,
         "quick": quick,
+        "filled": sum(row.value is not None for row in rows),
         "rows": [row.as_json() for row in rows],
-        "fits": [
-            {"paper": paper.name, "model": fit.model, "what": fit.what, "claimed": fit.paper}
-            for paper in papers.values()
-            for fit in paper.fits
-        ],
+        "fits": [fit.as_json() for fit in fits],
         "not_here": {paper.name: list(paper.not_here) for paper in papers.values()},
     }
 
@@ -138,12 +75,14 @@ def lines(rows: Sequence[Filled]) -> list[str]:
     ).splitlines()
 
 
-def write(folder: Path, document: dict[str, Any], rows: Sequence[Filled]) -> None:
+def write(folder: Path, document: dict[str, Any], rows: Sequence[Filled], fits: Sequence[Fitted]) -> None:
     """JSON, CSV, Markdown and the page."""
+    found, drawn = [_line(row) for row in rows], list(drawings(rows, fits))
+    told = list(_facts(rows, fits))
     write_file(folder / REPRODUCTION.mark, json.dumps(finite(document), indent=2) + "\n")
     write_file(folder / "table.csv", _csv(rows))
-    write_file(folder / "table.md", "\n".join(_markdown(rows)) + "\n")
-    write_file(folder / REPORT_FILE, page([_line(row) for row in rows], list(_drawings(rows)), document))
+    write_file(folder / "table.md", "\n".join(_markdown(found, told)) + "\n")
+    write_file(folder / REPORT_FILE, page(found, told, drawn, document))
 
 
 def _csv(rows: Sequence[Filled]) -> str:
@@ -155,17 +94,27 @@ def _csv(rows: Sequence[Filled]) -> str:
     return text.getvalue()
 
 
-def _markdown(rows: Sequence[Filled]) -> Iterator[str]:
-    """A table for each paper."""
-    for paper in dict.fromkeys(row.paper.name for row in rows):
-        yield from ("", f"### {paper}", "", "| figure | what | claimed | found | ratio | how | why |")
-        yield "|" + "---|" * 7
-        for each in (row for row in rows if row.paper.name == paper):
-            found = "—" if each.value is None else number(each.value)
-            ratio = "" if each.ratio is None else f"{each.ratio:.2f}"
-            claimed = f"{number(each.row.paper)} {each.row.unit}"
-            cells = (each.row.figure, each.row.what, claimed, found, ratio, each.how, each.why)
-            yield f"| {' | '.join(cells)} |"
+def _markdown(lines: Sequence[Line], facts: Sequence[Fact]) -> Iterator[str]:
+    """The page's tables: of each paper its rows and its models; the commands."""
+    numbers = command_numbers(lines)
+    for paper in dict.fromkeys(line.paper for line in lines):
+        yield from ("", f"### {paper}", "")
+        own = [line for line in lines if line.paper == paper]
+        yield from _table(ROW_HEAD, (row_cells(line, numbers[line.command]) for line in own))
+        if told := [fact for fact in facts if fact.paper == paper]:
+            yield from ("", "Models of machines that fanin does not build:", "")
+            yield from _table(FACT_HEAD, (fact.cells for fact in told))
+    yield from ("", "### Commands", "")
+    head, *commands = command_table(lines)
+    yield from _table(head, commands)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        cells = [cell.replace("|", r"\|") for cell in row]
+        yield f"| {' | '.join(cells)} |"
 
 
 def _line(each: Filled) -> Line:
@@ -180,17 +129,37 @@ def _line(each: Filled) -> Line:
         ratio=each.ratio,
         how=each.how,
         command=each.command,
+        taken=taken(each.measurement.value),
         seconds=each.measured.seconds if each.measured else None,
         why=each.why if each.value is not None else each.error,
     )
 
 
-def _drawings(rows: Sequence[Filled]) -> Iterator[Drawing]:
-    """The figures that the rows' commands have points of."""
-    for paper in {row.paper.name: row.paper for row in rows}.values():
-        for picture in paper.pictures:
-            of_it = [row for row in rows if row.paper is paper]  # the pattern says which figures are its own
-            figures = {name: v for row in of_it if row.measured for name, v in row.measured.figures.items()}
-            if series := picture.series(figures):
-                title = f"Figure {picture.figure}: {picture.title}"
-                yield Drawing(paper.name, title, picture.x, picture.y, series, log=picture.log)
+def _facts(rows: Sequence[Filled], fits: Sequence[Fitted]) -> Iterator[Fact]:
+    """Of each model: what it is fitted to, then what it predicts."""
+    names = [(each.paper.name, each.fit.model) for each in fits]
+    for paper, model in dict.fromkeys(names):
+        for each in fits:
+            if (each.paper.name, each.fit.model) == (paper, model):
+                fit = each.fit
+                yield _fact(paper, model, fit.what, fit.paper, fit.claimed, each.value, fit.unit)
+        for row in rows:
+            if (row.paper.name, row.row.model) == (paper, model):
+                what = f"{row.row.figure}: {row.row.what}"
+                yield _fact(paper, model, "", what, row.row.paper, row.value, row.row.unit)
+
+
+def _fact(
+    paper: str, model: str, fitted: str, what: str, claimed: float | None, found: float | None, unit: str
+) -> Fact:
+    """``fitted``: the inputs of the model; empty: the fact is predicted."""
+    return Fact(
+        paper=paper,
+        model=model,
+        kind="fitted" if fitted else "predicted",
+        what=what,
+        claimed="" if claimed is None else f"{number(claimed)} {unit}",
+        found="" if found is None else f"{number(found)} {unit}",
+        error="" if claimed is None or found is None else f"{100 * (found / claimed - 1):+z.1f} %",
+        inputs=fitted,
+    )

@@ -17,6 +17,7 @@ from tests.fanin.report import test_campaign as campaign
 from tests.fanin.report import test_cnn as cnn
 from tests.fanin.report import test_glm as glm
 from tests.fanin.report import test_param_server as param_server
+from tests.fanin.report import test_reproduction as reproduction
 from tests.fanin.report import test_ring as ring
 from tests.fanin.report.drawn import figures
 from tests.fanin.report.plans import make_plan, make_sweep
@@ -31,6 +32,7 @@ PAGES = {
     "plan": lambda: plan_page(*make_plan(6, 100)),
     "sweep": lambda: plan_page(*make_plan(6, 100), make_sweep()),
     "campaign": lambda: campaign.page(campaign.sheet(*campaign.grid(x=[1, 2, 3], p=["a", "b"]))),
+    "reproduction": reproduction.reproduction,
     "campaign of words": lambda: campaign.page(campaign.sheet(*campaign.CODECS)),
     "failure": lambda: failure_page("A run", {"error": "it stopped", "steps": 3}),
 }

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +29,7 @@ def printed(monkeypatch):
     def run(self, measurement):
         runs.append(measurement.command)
         answer = answers[measurement.command]
-        return ({}, answer) if isinstance(answer, str) else (answer, "")
+        return ({}, answer, []) if isinstance(answer, str) else (answer, "", ["Snappy is left out: install it"])
 
     monkeypatch.setattr(measure.Measuring, "_run", run)
     return answers, runs
@@ -47,7 +48,8 @@ def test_three_rows_are_filled_by_the_commands_that_they_name(tmp_path, capsys):
     rows = rows_of(folder)
     assert [row["figure"] for row in rows] == ["2a", "2a"]
     kept = json.loads((folder / "measured" / "bench-ring-models.json").read_text())
-    assert kept["command"] == rows[0]["command"] == "fanin bench ring --models"
+    assert kept["command"] == "fanin bench ring --models"
+    assert rows[0]["command"] == "fanin bench ring --models --json -o DIR"
     figures = kept["figures"]
     exposed = [figures[f"figure 2a: {name}, exposed all-reduce"] for name in ("naive", "overlapped")]
     assert rows[1]["found"] == exposed[0] / exposed[1]
@@ -80,7 +82,7 @@ def test_a_command_is_carried_out_once_and_a_failed_one_again(tmp_path, printed,
     first, second, third, fourth = rows_of(tmp_path / "out")
     assert (first["found"], first["ratio"], second["found"]) == (9.0, 0.9, 25.0)
     assert (third["found"], third["error"]) == (None, "b.toml: no such file")
-    assert fourth["error"] == "fanin bench a prints no such figure"
+    assert fourth["error"] == "fanin bench a prints no such figure; Snappy is left out: install it"
     page = (tmp_path / "out" / "report.html").read_text()
     assert "2 of 4 rows are filled" in page
     assert "figure 3: watts" in page
@@ -103,7 +105,7 @@ def test_a_row_says_what_stands_in_for_its_data_set(tmp_path, printed, monkeypat
     (tmp_path / "mnist").mkdir()
     assert main(["reproduce", "--data", f"mnist={tmp_path / 'mnist'}", "-o", str(tmp_path / "other")]) == 0
     (found,) = rows_of(tmp_path / "other")
-    assert found["command"].endswith(str(tmp_path / "mnist"))
+    assert found["command"].endswith(f"{tmp_path / 'mnist'} --json")
     assert found["why"] == ""
     assert main(["reproduce", "--data", f"mnist={tmp_path / 'mnist'}", "-o", str(tmp_path / "out")]) == 2
 
@@ -112,7 +114,7 @@ def test_a_row_says_what_stands_in_for_its_data_set(tmp_path, printed, monkeypat
     ("arguments", "message"),
     [
         (["nobody"], "nobody: no such paper; there are p4sgd, inceptionn, smart-nic, rdma-wild, nada"),
-        (["smart-nic/9"], "smart-nic/9: no such figure; of smart-nic there are 2a, 4a"),
+        (["smart-nic/9"], "smart-nic/9: no such figure; of smart-nic there are 2a, 3a, 4a"),
         (["--data", "mnist"], "--data mnist: must be NAME=PATH; names are mnist"),
         (["--data", "imagenet=x"], "--data imagenet=x: must be NAME=PATH; names are mnist"),
         (["--data", "mnist=nowhere"], "--data mnist=nowhere: nowhere does not exist"),
@@ -159,6 +161,15 @@ def test_points_of_a_picture_come_from_names():
     assert picture.series(figures) == {"rcv1": [(16.0, 1.0), (64.0, 2.0)]}
 
 
+def test_papers_and_figures_are_chosen_in_the_order_of_the_papers():
+    chosen = execute.choose(["nada/5", "smart-nic/4a", "smart-nic/2a"], quick=True)
+    places = [f"{each.name}/{row.figure}" for each, row in chosen]
+    assert list(dict.fromkeys(places)) == ["smart-nic/2a", "smart-nic/4a", "nada/5"]
+    assert len(execute.choose([])) == sum(len(each.rows) for each in PAPERS)
+    slow = len(execute.choose(["nada/5"])) - sum(place == "nada/5" for place in places)
+    assert slow == 3
+
+
 def test_the_list_measures_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "--list"]) == 0
@@ -178,3 +189,34 @@ def test_every_command_of_a_row_is_one_that_fanin_has():
                 folder = ["-o", "x"] if measurement.folder else []
                 build_parser().parse_args([*measurement.command, "--json", *folder])
             assert not row.full.data or row.stand_in, f"{each.name}: {row.what}: nothing stands in"
+
+
+def test_what_other_folders_have_measured_is_taken(tmp_path, printed, monkeypatch, capsys):
+    answers, runs = printed
+    a, b = ("bench", "a"), ("bench", "b")
+    rows = [Row(words[1], "x", "I", 10.0, "s", How.RTL, Measurement(words, one("x"))) for words in (a, b)]
+    monkeypatch.setattr(execute, "PAPERS", (paper(*rows),))
+    answers |= {a: {"x": 9.0}, b: {"x": 8.0}}
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert main(["reproduce", "paper/a", "-o", str(first)]) == 0
+    assert main(["reproduce", "paper/b", "-o", str(second)]) == 0
+    both = ["reproduce", "--from", str(first), str(second), "-o", str(tmp_path / "both")]
+    assert main(both) == 0
+    assert runs == [a, b], "what was there has been measured again"
+    assert [row["found"] for row in rows_of(tmp_path / "both")] == [9.0, 8.0]
+    assert (tmp_path / "both" / "measured" / "bench-a.json").exists()  # so that the others can go
+    kept = first / "measured" / "bench-a.json"
+    kept.write_text(kept.read_text().replace('"fanin": "', '"fanin": "9.'))
+    assert main([*both[:-1], str(tmp_path / "third")]) == 2
+    assert "measured by fanin 9." in capsys.readouterr().err
+    assert main(["reproduce", "--from", str(tmp_path), "-o", str(tmp_path / "fourth")]) == 2
+    assert f"--from {tmp_path}: holds no reproduction.json" in capsys.readouterr().err
+    assert not (tmp_path / "fourth").exists()
+
+
+def test_the_campaign_of_the_examples_has_every_paper():
+    from fanin.cli.campaign.file import read_campaign
+    from fanin.cli.main import build_parser
+
+    campaign = read_campaign(Path("examples/campaigns/reproduction.toml"), build_parser())
+    assert [run.words for run in campaign.runs] == [("--", each.name) for each in PAPERS]
