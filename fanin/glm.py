@@ -11,7 +11,7 @@ from fanin.boards import MEMORIES, BoardMemory
 from fanin.errors import DoesNotFit, InputError
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION, MIN_FRAC
 from fanin.job import MAX_NODE_SLOTS
-from fanin.wire.aggregation import MAX_WORKERS, Encap, Protocol
+from fanin.wire.aggregation import MAX_VALUES, MAX_WORKERS, Encap, Protocol
 
 MICRO_BATCH = 8  # samples that go through an engine side by side, one per bank
 LABEL_BITS = 32
@@ -66,6 +66,7 @@ class GlmConfig:
     mode: Partitioning = Partitioning.MODEL_PARALLEL
     l2: bool = False  #: weights can decay (L2 regularisation): a shifter for each lane
     vanilla: bool = False  #: forward and backward of a mini-batch can be kept from overlapping
+    gradient_values: int = MICRO_BATCH  #: gradients of a packet, data-parallel; a power of two, 8…32
     ping: bool = (
         False  #: ARP and echo requests for its IPv4 address are answered; in UDP, from 16 bits of MAC on
     )
@@ -91,9 +92,16 @@ class GlmConfig:
             )
         if self.vanilla and self.mode is Partitioning.DATA_PARALLEL:
             raise ValueError("vanilla must be off in data-parallel mode: it is vanilla model parallelism")
-        if self.mode is Partitioning.DATA_PARALLEL and self.lanes % self.values:
+        _check("gradient_values", self.gradient_values, MICRO_BATCH, MAX_VALUES, power_of_two=True)
+        if self.mode is Partitioning.DATA_PARALLEL:
+            if self.lanes % self.values:
+                raise ValueError(
+                    f"lanes must be a multiple of {self.values} in data-parallel mode, not {self.lanes}"
+                )
+        elif self.gradient_values != MICRO_BATCH:
             raise ValueError(
-                f"lanes must be a multiple of {self.values} in data-parallel mode, not {self.lanes}"
+                f"gradient_values must be {MICRO_BATCH} unless mode is data-parallel, not "
+                f"{self.gradient_values}"
             )
 
     @property
@@ -103,8 +111,8 @@ class GlmConfig:
 
     @property
     def values(self) -> int:
-        """Values in a packet: one packet carries one micro-batch."""
-        return MICRO_BATCH
+        """Values in a packet: one carries a micro-batch; data-parallel, gradients of as many features."""
+        return self.gradient_values
 
     @property
     def word_bits(self) -> int:

@@ -10,10 +10,10 @@ from fanin import param_server, ring
 from fanin.fixed import clamp_bits
 from fanin.glm import MAX_DEPTH, MAX_ENGINES, MAX_LANES
 from fanin.job import JOBS, MAX_NODE_SLOTS, SLOTS
-from fanin.p4.aggregation import MAX_JOBS, MAX_VALUES, ProgramConfig, Target
+from fanin.p4.aggregation import MAX_JOBS, ProgramConfig, Target
 from fanin.p4.tofino import STAGES
 from fanin.rdma import MAX_QUEUE_PAIRS
-from fanin.wire.aggregation import AGGREGATION, MAX_WORKERS, ROUND_MAX
+from fanin.wire.aggregation import AGGREGATION, MAX_VALUES, MAX_WORKERS, ROUND_MAX
 from fanin.wire.fields import field_bits
 
 PAGE = (Path(__file__).parents[1] / "docs/systems/scale.md").read_text()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 from fanin.cli.files import Files
+from fanin.cli.host_options import HOST_OPTIONS
 from fanin.cli.output import add_json
 from fanin.cli.ranks import add_ranks
 from fanin.cli.wave import add_wave
@@ -144,6 +145,7 @@ def _network_options(group: argparse._ArgumentGroup) -> None:
         ("--link-ns", LinkConfig.delay_ns, "N", "delay of a link"),
         ("--switch-ns", NetworkConfig.switch_ns, "N", "delay of the switch"),
         ("--gbps", LinkConfig.gbps, "G", "rate of a link"),
+        *HOST_OPTIONS,
     ):
         group.add_argument(option, type=type(default), default=default, metavar=metavar, help=meaning)
 

@@ -60,7 +60,7 @@ from fanin.sim.glm.train import (
     options_json,
     trainers,
 )
-from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, PORTS_TIMEOUT_NS, LinkConfig, NetworkConfig
+from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, HOST, PORTS_TIMEOUT_NS, LinkConfig, NetworkConfig
 from fanin.sim.nic.pace import MAX_SLOWDOWN
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap
@@ -227,7 +227,7 @@ def _network(args: argparse.Namespace) -> NetworkConfig:
     if not 0 < args.gbps < math.inf:
         raise InputError(f"gbps must be positive and finite, not {args.gbps:g}")
     link = LinkConfig(
-        delay_ns=args.link_ns, gbps=args.gbps, **{fault: getattr(args, fault) for fault in FAULTS}
+        delay_ns=args.link_ns, gbps=args.gbps, **{name: getattr(args, name) for name in (*FAULTS, *HOST)}
     )
     return NetworkConfig(
         link=link,
