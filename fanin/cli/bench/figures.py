@@ -1,4 +1,4 @@
-"""The P4SGD paper's figures 2, 9 to 12 and 14, from simulated RTL cycles: JSON and PNG.
+"""The P4SGD paper's figures 2 and 8 to 15, from simulated RTL cycles: JSON and PNG.
 
 Cycles do not depend on the data, so synthetic words of table II's shapes stand for its data sets; a few
 mini-batches are simulated, and an epoch is as many of them as the set has. Loss per epoch is the golden
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fanin.cli.bench import losses, nodes
+from fanin.cli.bench.baselines import figure_8, figure_13, figure_15
 from fanin.cli.bench.equations import figure_2
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.result import Result
@@ -19,9 +20,9 @@ from fanin.clock import CLOCK_MHZ
 from fanin.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, MAX_PRECISION
 from fanin.glm import Partitioning
+from fanin.sim.glm.baselines import T_L_NS
 from fanin.sim.glm.data import TABLE_II
 
-T_L_NS = 1200.0  # P4SGD, section V-B
 LOSS_FIGURE = 14
 FIGURE_9 = {("rcv1", 16): 2.0, ("amazon_fashion", 16): 4.8, ("amazon_fashion", 1024): 1.0}  # section V-C
 FIGURE_9_WORKERS = 4
@@ -180,8 +181,11 @@ def _figure_12() -> Drawing:
 
 FIGURES: dict[int, Callable[[], Drawing]] = {
     2: lambda: figure_2(T_L_NS),
+    8: figure_8,
     9: _figure_9,
     10: _figure_10,
     11: _figure_11,
     12: _figure_12,
+    13: figure_13,
+    15: figure_15,
 }
