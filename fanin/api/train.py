@@ -67,6 +67,7 @@ def train(
     seed: int = 0,
     mode: str = "model-parallel",
     vanilla: bool = False,
+    gradient_values: int = 8,
     workers: int = 4,
     engines: int | None = None,
     preset: str = "demo",

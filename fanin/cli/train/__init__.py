@@ -13,7 +13,7 @@ from fanin.cli.ranks import add_ranks
 from fanin.cli.wave import add_wave
 from fanin.clock import CLOCK_MHZ
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
-from fanin.glm import PRESETS, Partitioning
+from fanin.glm import PRESETS, GlmConfig, Partitioning
 from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, PORTS_TIMEOUT_NS, LinkConfig, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap, Protocol
@@ -83,6 +83,13 @@ def _hardware_options(group: argparse._ArgumentGroup) -> None:
         "--vanilla",
         action="store_true",
         help="without the pipeline: all of a mini-batch forward, then its AllReduces, then backward",
+    )
+    group.add_argument(
+        "--gradient-values",
+        type=int,
+        default=GlmConfig.gradient_values,
+        metavar="V",
+        help="gradients of a packet, data-parallel: a power of two up to 32",
     )
     group.add_argument("--workers", type=int, default=4, metavar="W", help="nodes")
     size = group.add_mutually_exclusive_group()

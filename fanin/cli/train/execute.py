@@ -215,6 +215,7 @@ def _node(args: argparse.Namespace, *, l2: bool) -> GlmConfig:
         encap=args.encap,
         protocol=args.protocol,
         mode=args.mode,
+        gradient_values=args.gradient_values,
         l2=l2,
         vanilla=args.vanilla and args.on is None,  # boards were made before
         ping=bool(args.ports) and args.encap == Encap.UDP,  # hosts beside the nodes may want to
