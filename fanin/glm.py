@@ -10,7 +10,7 @@ from types import MappingProxyType
 from fanin.boards import MEMORIES, BoardMemory
 from fanin.errors import DoesNotFit, InputError
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION, MIN_FRAC
-from fanin.job import MAX_NODE_SLOTS
+from fanin.job import SLOTS
 from fanin.wire.aggregation import MAX_VALUES, MAX_WORKERS, Encap, Protocol
 
 MICRO_BATCH = 8  # samples that go through an engine side by side, one per bank
@@ -53,7 +53,7 @@ class GlmConfig:
     lanes: int = 64  #: features per word; a power of two, 2…64
     depth: int = 16  #: chunks that an engine's model memory holds; 1…4096
     sample_fifo: int = 512  #: words that an engine's replay FIFO holds; 8…65536
-    slots: int = 64  #: aggregation slots of a job at most; a power of two, 2…32768
+    slots: int = 64  #: aggregation slots of a job at most; a power of two, 2…65536
     mac_width: int = 512  #: bits of the MAC streams; a power of two, 8…512
     label_width: int = LABEL_BITS * MICRO_BATCH  #: bits of the label port; a power of two, 32…256
     read_ahead: int = 512  #: words that a memory's reader asks for in advance; a power of two, 16…4096
@@ -76,7 +76,7 @@ class GlmConfig:
         _check("lanes", self.lanes, 2, MAX_LANES, power_of_two=True)
         _check("depth", self.depth, 1, MAX_DEPTH)
         _check("sample_fifo", self.sample_fifo, MAX_PRECISION, 1 << 16)
-        _check("slots", self.slots, 2, MAX_NODE_SLOTS, power_of_two=True)
+        _check("slots", self.slots, 2, SLOTS, power_of_two=True)
         _check("mac_width", self.mac_width, 8, 512, power_of_two=True)
         _check("label_width", self.label_width, LABEL_BITS, LABEL_BITS * self.banks, power_of_two=True)
         _check("read_ahead", self.read_ahead, 16, 4096, power_of_two=True)

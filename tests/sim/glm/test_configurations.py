@@ -18,6 +18,7 @@ from fanin.fixed import Loss
 from fanin.glm import PRESETS, Partitioning, TrainShape
 from fanin.golden.glm.train import train
 from fanin.hdl.glm.node_registers import FAULT_COUNTERS
+from fanin.job import SLOTS as SWITCH_SLOTS
 from fanin.job import SWITCH, worker_endpoint
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
@@ -153,6 +154,14 @@ def test_gradients_go_many_in_a_packet_over_links_with_faults(protocol):
     )
     cosim = Cosim(node, workers=3, quiet=True)
     data, run, golden = problem(cosim, samples=60, columns=100, batch=12)
+    check(cosim.train(*data, **run, network=NetworkConfig(link=FAULTS, timeout_ns=3000)), golden)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", Protocol)
+def test_a_job_may_have_every_slot_of_the_switch(protocol):
+    cosim = Cosim(replace(TINY, slots=SWITCH_SLOTS, protocol=protocol), workers=2, quiet=True)
+    data, run, golden = problem(cosim, samples=64, columns=20, batch=32)
     check(cosim.train(*data, **run, network=NetworkConfig(link=FAULTS, timeout_ns=3000)), golden)
 
 
