@@ -10,8 +10,8 @@ from types import MappingProxyType
 from fanin.boards import MEMORIES, BoardMemory
 from fanin.errors import DoesNotFit, InputError
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION, MIN_FRAC
-from fanin.job import MAX_NODE_SLOTS
-from fanin.wire.aggregation import MAX_WORKERS, Encap, Protocol
+from fanin.job import SLOTS
+from fanin.wire.aggregation import MAX_VALUES, MAX_WORKERS, Encap, Protocol
 
 MICRO_BATCH = 8  # samples that go through an engine side by side, one per bank
 LABEL_BITS = 32
@@ -53,7 +53,7 @@ class GlmConfig:
     lanes: int = 64  #: features per word; a power of two, 2…64
     depth: int = 16  #: chunks that an engine's model memory holds; 1…4096
     sample_fifo: int = 512  #: words that an engine's replay FIFO holds; 8…65536
-    slots: int = 64  #: aggregation slots of a job at most; a power of two, 2…32768
+    slots: int = 64  #: aggregation slots of a job at most; a power of two, 2…65536
     mac_width: int = 512  #: bits of the MAC streams; a power of two, 8…512
     label_width: int = LABEL_BITS * MICRO_BATCH  #: bits of the label port; a power of two, 32…256
     read_ahead: int = 512  #: words that a memory's reader asks for in advance; a power of two, 16…4096
@@ -66,6 +66,7 @@ class GlmConfig:
     mode: Partitioning = Partitioning.MODEL_PARALLEL
     l2: bool = False  #: weights can decay (L2 regularisation): a shifter for each lane
     vanilla: bool = False  #: forward and backward of a mini-batch can be kept from overlapping
+    gradient_values: int = MICRO_BATCH  #: gradients of a packet, data-parallel; a power of two, 8…32
     ping: bool = (
         False  #: ARP and echo requests for its IPv4 address are answered; in UDP, from 16 bits of MAC on
     )
@@ -75,7 +76,7 @@ class GlmConfig:
         _check("lanes", self.lanes, 2, MAX_LANES, power_of_two=True)
         _check("depth", self.depth, 1, MAX_DEPTH)
         _check("sample_fifo", self.sample_fifo, MAX_PRECISION, 1 << 16)
-        _check("slots", self.slots, 2, MAX_NODE_SLOTS, power_of_two=True)
+        _check("slots", self.slots, 2, SLOTS, power_of_two=True)
         _check("mac_width", self.mac_width, 8, 512, power_of_two=True)
         _check("label_width", self.label_width, LABEL_BITS, LABEL_BITS * self.banks, power_of_two=True)
         _check("read_ahead", self.read_ahead, 16, 4096, power_of_two=True)
@@ -91,9 +92,16 @@ class GlmConfig:
             )
         if self.vanilla and self.mode is Partitioning.DATA_PARALLEL:
             raise ValueError("vanilla must be off in data-parallel mode: it is vanilla model parallelism")
-        if self.mode is Partitioning.DATA_PARALLEL and self.lanes % self.values:
+        _check("gradient_values", self.gradient_values, MICRO_BATCH, MAX_VALUES, power_of_two=True)
+        if self.mode is Partitioning.DATA_PARALLEL:
+            if self.lanes % self.values:
+                raise ValueError(
+                    f"lanes must be a multiple of {self.values} in data-parallel mode, not {self.lanes}"
+                )
+        elif self.gradient_values != MICRO_BATCH:
             raise ValueError(
-                f"lanes must be a multiple of {self.values} in data-parallel mode, not {self.lanes}"
+                f"gradient_values must be {MICRO_BATCH} unless mode is data-parallel, not "
+                f"{self.gradient_values}"
             )
 
     @property
@@ -103,8 +111,8 @@ class GlmConfig:
 
     @property
     def values(self) -> int:
-        """Values in a packet: one packet carries one micro-batch."""
-        return MICRO_BATCH
+        """Values in a packet: one carries a micro-batch; data-parallel, gradients of as many features."""
+        return self.gradient_values
 
     @property
     def word_bits(self) -> int:

@@ -12,8 +12,7 @@ from fanin.wire.ethernet import Endpoint
 from fanin.wire.fields import field_bits
 
 JOBS = 1 << field_bits(AGGREGATION, "job")
-SLOTS = 1 << field_bits(AGGREGATION, "slot")  # of a switch
-MAX_NODE_SLOTS = SLOTS // 2  # of one job: a node stores log2 of their number, at most 15, in 4 bits
+SLOTS = 1 << field_bits(AGGREGATION, "slot")  # of a switch, which one job may have
 SWITCH = Endpoint(mac=0x02_00_00_00_01_00, ip=0x0A_00_00_FE)  # unless said otherwise
 
 

@@ -193,7 +193,9 @@ CATALOG: dict[str, Entry] = {
         GlmNode, lambda config: dict(vars(config)), _node, lambda node: node_registers(node.config)
     ),
     "glm-worker": _from_config(GlmWorker, *_WORKER, fifo_depth="sample_fifo"),
-    "glm-worker-data-parallel": _from_config(DataParallelWorker, *_WORKER, fifo_depth="sample_fifo"),
+    "glm-worker-data-parallel": _from_config(
+        DataParallelWorker, *_WORKER, "gradient_values", fifo_depth="sample_fifo"
+    ),
     "glm-engine": _from_config(Engine, "lanes", "banks", "depth", "l2", fifo_depth="sample_fifo"),
     "activation-reducer": _from_config(ActivationReducer, "engines", "banks"),
     "loss-unit": _from_config(LossUnit, "banks", "frac"),

@@ -30,12 +30,20 @@ from fanin.p4.description import (
     Unicast,
 )
 from fanin.p4.tofino import STAGES, state_stages, sums_per_stage
-from fanin.wire.aggregation import AGGREGATION, DEFAULT_VALUES, MAX_WORKERS, VALUE_BITS, Encap, Kind, Protocol
+from fanin.wire.aggregation import (
+    AGGREGATION,
+    DEFAULT_VALUES,
+    MAX_VALUES,
+    MAX_WORKERS,
+    VALUE_BITS,
+    Encap,
+    Kind,
+    Protocol,
+)
 from fanin.wire.ethernet import ETHERNET, IPV4, UDP
 from fanin.wire.fields import Field, field_bits
 
 MAX_JOBS = 8  # at a time: decides table sizes
-MAX_VALUES = 32
 MAX_STATIONS = MAX_JOBS * MAX_WORKERS  # MAC addresses that other traffic is forwarded to
 FLOOD_GROUP = 1  # the multicast group of all ports
 AGG_STATE, ACK_STATE = "Aggregation.agg_state", "Aggregation.ack_state"

@@ -28,7 +28,9 @@ SWITCH_NS = 400.0  # from a frame's last bit at the switch to its answer's first
 SLOWDOWN = 1000.0  # seconds of the wall clock in a simulated one, unless given, beside what is outside
 PORTS_TIMEOUT_NS = 1e5  # NetworkConfig.timeout_ns at Linux interfaces: 0.1 s of the wall clock by default
 BOARDS_TIMEOUT_NS = 2e6  # NetworkConfig.timeout_ns for boards: a host's switch takes longer than a real one
+MAX_FRAME_BYTES = 9216
 FAULTS = ("drop", "duplicate", "reorder", "corrupt")  # of LinkConfig
+HOST = ("host_ns", "host_jitter_ns", "frame_bytes")  # of LinkConfig
 
 
 def _check_delay(name: str, value: float) -> None:
@@ -43,6 +45,10 @@ class LinkConfig:
     ``delay_ns`` is propagation, ``gbps`` the rate (infinite: frames take no time). ``drop``, ``duplicate``,
     ``reorder`` and ``corrupt`` are probabilities per frame; a reordered or duplicated copy comes up to
     ``late_ns`` later than it should, so that later frames overtake it.
+
+    A node's data may be in a host's memory, not in the NIC: software then takes ``host_ns`` for each frame,
+    each way, and at random longer, by an exponential distribution whose mean is ``host_jitter_ns``; frames stay
+    in order. A frame takes as long on the wire as one of ``frame_bytes`` at least. No bit of it changes.
     """
 
     delay_ns: float = 100.0
@@ -52,19 +58,29 @@ class LinkConfig:
     reorder: float = 0.0
     corrupt: float = 0.0
     late_ns: float = 2000.0
+    host_ns: float = 0.0
+    host_jitter_ns: float = 0.0
+    frame_bytes: int = MIN_FRAME_BYTES
 
     def __post_init__(self) -> None:
         for name in FAULTS:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be a probability, not {getattr(self, name)!r}")
-        for name in ("delay_ns", "late_ns"):
+        for name in ("delay_ns", "late_ns", "host_ns", "host_jitter_ns"):
             _check_delay(name, getattr(self, name))
+        if not MIN_FRAME_BYTES <= self.frame_bytes <= MAX_FRAME_BYTES:
+            limits = f"[{MIN_FRAME_BYTES}, {MAX_FRAME_BYTES}]"
+            raise ValueError(f"frame_bytes must be in {limits}, not {self.frame_bytes!r}")
         if not self.gbps >= MIN_GBPS:
             raise ValueError(f"gbps must be at least {MIN_GBPS:g}, not {self.gbps!r}")
 
     def duration(self, size: int) -> int:
         """Time of ``size`` bytes on the wire, in ps."""
         return round(size * 8000 / self.gbps)
+
+    def wire_time(self, size: int) -> int:
+        """Time in ps from a frame's first bit to the last one of its FCS; ``size``: without FCS, unpadded."""
+        return self.duration(PREAMBLE_BYTES + max(size, self.frame_bytes) + FCS_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,12 +166,14 @@ class Link:
         self._free = 0  # when the sender's wire is idle again
         self._delay_ps = round(config.delay_ns * 1000)
         self._late_ps = round(config.late_ns * 1000)
-        self.least_latency = self._arrival(0, b"")
+        self._host_ps = round(config.host_ns * 1000)
+        self._handed = 0  # when the host's software was through with the last frame
+        self.least_latency = config.wire_time(0) + self._delay_ps + self._host_ps
 
-    def _arrival(self, start: int, frame: bytes) -> int:
-        """When a frame that starts now has arrived; the MAC pads it to the least length."""
-        size = max(len(frame), MIN_FRAME_BYTES)
-        return start + self.config.duration(PREAMBLE_BYTES + size + FCS_BYTES) + self._delay_ps
+    def _host(self) -> int:
+        """What the host's software takes for a frame, in ps."""
+        mean = self.config.host_jitter_ns
+        return self._host_ps + (round(1000 * self._random.expovariate(1 / mean)) if mean else 0)
 
     def send(self, frame: bytes, time: int) -> list[Arrival]:
         """Send a frame at ``time``, not before the previous one's. Returns its arrivals: none, one or two."""
@@ -163,9 +181,9 @@ class Link:
         statistics.frames += 1
         statistics.bytes += len(frame)
         start = max(time, self._free)
-        arrival = self._arrival(start, frame)
-        end = arrival - self._delay_ps
+        end = start + config.wire_time(len(frame))
         self._free = end + config.duration(GAP_BYTES)
+        arrival = self._handed = max(end + self._delay_ps + self._host(), self._handed)
         times, fate, corrupted = [arrival], 0, statistics.corrupted
         if draw() < config.drop or self.cut:
             statistics.dropped += 1

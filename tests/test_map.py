@@ -22,17 +22,17 @@ from dataclasses import replace
 from fanin.wire import aggregation
 bits = {"slot": 12, "round": 36}
 aggregation.AGGREGATION = tuple(replace(f, bits=bits.get(f.name, f.bits)) for f in aggregation.AGGREGATION)
-from fanin.job import SLOTS, MAX_NODE_SLOTS
+from fanin.job import SLOTS
 from fanin.glm import GlmConfig
 from fanin.hdl.aggregation.job import SLOT_BITS, JobConfig
 from fanin.hdl.aggregation.slots import check_slots
 from fanin.p4.aggregation import ProgramConfig
-print(SLOTS, MAX_NODE_SLOTS, SLOT_BITS)
-node, switch = (lambda n: GlmConfig(name="", slots=n)), (lambda n: ProgramConfig(slots=2 * n, values=1))
+print(SLOTS, SLOT_BITS)
+node, switch = (lambda n: GlmConfig(name="", slots=n)), (lambda n: ProgramConfig(slots=n, values=1))
 for takes in (check_slots, node, switch):
-    takes(2048)
+    takes(4096)
     try:
-        takes(4096)
+        takes(8192)
     except ValueError as error:
         print(error)
 """
@@ -66,6 +66,6 @@ def test_a_limit_that_is_changed_where_it_stands_changes_everywhere():
     """A packet whose slot has 12 bits: switch, node, registers and program have fewer slots, and say so."""
     done = subprocess.run([sys.executable, "-c", NARROW], capture_output=True, text=True, cwd=ROOT, check=True)
     first, *refusals = done.stdout.splitlines()
-    assert first == "4096 2048 12"
+    assert first == "4096 12"
     assert len(refusals) == 3
-    assert all("2048" in line or "4096" in line for line in refusals)
+    assert all("4096" in line for line in refusals)

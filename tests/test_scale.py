@@ -9,11 +9,11 @@ import pytest
 from fanin import param_server, ring
 from fanin.fixed import clamp_bits
 from fanin.glm import MAX_DEPTH, MAX_ENGINES, MAX_LANES
-from fanin.job import JOBS, MAX_NODE_SLOTS, SLOTS
-from fanin.p4.aggregation import MAX_JOBS, MAX_VALUES, ProgramConfig, Target
+from fanin.job import JOBS, SLOTS
+from fanin.p4.aggregation import MAX_JOBS, ProgramConfig, Target
 from fanin.p4.tofino import STAGES
 from fanin.rdma import MAX_QUEUE_PAIRS
-from fanin.wire.aggregation import AGGREGATION, MAX_WORKERS, ROUND_MAX
+from fanin.wire.aggregation import AGGREGATION, MAX_VALUES, MAX_WORKERS, ROUND_MAX
 from fanin.wire.fields import field_bits
 
 PAGE = (Path(__file__).parents[1] / "docs/systems/scale.md").read_text()
@@ -22,7 +22,7 @@ LIMITS = {
     "jobs by id": JOBS,
     "jobs of a switch at a time": MAX_JOBS,
     "slots of a switch": SLOTS,
-    "slots of a job at a node": MAX_NODE_SLOTS,
+    "slots of a job at a node": SLOTS,
     "values of a packet": MAX_VALUES,
     "uses of a slot": ROUND_MAX,
     "bits of a PA with 32 workers, sign apart": clamp_bits(MAX_WORKERS),

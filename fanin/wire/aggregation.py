@@ -17,6 +17,7 @@ ETHERTYPE_AGGREGATION = 0x88B5  # IEEE 802 local experimental
 VERSION = 1
 VALUE_BITS = 32
 DEFAULT_VALUES = 8
+MAX_VALUES = 32  # of a packet that a switch adds; no packet with more is tested on either target
 MAX_WORKERS = 32  # a bit each of the header's bitmap
 ROUND_MAX = 2**32 - 1
 

@@ -7,7 +7,7 @@ from typing import Any
 from amaranth import Cat, Value
 from amaranth.lib import data, enum
 
-from fanin.job import MAX_NODE_SLOTS
+from fanin.job import SLOTS
 from fanin.wire.aggregation import AGGREGATION
 from fanin.wire.ethernet import ETHERNET, IPV4, UDP
 from fanin.wire.fields import field_bits
@@ -35,7 +35,7 @@ class JobConfig(data.Struct):
     enable: 1
     job: JOB_BITS
     base: SLOT_BITS
-    log2_slots: range(MAX_NODE_SLOTS.bit_length())
+    log2_slots: range(SLOTS.bit_length())
     member: BITMAP_BITS
     timeout: TIMEOUT_BITS
     retries: RETRY_BITS

@@ -39,7 +39,7 @@ class ReorderStore(wiring.Component):
 
     Parameters
     ----------
-    ``slots`` : int, a power of two, 2 to 32768
+    ``slots`` : int, a power of two, 2 to 65536
     ``values`` : int, 1 to 256
     ``first_round`` : int, 1 to 2^32 − 1
     ``block_ram`` : bool

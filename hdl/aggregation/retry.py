@@ -71,7 +71,7 @@ class RetryScanner(wiring.Component):
 
     Parameters
     ----------
-    ``slots`` : int, a power of two, 2 to 32768
+    ``slots`` : int, a power of two, 2 to 65536
     ``values`` : int, 1 to 256
 
     Latency

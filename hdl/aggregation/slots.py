@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from fanin.hdl.aggregation.job import ROUND_BITS
-from fanin.job import MAX_NODE_SLOTS
+from fanin.job import SLOTS
 from fanin.wire.aggregation import ROUND_MAX, Protocol
 
 
@@ -28,8 +28,8 @@ class SlotState(enum.Enum, shape=2):  # type: ignore[call-arg]
 
 def check_slots(slots: int) -> None:
     """Raises ValueError unless ``slots`` is a possible number of slots."""
-    if slots < 2 or slots & (slots - 1) or slots > MAX_NODE_SLOTS:
-        raise ValueError(f"slots must be a power of two from 2 to {MAX_NODE_SLOTS}, not {slots!r}")
+    if slots < 2 or slots & (slots - 1) or slots > SLOTS:
+        raise ValueError(f"slots must be a power of two from 2 to {SLOTS}, not {slots!r}")
 
 
 def check_first_round(first_round: int) -> None:
@@ -114,7 +114,7 @@ class OperationWindow(wiring.Component):
 
     Parameters
     ----------
-    ``slots`` : int, a power of two, 2 to 32768
+    ``slots`` : int, a power of two, 2 to 65536
         Of a job at most.
     ``first_round`` : int, 1 to 2^32 − 1
         Round of operation 0; 1 but in tests.
@@ -227,7 +227,7 @@ class SlotStates(wiring.Component):
 
     Parameters
     ----------
-    ``slots`` : int, a power of two, 2 to 32768
+    ``slots`` : int, a power of two, 2 to 65536
     ``first_round`` : int, 1 to 2^32 − 1
     ``protocol`` : Protocol
 

@@ -74,7 +74,7 @@ class AggTransport(wiring.Component):
     ``mac_width`` : int, a power of two, 8 to 512
     ``encap`` : Encap
     ``values`` : int, 1 to 256
-    ``slots`` : int, a power of two, 2 to 32768
+    ``slots`` : int, a power of two, 2 to 65536
         Of a job at most.
     ``protocol`` : Protocol
     ``first_round`` : int, 1 to 2^32 − 1

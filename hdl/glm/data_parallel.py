@@ -17,6 +17,8 @@ from fanin.hdl.glm.worker import GlmWorker
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 
+COUNTED = 8  # bits that are counted in one cycle
+
 
 class GradientEngine(Engine):
     """An engine that hands its gradients out and takes their sum over all workers.
@@ -27,8 +29,8 @@ class GradientEngine(Engine):
 
     Members
     -------
-    ``gradients`` : Out, stream of ``group_layout(banks)``
-    ``totals`` : In, stream of ``ArrayLayout(signed(32), banks)``
+    ``gradients`` : Out, stream of ``group_layout(banks, gradient_values)``
+    ``totals`` : In, stream of ``ArrayLayout(signed(32), gradient_values)``
         Sums of what ``gradients`` gave, in its order; always ready.
     ``totals_last`` : Out(1)
         The next of ``totals`` is the last one of this mini-batch.
@@ -38,12 +40,14 @@ class GradientEngine(Engine):
     Parameters
     ----------
     ``lanes``, ``banks``, ``depth``, ``fifo_depth``, ``l2``
-        As those of ``Engine``; ``lanes`` must be a multiple of ``banks``.
+        As those of ``Engine``; ``lanes`` must be a multiple of ``gradient_values``.
+    ``gradient_values`` : int, at least 1
+        Gradients, and totals, at once.
 
     Latency
     -------
-    As ``Engine`` up to the gradients; then lanes / banks + 2 cycles a chunk. A word that waits for a chunk is
-    accepted 3 cycles after the last of its ``totals``, 5 with ``l2``.
+    As ``Engine`` up to the gradients; then lanes / gradient_values + 2 cycles a chunk. A word that waits for a
+    chunk is accepted 3 cycles after the last of its ``totals``, 5 with ``l2``.
 
     Source
     ------
@@ -58,14 +62,16 @@ class GradientEngine(Engine):
         depth: int = 4096,
         fifo_depth: int = 4096,
         l2: bool = False,
+        gradient_values: int = 8,
     ):
-        check_groups(lanes=lanes, banks=banks, depth=depth)
+        check_groups(lanes=lanes, banks=banks, depth=depth, gradient_values=gradient_values)
+        self.gradient_values = gradient_values
         super().__init__(lanes=lanes, banks=banks, depth=depth, fifo_depth=fifo_depth, l2=l2)
 
     def _members(self) -> dict[str, Any]:
         return super()._members() | {
-            "gradients": Out(stream.Signature(group_layout(self.banks))),
-            "totals": In(stream.Signature(data.ArrayLayout(WEIGHT, self.banks))),
+            "gradients": Out(stream.Signature(group_layout(self.banks, self.gradient_values))),
+            "totals": In(stream.Signature(data.ArrayLayout(WEIGHT, self.gradient_values))),
             "totals_last": Out(1),
         }
 
@@ -76,7 +82,10 @@ class GradientEngine(Engine):
         m.submodules.forward = forward = Forward(**size, fifo_depth=self.fifo_depth)
         m.submodules.backward = backward = GradientSums(**size)
         m.submodules.model = model = ModelMemories(lanes=self.lanes, depth=self.depth)
-        sender, updater = GradientSender(**size), TotalsUpdate(**size, l2=self.l2)
+        sender = GradientSender(**size, gradient_values=self.gradient_values)
+        updater = TotalsUpdate(
+            lanes=self.lanes, depth=self.depth, gradient_values=self.gradient_values, l2=self.l2
+        )
         m.submodules.sender = ResetInserter(self.start)(sender)
         m.submodules.updater = ResetInserter(self.start)(updater)
         connect_typed(m, flipped(self.samples), forward.samples)
@@ -136,20 +145,22 @@ class DataParallelWorker(GlmWorker):
     ``host``, ``busy``, ``running``, ``events``, ``counts``
         As those of ``GlmWorker``; in ``shape``, ``mini_batch`` and ``epoch`` count this worker's micro-batches,
         ``mini_batch`` at most ``MAX_RUN_MICRO_BATCHES``.
-    ``pa`` : Out, stream of ``banks`` × signed(32)
+    ``pa`` : Out, stream of ``values`` × signed(32)
         Gradients, clamped.
-    ``fa`` : In, stream of ``banks`` × signed(32)
+    ``fa`` : In, stream of ``values`` × signed(32)
         Their sums over all workers, in the same order.
 
     Parameters
     ----------
     ``engines``, ``lanes``, ``banks``, ``depth``, ``fifo_depth``, ``frac``, ``loss_lanes``, ``l2``
-        As those of ``GlmWorker``; ``lanes`` must be a multiple of ``banks``.
+        As those of ``GlmWorker``; ``lanes`` must be a multiple of ``gradient_values``.
+    ``gradient_values`` : int, at least 1
+        Gradients of a packet.
 
     Latency
     -------
-    One word a cycle. A mini-batch of M micro-batches costs M·C·s cycles, some 40, and E·C·lanes/banks AllReduce
-    operations, which begin when its last gradient is complete.
+    One word a cycle. A mini-batch of M micro-batches costs M·C·s cycles, some 40, and as many AllReduce
+    operations as E·C·lanes gradients fill packets; they begin when its last gradient is complete.
 
     Source
     ------
@@ -169,7 +180,10 @@ class DataParallelWorker(GlmWorker):
         frac: int = 24,
         loss_lanes: int | None = None,
         l2: bool = False,
+        gradient_values: int = 8,
     ):
+        check_groups(lanes=lanes, banks=banks, depth=depth, gradient_values=gradient_values)
+        self.gradient_values = gradient_values
         super().__init__(
             engines=engines,
             lanes=lanes,
@@ -180,6 +194,14 @@ class DataParallelWorker(GlmWorker):
             loss_lanes=loss_lanes,
             l2=l2,
         )
+
+    @property
+    def values(self) -> int:
+        """Gradients of a packet."""
+        return self.gradient_values
+
+    def _engine_options(self) -> dict[str, Any]:
+        return super()._engine_options() | {"gradient_values": self.gradient_values}
 
     def _exchange(self, m: Module, engines: list[Any], reducer: Any, loss: Any) -> Value:
         """FA is the local PA; gradients up, totals down, both one engine after the other."""
@@ -208,7 +230,7 @@ class DataParallelWorker(GlmWorker):
         """
         drop = self.abort | self.flush
         current = Signal(range(self.engines))
-        group = Signal(group_layout(self.banks), reset_less=True)
+        group = Signal(group_layout(self.banks, self.values), reset_less=True)
         group_valid = Signal()
         advance = Signal()
         outgoing = RegisterSlice(shape=self.pa.payload.shape())  # keeps the network's stalls out of the engines
@@ -228,14 +250,24 @@ class DataParallelWorker(GlmWorker):
         with m.If(drop):
             m.d.sync += [current.eq(0), group_valid.eq(0), clamped.valid.eq(0)]
 
-        over = Signal(self.banks)  # which values were clamped
-        for bank, value in enumerate(group.values):
+        over = Signal(self.values)  # which values were clamped
+        for place, value in enumerate(group.values):
             excess, limited = self._clamped(value)
             with m.If(advance):
-                m.d.sync += [over[bank].eq(excess), clamped.payload[bank].eq(limited)]
-        count = Signal(range(self.banks + 1))
-        m.d.sync += count.eq(Mux(clamped.valid & clamped.ready, sum(over), 0))
-        return count
+                m.d.sync += [over[place].eq(excess), clamped.payload[place].eq(limited)]
+        return self._counted(m, over, clamped.valid & clamped.ready)
+
+    def _counted(self, m: Module, over: Value, go: Value) -> Value:
+        """How many bits of ``over`` are set as they ``go``; eight of them are added up in a cycle."""
+        eights = [over[start : start + COUNTED] for start in range(0, self.values, COUNTED)]
+        counts = [Signal(range(len(bits) + 1), name=f"clamped_{n}") for n, bits in enumerate(eights)]
+        for count, bits in zip(counts, eights, strict=True):
+            m.d.sync += count.eq(Mux(go, sum(bits), 0))
+        if len(counts) == 1:
+            return counts[0]
+        total = Signal(range(self.values + 1))
+        m.d.sync += total.eq(sum(counts))
+        return total
 
     def _clamped(self, value: Value) -> tuple[Value, Value]:
         """Whether a gradient is outside [−2^c, 2^c − 1], and the nearest value inside."""

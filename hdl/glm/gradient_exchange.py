@@ -15,16 +15,16 @@ from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
 DECAY_LATENCY = 2  # what a weight loses is found, and subtracted
 
 
-def group_layout(banks: int) -> data.StructLayout:
-    """Gradients of ``banks`` neighbouring features; ``last``: the engine's last ones of this mini-batch."""
-    return data.StructLayout({"values": data.ArrayLayout(sum_shape(banks), banks), "last": 1})
+def group_layout(banks: int, gradient_values: int) -> data.StructLayout:
+    """Gradients of neighbouring features; ``last``: the engine's last ones of this mini-batch."""
+    return data.StructLayout({"values": data.ArrayLayout(sum_shape(banks), gradient_values), "last": 1})
 
 
-def check_groups(*, lanes: int, banks: int, depth: int) -> None:
+def check_groups(*, lanes: int, banks: int, depth: int, gradient_values: int) -> None:
     """Raise ValueError unless a chunk's lanes are whole groups."""
     check_engine(lanes=lanes, banks=banks, depth=depth)
-    if lanes % banks:
-        raise ValueError(f"lanes must be a multiple of banks, {banks}, not {lanes!r}")
+    if gradient_values < 1 or lanes % gradient_values:
+        raise ValueError(f"lanes must be a multiple of gradient_values, {gradient_values!r}, not {lanes!r}")
 
 
 class GradientSender(wiring.Component):
@@ -40,29 +40,32 @@ class GradientSender(wiring.Component):
     ``chunk`` : Out, range(depth)
     ``row`` : In, ``ArrayLayout(sum_shape(banks), lanes)``
         One cycle after ``read``.
-    ``o`` : Out, stream of ``group_layout(banks)``
+    ``o`` : Out, stream of ``group_layout(banks, gradient_values)``
 
     Parameters
     ----------
-    ``lanes`` : int, a multiple of ``banks``
+    ``lanes`` : int, a multiple of ``gradient_values``
     ``banks`` : int, even, at least 2
     ``depth`` : int, at least 1
         Chunks at most.
+    ``gradient_values`` : int, at least 1
+        Gradients at once.
 
     Latency
     -------
-    The first group comes 3 cycles after ``complete``; a chunk takes lanes / banks + 2 cycles.
+    The first group comes 3 cycles after ``complete``; a chunk takes lanes / gradient_values + 2 cycles.
 
     Source
     ------
     P4SGD, section V-C; docs/systems/glm.md, "Data-parallel mode".
     """
 
-    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096):
-        check_groups(lanes=lanes, banks=banks, depth=depth)
+    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096, gradient_values: int = 8):
+        check_groups(lanes=lanes, banks=banks, depth=depth, gradient_values=gradient_values)
         self.lanes = lanes
         self.banks = banks
         self.depth = depth
+        self.gradient_values = gradient_values
         super().__init__(
             {
                 "complete": In(1),
@@ -70,7 +73,7 @@ class GradientSender(wiring.Component):
                 "read": Out(1),
                 "chunk": Out(range(depth)),
                 "row": In(data.ArrayLayout(sum_shape(banks), lanes)),
-                "o": Out(stream.Signature(group_layout(banks))),
+                "o": Out(stream.Signature(group_layout(banks, gradient_values))),
             }
         )
 
@@ -79,8 +82,8 @@ class GradientSender(wiring.Component):
         m = Module()
         row = Signal.like(self.row.as_value(), reset_less=True)
         values = self.o.payload.values.as_value()
-        group = Signal(range(self.lanes // self.banks))
-        last_group = group == self.lanes // self.banks - 1
+        group = Signal(range(self.lanes // self.gradient_values))
+        last_group = group == self.lanes // self.gradient_values - 1
         top_chunk = Signal.like(self.chunk, reset_less=True)
         m.d.sync += top_chunk.eq(self.shape.chunks - 1)
         last_chunk = self.chunk == top_chunk
@@ -118,7 +121,7 @@ class TotalsUpdate(wiring.Component):
     ``complete`` : In(1)
         Pulse: the gradients of a mini-batch are there, and their ``totals`` will come.
     ``shape`` : In, ``EngineShape``
-    ``totals`` : In, stream of ``ArrayLayout(signed(32), banks)``
+    ``totals`` : In, stream of ``ArrayLayout(signed(32), gradient_values)``
         Chunk by chunk and lane by lane; always ready.
     ``last`` : Out(1)
         The next of ``totals`` is the last one of this mini-batch.
@@ -138,10 +141,11 @@ class TotalsUpdate(wiring.Component):
 
     Parameters
     ----------
-    ``lanes`` : int, a multiple of ``banks``
-    ``banks`` : int, even, at least 2
+    ``lanes`` : int, a multiple of ``gradient_values``
     ``depth`` : int, at least 1
         Chunks at most.
+    ``gradient_values`` : int, at least 1
+        Totals at once.
     ``l2`` : bool
         Whether weights can decay.
 
@@ -154,18 +158,18 @@ class TotalsUpdate(wiring.Component):
     P4SGD, section V-C; docs/systems/glm.md, "Data-parallel mode".
     """
 
-    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096, l2: bool = False):
-        check_groups(lanes=lanes, banks=banks, depth=depth)
+    def __init__(self, *, lanes: int = 64, depth: int = 4096, gradient_values: int = 8, l2: bool = False):
+        check_groups(lanes=lanes, banks=2, depth=depth, gradient_values=gradient_values)
         self.lanes = lanes
-        self.banks = banks
         self.depth = depth
+        self.gradient_values = gradient_values
         self.l2 = l2
         row = data.ArrayLayout(WEIGHT, lanes)
         super().__init__(
             {
                 "complete": In(1),
                 "shape": In(EngineShape),
-                "totals": In(stream.Signature(data.ArrayLayout(WEIGHT, banks))),
+                "totals": In(stream.Signature(data.ArrayLayout(WEIGHT, gradient_values))),
                 "last": Out(1),
                 "chunk": Out(range(depth)),
                 "stored": In(row),
@@ -185,8 +189,8 @@ class TotalsUpdate(wiring.Component):
         """
         m = Module()
         totals = Signal.like(self.weights, reset_less=True)
-        group = Signal(range(self.lanes // self.banks))
-        last_group = group == self.lanes // self.banks - 1
+        group = Signal(range(self.lanes // self.gradient_values))
+        last_group = group == self.lanes // self.gradient_values - 1
         top_chunk = Signal.like(self.chunk, reset_less=True)
         m.d.sync += top_chunk.eq(self.shape.chunks - 1)
         last_chunk = self.chunk == top_chunk

@@ -65,6 +65,11 @@ def worker_class(config: GlmConfig) -> type[GlmWorker]:
 
 def make_worker(config: GlmConfig) -> GlmWorker:
     """The worker of a node."""
+    more: dict[str, int] = {}
+    if config.vanilla:
+        more["vanilla"] = config.slots // config.protocol.slots_per_operation
+    if config.mode is Partitioning.DATA_PARALLEL:
+        more["gradient_values"] = config.gradient_values
     return worker_class(config)(
         engines=config.engines,
         lanes=config.lanes,
@@ -74,7 +79,7 @@ def make_worker(config: GlmConfig) -> GlmWorker:
         frac=config.frac,
         loss_lanes=config.loss_lanes,
         l2=config.l2,
-        **({"vanilla": config.slots // config.protocol.slots_per_operation} if config.vanilla else {}),
+        **more,
     )
 
 

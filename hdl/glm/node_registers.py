@@ -22,7 +22,7 @@ from fanin.hdl.glm.shapes import EngineShape
 from fanin.wire.aggregation import Encap, Protocol
 
 IDENTITY = 0x464E494E  # "NINF" in memory order: fanin node
-VERSION = 1
+VERSION = 2
 
 # Where engine, chunk and lane lie in a model address.
 LANE_BITS, CHUNK_BITS, ENGINE_BITS = 8, 16, 8

@@ -23,7 +23,7 @@ from fanin.hdl.stream.connect import connect_typed
 EPOCH_COUNT_BITS = 32
 
 
-def counts_layout(engines: int, banks: int) -> data.StructLayout:
+def counts_layout(engines: int, values: int) -> data.StructLayout:
     """What happened in a cycle, in numbers to add up.
 
     Of the engines: ``words`` that forward took, and how many took none because of ``model_wait``,
@@ -31,7 +31,7 @@ def counts_layout(engines: int, banks: int) -> data.StructLayout:
     (``backward_idle``). ``clamps``: values clamped.
     """
     of_engines = ("words", "model_wait", "fifo_full", "pa_full", "no_word", "backward_idle")
-    return data.StructLayout({name: range(engines + 1) for name in of_engines} | {"clamps": range(banks + 1)})
+    return data.StructLayout({name: range(engines + 1) for name in of_engines} | {"clamps": range(values + 1)})
 
 
 class Training(data.Struct):
@@ -92,7 +92,7 @@ class GlmWorker(wiring.Component):
         From ``start`` until the last weight is written.
     ``events`` : Out, ``EngineEvents``
         Of engine 0.
-    ``counts`` : Out, ``counts_layout(engines, banks)``
+    ``counts`` : Out, ``counts_layout(engines, values)``
         Stalls are those of a run, as long as engine 0 has words to take.
 
     Parameters
@@ -152,7 +152,7 @@ class GlmWorker(wiring.Component):
         self.pa_latency = forward_latency(lanes) + reducer_latency(engines)
         # From a PA to the next mini-batch's, besides its words, the network, and one cycle for each plane.
         self.pipeline = self.pa_latency + loss_latency(banks, loss_lanes) + backward_latency(banks) - 1
-        vector = stream.Signature(data.ArrayLayout(signed(VALUE_BITS), banks))
+        vector = stream.Signature(data.ArrayLayout(signed(VALUE_BITS), self.values))
         super().__init__(
             {
                 "samples": In(stream.Signature(lanes * banks)).array(engines),
@@ -170,10 +170,15 @@ class GlmWorker(wiring.Component):
                 "busy": Out(1),
                 "running": Out(1),
                 "events": Out(EngineEvents),
-                "counts": Out(counts_layout(engines, banks)),
+                "counts": Out(counts_layout(engines, self.values)),
             }
             | ({"came": In(1)} if vanilla else {})
         )
+
+    @property
+    def values(self) -> int:
+        """Of ``pa`` and ``fa``: what a packet carries."""
+        return self.banks
 
     @property
     def registers_fa_ready(self) -> bool:
@@ -242,10 +247,13 @@ class GlmWorker(wiring.Component):
             self.fa.ready.eq(loss.fa.ready & may_pass),
         ]
 
+    def _engine_options(self) -> dict[str, Any]:
+        """What an engine is made with beside its size."""
+        return {"l2": self.l2} | ({"vanilla": True} if self.vanilla else {})
+
     def _engine(self, m: Module, number: int) -> Any:
         size = {"lanes": self.lanes, "banks": self.banks, "depth": self.depth, "fifo_depth": self.fifo_depth}
-        options: dict[str, Any] = {"l2": self.l2} | ({"vanilla": True} if self.vanilla else {})
-        m.submodules[f"engine_{number}"] = engine = shared(self.engine_type(**(options | size)))
+        m.submodules[f"engine_{number}"] = engine = shared(self.engine_type(**(self._engine_options() | size)))
         connect_typed(m, flipped(self.samples[number]), engine.samples)
         selected = self.engine == number
         m.d.comb += [

@@ -40,6 +40,7 @@ Int32 = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
 JOB_ID = 1
+LONGEST_JITTER = 20  # of a host, in means: one frame in 10^8 takes longer
 
 
 @dataclass
@@ -194,7 +195,8 @@ class Cosim:
     def _longest_wait(self, network: NetworkConfig) -> int:
         """In cycles: a packet is lost some times in a row."""
         link = network.link
-        trip = 2 * (link.delay_ns + link.late_ns) + network.switch_ns
+        host = link.host_ns + LONGEST_JITTER * link.host_jitter_ns
+        trip = 2 * (link.delay_ns + link.late_ns + host) + network.switch_ns
         return 4 * self._cycles(trip + network.timeout_ns)
 
     def _configure(

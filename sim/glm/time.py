@@ -9,7 +9,6 @@ from fanin.clock import CLOCK_MHZ
 from fanin.glm import TrainShape
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.wire.aggregation import frame_length
-from fanin.wire.ethernet import FCS_BYTES, PREAMBLE_BYTES
 
 _PIPELINE = 34  # cycles of a mini-batch beside words, planes and network (docs/ARCHITECTURE.md)
 _START = 73  # cycles from ``start`` to the first word, and from the last gradient to the end; measured
@@ -32,7 +31,7 @@ class EpochTime:
     @property
     def allreduce_cycles(self) -> int:
         """From the cycle that an AGG leaves the node to that in which its RESULT is there."""
-        hop = self.link.delay_ns + self.link.duration(self._frame + PREAMBLE_BYTES + FCS_BYTES) / 1000
+        hop = self.link.delay_ns + self.link.host_ns + self.link.wire_time(self._frame) / 1000
         levels = 1 if self.switches == 1 else 2
         nanoseconds = 2 * levels * hop + (2 * levels - 1) * self.switch_ns
         return ceil(nanoseconds * self.clock_mhz / 1000) + 1

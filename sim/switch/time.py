@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.wire.aggregation import frame_length
-from fanin.wire.ethernet import AROUND_FRAME, FCS_BYTES, PREAMBLE_BYTES
+from fanin.wire.ethernet import AROUND_FRAME
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +37,8 @@ class SwitchTime:
     def total(self) -> float:
         """Until the last worker has all sums, and its slots are free."""
         gap = self.link.duration(self._frame + AROUND_FRAME) / 1000
-        wire = self.link.duration(self._frame + PREAMBLE_BYTES + FCS_BYTES) / 1000
-        round_trip = 2 * (wire + self.link.delay_ns) + self.switch_ns
+        wire = self.link.wire_time(self._frame) / 1000
+        round_trip = 2 * (wire + self.link.delay_ns + self.link.host_ns) + self.switch_ns
         window = self.program.slots // self.program.protocol.slots_per_operation
         rounds, last = divmod(self.operations - 1, window)
         trips = self._trips
@@ -54,4 +54,4 @@ class SwitchTime:
 
     @property
     def _frame(self) -> int:
-        return frame_length(self.program.encap, self.program.values)
+        return max(frame_length(self.program.encap, self.program.values), self.link.frame_bytes)

@@ -73,6 +73,7 @@ SMALL = {
     "l2": True,
     "lanes": 4,
     "limit": 16,
+    "gradient_values": 2,
     "gradient_skews": PART.gradient_skews,
     "latency": 3,
     "layer": None,

@@ -2,6 +2,7 @@
 
 import statistics
 import zlib
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -28,6 +29,24 @@ def test_a_frame_arrives_after_its_bits_and_the_delay():
     assert arrival.time == 1000 + (8 + 60 + 4) * 80 + 250_000
     assert arrival.frame == FRAME
     assert not arrival.error
+
+
+def test_hosts_take_their_time_in_order_and_pad_frames():
+    """256 bytes, preamble and FCS at 100 Gb/s: 21.44 ns; jitter has its mean, and no frame passes another."""
+    config = LinkConfig(delay_ns=100, host_ns=2000, frame_bytes=256)
+    assert Link(config, "0").send(b"x" * 60, 0)[0].time == 21_440 + 100_000 + 2_000_000
+    assert Link(config, "0").least_latency == 2_121_440
+    link = Link(replace(config, host_jitter_ns=500), "0")
+    sent = range(0, 10_000_000_000, 10_000_000)  # 10 µs apart
+    late = [link.send(bytes([n % 256]) * 60, time)[0] for n, time in enumerate(sent)]
+    assert [arrival.frame[0] for arrival in late] == [n % 256 for n in range(len(sent))]
+    longer = [arrival.time - time - 2_121_440 for arrival, time in zip(late, sent, strict=True)]
+    assert min(longer) >= 0
+    assert sum(longer) / len(longer) == pytest.approx(500_000, rel=0.15)
+    burst = Link(replace(config, host_jitter_ns=50_000), "0")
+    times = [burst.send(b"x" * 60, 0)[0].time for _ in range(100)]
+    assert times == sorted(times)
+    assert len(set(times)) < 100  # one that takes long holds those behind it
 
 
 def test_frames_queue_at_the_rate_of_the_link_gap_included():
@@ -100,6 +119,8 @@ def test_the_same_seed_gives_the_same_network_and_another_seed_another():
         ({"corrupt": -0.1}, "corrupt must be a probability"),
         ({"gbps": 0}, "gbps must be at least 0.001, not 0"),
         ({"delay_ns": float("inf")}, "delay_ns must be in"),
+        ({"host_jitter_ns": -1}, "host_jitter_ns must be in"),
+        ({"frame_bytes": 59}, r"frame_bytes must be in \[60, 9216\], not 59"),
     ],
 )
 def test_bad_parameters_are_named(fault, message):

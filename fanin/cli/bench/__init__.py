@@ -12,7 +12,7 @@ from fanin.cli.output import add_json, print_json
 from fanin.errors import CheckFailed
 from fanin.glm import PRESETS
 
-PAPER_FIGURES = (2, 9, 10, 11, 12, 14)
+PAPER_FIGURES = (2, 8, 9, 10, 11, 12, 13, 14, 15)
 CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
 NETWORKS = ("hdc", "cnn", "residual", "templates")  # of fanin.sim.codec.tasks, which brings NumPy with it
 PLAN_PARTS = ("layers", "searches")

@@ -9,12 +9,12 @@ from fanin.cli.bench import nodes
 from fanin.cli.bench.figure import Figure
 from fanin.cli.bench.nodes import Measured
 from fanin.cli.bench.result import Result
-from fanin.glm import MICRO_BATCH
+from fanin.glm import MICRO_BATCH, GlmConfig
+from fanin.wire.aggregation import frame_length
 
 ENGINES = 8
 BATCHES = (16, 64, 256, 1024)
 CASES = ((1, 16_384), (4, 47_236))  # workers, D; the second is rcv1
-FRAMES = 2  # cycles of the MAC that the AllReduce of 8 values takes: an AGG and an ACK
 TOLERANCE = 5.0  # percent, between RTL and equation
 EQUATION = "equation"
 
@@ -62,26 +62,33 @@ def _points(figures: list[Figure], latency_ns: float) -> Iterator[Result]:
 
 def equation_1(measured: Measured, latency: int) -> int:
     """T_f + T_b of MB samples + D / BW + T_l, in cycles."""
-    return measured.ideal + _micro_batch(measured) + _transfer(measured.shape.columns) + latency
+    return measured.ideal + _micro_batch(measured) + _transfer(measured, measured.shape.columns) + latency
 
 
 def equation_2(measured: Measured, latency: int) -> int:
     """T_f + T_b + B / BW + T_l, in cycles; T_f and T_b are M·C·s each."""
-    return 2 * measured.ideal + _transfer(measured.shape.batch) + latency
+    return 2 * measured.ideal + _transfer(measured, measured.shape.batch) + latency
 
 
 def equation_3(measured: Measured, latency: int) -> int:
     """T_f of MB samples + T_b + MB / BW + T_l, in cycles."""
-    return _micro_batch(measured) + measured.ideal + _transfer(MICRO_BATCH) + latency
+    return _micro_batch(measured) + measured.ideal + _transfer(measured, MICRO_BATCH) + latency
 
 
 def _micro_batch(measured: Measured) -> int:
     return measured.shape.words_per_micro_batch
 
 
-def _transfer(values: int) -> int:
-    """n / BW: what values take on a node's MAC."""
-    return -(-values // MICRO_BATCH) * FRAMES
+def _transfer(measured: Measured, values: int) -> int:
+    """n / BW: cycles that values take on a node's MAC."""
+    node = measured.shape.node
+    return -(-values // node.values) * packet_cycles(node)
+
+
+def packet_cycles(node: GlmConfig) -> int:
+    """Of the MAC, for all that a node sends in an AllReduce: an AGG, and with acknowledgements an ACK."""
+    beats = -(-8 * frame_length(node.encap, node.values) // node.mac_width)
+    return beats * len(node.protocol.to_switch)
 
 
 def _beside(figure: Figure, kind: str, measured: Measured, equation: int) -> Iterator[Result]:

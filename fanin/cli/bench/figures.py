@@ -1,4 +1,4 @@
-"""The P4SGD paper's figures 2, 9 to 12 and 14, from simulated RTL cycles: JSON and PNG.
+"""The P4SGD paper's figures 2 and 8 to 15, from simulated RTL cycles: JSON and PNG.
 
 Cycles do not depend on the data, so synthetic words of table II's shapes stand for its data sets; a few
 mini-batches are simulated, and an epoch is as many of them as the set has. Loss per epoch is the golden
@@ -7,10 +7,12 @@ model's, which the RTL equals bit for bit, on synthetic samples of the same numb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fanin.cli.bench import losses, nodes
+from fanin.cli.bench.baselines import figure_8, figure_13, figure_15
 from fanin.cli.bench.equations import figure_2
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.result import Result
@@ -18,11 +20,12 @@ from fanin.clock import CLOCK_MHZ
 from fanin.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, MAX_PRECISION
 from fanin.glm import Partitioning
+from fanin.sim.glm.baselines import T_L_NS
 from fanin.sim.glm.data import TABLE_II
 
-T_L_NS = 1200.0  # P4SGD, section V-B
 LOSS_FIGURE = 14
 FIGURE_9 = {("rcv1", 16): 2.0, ("amazon_fashion", 16): 4.8, ("amazon_fashion", 1024): 1.0}  # section V-C
+FIGURE_9_WORKERS = 4
 Drawing = tuple[list[Figure], Iterator[Result]]
 
 
@@ -86,33 +89,39 @@ SIMULATED = (
 
 
 def _figure_9() -> Drawing:
-    title = "Model- and data-parallel, 4 workers × 8 engines"
+    title = f"Model- and data-parallel, {FIGURE_9_WORKERS} workers × 8 engines"
     figure = Figure("figure 9", title, "mini-batch size B", "s per epoch")
     figure.log_y = True  # the sets differ by a hundred
     figure.note = SIMULATED
-    sets, batches = ("rcv1", "amazon_fashion"), (16, 32, 64, 128, 256, 512, 1024)
+    sets, batches = ("rcv1", "amazon_fashion"), [16 << doubled for doubled in range(7)]
+    more = [FIGURE_9_WORKERS * batch for batch in batches if FIGURE_9_WORKERS * batch not in batches]
 
     def points() -> Iterator[Result]:
-        seconds: dict[tuple[str, int], float] = {}
+        seconds: dict[tuple[Partitioning, str, int], float] = {}
         for kind in Partitioning:
-            for name in sets:
-                for batch in batches:
-                    took = _epoch_seconds(
-                        name,
-                        workers=4,
-                        engines=8,
-                        batch=batch,
-                        data_parallel=kind is Partitioning.DATA_PARALLEL,
-                    )
-                    yield figure.add(f"{name}, {kind.value}", batch, took)
-                    first = seconds.setdefault((name, batch), took)
-                    if first != took:
-                        paper = FIGURE_9.get((name, batch))
-                        note = f"the paper: {paper:g}" if paper else ""
-                        what = f"figure 9: {name}, B {batch}: data- over model-parallel"
-                        yield Result(what, took / first, "×", note=note)
+            data_parallel = kind is Partitioning.DATA_PARALLEL
+            for name, batch in itertools.product(sets, batches + more * data_parallel):
+                took = _epoch_seconds(
+                    name, workers=FIGURE_9_WORKERS, engines=8, batch=batch, data_parallel=data_parallel
+                )
+                seconds[kind, name, batch] = took
+                yield figure.add(f"{name}, {kind.value}", batch, took)
+        for name, batch in itertools.product(sets, batches):
+            yield from _figure_9_ratios(seconds, name, batch)
 
     return [figure], points()
+
+
+def _figure_9_ratios(
+    seconds: Mapping[tuple[Partitioning, str, int], float], name: str, batch: int
+) -> Iterator[Result]:
+    """Data- over model-parallel, with B samples of all workers, and with B of each data-parallel one."""
+    model_parallel = seconds[Partitioning.MODEL_PARALLEL, name, batch]
+    paper = FIGURE_9.get((name, batch))
+    for reading, samples in (("", batch), (" a worker", FIGURE_9_WORKERS * batch)):
+        ratio = seconds[Partitioning.DATA_PARALLEL, name, samples] / model_parallel
+        what = f"figure 9: {name}, B {batch}{reading}: data- over model-parallel"
+        yield Result(what, ratio, "×", note=f"the paper: {paper:g}" if paper else "")
 
 
 def _speedup(
@@ -172,8 +181,11 @@ def _figure_12() -> Drawing:
 
 FIGURES: dict[int, Callable[[], Drawing]] = {
     2: lambda: figure_2(T_L_NS),
+    8: figure_8,
     9: _figure_9,
     10: _figure_10,
     11: _figure_11,
     12: _figure_12,
+    13: figure_13,
+    15: figure_15,
 }

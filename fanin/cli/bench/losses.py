@@ -47,20 +47,20 @@ def figure_14(files: Mapping[str, Path], precisions: Sequence[int]) -> tuple[lis
     def points() -> Iterator[Result]:
         notes = []
         for name, rates in RATES.items():
-            samples = _samples(name, files.get(name))
+            samples = read_samples(name, files.get(name))
             notes.append(samples.source)
             figure.note = "Golden model, which the RTL equals bit for bit; " + "; ".join(notes)
             for rate in rates:
                 for precision in precisions:
-                    for epoch, loss in enumerate(_fixed_losses(samples, rate, precision), start=1):
+                    for epoch, loss in enumerate(fixed_losses(samples, rate, precision), start=1):
                         yield figure.add(f"{name}, γ={rate:g}, {precision} bits", epoch, loss)
-                for epoch, loss in enumerate(_float64_losses(samples, rate), start=1):
+                for epoch, loss in enumerate(float64_losses(samples, rate), start=1):
                     yield figure.add(f"{name}, γ={rate:g}, {FLOAT64}", epoch, loss)
 
     return [figure], points()
 
 
-def _samples(name: str, file: Path | None) -> Samples:
+def read_samples(name: str, file: Path | None) -> Samples:
     """The first samples of a set, shuffled once: of a file, or synthetic ones as many, as wide, as sparse."""
     raw = (
         synthetic(name, TABLE_II[name], samples=min(TABLE_II[name].samples, SAMPLES_AT_MOST))
@@ -81,7 +81,7 @@ def _samples(name: str, file: Path | None) -> Samples:
     return Samples(name, features, raw.labels[order], source)
 
 
-def _fixed_losses(samples: Samples, gamma: float, precision: int) -> Iterator[float]:
+def fixed_losses(samples: Samples, gamma: float, precision: int) -> Iterator[float]:
     """Of the golden model after each epoch, on features as it sees them."""
     config = PRESETS["u280"]
     try:
@@ -99,7 +99,7 @@ def _fixed_losses(samples: Samples, gamma: float, precision: int) -> Iterator[fl
         yield metrics.score(fa, samples.labels, Loss.LOGISTIC).loss
 
 
-def _float64_losses(samples: Samples, gamma: float) -> Iterator[float]:
+def float64_losses(samples: Samples, gamma: float) -> Iterator[float]:
     """Of the same training in float64, on features scaled as they are for the nodes, but not rounded."""
     features = fractions(samples.features, ColumnRanges.of(samples.features), bias=True)
     models = train_float64(

@@ -15,20 +15,27 @@ from fanin.glm import MICRO_BATCH, PRESETS, GlmConfig, Partitioning, TrainShape
 from fanin.hdl.glm.backward import backward_latency
 from fanin.sim.glm.cosim import Cosim, TrainRun
 from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.wire.aggregation import MAX_VALUES, Protocol
 
 CYCLE_NS = 1000 / CLOCK_MHZ
 RATE = 2.0**-10
 MINI_BATCHES = 3
-GRADIENT_SLOTS = 1024  # an operation holds one for two round trips, 600 cycles, and begins every second cycle
 
 
 def node(engines: int, *, data_parallel: bool = False, vanilla: bool = False) -> GlmConfig:
     """A u280 node with so many engines; ``vanilla``: that can also train without overlap.
 
-    A data-parallel one has slots enough to use the whole MAC at the paper's T_l, as the paper's has.
+    A data-parallel one has what makes its exchange short: packets of as many gradients as a switch adds, and
+    the protocol without acknowledgements. Half of its 256 slots keep its MAC busy at the paper's T_l.
     """
     if data_parallel:
-        return replace(PRESETS["u280"], engines=engines, mode=Partitioning.DATA_PARALLEL, slots=GRADIENT_SLOTS)
+        return replace(
+            PRESETS["u280"],
+            engines=engines,
+            mode=Partitioning.DATA_PARALLEL,
+            protocol=Protocol.SWITCHML,
+            gradient_values=MAX_VALUES,
+        )
     return replace(PRESETS["u280"], engines=engines, vanilla=vanilla)
 
 

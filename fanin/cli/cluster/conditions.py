@@ -54,7 +54,7 @@ class Cut:
 class Conditions:
     """What happens to a run. ``faults``: probabilities; ``capture``: where all frames go, ``wave``: signals."""
 
-    faults: Mapping[str, float] = field(default_factory=dict)
+    faults: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     cut: Cut | None = None
     capture: Path | None = None
@@ -78,7 +78,7 @@ LOSSLESS = Conditions()
 
 def recorded_conditions(record: Record) -> Conditions:
     """Those that run.json has, for a run that goes on: nothing is cut off any more. Raises InputError."""
-    faults = {fault: float(record.number(fault)) for fault in FAULTS}
+    faults: dict[str, Any] = {fault: float(record.number(fault)) for fault in FAULTS}
     record.built(lambda: LinkConfig(**faults))
     return Conditions(faults, record.integer("seed"))
 

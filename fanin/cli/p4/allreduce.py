@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from fanin.cli.host_options import HOST_OPTIONS
 from fanin.cli.output import add_json, print_json, table
 from fanin.errors import InputError
-from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
+from fanin.sim.network import FAULTS, HOST, LinkConfig, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import DEFAULT_VALUES, VALUE_BITS, Encap, Protocol
 
@@ -48,8 +49,9 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         ("--switch-ns", NetworkConfig.switch_ns, "N", "delay of the switch"),
         ("--gbps", LinkConfig.gbps, "G", "rate of a link"),
         ("--timeout-ns", NetworkConfig.timeout_ns, "T", "until a packet is resent"),
+        *HOST_OPTIONS,
     ):
-        parser.add_argument(option, type=float, default=number, metavar=metavar, help=meaning)
+        parser.add_argument(option, type=type(number), default=number, metavar=metavar, help=meaning)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -93,9 +95,9 @@ def _measured(args: argparse.Namespace) -> dict[str, Any]:
             values=args.values,
             encap=Encap(args.encap),
         )
-        faults = {fault: getattr(args, fault) for fault in FAULTS}
+        more = {name: getattr(args, name) for name in (*FAULTS, *HOST)}
         network = NetworkConfig(
-            link=LinkConfig(delay_ns=args.link_ns, gbps=args.gbps, **faults),
+            link=LinkConfig(delay_ns=args.link_ns, gbps=args.gbps, **more),
             switch_ns=args.switch_ns,
             timeout_ns=args.timeout_ns,
             retries=args.retries,

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 from fanin.cli.files import Files
+from fanin.cli.host_options import HOST_OPTIONS
 from fanin.cli.output import add_json
 from fanin.cli.ranks import add_ranks
 from fanin.cli.wave import add_wave
 from fanin.clock import CLOCK_MHZ
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
-from fanin.glm import PRESETS, Partitioning
+from fanin.glm import PRESETS, GlmConfig, Partitioning
 from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, PORTS_TIMEOUT_NS, LinkConfig, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap, Protocol
@@ -83,6 +84,13 @@ def _hardware_options(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="without the pipeline: all of a mini-batch forward, then its AllReduces, then backward",
     )
+    group.add_argument(
+        "--gradient-values",
+        type=int,
+        default=GlmConfig.gradient_values,
+        metavar="V",
+        help="gradients of a packet, data-parallel: a power of two up to 32",
+    )
     group.add_argument("--workers", type=int, default=4, metavar="W", help="nodes")
     size = group.add_mutually_exclusive_group()
     size.add_argument("--engines", type=int, metavar="E", help="engines of a node; the preset's by default")
@@ -144,6 +152,7 @@ def _network_options(group: argparse._ArgumentGroup) -> None:
         ("--link-ns", LinkConfig.delay_ns, "N", "delay of a link"),
         ("--switch-ns", NetworkConfig.switch_ns, "N", "delay of the switch"),
         ("--gbps", LinkConfig.gbps, "G", "rate of a link"),
+        *HOST_OPTIONS,
     ):
         group.add_argument(option, type=type(default), default=default, metavar=metavar, help=meaning)
 

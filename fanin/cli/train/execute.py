@@ -60,7 +60,7 @@ from fanin.sim.glm.train import (
     options_json,
     trainers,
 )
-from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, PORTS_TIMEOUT_NS, LinkConfig, NetworkConfig
+from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, HOST, PORTS_TIMEOUT_NS, LinkConfig, NetworkConfig
 from fanin.sim.nic.pace import MAX_SLOWDOWN
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap
@@ -215,6 +215,7 @@ def _node(args: argparse.Namespace, *, l2: bool) -> GlmConfig:
         encap=args.encap,
         protocol=args.protocol,
         mode=args.mode,
+        gradient_values=args.gradient_values,
         l2=l2,
         vanilla=args.vanilla and args.on is None,  # boards were made before
         ping=bool(args.ports) and args.encap == Encap.UDP,  # hosts beside the nodes may want to
@@ -227,7 +228,7 @@ def _network(args: argparse.Namespace) -> NetworkConfig:
     if not 0 < args.gbps < math.inf:
         raise InputError(f"gbps must be positive and finite, not {args.gbps:g}")
     link = LinkConfig(
-        delay_ns=args.link_ns, gbps=args.gbps, **{fault: getattr(args, fault) for fault in FAULTS}
+        delay_ns=args.link_ns, gbps=args.gbps, **{name: getattr(args, name) for name in (*FAULTS, *HOST)}
     )
     return NetworkConfig(
         link=link,

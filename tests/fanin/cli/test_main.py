@@ -132,6 +132,8 @@ def test_two_classes_are_needed_to_classify(capsys, tmp_path, loss):
             "--mode data-parallel --batch 10",
             "on 4 workers: batch must be a positive multiple of 4, not 10",
         ),
+        ("--gradient-values 16", "gradient_values must be 8 unless mode is data-parallel, not 16"),
+        ("--gradient-values 64 --mode data-parallel", "gradient_values must be a power of two in 8…32, not 64"),
         ("--vanilla --mode data-parallel", "vanilla must be off in data-parallel mode"),
         (
             "--vanilla --batch 1024",

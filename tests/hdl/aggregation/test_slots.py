@@ -282,8 +282,8 @@ def test_a_cleared_slot_takes_the_packets_of_the_first_round(first_round):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"slots": 1}, "slots must be a power of two from 2 to 32768, not 1"),
-        ({"slots": 12}, "slots must be a power of two from 2 to 32768, not 12"),
+        ({"slots": 1}, "slots must be a power of two from 2 to 65536, not 1"),
+        ({"slots": 12}, "slots must be a power of two from 2 to 65536, not 12"),
         ({"slots": 4, "first_round": 0}, "first_round must be 1 to 4294967295, not 0"),
         ({"slots": 4, "first_round": ROUND_MAX + 1}, "first_round must be 1 to 4294967295, not 4294967296"),
     ],

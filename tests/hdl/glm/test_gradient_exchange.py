@@ -16,7 +16,16 @@ from tests.hdl.glm.engine_job import random_job, value_of
 from tests.support import new_seed, simulate, slow
 
 BOTTOM, TOP = -(2**31), 2**31 - 1
-SIZES = [(2, 2, 1, 1), (2, 2, 3, 4), (8, 2, 3, 3), (8, 8, 2, 8), (16, 8, 1, 4), (64, 8, 3, 5)]
+SIZES = [  # lanes, group, chunks, depth
+    (2, 2, 1, 1),
+    (2, 2, 3, 4),
+    (8, 2, 3, 3),
+    (8, 8, 2, 8),
+    (16, 8, 1, 4),
+    (64, 8, 3, 5),
+    (64, 32, 2, 2),
+]
+BANKS = 4  # which change the width of a gradient alone
 SETTLE = 4  # the shape
 
 
@@ -29,11 +38,11 @@ def _row(rng, lanes, bits=32):
     return [_value(rng, bits) for _ in range(lanes)]
 
 
-def _send(*, lanes, banks, chunks, depth, stall, seed, mini_batches=3):
+def _send(*, lanes, group, chunks, depth, stall, seed, mini_batches=3):
     """Serve rows one cycle after each ``read``; what was sent and when, and the cycles of ``complete``."""
     rng = random.Random(seed)
-    dut = GradientSender(lanes=lanes, banks=banks, depth=depth)
-    bits = sum_shape(banks).width
+    dut = GradientSender(lanes=lanes, banks=BANKS, depth=depth, gradient_values=group)
+    bits = sum_shape(BANKS).width
     rows = [[_row(rng, lanes, bits) for _ in range(chunks)] for _ in range(mini_batches)]
     completes, reads = [], []
 
@@ -42,14 +51,14 @@ def _send(*, lanes, banks, chunks, depth, stall, seed, mini_batches=3):
             nonlocal cycle, asked
             ctx.set(dut.row, _row(rng, lanes, bits) if asked is None else rows[len(completes) - 1][asked])
             o = dut.o
-            _, _, read, chunk, *group = await ctx.tick().sample(
+            _, _, read, chunk, *taken = await ctx.tick().sample(
                 dut.read, dut.chunk, o.valid, o.ready, o.payload.last
             )
             asked = chunk if read else None
             if read:
                 reads.append(chunk)
             cycle += 1
-            return all(group)
+            return all(taken)
 
         cycle, asked = 0, None
         for _ in range(SETTLE):
@@ -66,7 +75,7 @@ def _send(*, lanes, banks, chunks, depth, stall, seed, mini_batches=3):
         while True:
             await tick()
 
-    groups = chunks * lanes // banks
+    groups = chunks * lanes // group
     log = simulate(
         dut,
         collect={"o": groups * mini_batches},
@@ -77,38 +86,38 @@ def _send(*, lanes, banks, chunks, depth, stall, seed, mini_batches=3):
         idle=30,
     )["o"]
     assert reads == list(range(chunks)) * mini_batches
-    values = [value for _, group in log for value in group["values"]]
+    values = [value for _, sent in log for value in sent["values"]]
     assert values == [value for sums in rows for row in sums for value in row]
-    assert [group["last"] for _, group in log] == [n == groups - 1 for n in range(groups)] * mini_batches
+    assert [sent["last"] for _, sent in log] == [n == groups - 1 for n in range(groups)] * mini_batches
     return [cycle for cycle, _ in log], completes
 
 
-@pytest.mark.parametrize(("lanes", "banks", "chunks", "depth"), SIZES)
+@pytest.mark.parametrize(("lanes", "group", "chunks", "depth"), SIZES)
 @pytest.mark.parametrize("stall", [0, 0.4])
-def test_every_gradient_leaves_once_and_in_order(lanes, banks, chunks, depth, stall):
-    _send(lanes=lanes, banks=banks, chunks=chunks, depth=depth, stall=stall, seed=new_seed())
+def test_every_gradient_leaves_once_and_in_order(lanes, group, chunks, depth, stall):
+    _send(lanes=lanes, group=group, chunks=chunks, depth=depth, stall=stall, seed=new_seed())
 
 
-@pytest.mark.parametrize(("lanes", "banks", "chunks", "depth"), SIZES)
+@pytest.mark.parametrize(("lanes", "group", "chunks", "depth"), SIZES)
 def test_the_first_group_comes_after_3_cycles_and_a_chunk_takes_2_more_than_its_groups(
-    lanes, banks, chunks, depth
+    lanes, group, chunks, depth
 ):
-    sent, completes = _send(lanes=lanes, banks=banks, chunks=chunks, depth=depth, stall=0, seed=1)
-    groups = lanes // banks
+    sent, completes = _send(lanes=lanes, group=group, chunks=chunks, depth=depth, stall=0, seed=1)
+    groups = lanes // group
     assert sent == [
-        complete + 3 + chunk * (groups + 2) + group
+        complete + 3 + chunk * (groups + 2) + number
         for complete in completes
         for chunk in range(chunks)
-        for group in range(groups)
+        for number in range(groups)
     ]
 
 
 class _Totals:
     """``TotalsUpdate`` and a memory of weights; ``plan`` says cycle by cycle what comes."""
 
-    def __init__(self, *, lanes, banks, chunks, depth, rng):
-        self.dut = TotalsUpdate(lanes=lanes, banks=banks, depth=depth)
-        self.lanes, self.banks, self.chunks, self.rng = lanes, banks, chunks, rng
+    def __init__(self, *, lanes, group, chunks, depth, rng):
+        self.dut = TotalsUpdate(lanes=lanes, gradient_values=group, depth=depth)
+        self.lanes, self.group, self.chunks, self.rng = lanes, group, chunks, rng
         self.rows = [_row(rng, lanes) for _ in range(chunks)]
         self.plan = [{} for _ in range(SETTLE)]
 
@@ -120,7 +129,7 @@ class _Totals:
         self.idle(4)  # what was written is in memory
         self.plan.append({"complete": 1})
         self.idle(self.rng.randrange(4))
-        groups = [row[at : at + self.banks] for row in totals for at in range(0, self.lanes, self.banks)]
+        groups = [row[at : at + self.group] for row in totals for at in range(0, self.lanes, self.group)]
         for group in groups:
             while self.rng.random() < gaps:
                 self.idle(1)
@@ -136,7 +145,7 @@ class _Totals:
                 totals = inputs.get("totals")
                 ctx.set(dut.complete, inputs.get("complete", 0))
                 ctx.set(dut.totals.valid, totals is not None)
-                ctx.set(dut.totals.payload, totals or _row(self.rng, self.banks))
+                ctx.set(dut.totals.payload, totals or _row(self.rng, self.group))
                 ctx.set(dut.override, "override" in inputs)
                 ctx.set(dut.override_value, inputs.get("override", _value(self.rng, 32)))
                 ctx.set(dut.stored, rows[asked] if asked is not None else _row(self.rng, self.lanes))
@@ -162,18 +171,18 @@ class _Totals:
         return seen
 
 
-@pytest.mark.parametrize(("lanes", "banks", "chunks", "depth"), SIZES)
+@pytest.mark.parametrize(("lanes", "group", "chunks", "depth"), SIZES)
 @pytest.mark.parametrize("gaps", [0, 0.4])
-def test_totals_are_taken_from_the_weights_chunk_by_chunk(lanes, banks, chunks, depth, gaps):
+def test_totals_are_taken_from_the_weights_chunk_by_chunk(lanes, group, chunks, depth, gaps):
     rng = random.Random(new_seed())
-    job = _Totals(lanes=lanes, banks=banks, chunks=chunks, depth=depth, rng=rng)
+    job = _Totals(lanes=lanes, group=group, chunks=chunks, depth=depth, rng=rng)
     totals = [[_row(rng, lanes) for _ in range(chunks)] for _ in range(3)]
     for one in totals:
         job.mini_batch(one, gaps=gaps)
     job.idle(6)
     seen = job.run()
 
-    groups, weights = lanes // banks, np.array(job.rows)
+    groups, weights = lanes // group, np.array(job.rows)
     given = [n for n, inputs in enumerate(job.plan) if "totals" in inputs]
     updates = {cycle: now["update"] for cycle, now in enumerate(seen) if now["update"]}
     expected = {cycle + 1: (n % chunks, 1) for n, cycle in enumerate(given[groups - 1 :: groups])}
@@ -213,7 +222,7 @@ def test_weights_saturate_at_both_ends():
         (TOP, TOP, 0),
     ]
     weights, totals, results = (list(column) for column in zip(*cases, strict=True))
-    job = _Totals(lanes=16, banks=8, chunks=1, depth=1, rng=random.Random(1))
+    job = _Totals(lanes=16, group=8, chunks=1, depth=1, rng=random.Random(1))
     job.rows = [weights]
     job.mini_batch([totals], gaps=0)
     job.idle(3)
@@ -222,7 +231,7 @@ def test_weights_saturate_at_both_ends():
 
 def test_overridden_weights_come_a_cycle_later_and_announce_nothing():
     rng = random.Random(new_seed())
-    job = _Totals(lanes=8, banks=2, chunks=2, depth=2, rng=rng)
+    job = _Totals(lanes=8, group=2, chunks=2, depth=2, rng=rng)
     values = [_value(rng, 32) for _ in range(10)]
     job.plan += [{"override": value} for value in values]
     job.mini_batch([[TOP] * 8, [TOP] * 8], gaps=0)
@@ -237,15 +246,16 @@ def test_overridden_weights_come_a_cycle_later_and_announce_nothing():
 
 @pytest.mark.parametrize("component", [GradientSender, TotalsUpdate])
 def test_lanes_must_be_whole_groups(component):
-    with pytest.raises(ValueError, match="lanes must be a multiple of banks, 6, not 8"):
-        component(lanes=8, banks=6)
+    with pytest.raises(ValueError, match="lanes must be a multiple of gradient_values, 6, not 8"):
+        component(lanes=8, gradient_values=6)
 
 
 class _Exchange:
     """A training of ``GradientEngine``; other workers' gradients are random."""
 
-    def __init__(self, job, *, stall, gaps, seed):
+    def __init__(self, job, *, stall, gaps, seed, group=None):
         self.job, self.gaps, self.rng = job, gaps, random.Random(seed)
+        self.group = group or job.banks
         words = job.chunks * job.planes
         engine = GradientEngine(
             lanes=job.lanes,
@@ -253,6 +263,7 @@ class _Exchange:
             depth=job.chunks,
             fifo_depth=words * job.mini_batch,
             l2=job.decay is not None,
+            gradient_values=self.group,
         )
         self.dut = Queued(engine)
         self.scales, self.totals, self.busy = [], [], []  # cycles, cycles, per cycle
@@ -281,13 +292,13 @@ class _Exchange:
                 products = fixed.bit_serial(q, weights, job.planes).sum(axis=1)
                 self.pas += products.reshape(-1, job.banks).tolist()
                 gradient = fixed.bit_serial(q, scale[rows][:, None], job.planes).sum(axis=0)
-                self.groups += gradient.reshape(-1, job.banks).tolist()
+                self.groups += gradient.reshape(-1, self.group).tolist()
                 others = [_value(self.rng, 33) for _ in weights]
                 total = fixed.saturate32(gradient + np.array(others))
-                self.given += total.reshape(-1, job.banks).tolist()
+                self.given += total.reshape(-1, self.group).tolist()
                 weights = fixed.saturate32(weights - job.lost(weights) - total)
         self.weights = weights.tolist()
-        self.per_mini_batch = len(weights) // job.banks
+        self.per_mini_batch = len(weights) // self.group
 
     async def _conduct(self, ctx):
         host = self.dut.host
@@ -326,7 +337,7 @@ class _Exchange:
             due = gradients >= (at // self.per_mini_batch + 1) * self.per_mini_batch
             go = due and pause == 0
             ctx.set(dut.totals.valid, go)
-            ctx.set(dut.totals.payload, self.given[at] if go else _row(self.rng, self.job.banks))
+            ctx.set(dut.totals.payload, self.given[at] if go else _row(self.rng, self.group))
             last = (at + 1) % self.per_mini_batch == 0
             _, _, busy, scale, pa, gradient, totals_last = await ctx.tick().sample(
                 dut.busy,
@@ -367,21 +378,27 @@ def _job(rng, **size):
 
 
 @pytest.mark.parametrize(
-    ("lanes", "banks", "chunks", "planes", "stall", "gaps"),
+    ("lanes", "banks", "group", "chunks", "planes", "stall", "gaps"),
     [
-        (2, 2, 1, 1, 0, 0),
-        (8, 2, 3, 2, 0.3, 3),
-        *slow((2, 2, 1, 1, 0.3, 3), (8, 2, 3, 2, 0, 0), (8, 8, 2, 3, 0, 0), (8, 8, 2, 3, 0.3, 3)),
+        (2, 2, 2, 1, 1, 0, 0),
+        (8, 2, 4, 3, 2, 0.3, 3),
+        *slow(
+            (2, 2, 2, 1, 1, 0.3, 3),
+            (8, 2, 2, 3, 2, 0, 0),
+            (8, 8, 8, 2, 3, 0, 0),
+            (8, 8, 8, 2, 3, 0.3, 3),
+            (32, 8, 32, 2, 3, 0.3, 3),
+        ),
     ],
 )
 @pytest.mark.parametrize("l2", [False, True])
-def test_an_engine_trains_with_the_totals_it_gets(lanes, banks, chunks, planes, stall, gaps, l2):
+def test_an_engine_trains_with_the_totals_it_gets(lanes, banks, group, chunks, planes, stall, gaps, l2):
     seed = new_seed()
     rng = random.Random(seed)
     job = _job(rng, lanes=lanes, banks=banks, chunks=chunks, planes=planes)
     if l2:
         job.decay = fixed.Decay(rng.randint(1, fixed.MAX_DECAY), rng.randrange(lanes * chunks))
-    _Exchange(job, stall=stall, gaps=gaps, seed=seed).check()
+    _Exchange(job, stall=stall, gaps=gaps, seed=seed, group=group).check()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from fanin.fixed import Loss
 from fanin.glm import PRESETS, Partitioning, TrainShape
 from fanin.golden.glm.train import train
 from fanin.hdl.glm.node_registers import FAULT_COUNTERS
+from fanin.job import SLOTS as SWITCH_SLOTS
 from fanin.job import SWITCH, worker_endpoint
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
@@ -26,7 +27,16 @@ from fanin.sim.glm.cosim import JOB_ID, Cosim
 from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire.aggregation import AggPacket, Encap, Kind, decode_payload, encode, header_length, payload_length
+from fanin.wire.aggregation import (
+    AggPacket,
+    Encap,
+    Kind,
+    Protocol,
+    decode_payload,
+    encode,
+    header_length,
+    payload_length,
+)
 from fanin.wire.ethernet import IPV4, UDP_PORT, internet_checksum
 from fanin.wire.fields import byte_length
 from tests.sim.cosim.dummy import JOB, REGISTERS, SLOTS, DummyNode
@@ -134,6 +144,25 @@ def test_data_parallel_replicas_are_equal_and_the_golden_model(parallel, samples
     """Of whole micro-batches and of short ones: 2 samples a worker, or 8 and 2."""
     data, run, golden = problem(parallel, samples=samples, columns=57, batch=batch)
     check(parallel.train(*data, **run), golden)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", Protocol)
+def test_gradients_go_many_in_a_packet_over_links_with_faults(protocol):
+    node = replace(
+        TINY, lanes=32, mac_width=512, mode=Partitioning.DATA_PARALLEL, gradient_values=32, protocol=protocol
+    )
+    cosim = Cosim(node, workers=3, quiet=True)
+    data, run, golden = problem(cosim, samples=60, columns=100, batch=12)
+    check(cosim.train(*data, **run, network=NetworkConfig(link=FAULTS, timeout_ns=3000)), golden)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", Protocol)
+def test_a_job_may_have_every_slot_of_the_switch(protocol):
+    cosim = Cosim(replace(TINY, slots=SWITCH_SLOTS, protocol=protocol), workers=2, quiet=True)
+    data, run, golden = problem(cosim, samples=64, columns=20, batch=32)
+    check(cosim.train(*data, **run, network=NetworkConfig(link=FAULTS, timeout_ns=3000)), golden)
 
 
 @pytest.mark.slow

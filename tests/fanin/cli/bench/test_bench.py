@@ -123,8 +123,12 @@ def test_figure_9_says_how_much_faster_model_parallelism_is_and_what_the_paper_s
     results = {result.name: result for result in figures.draw(9, tmp_path)}
     headline = results["figure 9: amazon_fashion, B 16: data- over model-parallel"]
     assert (headline.value, headline.note) == (5.0, "the paper: 4.8")
-    assert len(results) == 2 * 2 * 7 + 2 * 7
-    assert len(json.loads((tmp_path / "figure9.json").read_text())["series"]["rcv1, data-parallel"]) == 7
+    a_worker = results["figure 9: amazon_fashion, B 16 a worker: data- over model-parallel"]
+    assert (a_worker.value, a_worker.note) == (2.0, "the paper: 4.8")  # a mini-batch of 64, a fourth as many
+    series = json.loads((tmp_path / "figure9.json").read_text())["series"]
+    assert [x for x, _ in series["rcv1, model-parallel"]] == [16 << n for n in range(7)]
+    assert [x for x, _ in series["rcv1, data-parallel"]] == [16 << n for n in range(9)]
+    assert len(results) == 2 * (7 + 9) + 2 * 2 * 7
 
 
 def test_the_loss_is_of_the_file_that_is_given(monkeypatch, tmp_path):

@@ -31,6 +31,8 @@ def test_equations_are_those_of_table_1_in_cycles():
     assert equations.equation_2(vanilla, 334) == 1024 + 1024 + 2 * 8 + 334
     assert equations.equation_3(vanilla, 334) == 128 + 1024 + 2 + 334
     assert equations.equation_1(vanilla, 334) == 1024 + 128 + 2 * 2048 + 334
+    gradients = _measured(nodes.node(8, data_parallel=True), **shape)  # 32 in a packet of 3 beats, no ACK
+    assert equations.equation_1(gradients, 334) == 1024 + 128 + 3 * 512 + 334
 
 
 @pytest.mark.parametrize(("extra", "ok"), [(0, True), (1000, False)])
