@@ -84,12 +84,12 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Bars:
-    """Numbers of a figure in one unit: what, claimed, found (None: not measured)."""
+    """Numbers of a figure in one unit: what, claimed, found (None: not measured), how."""
 
     paper: str
     title: str
     unit: str
-    numbers: Sequence[tuple[str, float, float | None]]
+    numbers: Sequence[tuple[str, float, float | None, str]]
 
 
 def page(
@@ -184,16 +184,18 @@ def _curves(drawing: Drawing) -> Chart:
 
 
 def _beside(bars: Bars) -> Chart:
-    """A bar for each of our numbers, an open diamond over it for the paper's."""
+    """A bar for each of our numbers, coloured by where it comes from; an open diamond for the paper's."""
     rows = [what for what, *_ in bars.numbers]
-    chart = Chart(bars.title, Axis(bars.unit, "~g", ".4~g"), rows=rows)
-    found = [
-        Bar(place, ours, f"{what}: {ours:.4g} {bars.unit}, the paper: {claimed:g}", text=f"{ours:.4g}")
-        for place, (what, claimed, ours) in enumerate(bars.numbers)
-        if ours is not None
-    ]
-    chart.bars("found", found, STYLES["run"])
-    chart.points("the paper", [(claimed, place) for place, (_, claimed, _) in enumerate(bars.numbers)], _PAPER)
+    chart = Chart(bars.title, Axis(bars.unit, "~g", ".4~g"), rows=rows, bars="overlay")
+    for source in dict.fromkeys(how for *_, how in bars.numbers):
+        found = [
+            Bar(place, ours, f"{what}: {ours:.4g} {bars.unit}, the paper: {claimed:g}", text=f"{ours:.4g}")
+            for place, (what, claimed, ours, how) in enumerate(bars.numbers)
+            if ours is not None and how == source
+        ]
+        chart.bars(source, found, _HOWS[source])
+    claimed = [(claimed, place) for place, (_, claimed, *_) in enumerate(bars.numbers)]
+    chart.points("the paper", claimed, _PAPER)
     return chart
 
 

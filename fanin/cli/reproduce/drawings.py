@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fanin.cli.reproduce.filled import Filled, Fitted
-from fanin.cli.reproduce.row import Fit, Paper, Picture, Row
+from fanin.cli.reproduce.row import Fit, How, Paper, Picture, Row
 from fanin.report.reproduction import Bars, Drawing
 
 _LEAST = 3  # numbers of one unit, of which bars are drawn
@@ -51,17 +51,17 @@ def _numbers(
 def _bars(paper: Paper, figure: str, rows: Sequence[Filled], fits: Sequence[Fitted]) -> Iterator[Bars]:
     """A picture for each unit of which there are enough numbers that stand on no axis."""
     found = [
-        (row.row.unit, row.row.what, row.row.paper, row.value)
+        (row.row.unit, row.row.what, row.row.paper, row.value, row.how)
         for row in rows
         if row.row.figure == figure and row.row.x is None
     ]
     found += [
-        (fit.fit.unit, f"{fit.fit.paper} (fitted)", fit.fit.claimed, fit.value)
+        (fit.fit.unit, f"{fit.fit.paper} (fitted)", fit.fit.claimed, fit.value, How.MODEL.value)
         for fit in fits
         if fit.fit.figure == figure and fit.fit.x is None and fit.fit.claimed is not None
     ]
     for unit in dict.fromkeys(unit for unit, *_ in found):
-        of_it = [(what, claimed, ours) for its, what, claimed, ours in found if its == unit]
+        of_it = [(what, claimed, ours, how) for its, what, claimed, ours, how in found if its == unit]
         if len(of_it) >= _LEAST:
             yield Bars(paper.name, f"{_titled(figure)}, in {unit}", unit, of_it)
 

@@ -25,7 +25,7 @@ CURVES = Drawing(
     {"ring": [(1, 1.0), (6, 3.0)]},
     {"ring": [(6, 3.5)], "tree": [(6, 2.0)]},
 )
-BARS = Bars("paper", "Figure 1, in s", "s", [("a", 2.0, 2.5), ("b", 3.0, None)])
+BARS = Bars("paper", "Figure 1, in s", "s", [("a", 2.0, 2.5, "RTL"), ("b", 3.0, None, "model")])
 
 
 def reproduction():
@@ -47,8 +47,8 @@ def test_curves_have_the_papers_points_in_their_colour():
 def test_bars_have_the_papers_points_over_them():
     figure = drawn.figures(reproduction())["Figure 1, in s"]
     assert drawn.rows(figure) == ["a", "b"]
-    (bars,) = (series for series in figure["data"] if series["type"] == "bar")
-    assert (bars["y"], bars["x"]) == ([0], [2.5])  # what was not measured has none
+    bars = {series["name"]: (series["y"], series["x"]) for series in figure["data"] if series["type"] == "bar"}
+    assert bars == {"RTL": ([0], [2.5]), "model": ([], [])}  # what was not measured has none
     assert drawn.points(figure, "the paper") == [(2.0, 0), (3.0, 1)]
 
 

@@ -84,7 +84,7 @@ def test_figures_of_a_model_are_drawn_with_the_papers_numbers(printed):
     assert faster.claimed[series] == [(6, 1.6), (32, 2.5)]
     assert dict(faster.series[series])[32] == pytest.approx(2.561, abs=1e-3)
     assert faster.claimed["B = 1792, smart NIC"] == [(6, 1.1), (32, 1.4)]  # the second of a fit
-    numbers = {what: (claimed, ours) for what, claimed, ours in found["Figure 4a, in %"].numbers}
+    numbers = {what: (claimed, ours) for what, claimed, ours, _ in found["Figure 4a, in %"].numbers}
     fitted = "6 nodes, B = 448: time that the NIC saves (fitted)"
     assert numbers[fitted] == (18, pytest.approx(18))
     assert not found["Figure 2b"].claimed
