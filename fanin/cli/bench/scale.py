@@ -122,7 +122,9 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 def _costs_table(kinds: dict[str, tuple[Costs, Load]]) -> tuple[Sequence[str], list[Sequence[object]]]:
     names = ("a cycle of a node", "frame, alone", "frame, ranks", "meeting", "another rank", "exchange")
     values = [[getattr(costs, name) for name in Costs.__dataclass_fields__] for costs, _ in kinds.values()]
-    rows = [(kind, *(f"{1e6 * cost:.2f}" for cost in own)) for kind, own in zip(kinds, values, strict=True)]
+    rows: list[Sequence[object]] = [
+        (kind, *(f"{1e6 * cost:.2f}" for cost in own)) for kind, own in zip(kinds, values, strict=True)
+    ]
     return ("node", *names), rows
 
 
