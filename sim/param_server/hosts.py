@@ -58,6 +58,7 @@ class _Server:
         self.golden = ParameterServer(ServerLayout(hosts.sizes, shard), rate=hosts.job.rate, initial=initial)
         self.gradients: dict[tuple[int, int], bytes] = {}  # sent, not applied yet: by worker and version
         self._round: list[Applied] = []  # updates that have not been pushed
+        self._last_made = 0.0  # when the last update's row was there
         self._due: list[deque[tuple[bytes, Push, Applied]]]  # rows in flight: by worker
         self._due = [deque() for _ in range(hosts.sizes.workers)]
         for number in range(hosts.sizes.rows):
@@ -92,10 +93,13 @@ class _Server:
         if row != golden.memory[place.base : place.base + place.size]:
             raise CheckFailed(f"{name} for worker {worker}: the row differs from the golden server's")
         came = hosts.came.pop((self.shard, worker, hosts.sizes.slot_of(gradient)), math.nan)
+        began, self._last_made = max(self._last_made, came), hosts.seconds
+        hosts.account.note_server(self.shard, worker, "update", began, hosts.seconds)
         update = Applied(self.shard, worker, gradient, hosts.seconds, came)
         self._round.append(update)
         if len(self._round) == hosts.round:
             for each in self._round:
+                each.left = began if hosts.round == 1 else hosts.seconds
                 self._due[each.worker].append((row, golden.push(each.worker), each))
                 hosts.workers[each.worker].watch()
             self._round = []
@@ -109,6 +113,7 @@ class _Server:
         if (row, address) != (expected, push.remote):
             raise CheckFailed(f"server {self.shard}: worker {worker} has got another row than was made for it")
         update.arrived = self.hosts.seconds
+        self.hosts.account.note_server(self.shard, worker, "push", update.left, update.arrived)
 
 
 class _Worker(Worker):
