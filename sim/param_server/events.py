@@ -100,7 +100,7 @@ class _Server:
         self.link_free = 0.0  # of gradients
         self.busy = False
         self._row_free = [0.0] * engine.config.rows
-        self._sent = 0.0  # when the last row of a round has left
+        self._ended = 0.0  # when the pushes of a row to several workers have been acknowledged
         self._receivers: list[int] = []
         self._came: dict[int, float] = {}  # by worker: when its last gradient came
 
@@ -194,14 +194,15 @@ class _Server:
         packets = self.run.job.costs.packets(self.run.row_bytes(self.shard))
         first: dict[int, float] = {}
         sent = Counter[int]()
-        now = max(begin, self._sent)
+        now = max(begin, self._ended)
         for worker in packets_in_turn(self._take_receivers(), len(packets)):
             first.setdefault(worker, now)
             now += packets[sent[worker]]
             sent[worker] += 1
             if sent[worker] == len(packets):
                 self._push(worker, first[worker], now - first[worker])
-        self._sent = now
+        costs = self.run.job.costs
+        self._ended = now + costs.arrival(self.run.row_bytes(self.shard)) + costs.answer
 
     def _rest(self) -> None:
         self.busy = False

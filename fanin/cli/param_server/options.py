@@ -53,13 +53,13 @@ def server_options(group: argparse._ArgumentGroup) -> None:
         "--push-after",
         choices=PUSHES,
         help="wild: push w behind every gradient, or, as the paper does, behind a scan to all whose gradients "
-        f"it found (needs --on model; default: {PUSHES[0]}, of --costs cluster {PUSHES[1]})",
+        f"it found ({PUSHES[1]} needs --on model; default: {PUSHES[0]}, of --costs cluster {PUSHES[1]})",
     )
     group.add_argument(
         "--receivers",
         choices=RECEIVERS,
         default=RECEIVERS[0],
-        help="wild: w goes to those whose gradients are new in it, or to all workers (needs --on model)",
+        help="wild: w goes to those whose gradients are new in it, or to all workers",
     )
     group.add_argument("--workers", type=int, default=15, metavar="N", help="workers")
     group.add_argument("--slots", type=int, default=1, metavar="K", help="gradients of a worker on the way")

@@ -355,8 +355,8 @@ def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
         ),
         ("--algorithm sync --push-after scan", "push_after must be None with Sync-DSGD"),
         (
-            "--on rtl --push-after scan --receivers broadcast",
-            "--push-after, --receivers: of the event model alone",
+            "--on rtl --push-after scan --costs cluster",
+            "--push-after, --costs: of the event model alone",
         ),
         ("--on rtl --costs cluster", "--costs: of the event model alone; add --on model"),
         ("nowhere", "nowhere: no folder with MNIST's four idx files, no .npz; the bundled set is digits"),

@@ -17,8 +17,10 @@ WORKERS = 15
 
 
 def replay(learner, order, step, epoch, kind):
-    """w behind the gradients of workers in this ``order``, each of the row behind its worker's last one; and its
-    accuracy and loss behind each ``epoch``, a number of gradients. Rows and gradients are of one ``kind``."""
+    """w behind the gradients of workers in this ``order``, each of the row behind its worker's last one.
+
+    And its measures behind each ``epoch``, a number of gradients. Rows and gradients are of one ``kind``.
+    """
     w = learner.initial().astype(kind)
     models, counts, measured = [w] * WORKERS, [0] * WORKERS, []
     for number, worker in enumerate(order, 1):
