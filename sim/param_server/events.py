@@ -202,7 +202,8 @@ class _Server:
             if sent[worker] == len(packets):
                 self._push(worker, first[worker], now - first[worker])
         costs = self.run.job.costs
-        self._ended = now + costs.arrival(self.run.row_bytes(self.shard)) + costs.answer
+        answered = costs.answer + len(packets) * costs.packet_answer
+        self._ended = now + costs.arrival(self.run.row_bytes(self.shard)) + answered
 
     def _rest(self) -> None:
         self.busy = False

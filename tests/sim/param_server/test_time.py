@@ -33,14 +33,14 @@ def test_the_event_model_keeps_the_hardwares_time(hardware, parameters, per_samp
 
 
 @pytest.mark.parametrize("per_sample", [0.0, 1e-6], ids=["links bind", "workers bind"])
-@pytest.mark.parametrize(("parameters", "within"), [(650, 0.02), (7850, 0.07)])
-def test_so_it_does_where_rows_are_broadcast_but_for_long_ones(hardware, parameters, per_sample, within):
+@pytest.mark.parametrize("parameters", [650, 7850])
+def test_so_it_does_where_rows_are_broadcast(hardware, parameters, per_sample):
     compute = Compute(per_sample=per_sample, jitter=0.2)
     job = TrainingJob(workers=4, receivers=Receivers.BROADCAST, compute=compute, costs=DESIGN)
     learner = NoTraining(parameters, 24)
-    compare(run(job, learner).seconds, hardware.run(job, learner).outcome.seconds, within)
+    compare(run(job, learner).seconds, hardware.run(job, learner).outcome.seconds)
 
 
-def compare(model, rtl, within=0.02):
+def compare(model, rtl):
     print(f"model {1e6 * model:.2f} µs, RTL {1e6 * rtl:.2f} µs: {100 * (model / rtl - 1):+.2f} %")
-    assert model == pytest.approx(rtl, rel=within)
+    assert model == pytest.approx(rtl, rel=0.02)
