@@ -26,12 +26,15 @@ def ps_train(
     seed: int = 0,
     optimum: bool | None = None,
     algorithm: str = "wild",
+    push_after: str | None = None,
+    receivers: str = "barter",
     workers: int = 15,
     slots: int = 1,
     warm_up: int | None = None,
     servers: int = 1,
     on: str = "rtl",
     width: int = 512,
+    costs: str = "design",
     sample_seconds: float | None = None,
     jitter: float = 0.1,
     stragglers: str | None = None,
@@ -45,6 +48,7 @@ def ps_train(
     wave_from: int | None = None,
     wave_cycles: int | None = None,
     wave_depth: int | None = None,
+    beside: str | None = None,
     output: PathLike | None = None,
 ) -> ParamServerRun:
     """Train with a parameter server in FPGAs, asynchronously (RDMA-wild) or in steps (Sync-DSGD).

@@ -113,16 +113,18 @@ class Push:
 class ParameterServer:
     """A server of one shard, in ``memory`` that RDMA writes reach; it starts with the values of ``initial``.
 
-    ``rate`` is α; what is multiplied is α/N, rounded once to float32. ``applied`` counts every (worker,
-    version), ``version`` the updates of w. Raises ValueError if ``initial`` is not as long as the shard.
+    ``rate`` is α; what is multiplied is α/N, rounded once to float32. With ``broadcast`` all workers get every
+    row that is pushed. ``applied`` counts every (worker, version), ``version`` the updates of w. Raises
+    ValueError if ``initial`` is not as long as the shard.
     """
 
-    def __init__(self, layout: ServerLayout, *, rate: float, initial: npt.ArrayLike):
+    def __init__(self, layout: ServerLayout, *, rate: float, initial: npt.ArrayLike, broadcast: bool = False):
         self.layout, self.config = layout, layout.config
         self.step = np.float32(rate / self.config.workers)
         self.memory = bytearray(layout.base + layout.size)
         self.rows = [_Row(self.memory, layout.row(number)) for number in range(self.config.rows)]
         self.version = 0
+        self._broadcast, self._pushed, self._rows_pushed = broadcast, 0, 0  # the newest row pushed; how many
         if np.shape(initial) != self.row.w.shape:
             raise ValueError(f"initial must have shape {self.row.w.shape}, not {np.shape(initial)}")
         self.row.w[:] = initial
@@ -174,8 +176,15 @@ class ParameterServer:
         return Update(worker, version, staleness)
 
     def push(self, worker: int) -> Push:
-        """The write of the model row to the worker, into the buffer whose turn it is."""
-        there = self._buffers[self.config.buffer_of(int(self.row.lgvnum[worker]))]
+        """The write of the model row to the worker, into the buffer whose turn it is.
+
+        In barter that follows from its LGVnum, which every row for it changes; rows that are broadcast go to
+        one buffer of all workers, then to the other.
+        """
+        if self.version != self._pushed:
+            self._pushed, self._rows_pushed = self.version, self._rows_pushed + 1
+        turn = self._rows_pushed if self._broadcast else int(self.row.lgvnum[worker])
+        there = self._buffers[self.config.buffer_of(turn)]
         row = self.row.layout
         return Push(worker, row.shard, row.base, there.base, self._row_bytes)
 

@@ -1,4 +1,4 @@
-"""Push every row to the worker whose gradient it consumed, or with a barrier a round's last row to all."""
+"""Push every row to the worker whose gradient it consumed, or to all, or with a barrier a round's last one."""
 
 from __future__ import annotations
 
@@ -37,37 +37,47 @@ def _target_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 class _Round:
-    """The targets of a round, in the order of their gradients, and how far the round has come."""
+    """The targets of a round, in the order of their gradients, and how far the round has come.
+
+    A broadcast row is a round of its own, whose targets are the workers as they were set up.
+    """
 
     def __init__(self, m: Module, config: RdmaConfig, workers: Value):
         m.submodules.round = targets = Memory(shape=_target_layout(config), depth=config.queue_pairs, init=[])
         self.read, self.write = targets.read_port(domain="comb"), targets.write_port()
+        self.second = Signal()  # which buffer of all workers broadcast rows go to
         self.position = Signal(range(config.queue_pairs))  # of the target to be kept, or pushed to, next
         self.is_last = self.position + 1 == workers  # that target is the round's last
         self.pushing = Signal()  # all targets are kept: the round's last row is being pushed to each
         self.in_flight = Signal(range(config.queue_pairs + 1))  # pushes of a round that have not ended
         self.has_ended = Signal()  # none was in flight a cycle ago
-        m.d.comb += [self.read.addr.eq(self.position), self.write.addr.eq(self.position)]
+        m.d.comb += self.read.addr.eq(self.position)
         m.d.sync += self.has_ended.eq(self.in_flight == 0)
 
 
 class Pushes(wiring.Component):
-    """Push every row to the worker whose gradient it consumed; with ``barrier``, a round's last row to all.
+    """Push every row to the worker whose gradient it consumed; with ``broadcast``, to all workers; with
+    ``barrier``, a round's last row to all.
 
     A push is posted to the NIC, and its completion says whether it has succeeded. A worker to which one fails
     is *excluded*: further pushes to it are *skipped*. So every push ends once: completed, failed or skipped.
 
     A round is one gradient from every worker. Its last row is pushed to each worker, in the order in which
     their gradients came, once the pushes of the round before have ended. Its other rows are *passed over*: only
-    the next update reads them.
+    the next update reads them. A row that is broadcast is posted to the workers by their index, once the pushes
+    of the row before have ended; it goes to the workers' second buffers, the next one to their first ones.
 
     Members
     -------
     ``barrier`` : In, 1
         Push a round's last row to all workers, and pass over its other rows. Stable from before ``start`` on,
-        as are ``workers`` and ``row_bytes``.
+        as are ``broadcast``, ``workers`` and ``row_bytes``.
+    ``broadcast`` : In, 1
+        Push every row to all workers; not with ``barrier``.
     ``workers`` : In, range(queue pairs + 1)
-        Workers of a round.
+        Workers of a round, or of a broadcast: those with an index below this number.
+    ``worker`` : In, stream of :func:`~fanin.hdl.param_server.shapes.worker_layout`, always ready
+        Every worker, before ``start``, for broadcasts.
     ``row_bytes`` : In, 32
         Bytes of a row.
     ``start`` : In, 1
@@ -93,7 +103,7 @@ class Pushes(wiring.Component):
 
     Latency
     -------
-    5 cycles a row, and for a round's last one 5 more for each worker.
+    5 cycles a row, and for a round's last one, or each that is broadcast, 5 more for each worker.
 
     Source
     ------
@@ -106,8 +116,10 @@ class Pushes(wiring.Component):
         super().__init__(
             {
                 "barrier": In(1),
+                "broadcast": In(1),
                 "workers": In(range(config.queue_pairs + 1)),
                 "row_bytes": In(LENGTH_BITS),
+                "worker": In(stream.Signature(worker_layout(config), always_ready=True)),
                 "start": In(1),
                 "push": In(stream.Signature(push_layout(config))),
                 "row": Out(stream.Signature(streamed_layout(config))),
@@ -129,13 +141,14 @@ class Pushes(wiring.Component):
             IDLE          1+       awaits a row, loads its ``target``          LOOKUP
             LOOKUP        1        looks up whether the worker is excluded     OPEN
             OPEN          1+       gives the row to the streamed reads         POST, or SKIP if excluded;
-                                                                               with a barrier ROUND JOIN
+                                                                               with a barrier ROUND JOIN;
+                                                                               to broadcast it, ROUND WAIT
             POST          1+       posts the push                              NEXT
             SKIP          1        ends the push as skipped                    NEXT
             NEXT          1        takes the row from the queue, unless it     IDLE, or ROUND LOAD
                                    is to be pushed to another worker, too
 
-            with a barrier:
+            with a barrier, and from ROUND WAIT on for a broadcast, too:
             ROUND JOIN    1        keeps the target for the round's last row   ROUND PASS; after the last
                                                                                target ROUND WAIT
             ROUND PASS    1        takes the row from the queue: passed over   IDLE
@@ -162,16 +175,29 @@ class Pushes(wiring.Component):
         target = Signal(_target_layout(self.config))  # right a cycle after the queue's row, or the position
         is_excluded = Signal()  # its worker is
         names = target.shape().members
-        m.d.comb += [round_.write.data[name].eq(push.payload[name]) for name in names]
+        worker = self.worker.payload
+        with m.If(self.worker.valid):  # before ``start``, when no row is there
+            m.d.comb += [
+                round_.write.addr.eq(worker.index),
+                round_.write.en.eq(1),
+                *(round_.write.data[name].eq(worker[name]) for name in ("index", "remote", "rkey")),
+            ]
+        with m.Else():
+            m.d.comb += [
+                round_.write.addr.eq(round_.position),
+                *(round_.write.data[name].eq(push.payload[name]) for name in names),
+            ]
         m.d.sync += [
             target[name].eq(Mux(round_.pushing, round_.read.data[name], push.payload[name])) for name in names
         ]
+        with m.If(self.broadcast):
+            m.d.sync += target.second.eq(round_.second)
         self._describe(m, push.payload, target, is_excluded)
         with m.FSM():
             self._row_states(m, push, round_, target, is_excluded)
             self._round_states(m, push, round_, passes_over, target, is_excluded)
         with m.If(self.start):
-            m.d.sync += round_.position.eq(0)
+            m.d.sync += [round_.position.eq(0), round_.second.eq(0)]
 
     def _describe(self, m: Module, push: Any, target: Any, is_excluded: Signal) -> None:
         """The row as the streamed reads and the NIC get it.
@@ -190,7 +216,7 @@ class Pushes(wiring.Component):
         m.d.comb += [
             row.address.eq(push.local),
             row.words.eq(self.row_bytes[lane_bits(self.config.width) :]),
-            row.memory_only.eq(is_excluded | self.barrier),
+            row.memory_only.eq(is_excluded | self.barrier | self.broadcast),
             *(post[name].eq(target[name]) for name in ("index", "rkey")),
             post.remote.eq(Cat(low[:LENGTH_BITS], high)),
             post.local.eq(push.local),
@@ -211,6 +237,8 @@ class Pushes(wiring.Component):
             with m.If(self.row.ready):
                 with m.If(self.barrier):
                     m.next = "ROUND JOIN"
+                with m.Elif(self.broadcast):
+                    m.next = "ROUND WAIT"
                 with m.Elif(is_excluded):
                     m.next = "SKIP"
                 with m.Else():
@@ -234,7 +262,7 @@ class Pushes(wiring.Component):
     def _round_states(
         self, m: Module, push: Any, round_: _Round, passes_over: Signal, target: Any, is_excluded: Signal
     ) -> None:
-        """The states with a barrier alone."""
+        """The states of a round."""
         with m.State("ROUND JOIN"):
             m.d.comb += round_.write.en.eq(1)
             with m.If(round_.is_last):
@@ -246,7 +274,12 @@ class Pushes(wiring.Component):
             m.d.comb += push.ready.eq(1)
             m.next = "IDLE"
         with m.State("ROUND WAIT"), m.If(round_.has_ended):
-            m.d.sync += [round_.position.eq(0), round_.pushing.eq(1), round_.in_flight.eq(self.workers)]
+            m.d.sync += [
+                round_.position.eq(0),
+                round_.pushing.eq(1),
+                round_.second.eq(~round_.second),
+                round_.in_flight.eq(self.workers),
+            ]
             m.next = "ROUND LOAD"
         with m.State("ROUND LOAD"):
             m.next = "ROUND LOOKUP"
@@ -263,6 +296,7 @@ class Pushes(wiring.Component):
         completion = self.completion.payload
         completes = Signal()  # a completion is taken
         push_ends = Signal()
+        in_rounds = self.barrier | self.broadcast
         frees = Signal()  # ``freed`` becomes free
         freed = Signal(ROW_BITS)
         completed_index = Signal.like(completion.index)
@@ -273,7 +307,7 @@ class Pushes(wiring.Component):
             push_ends.eq(self.skipped | completes),
         ]
         m.d.sync += [
-            frees.eq(passes_over | push_ends & (~self.barrier | (round_.in_flight == 1))),
+            frees.eq(passes_over | push_ends & (~in_rounds | (round_.in_flight == 1))),
             # Not ready: a push was skipped or a row is passed over, and the row is still at the queue's head.
             freed.eq(Mux(self.completion.ready, completion.tag[:ROW_BITS], current_row)),
             self.completed.eq(completes & is_done),
@@ -284,7 +318,7 @@ class Pushes(wiring.Component):
             m.d.sync += self.occupied.bit_select(self.push.payload.row, 1).eq(1)
         with m.If(frees):
             m.d.sync += self.occupied.bit_select(freed, 1).eq(0)
-        with m.If(push_ends & self.barrier):
+        with m.If(push_ends & in_rounds):
             m.d.sync += round_.in_flight.eq(round_.in_flight - 1)
         with m.If(self.failed):
             m.d.sync += self.excluded.bit_select(completed_index, 1).eq(1)

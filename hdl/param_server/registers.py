@@ -84,6 +84,7 @@ def _server() -> tuple[Register, ...]:
                 Field("slots", MAX_SLOTS.bit_length(), "gradients of each on the way"),
                 Field("rows", MAX_ROWS.bit_length(), "model rows"),
                 Field("barrier", 1, "1: w is pushed to all workers after a gradient of each"),
+                Field("broadcast", 1, "1: w is pushed to all workers after every gradient; not with `barrier`"),
             ),
         ),
         Register("step", Access.RW, "α/N, the bits of a float32", bits=FLOAT_BITS),

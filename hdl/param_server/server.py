@@ -37,7 +37,8 @@ class ServerEvents(data.Struct):
 class ParamServer(wiring.Component):
     """Apply the workers' gradients as they come, and push the model back to the worker of each.
 
-    With the setting ``barrier`` it is pushed to all workers instead, after a gradient of each (Sync-DSGD).
+    With the setting ``broadcast`` it is pushed to all workers instead, and with ``barrier`` to all after a
+    gradient of each (Sync-DSGD).
 
     Members
     -------
@@ -164,7 +165,12 @@ class ParamServer(wiring.Component):
             path.settings.eq(settings),
             streamed.landed.eq(path.landed),
             *(part.start.eq(self.start) for part in (control, path, pushes)),
-            *(getattr(pushes, name).eq(settings[name]) for name in ("barrier", "workers", "row_bytes")),
+            *(
+                getattr(pushes, name).eq(settings[name])
+                for name in ("barrier", "broadcast", "workers", "row_bytes")
+            ),
+            pushes.worker.valid.eq(self.worker.valid & self.worker.ready),
+            pushes.worker.payload.eq(self.worker.payload),
             *(
                 getattr(self, name).eq(getattr(control, name))
                 for name in ("version", "exhausted", "staleness", "stalest")

@@ -20,7 +20,7 @@ def settings_layout(config: RdmaConfig) -> data.StructLayout:
 
     ``words`` of w, and ``gradient_bytes``, which are as many; ``row_bytes`` and ``slot_bytes`` with all that
     belongs to a row or a gradient; ``base`` of row 0; ``step``: the bits of α/N; ``barrier``: w is pushed to
-    all workers after a gradient of each.
+    all workers after a gradient of each; ``broadcast``: to all after every gradient. Not both.
     """
     return data.StructLayout(
         {
@@ -28,6 +28,7 @@ def settings_layout(config: RdmaConfig) -> data.StructLayout:
             "slots": range(MAX_SLOTS + 1),
             "rows": range(MAX_ROWS + 1),
             "barrier": 1,
+            "broadcast": 1,
             "words": WORDS_BITS,
             "gradient_bytes": LENGTH_BITS,
             "row_bytes": LENGTH_BITS,

@@ -31,7 +31,7 @@ from fanin.sim.learning.learner import Learner
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.costs import patience
 from fanin.sim.param_server.hosts import SERVER_KEY, Hosts, WildRun
-from fanin.sim.param_server.training import Algorithm, Outcome, Progress, TrainingJob
+from fanin.sim.param_server.training import Algorithm, Outcome, Progress, PushAfter, TrainingJob
 from fanin.sim.rdma.cosim import Pair, configure_node
 from fanin.wire.rdma import BTH, BTH_AT, Opcode
 
@@ -85,7 +85,9 @@ class ParamServerCosim:
         self.period_ps = self._cluster.period_ps
 
     def sizes(self, job: TrainingJob, learner: Learner) -> ParamServerConfig:
-        """A job's sizes. Raises ValueError for one that needs more nodes than were built."""
+        """A job's sizes. Raises ValueError for one that needs more nodes than were built, or scans."""
+        if job.push_after is PushAfter.SCAN:
+            raise ValueError("push_after must be gradient: the hardware pushes behind every one")
         for name, most in ("workers", self.workers), ("servers", self.servers):
             if getattr(job, name) > most:
                 raise ValueError(f"{name} must be at most {most}, as built, not {getattr(job, name)}")
@@ -192,7 +194,8 @@ class ParamServerCosim:
         driver, layout = self.server_driver, ServerLayout(sizes, shard)
         step = np.float32(job.rate / sizes.workers)
         barrier = job.algorithm is Algorithm.SYNC
-        program.extend(driver.set_job(layout, step, barrier=barrier).operations)
+        pushes = {"barrier": barrier, "broadcast": job.broadcasts}
+        program.extend(driver.set_job(layout, step, **pushes).operations)
         buffers, _ = WorkerLayout(sizes).region(shard)
         for worker in range(sizes.workers):
             entry = driver.set_worker(worker, layout, buffers=buffers, rkey=WORKER_KEY + shard)

@@ -100,6 +100,7 @@ class _Server:
         self.link_free = 0.0  # of gradients
         self.busy = False
         self._row_free = [0.0] * engine.config.rows
+        self._ended = 0.0  # when the pushes of a row to several workers have been acknowledged
         self._receivers: list[int] = []
         self._came: dict[int, float] = {}  # by worker: when its last gradient came
 
@@ -125,18 +126,23 @@ class _Server:
     def _pass(self, start: int) -> None:
         """Update with the gradients that have come, from worker ``start`` on, and push each row as it is made.
 
-        With Sync-DSGD only the row after a round's last gradient is pushed, from memory. A round's gradients
-        are applied as they have come, since the hardware looks for the next one during an update: in this order
-        their workers' rows are posted.
+        A row for several workers is pushed from memory: with Sync-DSGD the one after a round's last gradient,
+        or that of a scan's last, or every row where it is broadcast. A round's gradients are applied as they
+        have come, since the hardware looks for the next one during an update: in this order their workers' rows
+        are posted.
         """
-        at_once = self.run.job.algorithm is Algorithm.WILD
+        job, clock, costs = self.run.job, self.run.clock, self.run.job.costs
+        wild, scans = job.algorithm is Algorithm.WILD, job.pushes_after_scan
+        at_once = wild and not scans and not job.broadcasts
+        if wild and scans and self._receivers and not any(worker >= start for worker in self._fresh()):
+            self._push_round(clock.now + costs.landing)
+            start = 0
         worker = (
-            self.engine.scan(start) if at_once else min(self._fresh(), key=self._came.__getitem__, default=None)
+            self.engine.scan(start) if wild else min(self._fresh(), key=self._came.__getitem__, default=None)
         )
         if worker is None:
             self.busy = False
             return
-        clock, costs = self.run.clock, self.run.job.costs
         free = self._row_free[self.engine.config.row_of(self.engine.version + 1)]
         if free > clock.now:
             clock.at(free, lambda: self._pass(start))
@@ -149,47 +155,64 @@ class _Server:
             self._push(worker, clock.now, seconds)
         else:
             self._receivers.append(worker)
-        if len(self._receivers) == self.engine.config.workers:
+        if self._receivers and not scans and (wild or len(self._receivers) == self.engine.config.workers):
             self._push_round(clock.now + seconds + costs.landing)
         clock.at(clock.now + max(seconds, costs.turnaround), lambda: self._pass(worker + 1))
 
     def _scan(self, start: int) -> None:
-        """Algorithm 1, lines 10 to 21: from worker ``start`` on update with what is new, then push to all."""
-        clock = self.run.clock
+        """Algorithm 1, lines 10 to 21: from worker ``start`` on update with what is new, then push to those.
+
+        Where rows are pushed behind every gradient, that is a scan's end, but for where the next one begins.
+        """
+        clock, job = self.run.clock, self.run.job
         for worker in range(start, self.engine.config.workers):
             if self.engine.fresh(worker):
                 seconds = self.run.update_seconds(self.shard)
                 self._update(worker, seconds)
                 self._receivers.append(worker)
-                clock.at(clock.now + seconds, partial(self._scan, worker + 1))
+                go_on = partial(self._scan, worker + 1)
+                at_once = job.algorithm is Algorithm.WILD and not job.pushes_after_scan
+                clock.at(clock.now + seconds, partial(self._push_in_turn, go_on) if at_once else go_on)
                 return
-        seconds = self.run.job.costs.write(self.run.row_bytes(self.shard))
-        for number, worker in enumerate(self._receivers):
+        self._push_in_turn(self._rest)
+
+    def _push_in_turn(self, then: Callable[[], None]) -> None:
+        """The row to one receiver after the other, as a thread does; then go on."""
+        clock, seconds = self.run.clock, self.run.job.costs.write(self.run.row_bytes(self.shard))
+        receivers = self._take_receivers()
+        for number, worker in enumerate(receivers):
             self._push(worker, clock.now + number * seconds, seconds)
-        clock.at(clock.now + len(self._receivers) * seconds, self._rest)
-        self._receivers = []
+        clock.at(clock.now + len(receivers) * seconds, then)
+
+    def _take_receivers(self) -> Sequence[int]:
+        """Who is to get the row: no more than those whose gradients it has, unless it is broadcast."""
+        receivers, self._receivers = self._receivers, []
+        return range(self.engine.config.workers) if receivers and self.run.job.broadcasts else receivers
 
     def _push_round(self, begin: float) -> None:
-        """The row to all workers, a packet of each in turn; a worker's row ends with its own last packet."""
+        """The row to its receivers, a packet of each in turn; a worker's row ends with its own last packet."""
         packets = self.run.job.costs.packets(self.run.row_bytes(self.shard))
         first: dict[int, float] = {}
         sent = Counter[int]()
-        now = begin
-        for worker in packets_in_turn(self._receivers, len(packets)):
+        now = max(begin, self._ended)
+        for worker in packets_in_turn(self._take_receivers(), len(packets)):
             first.setdefault(worker, now)
             now += packets[sent[worker]]
             sent[worker] += 1
             if sent[worker] == len(packets):
                 self._push(worker, first[worker], now - first[worker])
-        self._receivers = []
+        costs = self.run.job.costs
+        answered = costs.answer + len(packets) * costs.packet_answer
+        self._ended = now + costs.arrival(self.run.row_bytes(self.shard)) + answered
 
     def _rest(self) -> None:
         self.busy = False
         self.advance()
 
     def _update(self, worker: int, seconds: float) -> None:
-        found = self.engine.apply(worker)
-        self.run.applied(self.shard, found.staleness, self.run.clock.now + seconds)
+        found, now = self.engine.apply(worker), self.run.clock.now
+        self.run.account.note_server(self.shard, worker, "update", now, now + seconds)
+        self.run.applied(self.shard, found.staleness, now + seconds)
 
     def _push(self, worker: int, begin: float, seconds: float) -> None:
         """Send the model row from ``begin`` on; its memory is in use until the acknowledgement is back.
@@ -203,7 +226,9 @@ class _Server:
         arrived = begin + seconds + latency
         answers = arrived < self.run.job.stops.get(worker, math.inf)
         free = arrived + costs.latency if answers else begin + self.run.gives_up_seconds(self.shard)
-        self._row_free[self.engine.config.row_of(self.engine.version)] = free
+        self.run.account.note_server(self.shard, worker, "push", begin, arrived)
+        row = self.engine.config.row_of(self.engine.version)
+        self._row_free[row] = max(self._row_free[row], free)
         clock.at(begin + latency, lambda: to.receive(push, data, whole=False))
         clock.at(arrived, lambda: to.receive(push, data, whole=True))
 
@@ -253,7 +278,9 @@ class _Run:
         initial = learner.initial().astype(np.float32)
         cuts = [self.config.shard_start(shard) for shard in range(1, job.servers)]
         engines = [
-            ParameterServer(ServerLayout(self.config, shard), rate=job.rate, initial=part)
+            ParameterServer(
+                ServerLayout(self.config, shard), rate=job.rate, initial=part, broadcast=job.broadcasts
+            )
             for shard, part in enumerate(np.split(initial, cuts))
         ]
         self.servers = [_Server(self, engine, shard) for shard, engine in enumerate(engines)]

@@ -55,9 +55,15 @@ class _Server:
 
     def __init__(self, hosts: Hosts, shard: int, initial: npt.NDArray[np.float32]):
         self.hosts, self.shard = hosts, shard
-        self.golden = ParameterServer(ServerLayout(hosts.sizes, shard), rate=hosts.job.rate, initial=initial)
+        self.golden = ParameterServer(
+            ServerLayout(hosts.sizes, shard),
+            rate=hosts.job.rate,
+            initial=initial,
+            broadcast=hosts.job.broadcasts,
+        )
         self.gradients: dict[tuple[int, int], bytes] = {}  # sent, not applied yet: by worker and version
         self._round: list[Applied] = []  # updates that have not been pushed
+        self._last_made = 0.0  # when the last update's row was there
         self._due: list[deque[tuple[bytes, Push, Applied]]]  # rows in flight: by worker
         self._due = [deque() for _ in range(hosts.sizes.workers)]
         for number in range(hosts.sizes.rows):
@@ -92,14 +98,23 @@ class _Server:
         if row != golden.memory[place.base : place.base + place.size]:
             raise CheckFailed(f"{name} for worker {worker}: the row differs from the golden server's")
         came = hosts.came.pop((self.shard, worker, hosts.sizes.slot_of(gradient)), math.nan)
+        began, self._last_made = max(self._last_made, came), hosts.seconds
+        hosts.account.note_server(self.shard, worker, "update", began, hosts.seconds)
         update = Applied(self.shard, worker, gradient, hosts.seconds, came)
         self._round.append(update)
         if len(self._round) == hosts.round:
             for each in self._round:
-                self._due[each.worker].append((row, golden.push(each.worker), each))
-                hosts.workers[each.worker].watch()
+                each.left = began if hosts.one_receiver else hosts.seconds
+            own = {each.worker: each for each in self._round}
+            for receiver in range(hosts.sizes.workers) if hosts.job.broadcasts else own:
+                self._due[receiver].append((row, golden.push(receiver), own.get(receiver, update)))
+                hosts.workers[receiver].watch()
             self._round = []
         hosts.applied(found.staleness, update)
+
+    def owes(self, worker: int) -> bool:
+        """Whether a row is on its way to a worker."""
+        return bool(self._due[worker])
 
     def arrived(self, worker: int, address: int, row: bytes) -> None:
         """A worker has received a row. Raises CheckFailed unless it is the next one that was made for it."""
@@ -108,7 +123,9 @@ class _Server:
         expected, push, update = self._due[worker].popleft()
         if (row, address) != (expected, push.remote):
             raise CheckFailed(f"server {self.shard}: worker {worker} has got another row than was made for it")
-        update.arrived = self.hosts.seconds
+        if worker == update.worker:
+            update.arrived = self.hosts.seconds
+        self.hosts.account.note_server(self.shard, worker, "push", update.left, self.hosts.seconds)
 
 
 class _Worker(Worker):
@@ -154,6 +171,8 @@ class _Worker(Worker):
     def idle(self) -> bool:
         """Whether nothing of it is in flight: its rows have arrived, or its gradient waits at the barrier."""
         version = self.endpoint.version
+        if any(server.owes(self.number) for server in self.hosts.servers):
+            return False
         return self.endpoint.consumed == version or all(
             server.holds(self.number, version) for server in self.hosts.servers
         )
@@ -232,6 +251,8 @@ class Hosts:
         self.account = Account(job, learner, lambda: self._w)
         #: Gradients after which a server pushes: of all workers with Sync-DSGD, else of one.
         self.round = sizes.workers if job.algorithm is Algorithm.SYNC else 1
+        #: Whether a row goes to one worker, as it is made.
+        self.one_receiver = self.round == 1 and not job.broadcasts
         self.pushing: dict[tuple[int, int], tuple[float, int]] = {}  # the begin, and how many servers lack it
         self.came: dict[tuple[int, int, int], float] = {}  # to a shard, of a worker, in a slot: when
         self._began = board.now

@@ -1,4 +1,4 @@
-"""RDMA-wild's tables 1 and 2 and figure 1 beside the event model, whose server is fitted to the sync column.
+"""RDMA-wild's tables 1 and 2 and figure 1 beside the event model, whose server is fitted to a column.
 
 ``python -m fanin.sim.param_server.paper`` prints the tables of docs/systems/param-server-time.md.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from statistics import geometric_mean
 from typing import Any
 
 from fanin.sim.learning.learner import NoTraining
+from fanin.sim.param_server.breakdown import worker_seconds
 from fanin.sim.param_server.costs import DESIGN, LINK_BYTE, Compute, Costs
 from fanin.sim.param_server.events import run
+from fanin.sim.param_server.sockets import measure as sockets_measure
 from fanin.sim.param_server.training import Algorithm, Outcome, TrainingJob
 
 WORKERS, BATCH, SAMPLES = 15, 8, 60_000  # section 5.1; MNIST
@@ -103,40 +106,78 @@ class Breakdown:
     @classmethod
     def of(cls, outcome: Outcome) -> Breakdown:
         """The workers' mean."""
-        sums = dict.fromkeys(("compute", "push", "wait"), 0.0)
-        for span in outcome.spans:
-            sums[span.kind] += span.end - span.begin
-        gradients = outcome.tally.applied
-        return cls((sums["compute"] + sums["push"]) / gradients, sums["wait"] / gradients)
+        took = worker_seconds(outcome.spans, outcome.tally.applied)
+        return cls(took["compute"] + took["push"], took["wait"])
 
 
-def figure_1(costs: Costs, slower: float = 1.0) -> Breakdown:
-    """Sync-DSGD of logistic regression with figure 1's batch, whose computing is so many times slower."""
-    row = PAPER["lr"]
-    setup = job(row, costs, algorithm=Algorithm.SYNC, batch=FIGURE_1_BATCH)
-    compute = replace(setup.compute, per_sample=slower * setup.compute.per_sample)
-    return Breakdown.of(simulate(replace(setup, compute=compute)))
+def figure_1(costs: Costs) -> Breakdown:
+    """Sync-DSGD of logistic regression with figure 1's batch."""
+    return Breakdown.of(simulate(job(PAPER["lr"], costs, algorithm=Algorithm.SYNC, batch=FIGURE_1_BATCH)))
 
 
-def tcp() -> tuple[Costs, float]:
-    """The cluster over TCP: links fitted to figure 1's ratio of wait, computing to that of training.
+def tcp() -> Costs:
+    """The cluster over TCP, as sockets on loopback of this machine say; nothing is fitted to figure 1.
 
-    TCP's copies and its kernel's share of the processor are seconds a byte, and a slower computation.
+    The processor copies every byte at both ends. Into the link a byte takes as long as there, or as its copy;
+    the server's one thread copies a gradient before it updates with it, a worker copies w before it computes. A
+    message takes the system calls and wake-ups of a small one longer.
     """
     row = PAPER["lr"]
-    rdma = cluster(row)
-    target = figure_1(rdma)
+    rdma, sockets = cluster(row), sockets_measure(row.bytes)
+    return replace(
+        rdma,
+        byte=max(LINK_BYTE, sockets.byte),
+        update=rdma.update + sockets.byte,
+        copy=sockets.byte,
+        latency=rdma.latency + sockets.latency,
+    )
 
-    def changed(byte: float) -> Costs:
-        return replace(rdma, byte=byte)
 
-    low, high, slower = LINK_BYTE, 100 * LINK_BYTE, FIGURE_1["training"]
-    for _ in range(30):
-        middle = (low + high) / 2
-        found = figure_1(changed(middle), slower)
-        slower *= FIGURE_1["training"] * target.training / found.training
-        low, high = (middle, high) if found.wait < FIGURE_1["wait"] * target.wait else (low, middle)
-    return changed(low), slower
+@cache
+def served() -> float:
+    """Seconds that a server takes for update and push of a byte, if it binds wild in all three models.
+
+    That is what wild's seconds of table 1 are then: one number for three of them, their geometric mean.
+    """
+    return geometric_mean(row.wild / (row.batches * WORKERS * row.bytes) for row in PAPER.values())
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the paper's seconds are taken to say of its cluster.
+
+    ``one_server``: its server takes as long for a byte in every model, fitted to wild (``served``); else a time
+    for each model, fitted to sync (``cluster``). ``like_fcnn``: lr-rff computes a sample as fast as fcnn, which
+    has as many multiplications; else as the single node of table 2 does.
+    """
+
+    name: str
+    fitted: str
+    one_server: bool = False
+    jitter: float = JITTER
+    like_fcnn: bool = False
+
+    def seconds(self, model: str, algorithm: Algorithm) -> float:
+        """Of a whole run."""
+        row = PAPER[model]
+        costs = _cluster(served() - LINK_BYTE) if self.one_server else cluster(row, self.jitter)
+        setup = job(row, costs, self.jitter, algorithm=algorithm)
+        if self.like_fcnn and model == "lr-rff":
+            setup = replace(setup, compute=replace(setup.compute, per_sample=PAPER["fcnn"].per_sample))
+        return seconds(row, setup)
+
+    def error(self, model: str, algorithm: Algorithm) -> float:
+        """How much longer that is than the paper's, as a share of it."""
+        row = PAPER[model]
+        return self.seconds(model, algorithm) / (row.sync if algorithm is Algorithm.SYNC else row.wild) - 1
+
+
+_OF_SYNC, _OF_WILD = "sync's three seconds", "one number, to wild's three"
+STEADY = Reading("per model, steady", _OF_SYNC, jitter=0.0)
+JITTERING = Reading("per model", _OF_SYNC)
+ONE_SERVER = Reading("one server", _OF_WILD, one_server=True)
+LIKE_FCNN = Reading("one server, like fcnn", _OF_WILD, one_server=True, like_fcnn=True)
+READINGS = (STEADY, JITTERING, ONE_SERVER, LIKE_FCNN)
 
 
 def table_1() -> Iterator[str]:
@@ -189,17 +230,30 @@ def table_slots() -> Iterator[str]:
 
 def table_tcp() -> Iterator[str]:
     """Figure 1: Sync-DSGD over RDMA and over TCP."""
-    costs, slower = tcp()
+    costs = tcp()
     yield "| | computing and pushing, µs | waiting, µs |"
     yield "|---|---|---|"
-    for name, found in (("RDMA", figure_1(cluster(PAPER["lr"]))), ("TCP", figure_1(costs, slower))):
+    rdma, over = figure_1(cluster(PAPER["lr"])), figure_1(costs)
+    for name, found in (("RDMA", rdma), ("TCP", over)):
         yield f"| {name} | {found.training * 1e6:.0f} | {found.wait * 1e6:.0f} |"
-    yield ""
-    yield f"TCP, fitted: {1e-9 / costs.byte:.2f} GB/s, computing {slower:.2f} times slower."
+    yield f"| ratio | {over.training / rdma.training:.2f}× | {over.wait / rdma.wait:.2f}× |"
+    yield f"| the paper's | {FIGURE_1['training']:.0f}× | {FIGURE_1['wait']:.0f}× |"
+
+
+def table_calibrations() -> Iterator[str]:
+    """What each reading of the paper's cluster is fitted to, and how far it is from table 1's seconds."""
+    yield f"| reading | fitted | jitter | {' | '.join(f'{name}: sync, wild' for name in PAPER)} |"
+    yield "|" + "---|" * (3 + len(PAPER))
+    for reading in READINGS:
+        cells = [
+            ", ".join(f"{100 * reading.error(name, each):+.0f} %" for each in reversed(Algorithm))
+            for name in PAPER
+        ]
+        yield f"| {reading.name} | {reading.fitted} | {100 * reading.jitter:.0f} % | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
-    for table in (table_1, table_slots, table_tcp):
+    for table in (table_1, table_calibrations, table_slots, table_tcp):
         for line in table():
             print(line, flush=True)
         print()

@@ -27,15 +27,31 @@ class Algorithm(Enum):
     SYNC = "sync"
 
 
+class PushAfter(Enum):
+    """What the asynchronous server pushes behind: every gradient, or all that a scan found (algorithm 1)."""
+
+    GRADIENT = "gradient"
+    SCAN = "scan"
+
+
+class Receivers(Enum):
+    """Who gets a row: BARTER, those whose gradients are new in it; BROADCAST, all workers."""
+
+    BARTER = "barter"
+    BROADCAST = "broadcast"
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingJob:
     """A run: each of ``workers`` pushes ``epochs`` times a gradient of each of its mini-batches.
 
     ``batch`` is the number of samples that computing takes time for; the gradient's samples are the learner's.
     ``model_bytes`` replaces the size of w and of gradients on links and in memory (the paper's are float64).
-    In their first ``warm_up`` epochs workers use one of their slots. ``stops`` says which workers' links are
-    cut, and when, in seconds. ``waits`` False lets workers overwrite gradients, for tests. Raises ValueError
-    for Sync-DSGD with more than a slot.
+    In their first ``warm_up`` epochs workers use one of their slots. ``push_after`` None is as the server is
+    made: one that updates and pushes in one pass pushes behind every gradient, a thread behind a scan.
+    ``stops`` says which workers' links are cut, and when, in seconds. ``waits`` False lets workers overwrite
+    gradients, for tests. Raises ValueError for Sync-DSGD with more than a slot, or with what only the
+    asynchronous server chooses.
     """
 
     workers: int = 15
@@ -43,6 +59,8 @@ class TrainingJob:
     servers: int = 1
     warm_up: int = 0
     algorithm: Algorithm = Algorithm.WILD
+    push_after: PushAfter | None = None
+    receivers: Receivers = Receivers.BARTER
     rate: float = 0.1
     batch: int = 8
     epochs: int = 1
@@ -54,18 +72,50 @@ class TrainingJob:
     waits: bool = True
 
     def __post_init__(self) -> None:
-        if self.algorithm is Algorithm.SYNC and self.slots != 1:
+        if self.algorithm is Algorithm.WILD:
+            return
+        if self.slots != 1:
             raise ValueError(f"slots must be 1 with Sync-DSGD, whose workers wait for all, not {self.slots}")
+        if self.push_after is not None:
+            reason = "which pushes behind the gradients of all"
+            raise ValueError(f"push_after must be None with Sync-DSGD, {reason}, not {self.push_after.value}")
+        if self.receivers is not Receivers.BARTER:
+            reason = "whose rows have a gradient of every worker"
+            raise ValueError(f"receivers must be barter with Sync-DSGD, {reason}, not {self.receivers.value}")
+
+    @property
+    def pushes_after_scan(self) -> bool:
+        """Whether the asynchronous server pushes behind a scan."""
+        if self.push_after is None:
+            return not self.costs.one_pass
+        return self.push_after is PushAfter.SCAN
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether the asynchronous server pushes every row to all workers."""
+        return self.receivers is Receivers.BROADCAST
 
     def generator(self, worker: int) -> np.random.Generator:
         """The source of a worker's times: one for each, so that they are the same whatever the others do."""
         return np.random.default_rng((self.seed, worker))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Span:
     """What a worker did from when to when: ``compute``, ``push`` or ``wait`` (figures 5 and 6)."""
 
+    worker: int
+    kind: str
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpan:
+    """What a server did from when to when: ``update`` w with a worker's gradient (Op1), or ``push`` a row to a
+    worker (Op2), which ends when the worker has it. In one pass both begin together."""
+
+    shard: int
     worker: int
     kind: str
     begin: float
@@ -76,8 +126,8 @@ class Span:
 class Applied:
     """An update: at which server, with which worker's gradient, and when its row was in memory, in seconds.
 
-    ``came`` is when the gradient was in the server's memory, ``arrived`` when its worker had received a row
-    with it: with Sync-DSGD, that of the whole round.
+    ``came`` is when the gradient was in the server's memory, ``left`` when its row could leave, ``arrived``
+    when its worker had received a row with it: with Sync-DSGD, that of the whole round.
     """
 
     shard: int
@@ -85,6 +135,7 @@ class Applied:
     version: int
     made: float
     came: float = math.nan
+    left: float = math.nan
     arrived: float = math.nan
 
 
@@ -113,6 +164,7 @@ class Outcome:
     epochs: list[Epoch] = field(default_factory=list)
     staleness: Counter[int] = field(default_factory=Counter)
     spans: list[Span] = field(default_factory=list)
+    server_spans: list[ServerSpan] = field(default_factory=list)
     updates: list[Applied] = field(default_factory=list)
     began: float = 0.0
     stopped: tuple[int, ...] = ()
@@ -159,6 +211,10 @@ class Account:
         """What a worker did: see ``Span``."""
         if end > begin:
             self.outcome.spans.append(Span(worker, kind, begin, end))
+
+    def note_server(self, shard: int, worker: int, kind: str, begin: float, end: float) -> None:
+        """What a server did: see ``ServerSpan``."""
+        self.outcome.server_spans.append(ServerSpan(shard, worker, kind, begin, end))
 
     def update(self, shard: int, staleness: int, when: float) -> bool:
         """An update ends, and an epoch with its last one. Returns whether all servers have applied one more."""

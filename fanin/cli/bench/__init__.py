@@ -80,7 +80,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _benchmark(names, "rdma", "one-sided writes: link use, latency, area and logic depth")
     text = "the parameter server: rows a second with 15 workers, area and logic depth"
     server = _benchmark(names, "ps", text, module="param_server")
-    server.add_argument("--models", action="store_true", help="the paper's tables by the event model: seconds")
+    server.add_argument("--models", action="store_true", help="the paper's tables by the event model: a minute")
     text = "binary32 operators in simulation; NADA's two models in the timed model; planned networks in RTL"
     cluster = _benchmark(names, "cluster", text)
     cluster.add_argument("--part", choices=CLUSTER_PARTS, help="this alone")

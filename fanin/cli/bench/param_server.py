@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from amaranth.lib import wiring
 
-from fanin.cli.bench import param_server_models
+from fanin.cli.bench import param_server_models, param_server_sweeps
 from fanin.cli.bench.area import part_figures
 from fanin.cli.bench.result import Result
 from fanin.clock import CLOCK_MHZ
@@ -56,10 +56,11 @@ class Case:
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield the figures as they are measured: half an hour, a third of it for the simulator to be built.
 
-    With ``--models`` the paper's tables by the event model, in seconds.
+    With ``--models`` the paper's tables by the event model, and sweeps around them: a minute.
     """
     if args.models:
         yield from param_server_models.measure()
+        yield from param_server_sweeps.measure()
         return
     cosim = ParamServerCosim(workers=WORKERS, clock_mhz=CLOCK_MHZ)
     for model in MODELS:

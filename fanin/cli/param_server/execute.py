@@ -26,18 +26,20 @@ from fanin.cli.output import (
     print_json,
     table,
 )
+from fanin.cli.param_server.beside import runs_beside
 from fanin.cli.param_server.setup import Setup, backend_of, learner_of, setup_of
 from fanin.cli.provenance.document import run_directory
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.cli.wave import waveform
 from fanin.errors import CheckFailed
 from fanin.report.failure import failure_page
-from fanin.report.param_server.charts import worker_seconds
+from fanin.report.param_server.beside import table as beside_table
 from fanin.report.param_server.page import param_server_page, stop_lines
 from fanin.report.param_server.trace import param_server_trace
 from fanin.report.unit import Unit
 from fanin.sim.learning.workloads import BUNDLED
 from fanin.sim.link_log import read_link_log
+from fanin.sim.param_server.breakdown import server_seconds, waiting_beside_work, worker_seconds
 from fanin.sim.param_server.training import Epoch, Outcome
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
@@ -64,6 +66,7 @@ def execute(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
     """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
     setup = setup_of(args)
+    beside = [setup_of(changed) for changed in runs_beside(args)]
     elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
     stop: BaseException | None = None
     live = LiveFile(output, "ps train", title=f"{setup.data or BUNDLED}", unit="gradients")
@@ -75,13 +78,15 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
         outcome: Outcome | None = None
         try:
             outcome = work.train()
+            others = [_Work(other, status).train() for other in beside]
         except (CheckFailed, *OUTSIDE) as failure:
             stop = failure
             metrics = failure_of(setup, cause_of(stop), work)
             page = failure_page("Training with a parameter server", metrics)
         else:
             metrics = metrics_of(setup, outcome)
-            page = param_server_page(metrics, outcome.spans)
+            metrics["beside"] = [metrics_of(*each) for each in zip(beside, others, strict=True)]
+            page = param_server_page(metrics, [outcome, *others])
             np.save(folder / WEIGHTS_FILE, outcome.w)
         keep_capture(outputs["pcap"], args.pcap)
         log = read_link_log(folder / LINK_LOG)
@@ -96,8 +101,9 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
         print(summary(metrics, output))
     if stop:
         stop_again(stop, f"{metrics['error']} (fanin doctor {output} says more)")
-    if metrics["error"]:
-        raise CheckFailed(metrics["error"])
+    for run in (metrics, *metrics["beside"]):
+        if run["error"]:
+            raise CheckFailed(run["error"])
 
 
 class _Work:
@@ -183,6 +189,8 @@ def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
             "histogram": {str(age): ages[age] for age in sorted(ages)},
         },
         "worker_seconds": worker_seconds(outcome.spans, setup.job.workers),
+        "server_seconds": server_seconds(outcome.server_spans, setup.job.servers, outcome.seconds),
+        "waiting_beside_work": waiting_beside_work(outcome.spans, outcome.server_spans),
         "stopped": list(outcome.stopped),
         "gradients_each": outcome.gradients_each,
         "workers": _workers(setup, outcome),
@@ -238,7 +246,8 @@ def summary(metrics: Metrics, output: Path) -> str:
     title = f"{options['model']} on {options['data']}, {options['algorithm']}: {sizes}"
     lines = [f"  {line}" for line in stop_lines(metrics)]
     notes = [*lines, ""] if lines else []
-    return "\n".join([title, "", _epochs(metrics["epochs"], unit), "", *notes, table(facts)])
+    beside = ["", table(beside_table([metrics, *metrics["beside"]]))] if metrics["beside"] else []
+    return "\n".join([title, "", _epochs(metrics["epochs"], unit), "", *notes, table(facts), *beside])
 
 
 def _epochs(epochs: list[Metrics], unit: Unit) -> str:

@@ -21,7 +21,7 @@ from fanin.sim.learning.workloads import build, load, source_of
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server import events, training
 from fanin.sim.param_server.costs import DESIGN, WORD_BITS, Compute
-from fanin.sim.param_server.paper import PAPER
+from fanin.sim.param_server.paper import PAPER, cluster
 from fanin.sim.param_server.recipes import recipes_of
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
@@ -44,8 +44,8 @@ _RANGES: Ranges = {
 #: Of the options, what belongs to the run and not to where it is written.
 _CONFIGURATION = (
     *("model", "epochs", "batch", "rate", "decay", "features", "gamma", "dtype", "seed", "optimum"),
-    *("algorithm", "workers", "slots", "warm_up", "servers", "width"),
-    *("sample_seconds", "jitter", "stragglers", "stop", *_FAULTS),
+    *("algorithm", "push_after", "receivers", "workers", "slots", "warm_up", "servers", "width"),
+    *("costs", "sample_seconds", "jitter", "stragglers", "stop", *_FAULTS),
 )
 
 
@@ -84,6 +84,7 @@ def setup_of(args: argparse.Namespace) -> Setup:
     if not 1 <= args.workers <= MAX_QUEUE_PAIRS:
         reason = f"a server has a queue pair for each, and a NIC {MAX_QUEUE_PAIRS} at most"
         raise InputError(f"workers must be 1 to {MAX_QUEUE_PAIRS}, not {args.workers}: {reason}")
+    link = _link(args)
     stragglers = parse_stragglers(values["stragglers"], args.workers)
     compute = Compute(
         per_sample=values["sample_seconds"],
@@ -97,14 +98,26 @@ def setup_of(args: argparse.Namespace) -> Setup:
     try:
         job = training.TrainingJob(
             algorithm=training.Algorithm(args.algorithm),
+            push_after=training.PushAfter(args.push_after) if args.push_after else None,
+            receivers=training.Receivers(args.receivers),
             compute=compute,
-            costs=DESIGN,
             stops=stops,
             **{name: values[name] for name in sizes},
+            **_costs(args),
         )
     except ValueError as error:  # these name parameter, value and limit
         raise InputError(str(error)) from error
-    return Setup({name: values[name] for name in _CONFIGURATION}, data, args.on, job, _link(args))
+    if args.algorithm == "wild":
+        values["push_after"] = "scan" if job.pushes_after_scan else "gradient"
+    return Setup({name: values[name] for name in _CONFIGURATION}, data, args.on, job, link)
+
+
+def _costs(args: argparse.Namespace) -> dict[str, Any]:
+    """Of a job: what takes how long, and the size of w on links where that is not its own."""
+    if args.costs == "design":
+        return {"costs": DESIGN}
+    row = PAPER[args.model]
+    return {"costs": cluster(row, args.jitter), "model_bytes": row.bytes}
 
 
 def _filled(args: argparse.Namespace, data: Path | None) -> dict[str, Any]:
@@ -117,7 +130,7 @@ def _filled(args: argparse.Namespace, data: Path | None) -> dict[str, Any]:
     elif strange := [name for name in _OF_RANDOM_FEATURES if getattr(args, name) is not None]:
         raise InputError(f"--{strange[0]}: only lr-rff has random features, not {args.model}")
     given = {name: value for name, value in vars(args).items() if value is not None}
-    absent = dict.fromkeys(_OF_RANDOM_FEATURES)
+    absent = dict.fromkeys((*_OF_RANDOM_FEATURES, "push_after"))
     lists = {name: ",".join(getattr(args, name) or ()) for name in ("stragglers", "stop")}
     return absent | defaults | given | lists
 
@@ -127,6 +140,9 @@ def _link(args: argparse.Namespace) -> LinkConfig:
     packets = [f"--{name}" for name, given in {**faults, "pcap": args.pcap}.items() if given]
     if args.on == "model" and packets:
         raise InputError(f"{', '.join(packets)}: faults and packets need --on rtl")
+    modelled = {"push-after": args.push_after == "scan", "costs": args.costs != "design"}
+    if args.on == "rtl" and (alone := [f"--{name}" for name, given in modelled.items() if given]):
+        raise InputError(f"{', '.join(alone)}: of the event model alone; add --on model")
     if args.on == "model" and args.width != WORD_BITS:
         raise InputError(f"--width: the model is one of {WORD_BITS} bits; {args.width} need --on rtl")
     try:

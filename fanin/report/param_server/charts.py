@@ -5,28 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from fanin.report.chart import Axis, Bar, Chart
-from fanin.report.palette import STYLES
+from fanin.report.chart import Axis, Bar, Chart, Point
+from fanin.report.palette import STYLES, Style, step_colour
 from fanin.report.unit import Unit
-from fanin.sim.param_server.training import Span
+from fanin.sim.param_server.training import Outcome, ServerSpan, Span
 
-#: What workers do, in words, and what has its colour.
+#: What workers and servers do, in words, and what has its colour.
 KINDS = {
     "compute": ("computes", "compute"),
+    "update": ("updates", "update"),
     "push": ("pushes", "communication"),
     "wait": ("waits", "waiting"),
 }
 _WORK, _PUSH = 0.54, 0.24  # of a row: the bars of computing and waiting, and those below them
 WINDOW = 8  # mini-batches of the median worker in the timeline
 BARS = 100  # of the histogram
-
-
-def worker_seconds(spans: Sequence[Span], workers: int) -> dict[str, float]:
-    """What each kind takes of a worker's time in the whole run: the workers' mean."""
-    sums = dict.fromkeys(KINDS, 0.0)
-    for span in spans:
-        sums[span.kind] += span.end - span.begin
-    return {kind: total / workers for kind, total in sums.items()}
 
 
 def window(spans: Sequence[Span]) -> float:
@@ -38,39 +31,56 @@ def window(spans: Sequence[Span]) -> float:
     return median(sorted(each)[:WINDOW][-1] for each in ends.values())
 
 
-def workers_chart(spans: Sequence[Span], workers: int) -> Chart:
-    """What every worker does in the ``window``: computing and waiting, and below them pushing.
+def timeline_chart(outcome: Outcome, workers: int, servers: int, end: float, name: str = "Timeline") -> Chart:
+    """What every worker and server does until ``end``: computing, updating and waiting, and below them pushing.
 
     With several slots a worker pushes one gradient while it computes the next.
     """
-    end = window(spans)
-    chart = Chart(
-        "Timeline of the workers",
-        Axis.seconds("simulated time", high=end),
-        rows=[f"worker {worker}" for worker in range(workers)],
-        bars="overlay",
-    )
+    numbers = {"worker": range(workers), "server": range(servers)}
+    rows = [f"{who} {number}" for who, those in numbers.items() for number in those]
+    chart = Chart(name, Axis.seconds("simulated time", high=end), rows=rows, bars="overlay")
     bars: dict[str, list[Bar]] = {kind: [] for kind in KINDS}
     computed = [0] * workers
-    for span in sorted(spans, key=lambda span: span.begin):
+    for span in sorted(outcome.spans, key=lambda span: span.begin):
         if span.kind == "compute":
             computed[span.worker] += 1
         if span.begin < end:
-            bars[span.kind].append(_bar(span, computed[span.worker]))
+            bars[span.kind].append(_bar_of_worker(span, computed[span.worker]))
+    for one in outcome.server_spans:
+        if one.begin < end:
+            bars[one.kind].append(_bar_of_server(one, workers))
     for kind, (_, like) in KINDS.items():
         chart.bars(kind, bars[kind], STYLES[like], width=_PUSH if kind == "push" else _WORK)
     return chart
 
 
-def _bar(span: Span, version: int) -> Bar:
+def _bar_of_worker(span: Span, version: int) -> Bar:
     """``version``: of the gradient that is computed, or that was computed last."""
-    row = span.worker + (_WORK / 2 if span.kind == "push" else -_PUSH / 2)
-    unit = Unit.of(span.end)
-    times = f"{unit(span.begin)} to {unit(span.end)}"
     what = "" if span.kind == "wait" else f" gradient {version}"
-    hint = f"worker {span.worker} {KINDS[span.kind][0]}{what}: {times}"
     text = str(version) if span.kind == "compute" else ""
-    return Bar(row, span.end - span.begin, hint, span.begin, text)
+    return _bar(span, span.worker, f"worker {span.worker} {KINDS[span.kind][0]}{what}", text)
+
+
+def _bar_of_server(span: ServerSpan, workers: int) -> Bar:
+    """Of an update, its number is that of the worker whose gradient it is."""
+    what = "the gradient of" if span.kind == "update" else "a row to"
+    hint = f"server {span.shard} {KINDS[span.kind][0]} {what} worker {span.worker}"
+    return _bar(span, workers + span.shard, hint, str(span.worker) if span.kind == "update" else "")
+
+
+def _bar(span: Span | ServerSpan, row: int, what: str, text: str) -> Bar:
+    place = row + (_WORK / 2 if span.kind == "push" else -_PUSH / 2)
+    unit = Unit.of(span.end)
+    hint = f"{what}: {unit(span.begin)} to {unit(span.end)}"
+    return Bar(place, span.end - span.begin, hint, span.begin, text)
+
+
+def beside_chart(runs: Mapping[str, Sequence[Point]], x: Axis, y: Axis) -> Chart:
+    """The same value of several runs; ``runs`` by what tells them apart."""
+    chart = Chart(f"{y.label} over {x.label}, beside one another", x, y)
+    for number, (name, points) in enumerate(runs.items()):
+        chart.line(name, points, Style(step_colour(number)))
+    return chart
 
 
 def staleness_chart(histogram: Mapping[int, int], mean: float) -> Chart:

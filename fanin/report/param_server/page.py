@@ -8,17 +8,23 @@ from typing import Any
 from fanin.report.chart import Axis, Chart
 from fanin.report.curves import curves_chart, epoch_axis, loss_axis
 from fanin.report.html import Rows, fill
-from fanin.report.param_server import charts
+from fanin.report.param_server import beside, charts
 from fanin.report.unit import Unit
-from fanin.sim.param_server.training import Span
+from fanin.sim.param_server.training import Outcome
 
 _ACCURACIES = {"held out": "accuracy", "training": "train_accuracy"}  #: as STYLES has them
 _CONVERGENCE = {"distance": "distance to w*", "gradient_norm": "gradient's norm", "loss_gap": "loss above w*'s"}
 #: What the page says of the run's options, all of them, by heading.
 TABLES = {
     "Training": ("data", "model", "epochs", "batch", "rate", "decay", "features", "gamma", "dtype", "seed"),
-    "Parameter server": ("algorithm", "workers", "slots", "warm_up", "servers", "width"),
-    "Time and network": ("sample_seconds", "jitter", "stragglers", "stop", "drop", "duplicate", "reorder"),
+    "Parameter server": (
+        *("algorithm", "push_after", "receivers"),
+        *("workers", "slots", "warm_up", "servers", "width"),
+    ),
+    "Time and network": (
+        *("costs", "sample_seconds", "jitter", "stragglers", "stop"),
+        *("drop", "duplicate", "reorder"),
+    ),
     "Report": ("optimum",),
 }
 _NAMES = {
@@ -28,6 +34,9 @@ _NAMES = {
     "dtype": "workers compute in",
     "features": "random features D",
     "gamma": "kernel's γ",
+    "push_after": "pushes behind a",
+    "receivers": "rows go by",
+    "costs": "what else takes time",
     "slots": "slots K",
     "warm_up": "epochs with one slot",
     "servers": "servers S",
@@ -40,16 +49,17 @@ _NAMES = {
 _PLACES = {"model": "event model", "rtl": "RTL"}
 
 
-def param_server_page(metrics: Mapping[str, Any], spans: Sequence[Span]) -> str:
+def param_server_page(metrics: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
     """The run as one HTML document that refers to nothing outside itself.
 
-    ``metrics`` is the run's run.json, of which a null is no number and in no chart; ``spans`` are its
-    workers' times.
+    ``metrics`` is the run's run.json, of which a null is no number and in no chart; ``outcomes`` are the run's,
+    and those of the runs beside it, in their order there: workers' and servers' times are taken from them.
     """
     options, epochs = metrics["configuration"], metrics["epochs"]
     ages = {int(age): times for age, times in metrics["staleness"]["histogram"].items()}
     unit = Unit.of(metrics["simulated_seconds"])
     workers = f"{options['workers']} worker{'s' * (options['workers'] != 1)}"
+    runs = [metrics, *metrics["beside"]]
     return fill(
         "param_server.html.j2",
         title=f"{options['model']}: {options['algorithm']}, {workers}",
@@ -57,8 +67,10 @@ def param_server_page(metrics: Mapping[str, Any], spans: Sequence[Span]) -> str:
         headline=_headline(metrics, unit),
         notes=stop_lines(metrics),
         sync=options["algorithm"] == "sync",
-        workers_chart=charts.workers_chart(spans, options["workers"]) if spans else None,
-        window=_window(spans, unit, metrics) if spans else "",
+        timelines=beside.timelines(runs, outcomes),
+        window=_window(outcomes, unit, metrics),
+        beside=beside.table(runs) if len(runs) > 1 else None,
+        beside_curves=beside.all_curves(runs) if len(runs) > 1 else [],
         accuracy=_curves(epochs, Axis.share("accuracy"), _ACCURACIES),
         loss=_curves(epochs, loss_axis("loss of training samples"), {"training": "loss"}),
         convergence=_convergence(epochs),
@@ -119,13 +131,24 @@ def _headline(metrics: Mapping[str, Any], unit: Unit) -> Rows:
         ("gradients applied", f"{metrics['gradients_applied']:,}"),
         ("mean staleness", f"{metrics['staleness']['mean']:.1f}"),
         ("workers wait", f"{100 * share:.1f} %"),
+        ("a server is at work", f"{100 * (1 - _idle(metrics)):.1f} %"),
     ]
 
 
-def _window(spans: Sequence[Span], unit: Unit, metrics: Mapping[str, Any]) -> str:
+def _idle(metrics: Mapping[str, Any]) -> float:
+    """The share of the run in which the mean server has nothing to do."""
+    took = metrics["server_seconds"]
+    return float(took["idle"]) / (sum(took.values()) or 1)
+
+
+def _window(outcomes: Sequence[Outcome], unit: Unit, metrics: Mapping[str, Any]) -> str:
     """Which part of the run the timeline is, in words."""
-    end = charts.window(spans)
-    return f"The first {Unit.of(end)(end)} of {unit(metrics['simulated_seconds'])}"
+    if not all(each.spans for each in outcomes):
+        return ""
+    end = max(charts.window(each.spans) for each in outcomes)
+    text = f"The first {Unit.of(end)(end)} of {unit(metrics['simulated_seconds'])}"
+    waits = metrics["waiting_beside_work"]
+    return text if waits is None else f"{text}; in {100 * waits:.0f} % of the workers' waiting a server works"
 
 
 def _curves(epochs: Sequence[Mapping[str, Any]], y: Axis, series: Mapping[str, str]) -> list[Chart]:

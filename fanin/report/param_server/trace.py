@@ -11,6 +11,7 @@ from fanin.sim.param_server.training import Outcome
 from fanin.wire.rdma import ACK_SYNDROME, Opcode, read_headers
 
 _KINDS = ("compute", "push", "wait")  # of a worker's spans
+_WAYS = {"update": "update for worker", "push": "row to worker"}  # of a server's spans, on the event model
 _NS = 1e9  # in a second
 _LEFT_OUT = ("solicited", "migration", "version", "partition", "congestion", "reserved")  # say nothing here
 
@@ -18,7 +19,7 @@ _LEFT_OUT = ("solicited", "migration", "version", "partition", "congestion", "re
 def param_server_trace(outcome: Outcome | None, log: LinkLog, *, workers: int, servers: int) -> str:
     """The trace of a run; without its outcome, of what links carried until it failed.
 
-    Of a run on the event model there are the workers alone.
+    Of a run on the event model there are no packets.
     """
     trace = Trace()
     names = [f"worker {number}" for number in range(workers)] + [
@@ -43,8 +44,14 @@ def _add_workers(trace: Trace, outcome: Outcome) -> None:
 def _add_servers(trace: Trace, outcome: Outcome) -> None:
     """Of each gradient: until its update is made, and until the row with it has arrived at its worker.
 
-    A row that came to no worker any more has no slice.
+    A row that came to no worker any more has no slice. The event model knows what its servers did when, and
+    nothing of single gradients.
     """
+    if not outcome.updates:
+        for span in trace.first("spans of servers", outcome.server_spans):
+            begin, end = (time * _NS for time in (span.begin, span.end))
+            trace.slice(f"server {span.shard}", f"{_WAYS[span.kind]} {span.worker}", span.kind, begin, end)
+        return
     for update in trace.first("updates", sorted(outcome.updates, key=lambda one: one.came)):
         server, name = f"server {update.shard}", f"gradient {update.version}"
         came, made, arrived = (

@@ -8,8 +8,8 @@ import pytest
 
 from fanin import param_server
 from fanin.cli.main import main
+from fanin.cli.param_server.options import ALGORITHMS, BUNDLED, MODELS, PUSHES, RECEIVERS, WIDTHS
 from fanin.cli.param_server.stragglers import Stragglers, parse_stragglers
-from fanin.cli.param_server.train import ALGORITHMS, BUNDLED, MODELS, WIDTHS
 from fanin.cli.stops import parse_stops
 from fanin.report.param_server.page import TABLES
 from fanin.sim.cosim.simulator import SimulationFailed
@@ -18,7 +18,7 @@ from fanin.sim.learning import workloads
 from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.param_server import cosim, events, training
 from fanin.sim.param_server.costs import DESIGN, Compute
-from fanin.sim.param_server.paper import PAPER
+from fanin.sim.param_server.paper import PAPER, cluster
 from fanin.sim.param_server.recipes import DIGITS
 from tests.fanin.cli.json_page import documented
 from tests.fanin.cli.ps import SMALL, json_of_ps, refused_ps, run_ps
@@ -76,11 +76,14 @@ def test_defaults_are_the_models_and_the_configuration_says_all(capsys, tmp_path
         "seed": 0,
         "optimum": False,
         "algorithm": "wild",
+        "push_after": "gradient",
+        "receivers": "barter",
         "workers": 15,
         "slots": 1,
         "warm_up": DIGITS["lr-rff"].warm_up,
         "servers": 1,
         "width": 512,
+        "costs": "design",
         "sample_seconds": PAPER["lr-rff"].per_sample,
         "jitter": 0.1,
         "stragglers": "",
@@ -115,6 +118,8 @@ def test_what_argparse_knows_is_what_the_models_have():
     assert MODELS == workloads.MODELS == tuple(DIGITS)
     assert BUNDLED == workloads.BUNDLED in data.BUNDLED
     assert {each.value for each in training.Algorithm} == set(ALGORITHMS)
+    assert {each.value for each in training.PushAfter} == set(PUSHES)
+    assert {each.value for each in training.Receivers} == set(RECEIVERS)
     assert WIDTHS == param_server.WIDTHS
 
 
@@ -340,12 +345,66 @@ def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
         ("--width 64 --on rtl", "argument --width: invalid choice: 64"),
         ("--warm-up -1", "warm-up must be in [0, 1000000], not -1"),
         ("--on rtl --drop 2", "drop must be a probability, not 2.0"),
+        ("--beside sync", "--beside sync: 'sync' is not of the form algorithm=sync"),
+        ("--beside model=fcnn", "--beside model=fcnn: model is none of algorithm, push-after, receivers,"),
+        ("--beside algorithm=both", "--beside algorithm=both: argument --algorithm: invalid choice: 'both'"),
+        ("--beside slots=x", "--beside slots=x: argument --slots: invalid int value: 'x'"),
+        (
+            "--beside algorithm=sync,slots=2",
+            "slots must be 1 with Sync-DSGD, whose workers wait for all, not 2",
+        ),
+        ("--algorithm sync --push-after scan", "push_after must be None with Sync-DSGD"),
+        (
+            "--on rtl --push-after scan --costs cluster",
+            "--push-after, --costs: of the event model alone",
+        ),
+        ("--on rtl --costs cluster", "--costs: of the event model alone; add --on model"),
         ("nowhere", "nowhere: no folder with MNIST's four idx files, no .npz; the bundled set is digits"),
     ],
 )
 def test_bad_input_takes_one_line_and_writes_nothing(capsys, tmp_path, monkeypatch, arguments, cause):
     monkeypatch.chdir(tmp_path)
     assert cause in refused_ps(capsys, tmp_path, f"{SMALL} {arguments}")
+
+
+def test_runs_beside_the_first_are_trainings_of_their_own(capsys, tmp_path):
+    beside = "--beside algorithm=sync --beside receivers=broadcast,push-after=scan"
+    found = json_of_ps(capsys, tmp_path / "run", f"{SMALL} {beside}")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
+    sync, broadcast = found["beside"]
+    assert sync["configuration"]["algorithm"] == "sync"
+    assert sync["configuration"]["push_after"] is None
+    alone = json_of_ps(capsys, tmp_path / "alone", f"{SMALL} --algorithm sync")
+    assert {**sync, "beside": []} == alone
+    options = broadcast["configuration"]
+    assert (options["algorithm"], options["push_after"], options["receivers"]) == ("wild", "scan", "broadcast")
+    assert found["configuration"] == options | {
+        "push_after": "gradient",
+        "receivers": "barter",
+    }
+    for run in (found, *found["beside"]):
+        assert sum(run["server_seconds"].values()) == pytest.approx(run["simulated_seconds"])
+        assert 0 <= run["waiting_beside_work"] <= 1
+    assert "Runs beside one another" in (tmp_path / "run" / "report.html").read_text()
+    assert main(["ps", "train", *f"{SMALL} {beside}".split(), "-o", str(tmp_path / "run")]) == 0
+    assert "algorithm wild, push-after scan, receivers broadcast" in capsys.readouterr().out
+
+
+def test_the_papers_cluster_has_its_times_and_sizes(capsys, tmp_path):
+    found = json_of_ps(capsys, tmp_path / "run", f"{SMALL} --costs cluster --jitter 0 --beside algorithm=sync")
+    row = PAPER["lr"]
+    job = training.TrainingJob(
+        workers=4,
+        epochs=3,
+        rate=DIGITS["lr"].rate,
+        warm_up=DIGITS["lr"].warm_up,
+        model_bytes=row.bytes,
+        compute=Compute(per_sample=row.per_sample),
+        costs=cluster(row, 0.0),
+    )
+    assert found["simulated_seconds"] == events.run(job, NoTraining(650, EACH)).seconds
+    assert found["configuration"]["push_after"] == "scan"
+    assert found["simulated_seconds"] < found["beside"][0]["simulated_seconds"]
 
 
 def test_features_that_memory_has_no_room_for_arerefused_ps(capsys, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from fanin.cli.param_server.train import MODELS
+from fanin.cli.param_server.options import MODELS
 from fanin.sim.param_server.recipes import MNIST
 from tests.fanin.cli.ps import SMALL, json_of_ps, refused_ps
 

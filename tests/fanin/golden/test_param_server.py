@@ -296,3 +296,24 @@ def test_no_gradient_is_lost_or_applied_twice_over_faulty_links(slots, servers):
     assert Tally.of(job.workers, job.servers) == Tally(36 * servers, 36 * servers, 0, 0)
     total = sum(value * times for value, times in values.items())
     assert all((server.row.w == -total).all() for server in job.servers)
+
+
+def test_rows_that_are_broadcast_go_to_one_buffer_of_all_workers_then_to_the_other():
+    """A worker that reads the newest row is not written to where it reads, until the row after the next."""
+    config = ParamServerConfig(parameters=40, workers=3)
+    server = ParameterServer(ServerLayout(config, 0), rate=3.0, initial=np.zeros(40), broadcast=True)
+    workers = [WorkerEndpoint(number, WorkerLayout(config), np.zeros(40, np.float32)) for number in range(3)]
+    for turn, number in enumerate((0, 2, 0, 0), 1):
+        for push in workers[number].push(np.ones(40), [0]):
+            Job.copy(push, workers[number].memory, server.memory)
+        server.apply(number)
+        readings = [worker.begin_read() for worker in workers]
+        pushes = [server.push(worker) for worker in range(3)]
+        assert len({push.remote for push in pushes}) == 1
+        for push, worker in zip(pushes, workers, strict=True):
+            Job.copy(push, server.memory, worker.memory)
+        for worker, reading in zip(workers, readings, strict=True):
+            assert worker.end_read(reading) is not None, "a row came where the worker was reading"
+            w, (others,) = worker.end_read(worker.begin_read())
+            assert (w == -turn).all()
+            assert others == turn - worker.version

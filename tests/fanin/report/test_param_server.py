@@ -1,5 +1,6 @@
 """The page of a run with the parameter server: its charts are to scale, and it needs nothing but itself."""
 
+import html
 import re
 from html import escape
 
@@ -9,13 +10,12 @@ from fanin.report.curves import curves_chart, epoch_axis, loss_axis
 from fanin.report.param_server.charts import (
     WINDOW,
     staleness_chart,
+    timeline_chart,
     window,
-    worker_seconds,
-    workers_chart,
 )
 from fanin.report.param_server.page import param_server_page, stopped_line
 from fanin.report.unit import Unit
-from fanin.sim.param_server.training import Span
+from fanin.sim.param_server.training import Outcome, ServerSpan, Span
 from tests.fanin.report.drawn import bars, figures, names, outside, own, points, rows
 
 OPTIONS = {
@@ -31,11 +31,14 @@ OPTIONS = {
     "seed": 0,
     "optimum": True,
     "algorithm": "wild",
+    "push_after": "gradient",
+    "receivers": "barter",
     "workers": 2,
     "slots": 1,
     "warm_up": 5,
     "servers": 1,
     "width": 512,
+    "costs": "design",
     "sample_seconds": 9.5e-6,
     "jitter": 0.1,
     "stragglers": "1:2",
@@ -54,6 +57,18 @@ def worker_spans(workers=2, count=12):
             for kind, took in (("compute", 1e-3 * (worker + 1)), ("push", 0.25e-3), ("wait", 0.75e-3)):
                 yield Span(worker, kind, now, now + took)
                 now += took
+
+
+def server_spans(count=12):
+    """The server updates for 0.5 ms of each, with the workers' gradients in turn, and pushes 0.25 ms."""
+    for number in range(count):
+        begin = 1e-3 * number
+        yield ServerSpan(0, number % 2, "update", begin, begin + 0.5e-3)
+        yield ServerSpan(0, number % 2, "push", begin + 0.5e-3, begin + 0.75e-3)
+
+
+def outcome_of(spans=None):
+    return Outcome(spans=list(worker_spans() if spans is None else spans), server_spans=list(server_spans()))
 
 
 def epoch_of(number, **changes):
@@ -81,6 +96,8 @@ def run_file(epochs, **changes):
     }
     found |= {"staleness": {"mean": 1.25, "max": 2, "histogram": {"1": 18, "2": 6}}}
     found |= {"worker_seconds": {"compute": 0.018, "push": 0.003, "wait": 0.009}, "configuration": OPTIONS}
+    found |= {"server_seconds": {"update": 0.006, "push": 0.003, "idle": 0.021}}
+    found |= {"waiting_beside_work": 0.25, "beside": []}
     return found | changes
 
 
@@ -90,7 +107,7 @@ def page_of(*args):
 
 
 def _page(epochs=(1, 2, 3), **changes):
-    return page_of(run_file([epoch_of(number) for number in epochs], **changes), list(worker_spans()))
+    return page_of(run_file([epoch_of(number) for number in epochs], **changes), [outcome_of()])
 
 
 def test_the_window_is_what_the_median_worker_takes_for_its_first_gradients():
@@ -101,7 +118,7 @@ def test_the_window_is_what_the_median_worker_takes_for_its_first_gradients():
 def test_bars_are_as_long_as_the_spans_and_those_of_the_window_are_drawn():
     spans = list(worker_spans())
     end = window(spans)
-    figure = workers_chart(spans, 2).figure()
+    figure = timeline_chart(Outcome(spans=spans), 2, 0, end).figure()
     assert figure["layout"]["xaxis"]["range"] == [0, end]
     for kind in ("compute", "push", "wait"):
         shown = [(s.worker, s.begin, s.end - s.begin) for s in spans if s.kind == kind and s.begin < end]
@@ -111,8 +128,8 @@ def test_bars_are_as_long_as_the_spans_and_those_of_the_window_are_drawn():
 
 
 def test_a_worker_has_a_row_of_its_own_and_pushing_lies_below_computing():
-    figure = workers_chart(list(worker_spans(5)), 5).figure()
-    assert rows(figure) == [f"worker {worker}" for worker in range(5)]
+    figure = timeline_chart(outcome_of(worker_spans(5)), 5, 1, 8e-3).figure()
+    assert rows(figure) == [*(f"worker {worker}" for worker in range(5)), "server 0"]
     width = {series["name"]: series["width"] for series in figure["data"]}
     place = {(bar.series, round(bar.place)): bar.place for bar in bars(figure)}
     for worker in range(5):
@@ -122,9 +139,33 @@ def test_a_worker_has_a_row_of_its_own_and_pushing_lies_below_computing():
         assert push + width["push"] / 2 < worker + 0.5
 
 
-def test_what_a_worker_does_with_its_time_is_the_workers_mean():
-    took = worker_seconds(list(worker_spans(2, count=10)), 2)
-    assert took == pytest.approx({"compute": 15e-3, "push": 2.5e-3, "wait": 7.5e-3})
+def test_a_server_has_a_row_below_the_workers_that_says_for_whom_it_works():
+    end = 4e-3
+    drawn = [bar for bar in bars(timeline_chart(outcome_of(), 2, 1, end).figure()) if round(bar.place) == 2]
+    shown = [span for span in server_spans() if span.begin < end]
+    assert sorted((bar.series, bar.begin, bar.size) for bar in drawn) == sorted(
+        (span.kind, span.begin, span.end - span.begin) for span in shown
+    )
+    assert "server 0 updates the gradient of worker 1: 1.000 ms to 1.500 ms" in [bar.hint for bar in drawn]
+    assert "server 0 pushes a row to worker 0: 500.0 µs to 750.0 µs" in [bar.hint for bar in drawn]
+
+
+def test_runs_beside_one_another_are_told_by_the_options_in_which_they_differ():
+    other = run_file([epoch_of(number, accuracy=0.5) for number in (1, 2)], simulated_seconds=0.06)
+    other["configuration"] = OPTIONS | {"algorithm": "sync", "push_after": None}
+    metrics = run_file([epoch_of(number) for number in (1, 2, 3)], beside=[other])
+    page = page_of(metrics, [outcome_of(), outcome_of(worker_spans(count=20))])
+    wild, sync = "algorithm wild, push-after gradient", "algorithm sync"
+    drawn = figures(page)
+    for name in (wild, sync):
+        assert f"Timeline of {name}" in drawn
+    chart = drawn["accuracy over simulated time, beside one another"]
+    assert names(chart) == [wild, sync]
+    assert points(chart, sync) == [(0.01, 0.5), (0.02, 0.5)]
+    assert "<h2>Runs beside one another</h2>" in page
+    assert "2.000×" in page
+    assert len(drawn) == 9 + 1 + 4
+    assert "Runs beside one another" not in _page()
 
 
 @pytest.mark.parametrize(
@@ -169,9 +210,17 @@ def test_the_page_shows_everything_and_refers_to_nothing():
     assert points(drawn["distance to w* over epoch"], "distance to w*") == [(n, 20.0 / n) for n in (1, 2, 3)]
     assert outside(page) == []
     assert "every gradient applied once" in page
+    assert "in 25 % of the workers' waiting a server works" in html.unescape(page)
     assert "The first 15.00 ms of 30.00 ms" not in page
     assert f"The first {Unit(1e-3)(window(list(worker_spans())))} of 30.00 ms" in page
-    for heading in ("Configuration", "What the workers do", "Accuracy", "Loss", "Convergence", "Staleness"):
+    for heading in (
+        "Configuration",
+        "What workers and servers do",
+        "Accuracy",
+        "Loss",
+        "Convergence",
+        "Staleness",
+    ):
         assert f"<h2>{heading}</h2>" in page
     for text in ("1:2", "25 %", "9.500 µs", "event model", "30.0 %", "1.2"):
         assert escape(text) in page
@@ -183,14 +232,14 @@ def test_what_is_not_finite_is_in_no_chart_and_what_there_is_not_has_none():
     assert len(figures(lone)) == 2  # workers and staleness: a point is no curve
     nothing = dict.fromkeys(("distance", "gradient_norm", "loss_gap"))
     epochs = [epoch_of(1), *(epoch_of(number, loss=None, convergence=nothing) for number in (2, 3))]
-    diverged = page_of(run_file(epochs), list(worker_spans()))
+    diverged = page_of(run_file(epochs), [outcome_of()])
     assert len(figures(diverged)) == 4
     assert "the model diverged" in diverged
     assert "not finite" in diverged
-    plain = page_of(run_file([epoch_of(n, convergence=None) for n in (1, 2)]), list(worker_spans()))
+    plain = page_of(run_file([epoch_of(n, convergence=None) for n in (1, 2)]), [outcome_of()])
     assert "w*" not in plain
     ended = {"staleness": {"mean": 0.0, "max": 0, "histogram": {}}}
-    assert len(figures(page_of(run_file([epoch_of(1)], **ended), []))) == 0
+    assert len(figures(page_of(run_file([epoch_of(1)], **ended), [Outcome()]))) == 0
 
 
 def test_lost_gradients_and_stopped_workers_are_told():

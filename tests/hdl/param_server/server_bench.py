@@ -48,7 +48,8 @@ class Push:
 class ServerBench:
     """Runs a job until every worker has had ``rounds`` of its gradients applied, or there is no version left.
 
-    ``sizes`` are those of ParamServerConfig; with ``barrier`` a round's last row goes to all; ``base`` is where
+    ``sizes`` are those of ParamServerConfig; with ``barrier`` a round's last row goes to all, with
+    ``broadcast`` every row; ``base`` is where
     the server's memory begins; ``short``: a worker whose last gradient does not come; ``deaf``: a worker whose
     pushes fail, from its second one on.
 
@@ -73,15 +74,15 @@ class ServerBench:
         self.writes = WriteMemory(self.dut.rows_write, seed=seed, **options)
         self._prepare(**job)
 
-    def _prepare(self, *, rounds, sizes, barrier=False, base=0x1000, short=None, deaf=None):
+    def _prepare(self, *, rounds, sizes, barrier=False, broadcast=False, base=0x1000, short=None, deaf=None):
         """A job in a memory of its own; nothing has happened."""
         step = self.dut.config.width // 8
         self.sizes = ParamServerConfig(width=8 * step, **sizes)
         self.layout = ServerLayout(self.sizes, 0, base=base)
-        self.barrier, self.deaf = barrier, deaf
+        self.barrier, self.broadcast, self.deaf = barrier, broadcast, deaf
         self.last = [rounds - (n == short) for n in range(self.sizes.workers)]  # version of each worker
         initial = self.numbers.normal(size=self.sizes.parameters).astype(np.float32)
-        self.golden = ParameterServer(self.layout, rate=0.5, initial=initial)
+        self.golden = ParameterServer(self.layout, rate=0.5, initial=initial, broadcast=broadcast)
         there = WorkerLayout(self.sizes)
         self.workers = [WorkerEndpoint(n, there, initial) for n in range(self.sizes.workers)]
         self.memory = bytearray(self.golden.memory)
@@ -127,7 +128,7 @@ class ServerBench:
             "workers": sizes.workers, "slots": sizes.slots, "rows": sizes.rows, "base": row.base,
             "words": sizes.words, "gradient_bytes": slot.others - slot.base, "row_bytes": row.size,
             "slot_bytes": slot.size, "step": int(self.golden.step.view(np.uint32)),
-            "barrier": int(self.barrier),
+            "barrier": int(self.barrier), "broadcast": int(self.broadcast),
         }  # fmt: skip
         ctx.set(dut.settings, settings)
         await ctx.tick().repeat(4)
@@ -193,7 +194,7 @@ class ServerBench:
         self._round.append(index)
         if self.barrier and len(self._round) < self.sizes.workers:
             return
-        for receiver in self._round:
+        for receiver in range(self.sizes.workers) if self.broadcast else self._round:
             push = self.golden.push(receiver)
             expected = bytes(self.golden.memory[push.local : push.local + push.length])
             tag = self.sizes.row_of(self.golden.version)

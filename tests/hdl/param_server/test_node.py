@@ -107,6 +107,12 @@ def test_behind_a_barrier_a_worker_has_one_slot():
         ParamServerDriver(CONFIG).set_job(layout, np.float32(1), barrier=True)
 
 
+def test_behind_a_barrier_nothing_is_broadcast():
+    layout = ServerLayout(ParamServerConfig(parameters=10, workers=2, width=128), 0)
+    with pytest.raises(ValueError, match="broadcast must be false with a barrier"):
+        ParamServerDriver(CONFIG).set_job(layout, np.float32(1), barrier=True, broadcast=True)
+
+
 def test_all_queue_pairs_have_one_path_mtu():
     """All rows are cut alike: docs/systems/param-server-hardware.md, "Update and push in one pass"."""
     driver, peer = ParamServerDriver(CONFIG), worker_endpoint(0)

@@ -11,18 +11,21 @@ from tests.support import new_seed
 
 CONFIG = PRESETS["tiny"]
 ROW_BYTES = 3 * CONFIG.width // 8
+MODES = {"barter": {}, "broadcast": {"broadcast": True}, "barrier": {"barrier": True}}
 
 
 class Rows(Bench):
-    """Rows of random workers, or in rounds of all; a NIC that completes them in any order of its queue pairs.
+    """Rows of random workers, in rounds of all, or for all; a NIC that completes in any order of queue pairs.
 
     Pushes to a worker of ``fails`` fail from its second one on.
     """
 
-    def __init__(self, seed, *, workers, rows, barrier, stall=0.0, fails=()):
+    def __init__(self, seed, *, workers, rows, barrier=False, broadcast=False, stall=0.0, fails=()):
         self.dut = Pushes(config=CONFIG)
         super().__init__(self.dut, ["row", "post"], seed=seed, stall=stall, limit=20_000)
-        self.workers, self.rows, self.barrier, self.fails = workers, rows, barrier, fails
+        self.workers, self.rows, self.fails = workers, rows, fails
+        self.barrier, self.broadcast = barrier, broadcast
+        self.places = [{"index": n, "remote": self.rng.getrandbits(64), "rkey": n + 9} for n in range(workers)]
         self.given = []  # pushes, in their order
         self.read = {}  # tag and receiver of the posts that have not ended
         self.ended = []  # worker, ending
@@ -52,6 +55,12 @@ class Rows(Bench):
 
     def expected(self):
         """What is posted of it, in its order, if no worker is excluded."""
+        if self.broadcast:
+            for number, push in enumerate(self.given, 1):
+                for place in self.places:
+                    remote = (place["remote"] + number % 2 * ROW_BYTES) % (1 << 64)
+                    yield (place["index"], place["rkey"], remote, push["local"], push["row"], ROW_BYTES)
+            return
         step = self.workers if self.barrier else 1
         for first in range(0, len(self.given) - step + 1, step):
             turn = self.given[first : first + step]
@@ -96,8 +105,13 @@ class Rows(Bench):
 
         async def main(ctx):
             dut = self.dut
-            for name in "barrier", "workers":
+            for name in "barrier", "broadcast", "workers":
                 ctx.set(getattr(dut, name), getattr(self, name))
+            for place in self.places:
+                ctx.set(dut.worker.payload, place)
+                ctx.set(dut.worker.valid, 1)
+                await ctx.tick()
+            ctx.set(dut.worker.valid, 0)
             ctx.set(dut.row_bytes, ROW_BYTES)
             ctx.set(dut.start, 1)
             await ctx.tick()
@@ -114,21 +128,21 @@ class Rows(Bench):
 
 @pytest.mark.parametrize("stall", [0.0, 0.4], ids=["full rate", "stalls"])
 @pytest.mark.parametrize("rows", [1, 2, 16])
-@pytest.mark.parametrize("barrier", [False, True], ids=["barter", "barrier"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("workers", [1, 3, CONFIG.queue_pairs])
-def test_rows_go_to_their_workers_or_to_all_and_are_freed(workers, barrier, rows, stall):
-    bench = Rows(new_seed(), workers=workers, rows=rows, barrier=barrier, stall=stall)
+def test_rows_go_to_their_workers_or_to_all_and_are_freed(workers, mode, rows, stall):
+    bench = Rows(new_seed(), workers=workers, rows=rows, **MODES[mode], stall=stall)
     bench.pass_all(6 * workers)
     assert bench.posted() == list(bench.expected())
     rows = [said for _, said in bench.log["row"]]
     assert [said.address for said in rows] == [push["local"] for push in bench.given]
-    assert {(said.words, said.memory_only) for said in rows} == {(3, int(barrier))}
+    assert {(said.words, said.memory_only) for said in rows} == {(3, int(mode != "barter"))}
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.4], ids=["full rate", "stalls"])
-@pytest.mark.parametrize("barrier", [False, True], ids=["barter", "barrier"])
-def test_who_does_not_get_his_gets_no_more_and_the_others_go_on(barrier, stall):
-    bench = Rows(new_seed(), workers=3, rows=2, barrier=barrier, stall=stall, fails={1})
+@pytest.mark.parametrize("mode", MODES)
+def test_who_does_not_get_his_gets_no_more_and_the_others_go_on(mode, stall):
+    bench = Rows(new_seed(), workers=3, rows=2, **MODES[mode], stall=stall, fails={1})
     bench.pass_all(24)
     assert bench.excluded == {1}
     whole, posted = list(bench.expected()), bench.posted()

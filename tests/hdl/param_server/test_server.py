@@ -76,6 +76,22 @@ def test_behind_a_barrier_all_get_the_row_of_the_last_gradient(sizes):
     assert counts["let_go"] == 0
 
 
+@pytest.mark.parametrize("sizes", [{}, *slow({"rows": 1}, {"workers": 1}, {"slots": 1, "rows": 16})], ids=str)
+def test_rows_that_are_broadcast_go_to_all(sizes):
+    bench, counts = _run(sizes=sizes, broadcast=True, stall=0.2, back=0.2)
+    workers = bench.sizes.workers
+    assert counts["pushes"] == workers * counts["updates"] == 3 * workers**2
+    assert [push.index for push in bench.pushes] == list(range(workers)) * (3 * workers)
+    assert all(push.expected == bench.pushes[n - n % workers].expected for n, push in enumerate(bench.pushes))
+    assert counts["let_go"] == 0
+
+
+def test_a_broadcast_leaves_out_a_worker_that_hears_nothing():
+    bench, _ = _run(sizes={"rows": 2}, broadcast=True, deaf=1, stall=0.1, rounds=4)
+    assert bench.stopped == {1}
+    assert all(worker.consumed == 4 for worker in bench.workers if worker.number != 1)
+
+
 @pytest.mark.parametrize(("rows", "stall"), [(1, 0.1), *slow((1, 0.0), (2, 0.3), (3, 0.1))])
 def test_packets_that_are_late_take_nothing_from_the_row_that_is_read(rows, stall):
     """A row is overwritten while packets of it are queued: with one row, at the stream's next address."""
@@ -100,6 +116,7 @@ def _job(*, workers, slots, rows, parameters, rounds, barrier=False, **options):
     [
         ({"slots": 2, "deaf": 1}, {"slots": 3}),
         ({"slots": 1, "barrier": True, "short": 2}, {"slots": 1, "barrier": True}),
+        ({"slots": 1, "barrier": True, "short": 2}, {"slots": 2, "broadcast": True}),
         *slow(
             ({"slots": 2, "deaf": 1}, {"slots": 1, "barrier": True}),
             ({"slots": 1, "barrier": True, "short": 0}, {"slots": 3}),

@@ -10,8 +10,8 @@ from tests.support import new_seed
 
 CONFIG = RdmaConfig(address_width=32, queue_pairs=4, regions=2)
 SETTINGS = {
-    "workers": 2, "slots": 3, "rows": 2, "barrier": 0, "words": 5, "gradient_bytes": 320, "row_bytes": 448,
-    "slot_bytes": 384, "base": 0x1000, "step": 0,
+    "workers": 2, "slots": 3, "rows": 2, "barrier": 0, "broadcast": 0, "words": 5,
+    "gradient_bytes": 320, "row_bytes": 448, "slot_bytes": 384, "base": 0x1000, "step": 0,
 }  # fmt: skip
 COMMANDS = ["w", "gradient", "write", "order", "push"]
 

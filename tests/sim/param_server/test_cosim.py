@@ -23,7 +23,7 @@ from fanin.sim.link_log import read_link_log
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.cosim import ParamServerCosim, write_timeout
 from fanin.sim.param_server.costs import DESIGN, Compute
-from fanin.sim.param_server.training import Algorithm, TrainingJob
+from fanin.sim.param_server.training import Algorithm, PushAfter, Receivers, TrainingJob
 from fanin.wire.rdma import ACK_SYNDROME, Opcode
 from tests.fanin.report.traces import read
 from tests.peers import tshark_roce
@@ -81,6 +81,13 @@ def test_every_gradient_is_applied_once_and_every_row_is_the_golden_servers(hard
 @pytest.mark.parametrize(("slots", "servers"), [(1, 1), (2, 2), (3, 1)])
 def test_so_it_is_of_three_workers_and_two_servers(larger, link, slots, servers):
     check_all_applied(larger, replace(JOB, workers=3, slots=slots, servers=servers), link)
+
+
+@links
+def test_rows_that_are_broadcast_reach_all_workers(hardware, link):
+    run = check_all_applied(hardware, replace(JOB, slots=2, receivers=Receivers.BROADCAST), link)
+    reached = Counter(span.worker for span in run.outcome.server_spans if span.kind == "push")
+    assert reached == dict.fromkeys(range(2), 2 * BATCHES)
 
 
 def check_all_applied(cosim, job, link):
@@ -339,6 +346,8 @@ def test_what_does_not_fit_is_refused(hardware):
         hardware.run(replace(JOB, workers=4), NoTraining(100, 1))
     with pytest.raises(ValueError, match="slots must be 1 to 8, not 9"):
         hardware.run(replace(JOB, slots=9), NoTraining(100, 1))
+    with pytest.raises(ValueError, match="push_after must be gradient: the hardware pushes behind every one"):
+        hardware.run(replace(JOB, push_after=PushAfter.SCAN), NoTraining(100, 1))
     with pytest.raises(InputError, match="workers must be 1 to 64"):
         ParamServerCosim(workers=65)
     with pytest.raises(InputError, match="servers must be 1 to 8"):

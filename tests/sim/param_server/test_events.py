@@ -13,7 +13,7 @@ from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.learning.workloads import build, load
 from fanin.sim.param_server.costs import ALONE, DESIGN, Compute, Costs
 from fanin.sim.param_server.events import packets_in_turn, run
-from fanin.sim.param_server.training import Algorithm, TrainingJob
+from fanin.sim.param_server.training import Algorithm, PushAfter, Receivers, TrainingJob
 from tests.support import new_seed
 
 MICRO = 1e-6
@@ -52,6 +52,73 @@ def test_every_gradient_is_applied_once(algorithm, slots, servers, costs):
     assert found.tally == Tally(80 * servers, 80 * servers, 0, 0)
     assert found.staleness.total() == 80 * servers
     assert [epoch.number for epoch in found.epochs] == [1]
+
+
+@pytest.mark.parametrize("costs", [PLAIN, DESIGN, replace(DESIGN, copy=5e-9)])
+@pytest.mark.parametrize("receivers", Receivers)
+@pytest.mark.parametrize("push_after", PushAfter)
+def test_every_gradient_is_applied_once_whoever_gets_the_rows(push_after, receivers, costs):
+    jitter = Compute(per_sample=10 * MICRO, jitter=0.5, straggle_odds=0.05, straggle_factor=8)
+    setup = {"push_after": push_after, "receivers": receivers, "costs": costs, "compute": jitter}
+    found = _timed(20, slots=2, servers=2, seed=new_seed(), **setup)
+    assert found.tally == Tally(160, 160, 0, 0)
+    kinds = Counter(span.kind for span in found.server_spans)
+    rows = 160 * (4 if receivers is Receivers.BROADCAST else 1)
+    assert kinds["update"] == 160
+    assert kinds["push"] == rows if push_after is PushAfter.GRADIENT else 160 <= kinds["push"] <= rows
+
+
+@pytest.mark.parametrize("costs", [PLAIN, replace(PLAIN, one_pass=True)], ids=["thread", "one pass"])
+def test_rows_behind_a_scan_have_all_gradients_that_it_found(costs):
+    """Four gradients come 10 µs apart and are each 20 µs to update with: the first scan finds one or all."""
+    found = _timed(1, costs=costs, push_after=PushAfter.SCAN)
+    pushed = Counter(span.worker for span in found.server_spans if span.kind == "push")
+    updates = [span for span in found.server_spans if span.kind == "update"]
+    pushes = [span for span in found.server_spans if span.kind == "push"]
+    assert pushed == dict.fromkeys(range(4), 1)
+    assert not any(u.begin < p.begin < u.end for u in updates for p in pushes if costs is PLAIN)
+    assert len({round(p.begin, 9) for p in pushes if p.begin < updates[-1].end}) < 4
+    at_once = _timed(1, costs=costs, push_after=PushAfter.GRADIENT)
+    first = [min(s.begin for s in each.server_spans if s.kind == "push") for each in (found, at_once)]
+    assert first[0] > first[1]
+
+
+def test_a_broadcast_costs_a_row_to_every_worker_behind_every_gradient():
+    """A thread pushes 4 rows of 10 µs and updates for 20 µs, of every gradient."""
+    busy = Compute(per_sample=MICRO)
+    barter, broadcast = (
+        _timed(20, compute=busy, push_after=PushAfter.GRADIENT, receivers=receivers).seconds
+        for receivers in Receivers
+    )
+    assert barter == pytest.approx(80 * (20 + 10) * MICRO, rel=0.03)
+    assert broadcast == pytest.approx(80 * (20 + 4 * 10) * MICRO, rel=0.03)
+
+
+def test_models_that_are_broadcast_are_younger():
+    """A worker that looks late at its own row finds a newer one of others' gradients."""
+    slow = Compute(per_sample=100 * MICRO, slow={0: 10.0})
+    barter, broadcast = (
+        _timed(40, slots=2, compute=slow, push_after=PushAfter.GRADIENT, receivers=receivers).mean_staleness
+        for receivers in Receivers
+    )
+    assert broadcast < barter
+
+
+def test_what_the_asynchronous_server_alone_chooses_is_refused_for_sync():
+    with pytest.raises(ValueError, match=r"push_after must be None with Sync-DSGD, .*, not scan"):
+        _job(algorithm=Algorithm.SYNC, push_after=PushAfter.SCAN)
+    with pytest.raises(ValueError, match=r"receivers must be barter with Sync-DSGD, .*, not broadcast"):
+        _job(algorithm=Algorithm.SYNC, receivers=Receivers.BROADCAST)
+
+
+def test_a_servers_spans_are_its_updates_and_its_rows():
+    found = _timed(1, workers=1)
+    (update,), (push,) = (
+        [(span.begin, span.end) for span in found.server_spans if span.kind == kind]
+        for kind in ("update", "push")
+    )
+    assert update == pytest.approx((213e-6, 233e-6))
+    assert push == pytest.approx((233e-6, 246e-6))  # 10 µs on its link, and 3 on the way
 
 
 def test_without_the_wait_gradients_are_lost_and_counted():

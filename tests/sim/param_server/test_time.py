@@ -6,7 +6,7 @@ from fanin.sim.learning.learner import NoTraining
 from fanin.sim.param_server.cosim import ParamServerCosim
 from fanin.sim.param_server.costs import DESIGN, Compute
 from fanin.sim.param_server.events import run
-from fanin.sim.param_server.training import Algorithm, TrainingJob
+from fanin.sim.param_server.training import Algorithm, Receivers, TrainingJob
 
 pytestmark = [pytest.mark.verilator, pytest.mark.slow]  # nodes of 512 bits, as the model's costs are for
 WILD, SYNC = Algorithm.WILD, Algorithm.SYNC
@@ -29,5 +29,18 @@ def test_the_event_model_keeps_the_hardwares_time(hardware, parameters, per_samp
     )
     learner = NoTraining(parameters, 24)
     model, rtl = run(job, learner).seconds, hardware.run(job, learner).outcome.seconds
+    compare(model, rtl)
+
+
+@pytest.mark.parametrize("per_sample", [0.0, 1e-6], ids=["links bind", "workers bind"])
+@pytest.mark.parametrize("parameters", [650, 7850])
+def test_so_it_does_where_rows_are_broadcast(hardware, parameters, per_sample):
+    compute = Compute(per_sample=per_sample, jitter=0.2)
+    job = TrainingJob(workers=4, receivers=Receivers.BROADCAST, compute=compute, costs=DESIGN)
+    learner = NoTraining(parameters, 24)
+    compare(run(job, learner).seconds, hardware.run(job, learner).outcome.seconds)
+
+
+def compare(model, rtl):
     print(f"model {1e6 * model:.2f} µs, RTL {1e6 * rtl:.2f} µs: {100 * (model / rtl - 1):+.2f} %")
     assert model == pytest.approx(rtl, rel=0.02)

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fanin.cli.bench import param_server
+from fanin.cli.bench import param_server, param_server_models, param_server_sweeps
 from fanin.cli.main import main
 from fanin.golden.param_server import Tally
+from fanin.sim.param_server.paper import PAPER
 
 UPDATES = param_server.WORKERS * param_server.GRADIENTS["lr"]
 
@@ -66,3 +67,44 @@ def test_a_missed_limit_is_an_exit_status(capsys, monkeypatch):
     monkeypatch.setattr(param_server, "parts", lambda config: [])
     assert main(["bench", "ps", "--json"]) == 1
     assert not any(row["ok"] for row in json.loads(capsys.readouterr().out)["figures"][:1])
+
+
+@pytest.mark.slow
+def test_the_papers_tables_are_printed_and_their_fits_named(monkeypatch):
+    """Of lr alone: the others take longer."""
+    monkeypatch.setattr(param_server_models, "PAPER", {"lr": PAPER["lr"]})
+    found = {result.name: result for result in param_server_models.measure()}
+    steady, one_server = (
+        {kind: found[f"table 1: {name}: lr, {kind}"] for kind in ("sync", "wild")}
+        for name in ("per model, steady", "one server, like fcnn")
+    )
+    assert steady["sync"].value == pytest.approx(3.10)
+    assert "fitted" in steady["sync"].note
+    assert "fitted" not in steady["wild"].note + one_server["sync"].note
+    assert "fitted" in one_server["wild"].note
+    shares = [found[f"server: lr, wild, {kind}"].value for kind in ("update", "push", "idle")]
+    assert sum(shares) == pytest.approx(100)
+    assert found["server: lr, wild, at work while workers wait"].value > 95
+    for place, least in (("cluster", 1.05), ("design", 2.0)):
+        assert found[f"pushes: lr, {place}, behind a scan, broadcast over barter"].value > least
+    assert found["figure 1: wait, TCP over RDMA"].value > 1
+
+
+def test_sweeps_have_both_algorithms_at_each_value(monkeypatch):
+    for name in ("BATCHES", "SIZES"):
+        monkeypatch.setattr(param_server_sweeps, name, ())
+    monkeypatch.setattr(param_server_sweeps, "WORKERS", (1, 4))
+    monkeypatch.setattr(param_server_sweeps, "STRAGGLERS", (1, 8))
+    found = {result.name: result.value for result in param_server_sweeps.measure()}
+    values = {"workers": (1, 4), "stragglers": (1, 8)}
+    names = {
+        f"sweep of {what}: {algorithm}, {value}"
+        for what, those in values.items()
+        for value in those
+        for algorithm in ("wild", "sync")
+    }
+    assert set(found) == names
+    assert found["sweep of workers: sync, 1"] == pytest.approx(found["sweep of workers: wild, 1"])
+    assert found["sweep of workers: wild, 1"] < 1
+    assert 2 < found["sweep of workers: wild, 4"] < 4
+    assert found["sweep of stragglers: sync, 8"] < 0.8 * found["sweep of stragglers: wild, 8"]
