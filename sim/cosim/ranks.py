@@ -7,6 +7,7 @@ asks for a run, and end with it. Their simulators meet through sockets, by which
 from __future__ import annotations
 
 import atexit
+import contextlib
 import platform
 import signal
 import sys
@@ -109,9 +110,7 @@ class Ranks:
             contents = {path: np.fromfile(path, np.uint8) for paths in share.memories for path in paths}
             self._comm.send(_Run(build, share, contents, listener.place), rank)
         try:
-            own = _carried_out(
-                lambda: execute(directory, request.share_of(0), progress=progress, channels=listener.accept())
-            )
+            own = _carried_out(lambda: _executed(directory, request.share_of(0), listener, progress))
             if own.result and own.result.silent is not None:
                 _abort(self._comm, f"{self.name(own.result.silent)} has not answered for {PATIENCE:g} s")
         finally:  # the others end with the simulator here
@@ -172,6 +171,15 @@ def _check(request: RunRequest) -> None:
         raise InputError("several ranks: these live hosts need all nodes in one process")
 
 
+def _executed(
+    directory: Path, request: RunRequest, listener: Listener, progress: Callable[[Progress], None] | None
+) -> RunResult:
+    """Rank 0's part. Whatever ends it closes the sockets: others would wait for it otherwise."""
+    with contextlib.ExitStack() as opened:
+        channels = [opened.enter_context(channel) for channel in listener.accept()]
+        return execute(directory, request, progress=progress, channels=channels)
+
+
 def _carried_out(run: Callable[[], RunResult]) -> _Outcome:
     try:
         return _Outcome(result=run())
@@ -200,7 +208,8 @@ def serve(comm: MPI.Comm) -> None:
 
 
 def _run_share(directory: Path, task: _Run, rank: int) -> _Outcome:
-    with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
+    # Rank 0 waits for the socket, and learns by its end of whatever goes wrong here.
+    with connect(task.place, rank) as channel, tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
         folder, request = Path(temporary), task.request
         places = {path: folder / f"memory{number}" for number, path in enumerate(task.contents)}
         for path, place in places.items():
@@ -210,7 +219,7 @@ def _run_share(directory: Path, task: _Run, rank: int) -> _Outcome:
             memories=[[places[path] for path in paths] for paths in request.memories],
             trace=folder / "events" if request.trace else None,
         )
-        outcome = _carried_out(lambda: execute(directory, request, channels=[connect(task.place, rank)]))
+        outcome = _carried_out(lambda: execute(directory, request, channels=[channel]))
         written = {
             path
             for paths, writable in zip(task.request.memories, request.writable, strict=True)

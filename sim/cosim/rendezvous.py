@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import resource
 import secrets
 import socket
 import struct
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 PATIENCE = 60.0  # seconds in which all ranks must have connected
+_OTHER_FILES = 256  # that a process may have open, beside a socket for each rank
 _HELLO = struct.Struct("<32sI")  # the secret of the meeting, and whose socket this is
 
 
@@ -31,6 +33,7 @@ class Listener:
     """Rank 0's side. ``names`` are those of all ranks, for messages, ``hosts`` their machines."""
 
     def __init__(self, names: Sequence[str], hosts: Sequence[str]):
+        _allow(len(names) + _OTHER_FILES)
         local = len(set(hosts)) == 1
         self._names = names
         self._socket = socket.create_server(("127.0.0.1" if local else "", 0), backlog=socket.SOMAXCONN)
@@ -50,9 +53,11 @@ class Listener:
                     guest.close()  # someone who scans ports, say
                 else:
                     met[rank] = _tuned(guest)
-        except TimeoutError:
+        except BaseException as error:  # an interrupt, or no more descriptors: those who came must not wait
             for guest in met.values():
                 guest.close()
+            if not isinstance(error, TimeoutError):
+                raise
             missing = next(rank for rank in range(1, len(self._names)) if rank not in met)
             where = f"port {self.place.port} of {self.place.host}"
             raise NotMet(f"{self._names[missing]} has not connected to {where} for {PATIENCE:g} s") from None
@@ -75,6 +80,14 @@ class Listener:
             return None
         secret, rank = _HELLO.unpack(said)
         return rank if hmac.compare_digest(secret, self.place.secret) else None
+
+
+def _allow(files: int) -> None:
+    """Let this process, and the simulator that it starts, have so many files open, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = files if hard == resource.RLIM_INFINITY else min(files, hard)
+    if resource.RLIM_INFINITY != soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
 
 
 def connect(place: Place, rank: int) -> socket.socket:

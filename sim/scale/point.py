@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import socket
+import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -59,18 +60,19 @@ def _meeting(size: int, meetings: int) -> float:
     network = Network(switch=Forwarder.of([1]), ports=1, link=LinkConfig())
     exchange = Exchange(network, Clock(4000), nodes=1)
     centre = Centre(exchange, [range(1)] * size, channels, lambda facts: None)
-    report, spent = Report([], [], State(busy=True, ended=0, holds_frames=False, progress=0)), 0.0
+    report = Report([], [], State(busy=True, ended=0, holds_frames=False, progress=0))
+    spent: list[float] = []
     for _ in range(meetings):
         for member in members:
             member.send(report)
         began = time.perf_counter()
         centre.meet(0, report)
-        spent += time.perf_counter() - began
+        spent.append(time.perf_counter() - began)
         for member in members:
             member.receive()
     for channel in (*channels, *members):
         channel.close()
-    return spent / meetings
+    return statistics.median(spent)
 
 
 def main(nodes: str, values: str, runs: str) -> None:

@@ -86,6 +86,9 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
             raise InputError(f"--{option.replace('_', '-')} {getattr(args, option)}: must be at least {least}")
     page, pictures = args.output / PAGE, outputs(NAME, args.output)
     check_writable(page)
+    import mpi4py  # noqa: F401  (main says how to install it)
+
+    launcher_options(launcher())  # before minutes of runs without it
     cores = len(os.sched_getaffinity(0))
     fitted = [_measured(point, args.runs) for point in FITTED]
     loads = [_load(point, found, cores) for point, found in zip(FITTED, fitted, strict=True)]
@@ -145,7 +148,10 @@ def _measured(point: Point, runs: int) -> Measured:
         raise ToolFailed(f"{point}: has not ended within {_TIMEOUT:g} s") from None
     if done.returncode:
         raise ToolFailed(f"{point}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
-    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+    found = Measured(**json.loads(done.stdout.splitlines()[-1]))
+    if point.ranks > 1 and not found.meetings:
+        raise InputError("bench scale: mpiexec and mpi4py are of different MPIs, so that ranks do not meet")
+    return found
 
 
 def _load(point: Point, found: Measured, cores: int) -> Load:

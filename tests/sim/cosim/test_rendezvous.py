@@ -75,3 +75,17 @@ def test_ranks_come_while_rank_0_waits(connected, accepted):
 
 def test_the_secret_is_not_shown(listener):
     assert str(listener.place.secret) not in repr(listener.place)
+
+
+def test_an_interrupt_while_rank_0_waits_lets_the_others_go(monkeypatch, listener, connected):
+    first = connected(1)
+    monkeypatch.setattr(listener, "_welcome", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        listener.accept()
+    with contextlib.suppress(ConnectionResetError):  # what it has said was not read
+        assert first.recv(1) == b""
+
+
+def _interrupted(guest):
+    guest.close()
+    raise KeyboardInterrupt
