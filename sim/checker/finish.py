@@ -47,7 +47,7 @@ class Finish:
         """The ways that were kept, from the deepest level."""
         levels = range(self._visited.depth + 1)
         spans = map(self._visited.level, levels)
-        unknown = [np.count_nonzero(~self._ends[span.start : span.stop]) for span in spans]
+        unknown = [int(np.count_nonzero(~self._ends[span.start : span.stop])) for span in spans]
         self._check_time(sum(unknown))
         most = np.max(self._group.gather(unknown), axis=0)
         for level in reversed(levels):
