@@ -21,7 +21,7 @@ from fanin.wire.aggregation import Encap
         ("lanes", 48, "a power of two in 2…64"),
         ("depth", 0, "an integer in 1…4096"),
         ("sample_fifo", 7, "an integer in 8…65536"),
-        ("slots", 12, "a power of two in 2…32768"),
+        ("slots", 12, "a power of two in 2…65536"),
         ("mac_width", 4, "a power of two in 8…512"),
         ("mac_width", 24, "a power of two in 8…512"),
         ("frac", 5, "an integer in 6…28"),

@@ -415,8 +415,8 @@ def test_a_disabled_transport_neither_sends_nor_accepts():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"slots": 3}, "slots must be a power of two from 2 to 32768, not 3"),
-        ({"slots": 1 << 16}, "slots must be a power of two from 2 to 32768, not 65536"),
+        ({"slots": 3}, "slots must be a power of two from 2 to 65536, not 3"),
+        ({"slots": 1 << 17}, "slots must be a power of two from 2 to 65536, not 131072"),
         ({"mac_width": 24}, "mac_width must be a power of two from 8 to 512, not 24"),
         ({"values": 0}, "values must be 1 to 256, not 0"),
         ({"first_round": 0}, "first_round must be 1 to 4294967295, not 0"),
