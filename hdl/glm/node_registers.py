@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from fanin.fixed import MANTISSA_BITS, MAX_DECAY, Loss
-from fanin.glm import GlmConfig, Partitioning
+from fanin.glm import MICRO_BATCH, GlmConfig, Partitioning
 from fanin.hdl.aggregation.job import JobConfig
 from fanin.hdl.bus.common_registers import (
     control_register,
@@ -63,6 +63,7 @@ def node_constants(config: GlmConfig) -> dict[str, int]:
         "data_parallel": int(config.mode is Partitioning.DATA_PARALLEL),
         "udp": int(config.encap is Encap.UDP),
         "switchml": int(config.protocol is Protocol.SWITCHML),
+        "gradients": (config.gradient_values // MICRO_BATCH).bit_length() - 1,
         "depth": config.depth,
         "sample_fifo": config.sample_fifo,
         "slots": config.slots,
@@ -79,6 +80,7 @@ def _identity(config: GlmConfig) -> tuple[Register, ...]:
         Field("data_parallel", 1, "1: gradients are summed over the network, 0: activations"),
         Field("udp", 1, "1: UDP over IPv4, 0: raw Ethernet"),
         Field("switchml", 1, "protocol; 1: switchml, 0: p4sgd"),
+        Field("gradients", 2, "gradients of a packet, G: 8 · 2^G"),
         *((Field("l2", 1, "1: weights can decay"),) if config.l2 else ()),
         *((Field("vanilla", 1, "1: training without overlap is possible"),) if config.vanilla else ()),
     )

@@ -27,6 +27,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--from",
         dest="others",
+        action="extend",
         nargs="+",
         type=Path,
         default=[],

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from fanin.cli.output import (
@@ -41,6 +42,7 @@ def execute(args: argparse.Namespace) -> int:
     with sole_writer(args.output):
         begin(args.output)
         measuring = Measuring(args.output, data, others)
+        _fitted(chosen, measuring.earlier)  # what is refused is refused before anything is measured
         rows = measured(chosen, measuring, quick=args.quick, data=data)
         fits = _fitted(chosen, measuring.earlier)
         document = table.document(rows, fits, args.quick)
@@ -113,7 +115,11 @@ def _others(folders: Sequence[Path]) -> Sequence[Path]:
 def measured(chosen: Chosen, measuring: Measuring, *, quick: bool, data: Mapping[str, Path]) -> list[Filled]:
     """The rows with their numbers; each command is carried out once, unless an earlier run has done so."""
     wanted = {each.name: each for _, row in chosen for each in [row.measurement(quick=quick)]}
-    found: dict[str, Measured] = {name: e for name, m in wanted.items() if (e := measuring.earlier(m))}
+    found = {
+        name: earlier
+        for name, each in wanted.items()
+        if (earlier := measuring.earlier(each, enough=partial(_fills, chosen, each, quick)))
+    }
     for number, (name, measurement) in enumerate(wanted.items(), start=1):
         if name in found:
             continue
@@ -123,6 +129,12 @@ def measured(chosen: Chosen, measuring: Measuring, *, quick: bool, data: Mapping
         Filled(paper, row, quick, found[row.measurement(quick=quick).name], missing=_missing(row, quick, data))
         for paper, row in chosen
     ]
+
+
+def _fills(chosen: Chosen, measurement: Measurement, quick: bool, found: Measured) -> bool:
+    """Whether a record has what all rows of its command take; a package may have been missing then."""
+    rows = ((paper, row) for paper, row in chosen if row.measurement(quick=quick).name == measurement.name)
+    return all(Filled(paper, row, quick, found).value is not None for paper, row in rows)
 
 
 def _fitted(chosen: Chosen, earlier: Callable[[Measurement], Measured | None]) -> list[Fitted]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -177,16 +177,17 @@ def saved(now: str, before: str) -> Value:
     return said(f"100 × (1 − “{now}” ÷ “{before}”)", lambda figures: 100 * (1 - figures[now] / figures[before]))
 
 
-def extreme(pick: Callable[[Iterable[float]], float], pattern: str) -> Value:
+def extreme(pick: Callable[[Iterable[float]], float], pattern: str, of: Sequence[str] = ()) -> Value:
     """The least or the most (``pick``: min, max) of the figures whose names match ``pattern``, whole.
 
-    KeyError where there are none.
+    KeyError where there are none, or none whose first group is one of ``of``.
     """
 
     def value(figures: Figures) -> float:
-        found = [value for name, value in figures.items() if re.fullmatch(pattern, name)]
-        if not found:
+        matches = ((re.fullmatch(pattern, name), value) for name, value in figures.items())
+        found = [(match, value) for match, value in matches if match]
+        if not found or set(of) - {match[1] for match, _ in found if of}:
             raise KeyError(pattern)
-        return pick(found)
+        return pick(value for _, value in found)
 
     return said(f"{pick.__name__} of /{pattern}/", value)

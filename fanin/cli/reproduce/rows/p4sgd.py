@@ -51,7 +51,7 @@ def _losses(gamma: int, bits: int) -> Row:
 
 def _gpu_on_avazu(what: str, paper: float, unit: str, why: str) -> Row:
     measurement = Measurement(("bench", "glm", "--figure", "15"), one(f"table 4: {what}"), folder=True)
-    return Row("table-4", what, "V-F, V-G", paper, unit, How.MODEL, measurement, why=why)
+    return Row("table-4", what, "V-F, V-G", paper, unit, How.MODEL, measurement, why=why, model="GPUSync")
 
 
 def _equation(number: int, kind: str, why: str = "") -> Row:
@@ -93,6 +93,7 @@ PAPER = Paper(
                 ("bench", "glm", "--figure", "13"), one("figure 13: GPUSync over P4SGD, most"), folder=True
             ),
             why="the paper does not say of which case; here rcv1, B = 16, 8 workers",
+            model="GPUSync",
         ),
         *(_losses(gamma, bits) for gamma in (1, 4) for bits in (4, 8)),
         _gpu_on_avazu("GPUSync, avazu: time", 10.9, "s", _READS),

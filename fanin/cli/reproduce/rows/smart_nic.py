@@ -130,7 +130,7 @@ PAPER = Paper(
         ),
         Row(
             "3a",
-            "BFP compressor: words of 256 bits a cycle",
+            "BFP compressor: words of 512 bits a cycle",
             "I",
             1.0,
             "words",

@@ -1,14 +1,16 @@
 """``fanin reproduce``: rows filled by commands that really run, once each; what fails, what is refused."""
 
+import contextlib
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fanin.cli.main import main
 from fanin.cli.reproduce import execute, measure
-from fanin.cli.reproduce.row import Fit, How, Measurement, Paper, Picture, Row, one, ratio, saved
+from fanin.cli.reproduce.row import Fit, How, Measurement, Paper, Picture, Row, extreme, one, ratio, saved
 from fanin.cli.reproduce.rows import PAPERS
 
 MODELS = Measurement(("bench", "ps", "--models"), one("table 1: lr, sync"))
@@ -88,8 +90,29 @@ def test_a_command_is_carried_out_once_and_a_failed_one_again(tmp_path, printed,
     assert "figure 3: watts" in page
     answers[b] = {"x": 3.0, "y": 2.0}
     assert main(["reproduce", "paper/2", "-o", str(tmp_path / "out")]) == 1
-    assert runs == [a, b, b]
     assert [row["found"] for row in rows_of(tmp_path / "out")] == [1.5, None]
+    answers[a] |= {"z": 4.0}  # what was missing has been installed
+    assert main(["reproduce", "paper/2", "-o", str(tmp_path / "out")]) == 0
+    assert main(["reproduce", "-o", str(tmp_path / "out")]) == 0
+    assert runs == [a, b, b, a, a]
+    assert [row["found"] for row in rows_of(tmp_path / "out")] == [9.0, 25.0, 1.5, 2.0 * 2]
+
+
+def test_the_least_of_several_needs_them_all():
+    least = extreme(min, r"(\w+): lost", ("cnn", "residual"))
+    assert least({"cnn: lost": 2.0, "residual: lost": 1.0, "cnn: ratio": 0.0}) == 1.0
+    with pytest.raises(KeyError):
+        least({"cnn: lost": 2.0})
+
+
+def test_a_check_that_fails_fills_no_row(tmp_path, monkeypatch):
+    out = '{"benchmark": "x", "figures": [{"name": "x", "value": 1}]}'
+    ended = SimpleNamespace(communicate=lambda timeout: (out, "fanin: error: differs"), returncode=1)
+    monkeypatch.setattr(measure, "_process", lambda command: contextlib.nullcontext(ended))
+    measuring = measure.Measuring(tmp_path, {})
+    assert measuring.measure(Measurement(("bench", "x"), one("x"))).figures == {"x": 1.0}
+    found = measuring.measure(Measurement(("codec", "verify"), one("x")))
+    assert (found.figures, found.error) == ({}, "differs")
 
 
 def test_a_row_says_what_stands_in_for_its_data_set(tmp_path, printed, monkeypatch):
