@@ -12,6 +12,7 @@ from fanin.glm import PRESETS, Partitioning, TrainShape
 from fanin.golden.mlp import Mlp
 from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig, Region, Write
 from fanin.ring import RingConfig
+from fanin.sim.cnn.hosts import Cut
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, State
@@ -21,6 +22,7 @@ from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.train_cosim import RingTrainingCosim
 from fanin.sim.ring.training import Learning, RingTraining
 from fanin.wire.aggregation import Protocol
+from tests.sim.cnn.trial import THREE, Trial
 
 BAD = LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02)
 RING = {"lanes": 8, "frame_words": 16, "slice_frames": 20, "buffer_frames": 32, "replay_frames": 32}
@@ -113,3 +115,25 @@ def rdma(seed, folder):
         seed=seed,
         pcap=folder / "capture.pcap",
     )
+
+
+def _cluster(seed, folder, trial, **settings):
+    """Hosts that do what a controller orders."""
+    pcap, links = folder / "capture.pcap", folder / "links"
+    return trial.run(seed=seed, pcap=pcap, link_log=links, **settings)
+
+
+def cluster(seed, folder):
+    """The least network on three devices."""
+    return _cluster(seed, folder, THREE, link=BAD)
+
+
+def digits(seed, folder):
+    """A network with a residual join, whose branches go over the network."""
+    trial = Trial("digits_cnn", "aaaaabbbbcccbccaaaaaa", frames=2)
+    return _cluster(seed, folder, trial, link=BAD, timeout=500_000)
+
+
+def cluster_dies(seed, folder):
+    """The last device is cut off, and all fail."""
+    return _cluster(seed, folder, THREE, cut=Cut(2, 6), link_timeout=500, link_retries=4)
