@@ -49,7 +49,7 @@ class Waits:
             busy=tuple(node for part in parts for node in part.busy),
             sending=tuple(node for part in parts for node in part.sending),
             may_skip=all(part.may_skip for part in parts),
-            hosts=", ".join(dict.fromkeys(part.hosts for part in parts)),  # what all of them say once
+            hosts=", ".join(dict.fromkeys(part.hosts for part in parts if part.hosts)),  # what all say, once
         )
 
 

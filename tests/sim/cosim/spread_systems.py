@@ -11,7 +11,10 @@ from fanin.fixed import Loss
 from fanin.glm import PRESETS, Partitioning, TrainShape
 from fanin.golden.mlp import Mlp
 from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig, Region, Write
+from fanin.ring import PRESETS as RING_PRESETS
 from fanin.ring import RingConfig
+from fanin.ring_groups import Groups
+from fanin.scheme import Scheme
 from fanin.sim.cnn.hosts import Cut
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.learning.mlp import load_digits
@@ -19,7 +22,9 @@ from fanin.sim.learning.replica import DataParallel, Dataset, State
 from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.sim.rdma.cosim import Pair, RdmaCosim
 from fanin.sim.ring.cosim import RingCosim
-from fanin.sim.ring.train_cosim import RingTrainingCosim
+from fanin.sim.ring.groups import GroupsCosim
+from fanin.sim.ring.rounds import JobSettings
+from fanin.sim.ring.train_cosim import RingTrainingCosim, run_rtl
 from fanin.sim.ring.training import Learning, RingTraining
 from fanin.wire.aggregation import Protocol
 from tests.sim.cnn.trial import THREE, Trial
@@ -93,6 +98,35 @@ def ring_train(seed, folder, *, stops=None):
 def ring_dies(seed, folder):
     """A node's link is cut, and the hosts see it."""
     return ring_train(seed, folder, stops={1: 30e-6})
+
+
+TREE = Groups(2, 2, Scheme.AGGREGATOR, Scheme.AGGREGATOR)  # seven nodes, three of which have no worker
+
+
+def groups(seed, folder):
+    """An exchange in groups, whose hosts a controller has begin each round."""
+    rng = np.random.default_rng(seed)
+    given = [rng.normal(0, 1e-2, 300).astype(np.float32) for _ in range(TREE.workers)]
+    cosim = GroupsCosim(RING_PRESETS["tiny"], nodes=TREE.nodes, quiet=True)
+    jobs = JobSettings(barrier=rng.choice([0, 2e-6]), timeout=1500)
+    run = cosim.exchange(given, TREE.plan, jobs=jobs, link=BAD, seed=seed, pcap=folder / "capture.pcap")
+    run.raw.hosts = None  # itself, which cannot be compared
+    return run
+
+
+def groups_train(seed, folder, *, stops=None):
+    """Workers in groups, which train."""
+    training = DataParallel(network=Mlp((64, 12, 10)), nodes=TREE.workers, batch=128, epochs=1, seed=seed)
+    config = RING_PRESETS["tiny"]
+    job = RingTraining(training=training, config=config, groups=TREE, barrier=1e-6, stops=stops or {})
+    state = State.initial(training)
+    data, pcap = Dataset(training, *load_digits(0)), folder / "capture.pcap"
+    return run_rtl(job, data, state, link=BAD, pcap=pcap)
+
+
+def group_dies(seed, folder):
+    """An aggregator's link is cut."""
+    return groups_train(seed, folder, stops={TREE.workers: 60e-6})
 
 
 def rdma(seed, folder):

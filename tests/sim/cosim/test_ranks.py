@@ -105,7 +105,7 @@ def test_hosts_of_all_ranks_do_what_is_ordered_at_the_same_edges(tmp_path):
     assert both.cycles == ends[-1]
 
 
-@pytest.mark.parametrize("case", ["failing", "lost", *slow("ring_dies", "cluster_dies")])
+@pytest.mark.parametrize("case", ["failing", "lost", *slow("ring_dies", "cluster_dies", "group_dies")])
 def test_a_failure_is_the_same_on_two_ranks(tmp_path, case):
     (text, alone), (other, both) = (run(case, 1, tmp_path, ranks)[0] for ranks in (1, 2))
     assert text == other
@@ -126,6 +126,19 @@ def test_a_simulator_that_dies_ends_all_and_is_named(tmp_path):
 RANKS = [(ranks, seed) for ranks in (2, 3, 4, 8, 16) for seed in range(4)]
 
 
+#: Nodes, where there are fewer than the most ranks; a window of no latency is a cycle.
+LIMITS = {
+    "no_latency": 2,
+    "cluster": 3,
+    "digits": 3,
+    "data_parallel": 4,
+    "groups": 7,
+    "groups_train": 7,
+    "engines": 8,
+    "ring_train": 8,
+}
+
+
 @pytest.mark.parametrize(
     "case",
     slow(
@@ -139,13 +152,13 @@ RANKS = [(ranks, seed) for ranks in (2, 3, 4, 8, 16) for seed in range(4)]
         "ring_train",
         "cluster",
         "digits",
+        "groups",
+        "groups_train",
     ),
 )
 def test_any_number_of_ranks_leaves_the_same(tmp_path, case):
     """Twenty seeds, four for each number of ranks, on a network that loses, repeats, reorders and corrupts."""
-    limit = {"no_latency": 2, "engines": 8, "ring_train": 8, "data_parallel": 4, "cluster": 3, "digits": 3}.get(
-        case, 16
-    )
+    limit = LIMITS.get(case, 16)
     for number, (ranks, _) in enumerate(RANKS):
         if ranks > limit:
             continue
