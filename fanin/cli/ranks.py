@@ -10,9 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fanin.cache import fresh_cache
 from fanin.errors import InputError, ToolFailed
+
+if TYPE_CHECKING:  # NumPy takes a while to load
+    from fanin.sim.cosim.run import RunResult
 
 MOST = 1024
 _STARTED = "FANIN_RANKS"  # set for processes that have been started here
@@ -64,6 +68,29 @@ def refuse_ranks(args: argparse.Namespace, what: str) -> None:
     """Raise InputError where several ranks were asked for, with something that leaves them nothing to do."""
     if args.mpi or (args.ranks or 1) > 1:
         raise InputError(f"--{'mpi' if args.mpi else 'ranks'}: does not go with {what}")
+
+
+class Meetings:
+    """How ranks have met in some runs; it depends on the machine, so that no file has it."""
+
+    def __init__(self) -> None:
+        self.count, self._seconds = 0, 0.0
+        self._waits: list[float] = []  # of each rank, in seconds
+
+    def add(self, raw: RunResult) -> None:
+        """Add a run's."""
+        self.count += raw.meetings
+        self._seconds += raw.seconds
+        before = self._waits or [0.0] * len(raw.meeting_seconds)
+        self._waits = [sum(both) for both in zip(before, raw.meeting_seconds, strict=True)]
+
+    def facts(self) -> list[list[str]]:
+        """For a summary; nothing of runs in one process."""
+        if not self.count:
+            return []
+        waits = [100 * seconds / self._seconds for seconds in self._waits]
+        waited = f"waited {min(waits):.0f} to {max(waits):.0f} % of {self._seconds:.1f} s"
+        return [["ranks", f"{len(waits)} met {self.count:,} times, and {waited}"]]
 
 
 @contextlib.contextmanager

@@ -18,21 +18,13 @@ from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import TIMEOUT, StageFifo
 from fanin.host.cnn import HostMemory, Peer
 from fanin.job import worker_endpoint
-from fanin.sim.cnn.hosts import (
-    ClusterHosts,
-    Cut,
-    DeviceCounters,
-    Epoch,
-    EpochResult,
-    HostSettings,
-    Place,
-    load_states,
-    whole_fifo,
-)
+from fanin.sim.cnn.device import Place, load_states, whole_fifo
+from fanin.sim.cnn.epochs import DeviceCounters, Epoch, EpochResult
+from fanin.sim.cnn.hosts import ClusterHosts, Cut, HostSettings
 from fanin.sim.cnn.timeout import link_timeout as timeout_of
 from fanin.sim.cosim.arrays import OPERATORS, Arith
 from fanin.sim.cosim.cluster import Cluster, Settings
-from fanin.sim.cosim.run import MEMORY_LATENCY, RunResult
+from fanin.sim.cosim.run import MEMORY_LATENCY, QUIET_CYCLES, RunResult
 from fanin.sim.cosim.simulator import Group, SimulationFailed
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.waves import Waveform
@@ -141,7 +133,8 @@ class ClusterCosim:
             hosts=functools.partial(ClusterHosts, places=places, epochs=epochs, settings=hosts),
             memory_latency=memory_latency,
             memory_gbps=memory_gbps,
-            quiet_cycles=2 * memory_latency,
+            hosts_apart=True,
+            quiet_cycles=max(QUIET_CYCLES, 2 * memory_latency),
             seed=seed,
             **settings,
         )

@@ -35,8 +35,9 @@ class LiveHosts(Protocol):
 
     All their code runs in ``start`` and in the callbacks that they hand to the board; simulated time stands
     still meanwhile. A CheckFailed or SimulationError that it raises ends the run with its message. Hosts on
-    several ranks are made on each, for ``Board.nodes``; what they tell goes to those of rank 0, ``result`` has
-    ``add(other)``, and until the others know of the end callbacks come, which must change nothing any more.
+    several ranks are made on each, for ``Board.nodes``; what they tell goes to those of rank 0, whose orders go
+    to all; ``result`` has ``add(other)`` or is None at other ranks than 0. Until the others know of the end
+    callbacks come, which must change nothing any more.
     """
 
     @property
@@ -110,7 +111,8 @@ class Board:
     """The run as live hosts see it. Each callback, ``then``, is called in order of simulated time.
 
     Nodes are numbered as in the simulator; ``nodes`` are those of this rank, and a number out of range is a
-    ValueError. ``memories`` and ``host_ports`` are theirs. ``told`` gets what hosts ``tell``.
+    ValueError. ``memories`` and ``host_ports`` are theirs. ``told`` gets what hosts ``tell``, at rank 0, and
+    ``ordered`` what is ordered there, at all ranks. ``all_nodes`` counts those of all.
     """
 
     def __init__(
@@ -120,11 +122,14 @@ class Board:
         nodes: range,
         memories: Sequence[Sequence[Path]],
         host_ports: Sequence[bool],
+        *,
+        all_nodes: int,
     ):
         self.nodes = nodes
         self.told: Callable[[int, Any], None] | None = None
         self.told_at = 0  # the time of what is being told
-        self._top, self._clock = top, clock
+        self.ordered: Callable[[Any], None] | None = None
+        self._top, self._clock, self._all_nodes = top, clock, all_nodes
         self._paths = dict(zip(nodes, memories, strict=True))
         self._host_ports = dict(zip(nodes, host_ports, strict=True))
         self._memories: dict[Path, Bytes] = {}
@@ -134,6 +139,8 @@ class Board:
         self._receivers: dict[int, list[Callable[[bytes], None]]] = {node: [] for node in nodes}
         self._cuts: list[Cut] = []
         self._facts: list[Fact] = []
+        self._orders: list[Any] = []
+        self._telling = False
         self._alarms: list[tuple[int, int, Then]] = []  # heap: time, order, what to call
         self._order = itertools.count()
 
@@ -209,19 +216,31 @@ class Board:
         self._top.stall(self._check_host(node), share)
 
     def cut(self, node: int, peer: int | None = None) -> None:
-        """Cut a node's link: frames that leave it, or the switch for it, are dropped from now on.
+        """Cut a node's link, of any rank: frames that leave it, or the switch for it, are dropped from now on.
 
         With ``peer``: those alone that go from one of the two to the other.
         """
-        self._cuts.append(Cut(self.cycle, self._check(node), peer))
+        if node not in range(self._all_nodes):
+            raise ValueError(f"node must be 0 to {self._all_nodes - 1}, not {node!r}")
+        self._cuts.append(Cut(self.cycle, node, peer))
 
     def tell(self, node: int, what: Any) -> None:
         """Have ``told(node, what)`` called with what a node's host has to say, to be pickled.
 
         It is called once at rank 0, in order of time, and so may compare the hosts of all nodes; what it finds
-        wrong it raises as callbacks do. It must ask nothing of the board but ``told_at``.
+        wrong it raises as callbacks do. It must ask nothing of the board but ``told_at`` and ``order``.
         """
         self._facts.append(Fact(self.cycle, self.now, node, what))
+
+    def order(self, what: Any) -> None:
+        """Have ``ordered(what)`` called at all ranks, with what is to be pickled.
+
+        It is called at the next end of a window, or at this edge if it is one, and may ask of the board what
+        callbacks may. Raises RuntimeError unless ``told`` asks for it, since nothing else is in order of time.
+        """
+        if not self._telling:
+            raise RuntimeError("orders are given by what is told alone")
+        self._orders.append(what)
 
     def at(self, time_ps: int, then: Then) -> None:
         """Call ``then`` once, at the first rising edge at or after a time, but not in this cycle any more."""
@@ -264,6 +283,25 @@ class Board:
         cuts, self._cuts = self._cuts, []
         facts, self._facts = self._facts, []
         return cuts, facts
+
+    def hand_on(self, fact: Fact) -> None:
+        """Have ``told`` called with what a host of any rank has told."""
+        assert self.told is not None
+        self.told_at, self._telling = fact.time, True
+        try:
+            self.told(fact.node, fact.what)
+        finally:
+            self._telling = False
+
+    @property
+    def ordering(self) -> bool:
+        """Whether orders wait for the end of the window."""
+        return bool(self._orders)
+
+    def take_orders(self) -> list[Any]:
+        """Those that have waited."""
+        orders, self._orders = self._orders, []
+        return orders
 
     def happened(self) -> list[Then]:
         """What is to be called for programs that have ended, bytes that were written, and frames of hosts."""
@@ -327,14 +365,17 @@ class LiveRun:
 
     def judge(self, facts: Sequence[Fact]) -> Failure | None:
         """Hand on what hosts have told, at rank 0; what is found wrong."""
-        for cycle, time, node, what in facts:
-            self._board.told_at = time
-            assert self._board.told is not None
+        for fact in facts:
             try:
-                self._board.told(node, what)
+                self._board.hand_on(fact)
             except (CheckFailed, SimulationError) as error:
-                return Failure(cycle, node, str(error), of_host=True)
+                return Failure(fact.cycle, fact.node, str(error), of_host=True)
         return None
+
+    def obey(self, orders: Sequence[Any]) -> None:
+        """Let the hosts do what they are ordered to."""
+        assert self._board.ordered is not None
+        self._call([functools.partial(self._board.ordered, order) for order in orders])
 
     @property
     def alarm(self) -> int | None:

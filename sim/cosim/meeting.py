@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange, Received, Sent, Taken
-from fanin.sim.cosim.state import Cut, Fact, Failure, State
+from fanin.sim.cosim.state import Cut, Fact, State, Verdict
 
 MAX_WINDOW = 512  # cycles: longer ones save nothing any more
 _LENGTH = struct.Struct("<Q")
@@ -44,10 +44,11 @@ class Report(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a rank's nodes will receive, and how all nodes are."""
+    """What a rank's nodes will receive, how all nodes are, and what all hosts are to do."""
 
     received: list[Received]
     state: State
+    orders: Sequence[Any] = ()
 
 
 STOPPED = "the other ranks have ended"  #: the error of a run that another one's has ended
@@ -123,7 +124,7 @@ class Channel:
 class Centre:
     """Rank 0, which has the network; ``shares`` are the nodes of each rank, ``channels`` lead to the others.
 
-    ``judge`` gets what hosts have told, in order; what it finds wrong is a failure of the run.
+    ``judge`` gets what hosts have told, in order.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class Centre:
         exchange: Exchange,
         shares: Sequence[range],
         channels: Sequence[Channel],
-        judge: Callable[[Sequence[Fact]], Failure | None],
+        judge: Callable[[Sequence[Fact]], Verdict],
     ):
         self._exchange, self._shares, self._channels, self._judge = exchange, shares, channels, judge
         self.network_seconds = 0.0  # in which frames were carried
@@ -140,15 +141,16 @@ class Centre:
         """Carry all frames, and give each rank those for its nodes."""
         if not self._channels:
             received = self._carry(now, report.sent, report.taken, report.cuts)
-            return Answer(received, self._all([report], received))
+            return Answer(received, *self._all([report], received))
         reports: list[Report] = [report, *(channel.receive() for channel in self._channels)]
         sent = [frame for each in reports for frame in each.sent]
         taken = [frame for each in reports for frame in each.taken]
         cuts = [cut for each in reports for cut in each.cuts]
         received = self._carry(now, sent, taken, cuts)
-        state = self._all(reports, received)
+        state, orders = self._all(reports, received)
         own, *others = [
-            Answer([frame for frame in received if frame.node in nodes], state) for nodes in self._shares
+            Answer([frame for frame in received if frame.node in nodes], state, orders)
+            for nodes in self._shares
         ]
         if DELAY:
             time.sleep(DELAY)
@@ -164,11 +166,12 @@ class Centre:
         self.network_seconds += time.perf_counter() - began
         return received
 
-    def _all(self, reports: Sequence[Report], received: Sequence[Received]) -> State:
-        carries = self._exchange.carries or bool(received)
+    def _all(self, reports: Sequence[Report], received: Sequence[Received]) -> tuple[State, Sequence[Any]]:
         facts = [fact for each in reports for fact in each.facts]
-        found = self._judge(sorted(facts, key=attrgetter("cycle", "node"))) if facts else None
-        return State.of([each.state for each in reports], carries=carries, found=found)
+        verdict = self._judge(sorted(facts, key=attrgetter("cycle", "node")))
+        carries = self._exchange.carries or bool(received) or verdict.waiting
+        state = State.of([each.state for each in reports], carries=carries, found=verdict.failure)
+        return state, verdict.orders
 
 
 class Member:

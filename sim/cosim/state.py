@@ -49,7 +49,7 @@ class Waits:
             busy=tuple(node for part in parts for node in part.busy),
             sending=tuple(node for part in parts for node in part.sending),
             may_skip=all(part.may_skip for part in parts),
-            hosts=", ".join(part.hosts for part in parts),
+            hosts=", ".join(dict.fromkeys(part.hosts for part in parts if part.hosts)),  # what all say, once
         )
 
 
@@ -84,7 +84,7 @@ class State(NamedTuple):
 
     busy: bool  # a program runs
     ended: int  # the edge behind the last end of one
-    holds_frames: bool  # a frame waits at a MAC or a host, or is in flight
+    holds_frames: bool  # a frame waits at a MAC or a host, or a frame or an order is in flight
     progress: int  # the last edge at which something happened
     failure: Failure | None = None
     live: Live | None = None
@@ -93,7 +93,8 @@ class State(NamedTuple):
     def of(states: Sequence[State], *, carries: bool, found: Failure | None) -> State:
         """That of all nodes.
 
-        ``carries``: a frame is in flight, to the switch or from it; ``found``: by rank 0's hosts, of all.
+        ``carries``: a frame is in flight, to the switch or from it, or an order is, to hosts; ``found``: by
+        rank 0's hosts, of all.
         """
         if len(states) == 1 and not (carries or found):  # a run in one process asks at each frame
             return states[0]
@@ -117,6 +118,14 @@ class Cut(NamedTuple):
     cycle: int
     node: int
     peer: int | None
+
+
+class Verdict(NamedTuple):
+    """What rank 0's hosts make of facts: what is wrong, and what all hosts are to do."""
+
+    failure: Failure | None = None
+    orders: Sequence[Any] = ()  # due now
+    waiting: bool = False  # there are others, due at the end of the window
 
 
 class Fact(NamedTuple):

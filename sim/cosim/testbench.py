@@ -30,7 +30,7 @@ from fanin.sim.cosim.meeting import (
     window,
 )
 from fanin.sim.cosim.run import EVENT, Phase, PhaseResult, RunRequest, RunResult, in_order
-from fanin.sim.cosim.state import Fact, Failure, State, first_of
+from fanin.sim.cosim.state import Fact, State, Verdict, first_of
 from fanin.sim.network import least_trip
 
 REQUEST = "FANIN_COSIM_REQUEST"  # pickle of a RunRequest
@@ -111,7 +111,14 @@ class Session:
 
     async def _live(self, hosts_of: Callable[[Board], LiveHosts]) -> None:
         library, request = self.library, self.request
-        self._board = Board(library, self.clock, request.own, request.memories, request.host_ports)
+        self._board = Board(
+            library,
+            self.clock,
+            request.own,
+            request.memories,
+            request.host_ports,
+            all_nodes=request.nodes,
+        )
         hosts = hosts_of(self._board)
         live = self._hosts = LiveRun(
             hosts,
@@ -182,16 +189,28 @@ class Session:
         A window's end, or before the watchdog can bite, which knows of this rank's nodes only.
         """
         state, now, known = self.state, self.library.cycle(), list(edges)
+        window_end = (now // self._window + 1) * self._window
         if self._alone:
             assert self.fabric is not None
             if (alarm := self.fabric.exchange.alarm) is not None:
                 known.append(alarm)
+            if self._board and self._board.ordering:
+                known.append(window_end)
             return min(known, default=None)
-        known += [(now // self._window + 1) * self._window, state.progress + self.request.watchdog - 1]
+        known += [window_end, state.progress + self.request.watchdog - 1]
         return max(now + 1, min(known))
 
     def _meet(self) -> None:
-        """Hand over the frames that have left, take those that come, and learn how all nodes are."""
+        """Hand over what has left nodes and hosts, take what comes, and learn how all nodes are.
+
+        Hosts of all ranks do at once what they are ordered to; then it is as if they had met with that done.
+        """
+        while (orders := self._met()) and not self.state.failure:
+            assert self._hosts is not None
+            self._hosts.obey(orders)
+
+    def _met(self) -> Sequence[Any]:
+        """One meeting; what hosts are to do."""
         library = self.library
         sent, taken = [Sent(*one) for one in library.frames()], [Taken(*one) for one in library.taken()]
         began = time.monotonic()
@@ -206,6 +225,7 @@ class Session:
         self.state = answer.state
         if not self._alone:
             library.note_progress(self.state.progress)
+        return answer.orders
 
     def _state(self) -> State:
         library, hosts = self.library, self._hosts
@@ -218,10 +238,16 @@ class Session:
             live=hosts.state(failed=self.state.failure is not None) if hosts else None,
         )
 
-    def _judge(self, facts: Sequence[Fact]) -> Failure | None:
-        """At rank 0, what its hosts find wrong in what those of all ranks have told."""
-        assert self._hosts is not None
-        return self._hosts.judge(facts)
+    def _judge(self, facts: Sequence[Fact]) -> Verdict:
+        """At rank 0, what its hosts make of what those of all ranks have told.
+
+        Orders wait for a window's end.
+        """
+        if not (self._hosts and self._board):
+            return Verdict()
+        failure = self._hosts.judge(facts)
+        due = self._board.take_orders() if self.library.cycle() % self._window == 0 else []
+        return Verdict(failure, due, self._board.ordering)
 
     def _report(self) -> None:
         """Raises BrokenPipeError when the process that has started this one is gone, which none outlives."""

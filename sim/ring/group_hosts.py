@@ -11,7 +11,7 @@ from fanin.ring import RingConfig
 from fanin.ring_groups import Plan
 from fanin.sim.cosim.live import Board
 from fanin.sim.ring.hosts import Float32, Host, Hosts, HostsResult, Posted
-from fanin.sim.ring.rounds import JobSettings, Rounds
+from fanin.sim.ring.rounds import Fact, JobSettings, Rounds
 from fanin.sim.ring.schedule import Learners
 
 
@@ -35,6 +35,10 @@ class GroupHost(Host):
         self._above = -1 if above is None else above
         self._wake()
 
+    def _read_counters(self) -> None:
+        super()._read_counters()
+        self.hosts.rounds.through(self.node)
+
     def _end_exchange(self) -> None:
         self._complete += 1
         self._wake()
@@ -46,7 +50,7 @@ class GroupHost(Host):
 
 
 class GroupHosts(Hosts):
-    """All of them, those of aggregators included, which have no program of their own."""
+    """Those of a rank's nodes, those of aggregators included, which have no program of their own."""
 
     host_type = GroupHost
 
@@ -65,11 +69,18 @@ class GroupHosts(Hosts):
             board, config=config, nodes=plan.workers, learners=learners, stops=stops, reduce=reduce
         )
         self.rounds = Rounds(board, self.driver, plan, jobs, name=self.name, dead=self.dead.__contains__)
+        board.ordered = self.rounds.obey
+
+    def _told(self, node: int, what: Any) -> None:
+        if isinstance(what, Fact):
+            self.rounds.told(node, what)
+        else:
+            super()._told(node, what)
 
     @property
     def done(self) -> bool:
         """All hosts have come to the end of their programs, and the exchanges, too."""
-        return super().done and self.rounds.idle
+        return super().done and self.rounds.ended
 
     def result(self) -> HostsResult:
         """With the figures of the rounds."""

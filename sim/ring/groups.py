@@ -22,7 +22,7 @@ from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunResult
 from fanin.sim.cosim.simulator import Group
-from fanin.sim.ring.rounds import JobSettings, RoundFigures, Rounds
+from fanin.sim.ring.rounds import JobSettings, Order, RoundFigures, Rounds
 
 Float32 = npt.NDArray[np.float32]
 
@@ -38,6 +38,12 @@ class GroupsRun:
     rounds: list[RoundFigures]
     counters: list[dict[str, int]]  # per node
     raw: RunResult = field(default_factory=RunResult, repr=False)
+
+    def add(self, other: GroupsRun) -> None:
+        """Put what came out at the nodes of the next rank behind this; rank 0 has the rounds of all."""
+        self.sums += other.sums
+        self.counters += other.counters
+        self.seconds = max(self.seconds, other.seconds)
 
 
 class GroupsCosim:
@@ -84,6 +90,7 @@ class GroupsCosim:
             phases=[Phase("identify", [identify] * plan.nodes)],
             longest_wait=jobs.retries * (jobs.timeout + 2) + 4 * jobs.timeout,
             hosts=functools.partial(_Workers, config=self.config, plan=plan, jobs=jobs, vectors=given),
+            hosts_apart=True,
             seed=seed,
             **settings,
         )
@@ -94,30 +101,37 @@ class GroupsCosim:
 
 
 class _Workers:
-    """Live hosts of one exchange."""
+    """Live hosts of one exchange, those of a rank's nodes."""
 
     def __init__(
         self, board: Board, *, config: RingConfig, plan: Plan, jobs: JobSettings, vectors: Sequence[Float32]
     ):
-        self._board, self._plan, self._vectors = board, plan, vectors
+        self._board, self._vectors = board, vectors
         self._driver = RingDriver(config)
         self._rounds = Rounds(board, self._driver, plan, jobs, name=lambda number: "the exchange")
-        self._began, self._ended = board.now, 0
+        self._began = self._ended = board.now
+        self._workers = [node for node in board.nodes if node < plan.workers]
+        self._nodes = [node for node in board.nodes if node < plan.nodes]
+        board.told, board.ordered = self._rounds.told, self._ordered
         self._sums: dict[int, Float32] = {}
         self._counters: dict[int, dict[str, int]] = {}
 
     def start(self) -> None:
         """All workers post."""
-        for worker, vector in enumerate(self._vectors):
-            self._rounds.post(worker, 0, vector, functools.partial(self._complete, worker))
+        for worker in self._workers:
+            self._rounds.post(worker, 0, self._vectors[worker], functools.partial(self._complete, worker))
 
     def _complete(self, worker: int) -> None:
         found = self._board.memory(worker)[: self._vectors[worker].nbytes]
         self._sums[worker] = found.copy().view("<f4")
-        if len(self._sums) == self._plan.workers:
-            self._ended = self._board.now
+        self._ended = self._board.now
+        self._rounds.through(worker)
+
+    def _ordered(self, order: Order) -> None:
+        self._rounds.obey(order)
+        if self._rounds.ended:
             counters = HostProgram().extend(self._driver.counters().operations)
-            for node in range(self._plan.nodes):
+            for node in self._nodes:
                 self._board.run(node, counters, functools.partial(self._note, node))
 
     def _note(self, node: int, reads: list[int]) -> None:
@@ -126,7 +140,7 @@ class _Workers:
     @property
     def done(self) -> bool:
         """All counters have been read."""
-        return len(self._counters) == self._plan.nodes and self._rounds.idle
+        return len(self._counters) == len(self._nodes)
 
     @property
     def progress(self) -> int:
@@ -138,15 +152,15 @@ class _Workers:
         return True
 
     def waiting(self) -> str:
-        """How many workers are through."""
-        return f"{len(self._sums)} of {self._plan.workers} workers have their sum"
+        """Who waits for a sum."""
+        waiting = [worker for worker in self._workers if worker not in self._sums]
+        return ", ".join(f"worker {worker} waits for its sum" for worker in waiting)
 
     def result(self) -> GroupsRun:
         """Without the run around it."""
-        workers, nodes = range(self._plan.workers), range(self._plan.nodes)
         return GroupsRun(
-            [self._sums[worker] for worker in workers],
+            [self._sums[worker] for worker in self._workers],
             (self._ended - self._began) / _PS,
             self._rounds.figures,
-            [self._counters[node] for node in nodes],
+            [self._counters[node] for node in self._nodes],
         )

@@ -104,7 +104,7 @@ class RingTrainingCosim:
             phases=[Phase("start", programs)],
             longest_wait=retries * (timeout + 2) + 4 * timeout,
             hosts=hosts,
-            hosts_apart=groups is None,
+            hosts_apart=True,
             # What is lost is sent again by nodes that count in cycles: until then time must not be skipped.
             quiet_cycles=QUIET_CYCLES + timeout * sends_again,
             seed=seed,

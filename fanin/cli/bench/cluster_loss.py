@@ -18,7 +18,7 @@ from fanin.cnn_training import Job
 from fanin.golden.cnn.image import state_image
 from fanin.golden.cnn.network import initial_state
 from fanin.sim.cnn.cosim import ClusterCosim, JobFailed
-from fanin.sim.cnn.hosts import Epoch
+from fanin.sim.cnn.epochs import Epoch
 from fanin.sim.network import LinkConfig
 
 NETWORK, DEVICES = "tiny", "aaabcaaaaa"  # conv and bias on devices of their own

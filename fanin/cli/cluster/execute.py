@@ -28,6 +28,7 @@ from fanin.cli.output import (
     write_file,
 )
 from fanin.cli.provenance.document import renew_results, run_directory
+from fanin.cli.ranks import refuse_ranks
 from fanin.cli.stopped import OUTSIDE, UNENDED, cause_of, stop_again
 from fanin.cli.wave import waveform
 from fanin.errors import CheckFailed
@@ -49,6 +50,8 @@ def execute(args: argparse.Namespace) -> int:
     check_directory(output, CLUSTER_RUN)
     training_of(args)  # said before the plan and the images are read
     check_conditions(args)
+    if args.on != RTL:
+        refuse_ranks(args, f"--on {args.on}")
     live = live_file(output, "run", args.data)
     with sole_writer(output), live, waveform(args, rtl=args.on == RTL) as wave:
         with RunStatus(live) as status:
@@ -103,6 +106,11 @@ class Kept:
         began = {"goes_on_from": self.setup.earlier.states[-1]} if self.setup.earlier.states else {}
         return cast("Rtl", machine).trace.text(**began)
 
+    def meetings(self) -> list[list[str]]:
+        """How the ranks of RTL have met, for a summary."""
+        machine = self._loop.machines.get(RTL)
+        return cast("Rtl", machine).meetings.facts() if machine else []
+
     @property
     def last(self) -> str:
         """Its last state, in words."""
@@ -138,7 +146,7 @@ def end(kept: Kept, stop: BaseException | None, as_json: bool) -> int:
     if as_json:
         print_json(metrics)
     elif not stop:
-        print(summary(metrics, kept.folder))
+        print(summary(metrics, kept.folder, kept.meetings()))
     if stop:
         stop_again(stop, f"{metrics['error']}; {kept.last}")
     return 0

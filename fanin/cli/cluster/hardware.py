@@ -15,7 +15,7 @@ from fanin.hdl.net.link.job import LinkFailure
 from fanin.host.cnn import StreamCounters, timed_batch
 from fanin.planner.plan.network import PlannedNetwork
 from fanin.sim.cnn.batch_times import drain_and_update, timeline_of
-from fanin.sim.cnn.hosts import DeviceCounters
+from fanin.sim.cnn.epochs import DeviceCounters
 from fanin.wire.ethernet import AROUND_FRAME
 
 SHOWN_BATCHES = 3  # of the results

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 from fanin.cli.output import add_json
+from fanin.cli.ranks import add_ranks
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,6 +25,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="OTHER",
         help="what it goes on on: another plan of the same network, or a folder of fanin cluster build",
     )
+    add_ranks(parser)
     add_json(parser)
     add_no_cache(parser, "of a run in RTL, ")
     parser.set_defaults(run=run)

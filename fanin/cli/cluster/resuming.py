@@ -13,11 +13,13 @@ from pathlib import Path
 from fanin.cli.cluster.builds import PLAN_FOLDER, Build, open_build, planned_build, write_build
 from fanin.cli.cluster.checkpoint import Checkpoint
 from fanin.cli.cluster.execute import Kept, end, live_file, write_metrics
+from fanin.cli.cluster.machine import RTL
 from fanin.cli.cluster.runs import BUILDS, Run, Used, open_run
 from fanin.cli.cluster.setup import Earlier, Setup, images_again
 from fanin.cli.live import RunStatus
 from fanin.cli.output import CLUSTER_BUILD, CLUSTER_RUN, PLAN, is_kind, open_kind, print_json, sole_writer
 from fanin.cli.provenance.document import note_resumption
+from fanin.cli.ranks import refuse_ranks
 from fanin.cli.stopped import UNENDED
 from fanin.errors import InputError
 from fanin.records import open_record
@@ -30,6 +32,8 @@ def execute(args: argparse.Namespace) -> int:
     open_kind(folder, CLUSTER_RUN, "fanin cluster run")  # before a lock on what is none
     with sole_writer(folder):
         run = open_run(folder)
+        if run.on != RTL:
+            refuse_ranks(args, "a run of the golden model")
         data = images_again(run)
         run.check_states(len(data.train))
         name, state, damage = run.last_whole()

@@ -14,6 +14,7 @@ import numpy as np
 from fanin.cli.cluster.conditions import LOSSLESS, PUBLISHED, RELIABLE_L2, Conditions, Wires
 from fanin.cli.cluster.machine import Labels, NotFinite, Outputs, Progress, one_hot
 from fanin.cli.output import DISSECTOR_FILE, LINK_LOG, PCAP_FILE
+from fanin.cli.ranks import Meetings
 from fanin.cnn_memory import BEAT_BYTES, state_stages
 from fanin.cnn_parts import Part
 from fanin.cnn_training import Job
@@ -28,7 +29,8 @@ from fanin.host.cnn import CnnDriver
 from fanin.planner.plan.network import PlannedNetwork
 from fanin.report.cnn.trace import ClusterTrace
 from fanin.sim.cnn.cosim import ClusterCosim, JobFailed, NodeRun
-from fanin.sim.cnn.hosts import Cut, DeviceCounters, Epoch, EpochResult
+from fanin.sim.cnn.epochs import DeviceCounters, Epoch, EpochResult
+from fanin.sim.cnn.hosts import Cut
 from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.dissector import link_dissector
@@ -67,7 +69,7 @@ class Rtl:
 
     Links and memories are as fast as the plan's; where devices differ, all are as fast as the slowest.
     ``trained``: what came out of the last job that trained, and ``traffic``, as of RunResult.links, beside it;
-    ``trace``: the timeline of all jobs;
+    ``trace``: the timeline of all jobs; ``meetings``: of ranks, in all of them;
     ``links``: per device, what each connection counted in all jobs, by its number. Raises InputError for a
     missing tool and for a network without hardware, ToolFailed where the simulator cannot be built, CheckFailed
     where a node fails.
@@ -94,6 +96,7 @@ class Rtl:
         self._names = planned.placement.names
         self._jobs, self._frames, self._time = 0, 0, 0  # that are over: jobs, frames trained, ps
         self.trace = ClusterTrace(planned.placement, self.cosim.period_ps)
+        self.meetings = Meetings()
         self._words: list[np.ndarray] = []
         self.trained: EpochResult | None = None
         self.traffic: list[dict[str, dict[str, int]]] = []
@@ -144,6 +147,7 @@ class Rtl:
         (result,) = run.epochs
         if epoch.job:
             self.traffic = run.raw.links
+        self.meetings.add(run.raw)
         self.trace.add_job(self._time, result)
         self._time += run.raw.cycles * self.cosim.period_ps
         self._count(result.devices)

@@ -9,6 +9,7 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.cluster.conditions import add_conditions
 from fanin.cli.files import Files
 from fanin.cli.output import add_json
+from fanin.cli.ranks import add_ranks
 from fanin.cli.wave import add_wave
 
 PLACES = ("rtl", "golden")  # by fanin.cli.cluster.machine, which --help need not wait for
@@ -50,6 +51,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "-o", dest="output", type=Path, default=Path("runs/cluster"), metavar="RUN", help="the run's folder"
     )
     add_wave(parser)
+    add_ranks(parser)
     add_no_cache(parser, "with --on rtl, ")
     parser.set_defaults(run=run, files=Files(inputs=("build", "data", "init")))
 

@@ -11,8 +11,8 @@ from fanin.report.cnn.page import NAMES, exact_line, machines_in, title
 SHOWN_EPOCHS = 20
 
 
-def summary(metrics: Metrics, output: Path) -> str:
-    """The result for people."""
+def summary(metrics: Metrics, output: Path, more: list[list[str]]) -> str:
+    """The result for people; ``more`` is of what no file has."""
     others = machines_in(metrics)[1:]
     last = metrics["epochs"][-1]
     beside = ", ".join(f"{100 * last[name]['accuracy']:.1f} % {NAMES[name]}" for name in others)
@@ -20,6 +20,7 @@ def summary(metrics: Metrics, output: Path) -> str:
         ["test accuracy", f"{100 * metrics['accuracy']:.1f} %" + (f"; {beside}" if beside else "")],
         ["bit-exact", exact_line(metrics)],
         *_throughput(metrics),
+        *more,
         ["last state", str(output / metrics["checkpoints"][-1])],
         ["report", str(output / REPORT_FILE)],
     ]

@@ -96,13 +96,11 @@ def setup_of(args: argparse.Namespace) -> Setup:
 
 
 def _check_ranks(args: argparse.Namespace, values: Mapping[str, Any]) -> None:
-    """Raise InputError for hosts that need all nodes in one process, and for a model of them."""
+    """Raise InputError for what has no nodes' hosts to spread, and for a model of them."""
     if values["system"] != SMART_NIC:
         refuse_ranks(args, f"--system {values['system']}")
     if values["on"] == "model":
         refuse_ranks(args, "--on model")
-    if values["groups"]:
-        refuse_ranks(args, "--groups")
 
 
 def _filled(args: argparse.Namespace, earlier: Earlier | None) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from fanin.cli.output import (
     write_file,
 )
 from fanin.cli.provenance.document import run_directory
-from fanin.cli.ranks import refuse_ranks
+from fanin.cli.ranks import Meetings, refuse_ranks
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.cli.train.boards import read_boards
 from fanin.cli.train.following import Following, label_text
@@ -338,17 +338,12 @@ def _write_json(folder: Path, value: dict[str, Any]) -> None:
     (folder / RUN_FILE).write_text(json.dumps(value, indent=2) + "\n")
 
 
-def _meetings(raw: RunResult) -> str:
-    """How the ranks of a run have met; it depends on the machine, so that no file has it."""
-    waits = [100 * seconds / raw.seconds for seconds in raw.meeting_seconds]
-    share = f"{min(waits):.0f} to {max(waits):.0f} %"
-    return f"{len(waits)} met {raw.meetings:,} times, and waited {share} of {raw.seconds:.1f} s"
-
-
 def summary(result: TrainResult, output: Path) -> str:
     """The result for people."""
     accuracy = "none held out" if result.test_accuracy is None else f"{100 * result.test_accuracy:.1f} %"
     clamps = result.total("clamps")
+    meetings = Meetings()
+    meetings.add(result.run.raw)
     facts = [
         ["test accuracy", accuracy],
         ["bit-exact", _exact(result)],
@@ -363,7 +358,7 @@ def summary(result: TrainResult, output: Path) -> str:
             * bool(clamps)
         ),
         *([["L2", _decay(result)]] * bool(result.l2)),
-        *([["ranks", _meetings(result.run.raw)]] if result.run.raw.meetings else []),
+        *meetings.facts(),
         *([["warning", result.warning]] * bool(result.warning)),
         ["report", str(output / REPORT_FILE)],
     ]

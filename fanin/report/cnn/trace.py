@@ -11,7 +11,7 @@ from fanin.job import worker_endpoint
 from fanin.report.links import Frame, Sent, add_credit, add_links, decoded, link_frame
 from fanin.report.perfetto import Trace
 from fanin.sim.cnn.batch_times import drain_and_update, timeline_of
-from fanin.sim.cnn.hosts import EpochResult
+from fanin.sim.cnn.epochs import EpochResult
 from fanin.sim.link_log import MOST_FRAMES, LinkLog, LoggedFrame
 from fanin.wire.connection import CONNECTION_LINK
 

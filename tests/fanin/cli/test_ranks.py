@@ -36,6 +36,17 @@ def test_bad_input_is_one_line_and_nothing_is_written(capsys, tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("option", [["--mpi"], ["--ranks", "2"]])
+def test_a_golden_model_has_no_nodes_to_spread(capsys, tmp_path, monkeypatch, option):
+    monkeypatch.setattr(ranks, "_start", lambda argv, count: pytest.fail("processes were started"))
+    monkeypatch.setattr(ranks, "_joined", lambda: nullcontext(True))
+    monkeypatch.setattr(ranks, "_check_met", lambda count: None)
+    monkeypatch.setenv(ranks._STARTED, "2")
+    assert main(["cluster", "run", "--on", "golden", "-o", str(tmp_path / "run"), *option]) == 2
+    assert f"{option[0]}: does not go with --on golden" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_a_launcher_it_is_said_what_to_install(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
     assert main([*TRAIN, "-o", str(tmp_path / "run"), "--ranks", "2"]) == 2

@@ -2,95 +2,29 @@
 """Networks on several devices train bit for bit as on one, whatever the network between them does."""
 
 import re
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fanin.cnn_examples import EXAMPLES
-from fanin.cnn_memory import state_stages
-from fanin.cnn_parts import Placement
 from fanin.cnn_training import Job
 from fanin.flow.execute import execute
 from fanin.flow.link import PORT_RATE, WIRE_SECONDS
 from fanin.flow.node import NodeGraph, Sizes
 from fanin.flow.predict import predict
 from fanin.flow.verdict import how_it_stops
-from fanin.golden.cnn.image import state_image
-from fanin.golden.cnn.network import GoldenNetwork, initial_state
 from fanin.sim.cnn.cosim import ClusterCosim, JobFailed
-from fanin.sim.cnn.hosts import Cut, Epoch
+from fanin.sim.cnn.epochs import Epoch
+from fanin.sim.cnn.hosts import Cut
 from fanin.sim.network import SWITCH_NS, LinkConfig
+from tests.sim.cnn.trial import FRAMES, THREE, Trial
 from tests.support import new_seed, slow
 
 pytestmark = pytest.mark.verilator
 
-FRAMES, CLASSES = 11, 3
-JOB = Job.of(FRAMES, 4, 0.5, 0.9)
 FAULTS = [LinkConfig(**{fault: 0.02}) for fault in ("drop", "duplicate", "reorder", "corrupt")]
 BAD = LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02)
 
-
-@dataclass(frozen=True)
-class Trial:
-    """A network, and the device of each of its stages."""
-
-    name: str
-    devices: str
-
-    @cached_property
-    def network(self):
-        return EXAMPLES[self.name]
-
-    @cached_property
-    def placement(self):
-        return Placement(self.network, tuple(self.devices))
-
-    @cached_property
-    def cosim(self):
-        return ClusterCosim(self.placement.parts, quiet=True)
-
-    @cached_property
-    def data(self):
-        rng = np.random.default_rng(5)
-        shape = self.network.stages[self.network.images].layer.output
-        images = rng.standard_normal((FRAMES, shape.h, shape.w, shape.c)).astype(np.float32)
-        return images, np.eye(CLASSES, dtype=np.float32)[rng.integers(0, CLASSES, FRAMES)]
-
-    def words(self, states):
-        stages = self.network.stages
-        return [
-            state_image(stages[i].layer, stages[i].parallelism, states[i]) for i in state_stages(self.network)
-        ]
-
-    @cached_property
-    def states(self):
-        return initial_state(self.network, 1)
-
-    @cached_property
-    def expected(self):
-        """Results and states of two epochs, and an evaluation between them, by the golden model."""
-        golden, found = GoldenNetwork(self.network, self.states), []
-        for job in (JOB, None, JOB):
-            results = golden.train(*self.data, job) if job else golden.evaluate(self.data[0])
-            found.append((results.reshape(FRAMES, CLASSES), self.words(golden.states)))
-        return found
-
-    def run(self, **settings):
-        epochs = [Epoch(job, *self.data, dump=True) for job in (JOB, None, JOB)]
-        return self.cosim.run(self.words(self.states), epochs, **{"timeout": 200_000} | settings).epochs
-
-    def check(self, **settings):
-        """All bits are the golden model's. Returns the epochs."""
-        epochs = self.run(**settings)
-        for epoch, (results, states) in zip(epochs, self.expected, strict=True):
-            assert np.array_equal(epoch.results.view(np.uint32), results.view(np.uint32))
-            assert all(map(np.array_equal, epoch.states, states))
-        return epochs
-
-
-THREE = Trial("tiny", "aaabcaaaaa")  # conv at the host's, then bias, then relu
 RESIDUAL = Trial("residual", "aaaabbbaaaaaaa")  # both branches of the join come back over the network
 BRANCH = Trial("residual", "aaaaabbaaaaaaa")  # two convolutions' branch goes over the network and comes back
 
@@ -171,7 +105,7 @@ def test_wires_are_as_long_as_the_flow_model_has_them():
 
 
 def test_streams_and_fifos_have_the_names_of_the_whole_network():
-    (epoch, _, _) = THREE.run()
+    (epoch, _, _) = THREE.run().epochs
     names = [THREE.network.stages[one.stream.stage].name for one in epoch.streams]
     assert names == sorted(names, key=[stage.name for stage in THREE.network.stages].index)
     assert {one.frames for one in epoch.streams} == {FRAMES}
@@ -189,5 +123,5 @@ def test_a_device_that_is_cut_off_ends_the_run_by_name():
     assert found[3].endswith("the peer does not answer")
     assert [len(one.links) for one in failure.value.devices] == [2, 2, 2]
     assert failure.value.results >= 6
-    healthy = sum(epoch.counters["cycles"] for epoch in THREE.run())
+    healthy = sum(epoch.counters["cycles"] for epoch in THREE.run().epochs)
     assert int(found[2]) < healthy + 10 * 500 * 4

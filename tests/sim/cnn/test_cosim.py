@@ -25,7 +25,7 @@ from fanin.layers.family import family
 from fanin.layers.port import BEAT_BITS
 from fanin.planner.plan.network import STORE_SHARE
 from fanin.sim.cnn.cosim import NodeCosim, part_of
-from fanin.sim.cnn.hosts import Epoch
+from fanin.sim.cnn.epochs import Epoch
 from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.simulator import SimulationFailed, simulation_sources
 from tests.support import slow

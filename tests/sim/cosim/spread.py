@@ -37,6 +37,70 @@ class Deadly(HostProgram):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Ordered:
+    """Hosts that read a register and say so; when all have, they are ordered to read again, or to end.
+
+    Their nodes differ in how long that takes. Some orders hold from so much later on that time is skipped.
+    """
+
+    ROUNDS = 6
+    LATER = 10**7  # ps
+    NEVER = 10**10  # an alarm to which time would be skipped where an order is in flight
+    QUIET = 100  # cycles: less than a window
+
+    def __init__(self, board):
+        self.board, self.done, self.progress = board, False, 0
+        self.log = Log({node: [] for node in board.nodes})
+        self.said = set()
+        board.told, board.ordered = self.told, self.ordered
+
+    def start(self):
+        self.board.at(self.NEVER, lambda: None)
+        for node in self.board.nodes:
+            self.read(node)
+
+    def read(self, node):
+        program = HostProgram()
+        for _ in range(1 + 3 * node):
+            program.read(at("total"))
+        self.board.run(node, program, functools.partial(self.answered, node))
+
+    def answered(self, node, reads):
+        self.log[node].append(("answered", self.board.cycle))
+        self.board.tell(node, len(reads))
+
+    def told(self, node, what):
+        assert node not in self.said
+        self.said.add(node)
+        if len(self.said) == NODES:
+            self.said = set()
+            self.board.order(self.board.told_at + (self.LATER if self.progress % 2 else 0))
+
+    def ordered(self, time):
+        self.progress += 1
+        for log in self.log.values():
+            log.append(("ordered", self.board.cycle))
+        self.done = self.progress == self.ROUNDS
+        for node in self.board.nodes if not self.done else ():
+            self.board.at(time, functools.partial(self.read, node))
+
+    def may_skip(self):
+        return True
+
+    def waiting(self):
+        return f"round {self.progress} is under way"
+
+    def result(self):
+        return self.log
+
+
+class Log(dict):
+    """What the hosts of each node have noted."""
+
+    def add(self, other):
+        self.update(other)
+
+
 def _dummies(seed, folder, *, last=lambda program: program, link=None, event_limit=1000):
     """The least nodes; ``last`` changes the program of the last one."""
     rng = np.random.default_rng(seed)
@@ -72,6 +136,20 @@ def _dummies(seed, folder, *, last=lambda program: program, link=None, event_lim
 def dummies(seed, folder):
     """Their run."""
     return _dummies(seed, folder, event_limit=OPERATIONS + 1)
+
+
+def ordered(seed, folder):
+    """Hosts do what rank 0 orders."""
+    rng = np.random.default_rng(seed)
+    return Cluster(lambda: [Group(DummyNode(), NODES)], quiet=True).run(
+        memories=[[rng.integers(0, 99, (1, 8), dtype=np.int32)] for _ in range(NODES)],
+        phases=[],
+        longest_wait=0,
+        hosts=Ordered,
+        hosts_apart=True,
+        quiet_cycles=Ordered.QUIET,
+        seed=seed,
+    )
 
 
 def failing(seed, folder):

@@ -11,16 +11,23 @@ from fanin.fixed import Loss
 from fanin.glm import PRESETS, Partitioning, TrainShape
 from fanin.golden.mlp import Mlp
 from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig, Region, Write
+from fanin.ring import PRESETS as RING_PRESETS
 from fanin.ring import RingConfig
+from fanin.ring_groups import Groups
+from fanin.scheme import Scheme
+from fanin.sim.cnn.hosts import Cut
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, State
 from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.sim.rdma.cosim import Pair, RdmaCosim
 from fanin.sim.ring.cosim import RingCosim
-from fanin.sim.ring.train_cosim import RingTrainingCosim
+from fanin.sim.ring.groups import GroupsCosim
+from fanin.sim.ring.rounds import JobSettings
+from fanin.sim.ring.train_cosim import RingTrainingCosim, run_rtl
 from fanin.sim.ring.training import Learning, RingTraining
 from fanin.wire.aggregation import Protocol
+from tests.sim.cnn.trial import THREE, Trial
 
 BAD = LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02)
 RING = {"lanes": 8, "frame_words": 16, "slice_frames": 20, "buffer_frames": 32, "replay_frames": 32}
@@ -93,6 +100,35 @@ def ring_dies(seed, folder):
     return ring_train(seed, folder, stops={1: 30e-6})
 
 
+TREE = Groups(2, 2, Scheme.AGGREGATOR, Scheme.AGGREGATOR)  # seven nodes, three of which have no worker
+
+
+def groups(seed, folder):
+    """An exchange in groups, whose hosts a controller has begin each round."""
+    rng = np.random.default_rng(seed)
+    given = [rng.normal(0, 1e-2, 300).astype(np.float32) for _ in range(TREE.workers)]
+    cosim = GroupsCosim(RING_PRESETS["tiny"], nodes=TREE.nodes, quiet=True)
+    jobs = JobSettings(barrier=rng.choice([0, 2e-6]), timeout=1500)
+    run = cosim.exchange(given, TREE.plan, jobs=jobs, link=BAD, seed=seed, pcap=folder / "capture.pcap")
+    run.raw.hosts = None  # itself, which cannot be compared
+    return run
+
+
+def groups_train(seed, folder, *, stops=None):
+    """Workers in groups, which train."""
+    training = DataParallel(network=Mlp((64, 12, 10)), nodes=TREE.workers, batch=128, epochs=1, seed=seed)
+    config = RING_PRESETS["tiny"]
+    job = RingTraining(training=training, config=config, groups=TREE, barrier=1e-6, stops=stops or {})
+    state = State.initial(training)
+    data, pcap = Dataset(training, *load_digits(0)), folder / "capture.pcap"
+    return run_rtl(job, data, state, link=BAD, pcap=pcap)
+
+
+def group_dies(seed, folder):
+    """An aggregator's link is cut."""
+    return groups_train(seed, folder, stops={TREE.workers: 60e-6})
+
+
 def rdma(seed, folder):
     """Nodes that write to the next one's memory."""
     rng, nodes, size = random.Random(seed), 16, 1 << 14
@@ -113,3 +149,25 @@ def rdma(seed, folder):
         seed=seed,
         pcap=folder / "capture.pcap",
     )
+
+
+def _cluster(seed, folder, trial, **settings):
+    """Hosts that do what a controller orders."""
+    pcap, links = folder / "capture.pcap", folder / "links"
+    return trial.run(seed=seed, pcap=pcap, link_log=links, **settings)
+
+
+def cluster(seed, folder):
+    """The least network on three devices."""
+    return _cluster(seed, folder, THREE, link=BAD)
+
+
+def digits(seed, folder):
+    """A network with a residual join, whose branches go over the network."""
+    trial = Trial("digits_cnn", "aaaaabbbbcccbccaaaaaa", frames=2)
+    return _cluster(seed, folder, trial, link=BAD, timeout=500_000)
+
+
+def cluster_dies(seed, folder):
+    """The last device is cut off, and all fail."""
+    return _cluster(seed, folder, THREE, cut=Cut(2, 6), link_timeout=500, link_retries=4)

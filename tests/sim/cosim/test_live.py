@@ -375,6 +375,8 @@ class Misuse(Hosts):
             with pytest.raises(ValueError, match="must") as error:
                 wrong()
             self.log.append(str(error.value))
+        with pytest.raises(RuntimeError, match="by what is told alone"):
+            board.order("what other ranks would hear in another order")
         self.done = True
 
 

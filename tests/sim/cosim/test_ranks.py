@@ -16,8 +16,8 @@ from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.meeting import MAX_WINDOW, window
 from fanin.sim.cosim.ranks import spread
 from fanin.sim.cosim.run import RunResult
-from fanin.sim.network import LinkConfig, least_trip
-from tests.sim.cosim.spread import OPERATIONS
+from fanin.sim.network import SWITCH_NS, LinkConfig, least_trip
+from tests.sim.cosim.spread import NODES, OPERATIONS, Ordered
 from tests.support import new_seed, slow
 
 ROOT = Path(__file__).parents[3]
@@ -90,7 +90,22 @@ def test_two_ranks_leave_what_one_process_does(tmp_path):
     assert set(files) == {"capture.pcap", "links"}
 
 
-@pytest.mark.parametrize("case", ["failing", "lost", *slow("ring_dies")])
+def test_hosts_of_all_ranks_do_what_is_ordered_at_the_same_edges(tmp_path):
+    (alone, _), (both, _) = (run("ordered", 1, tmp_path, ranks) for ranks in (1, 2))
+    assert plain(alone) == plain(both)
+    cycles = window(least_trip(LinkConfig(), SWITCH_NS), Clock(4000))
+    answered, ordered = (
+        [[edge for what, edge in log if what == wanted] for log in both.hosts.values()]
+        for wanted in ("answered", "ordered")
+    )
+    ends = [-(-max(edges) // cycles) * cycles for edges in zip(*answered, strict=True)]
+    assert ordered == [ends] * NODES  # at the end of the window in which the last has answered
+    assert len(ends) == Ordered.ROUNDS
+    assert Ordered.LATER < both.skipped_ps < Ordered.NEVER
+    assert both.cycles == ends[-1]
+
+
+@pytest.mark.parametrize("case", ["failing", "lost", *slow("ring_dies", "cluster_dies", "group_dies")])
 def test_a_failure_is_the_same_on_two_ranks(tmp_path, case):
     (text, alone), (other, both) = (run(case, 1, tmp_path, ranks)[0] for ranks in (1, 2))
     assert text == other
@@ -111,12 +126,39 @@ def test_a_simulator_that_dies_ends_all_and_is_named(tmp_path):
 RANKS = [(ranks, seed) for ranks in (2, 3, 4, 8, 16) for seed in range(4)]
 
 
+#: Nodes, where there are fewer than the most ranks; a window of no latency is a cycle.
+LIMITS = {
+    "no_latency": 2,
+    "cluster": 3,
+    "digits": 3,
+    "data_parallel": 4,
+    "groups": 7,
+    "groups_train": 7,
+    "engines": 8,
+    "ring_train": 8,
+}
+
+
 @pytest.mark.parametrize(
-    "case", slow("train", "switchml", "data_parallel", "no_latency", "ring", "engines", "rdma", "ring_train")
+    "case",
+    slow(
+        "train",
+        "switchml",
+        "data_parallel",
+        "no_latency",
+        "ring",
+        "engines",
+        "rdma",
+        "ring_train",
+        "cluster",
+        "digits",
+        "groups",
+        "groups_train",
+    ),
 )
 def test_any_number_of_ranks_leaves_the_same(tmp_path, case):
     """Twenty seeds, four for each number of ranks, on a network that loses, repeats, reorders and corrupts."""
-    limit = {"no_latency": 2, "engines": 8, "ring_train": 8, "data_parallel": 4}.get(case, 16)
+    limit = LIMITS.get(case, 16)
     for number, (ranks, _) in enumerate(RANKS):
         if ranks > limit:
             continue
