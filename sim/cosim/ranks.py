@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -153,17 +153,23 @@ def joined() -> Ranks | None:
     return _joined
 
 
-def spread(nodes: int, size: int, together: int = 1) -> tuple[range, ...]:
-    """Which nodes each of so many ranks has: as even as can be, ``together`` in a row undivided.
+def spread(weights: Sequence[int], size: int, together: int = 1) -> tuple[range, ...]:
+    """Which nodes each of so many ranks has: parts in a row, as even in weight as can be.
 
-    Raises InputError for more ranks than there is something for.
+    ``weights`` are what simulating each node takes; ``together`` nodes in a row stay undivided. Raises
+    InputError for more ranks than there is something for.
     """
-    units = nodes // together
-    if size > units:
-        what = f"{nodes} nodes" if together == 1 else f"{units} hosts of {together} nodes"
+    nodes = len(weights)
+    units = [sum(weights[first : first + together]) for first in range(0, nodes, together)]
+    if size > len(units):
+        what = f"{nodes} nodes" if together == 1 else f"{len(units)} hosts of {together} nodes"
         raise InputError(f"ranks must be at most as many as there are nodes: {size} ranks for {what}")
-    bounds = [units * rank // size * together for rank in range(size + 1)]
-    return tuple(range(begin, end) for begin, end in pairwise(bounds))
+    sums = [0, *accumulate(units)]
+    bounds = [0]
+    for rank in range(1, size):  # each next cut where it is nearest to its share, and leaves a unit for all
+        cuts = range(bounds[-1] + 1, len(units) - size + rank + 1)
+        bounds.append(min(cuts, key=lambda cut: abs(sums[cut] * size - sums[-1] * rank)))
+    return tuple(range(begin * together, end * together) for begin, end in pairwise([*bounds, len(units)]))
 
 
 def _check(request: RunRequest) -> None:

@@ -153,11 +153,13 @@ class Simulator:
         if not self.ports:
             raise ValueError("groups must have a node at least")
         self._ranks = ranks.joined()
-        self._shares = ranks.spread(len(self.ports), self._ranks.size if self._ranks else 1, together)
         if self._ranks and waves:
             raise InputError("--wave: a waveform is of a run in one process, not of one on several ranks")
         sources = simulation_sources(self._groups, waves=waves)
         self.verilog = sources.verilog
+        # The text stands for what a cycle of it takes.
+        sizes = [len(self.verilog[kind]) for kind in self._kinds]
+        self._shares = ranks.spread(sizes, self._ranks.size if self._ranks else 1, together)
         tops = [sources.share(nodes) for nodes in self._shares]
         self.directory = build(tops[0], models=sources.models, waves=waves, quiet=quiet)
         if self._ranks:

@@ -165,8 +165,8 @@ class RingCosim:
             for engine, macs in enumerate(rings)
         ]
         start = Phase("start", [self._start(member, flow) for member in members])
-        reduce, outcome = self._reduce(layout) * nodes, self._outcome()
-        whole = [program.extend(outcome) for program in self._reduce(layout)] * nodes
+        reduce, outcome = self._reduce(layout, flow) * nodes, self._outcome()
+        whole = [program.extend(outcome) for program in self._reduce(layout, flow)] * nodes
         last = HostProgram().extend(outcome)
         hosts = functools.partial(FlowHosts, flow=flow, reduce=reduce, last=last) if flow else None
         raw = self._cluster.run(
@@ -233,16 +233,20 @@ class RingCosim:
             program.extend(driver.share(flow.share).operations)
         for batch in driver.identify(), driver.configure(member), driver.start():
             program.extend(batch.operations)
-        return self._wait(program)
+        self._wait(program)
+        # A flow's first frame is on its way when the descriptors are posted, and counts.
+        return program.extend(driver.command("clear_counters").operations) if flow else program
 
-    def _reduce(self, layout: _Layout) -> list[HostProgram]:
+    def _reduce(self, layout: _Layout, flow: Flow | None) -> list[HostProgram]:
         """A program for each engine of a host."""
         driver = self.driver
         vectors = zip(layout.addresses, layout.counts, strict=True)
         posts = [driver.post_stripes(address, count, self.engines) for address, count in vectors]
         programs = []
         for batches in zip(*posts, strict=True):
-            program = HostProgram().extend(driver.command("clear_counters").operations)
+            program = HostProgram()
+            if flow is None:
+                program.extend(driver.command("clear_counters").operations)
             program.extend(chain.from_iterable(batch.operations for batch in batches))
             programs.append(self._wait(program))
         return programs

@@ -27,7 +27,7 @@ PAGES = {
     "cluster": lambda: cnn_page(cnn.run()),
     "ring": lambda: ring_page(ring.run_file(), ring.host_times()),
     "ps": lambda: param_server_page(
-        param_server.run_file(list(map(param_server.epoch_of, (1, 2, 3)))), list(param_server.worker_spans())
+        param_server.run_file(list(map(param_server.epoch_of, (1, 2, 3)))), [param_server.outcome_of()]
     ),
     "plan": lambda: plan_page(*make_plan(6, 100)),
     "sweep": lambda: plan_page(*make_plan(6, 100), make_sweep()),

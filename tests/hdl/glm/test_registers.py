@@ -144,7 +144,16 @@ def test_a_node_that_can_do_without_overlap_says_so_and_is_told():
 
 def test_the_driver_refuses_another_node():
     driver = NodeDriver(TINY)
-    right = {"engines": 1, "banks": 8, "lanes": 8, "frac": 24, "data_parallel": 0, "udp": 0, "switchml": 0}
+    right = {
+        "engines": 1,
+        "banks": 8,
+        "lanes": 8,
+        "frac": 24,
+        "data_parallel": 0,
+        "udp": 0,
+        "switchml": 0,
+        "gradients": 0,
+    }
     driver.check_identity([IDENTITY, VERSION, right, 4, 64, 4])
     with pytest.raises(ValueError, match="the node's id must be"):
         driver.check_identity([0, VERSION, right, 4, 64, 4])

@@ -59,11 +59,19 @@ def plain(value):
 
 
 def test_nodes_are_spread_evenly_and_those_of_a_host_stay_together():
-    assert spread(8, 3) == (range(2), range(2, 5), range(5, 8))
-    assert spread(12, 2, together=4) == (range(4), range(4, 12))
-    assert spread(5, 1) == (range(5),)
+    assert spread([7] * 8, 3) == (range(3), range(3, 5), range(5, 8))
+    assert spread([1] * 12, 2, together=4) == (range(4), range(4, 12))
+    assert spread([3] * 5, 1) == (range(5),)
+    assert spread([1] * 16, 16) == tuple(range(node, node + 1) for node in range(16))
     with pytest.raises(InputError, match="4 ranks for 3 hosts of 2 nodes"):
-        spread(6, 4, together=2)
+        spread([1] * 6, 4, together=2)
+
+
+def test_a_heavy_node_has_fewer_beside_it():
+    assert spread([2, 1, 3], 2) == (range(2), range(2, 3))
+    assert spread([4, 1, 1, 1, 1], 2) == (range(1), range(1, 5))
+    assert spread([1, 1, 9], 3) == (range(1), range(1, 2), range(2, 3))  # each has one at least
+    assert spread([9, 1, 1, 1], 3) == (range(1), range(1, 2), range(2, 4))
 
 
 @pytest.mark.parametrize("delay_ns", [0, 0.5, 100, 101.3])

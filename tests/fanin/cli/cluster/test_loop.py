@@ -22,6 +22,7 @@ class Node(Golden):
 
     trained = None
     trace = SimpleNamespace(text=lambda: "{}")
+    meetings = SimpleNamespace(facts=list)
     wrong = ""
 
     def __init__(self, network):
@@ -69,10 +70,10 @@ def run(small, tmp_path, monkeypatch):
 
 
 def test_throughput_is_told_beside_the_plan_s():
-    lines = summary(cnn.run(accuracy=0.7), Path("run")).splitlines()
+    lines = summary(cnn.run(accuracy=0.7), Path("run"), []).splitlines()
     assert "  throughput     121,951 frames/s, 97.6 % of the plan's 125,000" in lines
     unmeasured = cnn.run(accuracy=0.7, hardware=cnn.HARDWARE | {"frames_per_second": None})
-    assert "throughput" not in summary(unmeasured, Path("run"))
+    assert "throughput" not in summary(unmeasured, Path("run"), [])
 
 
 def test_equal_bits_are_counted(run, capsys):
