@@ -96,6 +96,7 @@ def random_writes(nodes, count, seed):
     return run
 
 
+@pytest.mark.slow
 def test_a_thousand_random_writes_over_a_bad_network(nodes):
     run = random_writes(nodes, 1000, new_seed())
     for counters in run.counters:

@@ -79,6 +79,7 @@ def test_links_and_memories_are_as_fast_as_the_slowest_of_the_plan(three):
     assert memory_gbps_of(port) is None  # so is one that no rate is said of
 
 
+@pytest.mark.slow
 def test_a_lossless_network_carries_every_frame_once_and_all_of_them_are_captured(three, data, tmp_path):
     golden = Golden(three.network)
     golden.load(tuple(initial_state(three.network, 1)))
