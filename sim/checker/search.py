@@ -269,9 +269,12 @@ class Search:
 
     def _check_that_all_finish(self) -> None:
         """From every state a way without faults leads to the end."""
-        on = lambda left: not self._tell(left)[1]  # noqa: E731
+
+        def goes_on(left: int) -> bool:
+            return not self._tell(left)[1]
+
         try:
-            stuck = Finish(self._steps, self._exchange, self._group, on=on).stuck()
+            stuck = Finish(self._steps, self._exchange, self._group, on=goes_on).stuck()
         except OutOfTime:
             return
         levels = [self.visited.level_of(int(number)) for number in stuck[:1]]

@@ -239,7 +239,7 @@ class Board:
         callbacks may. Raises RuntimeError unless ``told`` asks for it, since nothing else is in order of time.
         """
         if not self._telling:
-            raise RuntimeError("orders are given by what is told alone")
+            raise RuntimeError("order must be called from within told")
         self._orders.append(what)
 
     def at(self, time_ps: int, then: Then) -> None:

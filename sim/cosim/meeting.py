@@ -20,6 +20,10 @@ from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange, Received, Sent, Taken
 from fanin.sim.cosim.state import Cut, Fact, State, Verdict
 
+STOPPED = "the other ranks have ended"  #: the error of a run that another one's has ended
+PATIENCE = 600.0  #: seconds that a rank may take from one meeting to the next
+#: Seconds by which rank 0 delays each answer, as a slower network would (``fanin bench scale``).
+DELAY = float(os.environ.get("FANIN_COSIM_DELAY", 0))
 MAX_WINDOW = 512  # cycles: longer ones save nothing any more
 _LENGTH = struct.Struct("<Q")
 
@@ -49,12 +53,6 @@ class Answer(NamedTuple):
     received: list[Received]
     state: State
     orders: Sequence[Any] = ()
-
-
-STOPPED = "the other ranks have ended"  #: the error of a run that another one's has ended
-#: Seconds by which rank 0 keeps its answers back: what a slower network costs (``fanin bench scale``).
-DELAY = float(os.environ.get("FANIN_COSIM_DELAY", 0))
-PATIENCE = 600.0  #: seconds that a rank may take from one meeting to the next
 
 
 class Stopped(Exception):

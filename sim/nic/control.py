@@ -15,7 +15,7 @@ from typing import Any
 from fanin.errors import InputError
 
 Request = dict[str, Any]
-Answer = Callable[[Request], bool]  # whether there is still somebody to take it
+Answer = Callable[[Request], bool]  # False: the client has gone
 MAX_LINE = 1 << 16  #: bytes of a request
 MAX_UNREAD = 1 << 20  #: bytes of answers that a client has not read
 _MAX_PATH = 107  # what struct sockaddr_un has room for

@@ -1,6 +1,6 @@
 """The node of one-sided writes as its golden model, at a Linux interface: the twin of ``sim/nic/rdma.py``.
 
-``fanin.golden.rdma_node`` is the node. What it has of time is here, and who is told what has ended.
+``fanin.golden.rdma_node`` is the node. Here are its timers, and the callbacks of completions and arrivals.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class RdmaNicModel:
             self.counters["sent"] += 1
             self._send(frame)
         completions, arrivals = self._node.requester(index).completions, self._node.responder(index).arrivals
-        posted = self._posted[index].then  # who is told of an ending may connect anew
+        posted = self._posted[index].then  # a callback may connect the queue pair anew, with a queue of its own
         while completions:
             ending = Ending[completions.pop(0).status.name]
             self.counters["failed"] += ending not in (Ending.DONE, Ending.FLUSHED)

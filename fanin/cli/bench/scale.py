@@ -100,7 +100,10 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         error = 100 * (expected / found.seconds - 1)
         rows.append((str(point), f"{found.seconds:.2f}", f"{expected:.2f}", f"{error:+.1f} %"))
         yield Result(str(point), abs(error), "% off", MAX_ERROR, note=f"{found.seconds:.2f} s")
-    kinds = {"ring node, 8 lanes": (costs, loads[1]), "GLM node, u280": _glm(costs)}
+    kinds = {
+        "ring node, 8 lanes": (costs, max(loads, key=lambda load: load.nodes)),
+        "GLM node, u280": _glm(costs),
+    }
     figures: list[Figure] = []
     predicted: list[Sequence[object]] = []
     for kind, (own, unit) in kinds.items():
@@ -177,26 +180,15 @@ def _glm(costs: Costs) -> tuple[Costs, Load]:
     rng = np.random.default_rng(0)
     features = rng.integers(0, 1 << shape.precision, (shape.samples, shape.columns), dtype=np.uint8)
     labels = (rng.integers(0, 2, shape.samples) << node.frac).astype(np.int32)
-    raw = (
-        Cosim(node, workers=GLM_NODES, quiet=True)
-        .train(
-            shape,
-            features,
-            labels,
-            loss=Loss.LOGISTIC,
-            rate=fixed.learning_rate(0.5 / 64),
-            epochs=4,
-            models=False,
-        )
-        .raw
-    )
+    training = {"loss": Loss.LOGISTIC, "rate": fixed.learning_rate(0.5 / shape.batch), "epochs": 4}
+    cosim = Cosim(node, workers=GLM_NODES, quiet=True)
+    raw = cosim.train(shape, features, labels, **training, models=False).raw
     frames = sum(raw.frames.values())
     frame = raw.network_seconds / frames
     alone = frame + max(0.0, costs.frame_alone - costs.frame)
     cycle = (raw.seconds - frames * alone) / (raw.cycles * GLM_NODES)
-    return replace(costs, node_cycle=cycle, frame=frame, frame_alone=alone), Load(
-        GLM_NODES, raw.cycles, frames, 0
-    )
+    own = replace(costs, node_cycle=cycle, frame=frame, frame_alone=alone)
+    return own, Load(GLM_NODES, raw.cycles, frames, meetings=0)
 
 
 def _speed(costs: Costs, unit: Load, nodes: int, machines: int, args: argparse.Namespace) -> tuple[float, int]:

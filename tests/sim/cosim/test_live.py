@@ -375,7 +375,7 @@ class Misuse(Hosts):
             with pytest.raises(ValueError, match="must") as error:
                 wrong()
             self.log.append(str(error.value))
-        with pytest.raises(RuntimeError, match="by what is told alone"):
+        with pytest.raises(RuntimeError, match="from within told"):
             board.order("what other ranks would hear in another order")
         self.done = True
 
