@@ -180,9 +180,9 @@ def _glm(costs: Costs) -> tuple[Costs, Load]:
     rng = np.random.default_rng(0)
     features = rng.integers(0, 1 << shape.precision, (shape.samples, shape.columns), dtype=np.uint8)
     labels = (rng.integers(0, 2, shape.samples) << node.frac).astype(np.int32)
-    training = {"loss": Loss.LOGISTIC, "rate": fixed.learning_rate(0.5 / shape.batch), "epochs": 4}
-    cosim = Cosim(node, workers=GLM_NODES, quiet=True)
-    raw = cosim.train(shape, features, labels, **training, models=False).raw
+    rate, cosim = fixed.learning_rate(0.5 / shape.batch), Cosim(node, workers=GLM_NODES, quiet=True)
+    run = cosim.train(shape, features, labels, loss=Loss.LOGISTIC, rate=rate, epochs=4, models=False)
+    raw = run.raw
     frames = sum(raw.frames.values())
     frame = raw.network_seconds / frames
     alone = frame + max(0.0, costs.frame_alone - costs.frame)
