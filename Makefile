@@ -84,6 +84,7 @@ bitstreams: $(VENV)/.boards ## a board's bitstream, in build/boards; its report 
 
 bench: $(VENV)/.developer $(VENV)/.boards ## speed and area, each figure beside its limit (hours)
 	$(BIN)/fanin bench glm
+	$(BIN)/fanin bench glm --part memory -o runs
 	$(BIN)/fanin bench area
 	$(BIN)/fanin bench allreduce -o runs
 	$(BIN)/fanin bench boards

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.clock import CLOCK_MHZ
+from fanin.hbm import Hbm
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.job import worker_endpoint
 from fanin.sim.cosim.build import check_build
@@ -94,6 +95,7 @@ class Cluster:
         endless: bool = False,
         memory_latency: int = MEMORY_LATENCY,
         memory_repeats: int = 1,
+        hbm: Hbm | None = None,
         events: int = 0,
         link: LinkConfig | None = None,
         switch_ns: float = SWITCH_NS,
@@ -113,6 +115,7 @@ class Cluster:
         MACs keep to the links' rate if ``paced``; else they take a beat a cycle. So do memory ports, each way,
         unless ``memory_gbps`` bounds them, as PCIe does. Ports see their memory's bytes ``memory_repeats``
         times in a row: a part of the data stands for all where time alone is asked for, and takes its room.
+        With ``hbm``, which nodes must not write, words come when its banks and refreshes let them.
         ``events`` bounds the entries of the event trace. The other arguments are those of RunRequest;
         ``progress`` is called while the run goes on. Raises SimulationFailed when the run cannot go on.
         """
@@ -144,6 +147,7 @@ class Cluster:
                 endless=endless,
                 memory_latency=memory_latency,
                 memory_repeats=memory_repeats,
+                hbm=hbm,
                 event_mask=_ALL_EVENTS,
                 event_limit=events,
                 trace=folder / "events" if events else None,

@@ -1,16 +1,17 @@
-"""The functions of dpi.cpp, as Python in the simulator's own process calls them."""
+"""The functions of dpi.cpp and hbm.cpp, as Python in the simulator's own process calls them."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c_uint32, c_uint64
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_int64, c_size_t, c_uint8, c_uint32, c_uint64
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from fanin.hbm import Hbm
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Intervals
 from fanin.sim.cosim.state import FailedCheck, Failure
@@ -25,6 +26,7 @@ _STALL_UNITS = 256  # parts of all cycles, in which a host's stalls are
 _MAC, _HOST = 0, 1  # the ports through which frames leave a node
 _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
     "cosim_setup": (None, (c_uint32, c_uint32, c_bool, c_uint64, c_int, c_uint64, c_int, c_int)),
+    "cosim_hbm": (None, (c_uint32, c_uint64, POINTER(c_int64), c_char_p)),
     "cosim_map": (c_bool, (c_uint32, c_char_p, c_bool, c_uint64)),
     "cosim_trace": (c_bool, (c_char_p, c_uint64, c_uint64)),
     "cosim_close_trace": (None, ()),
@@ -62,7 +64,7 @@ _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
 
 
 class Library:
-    """dpi.cpp. ``setup`` first, before the simulation starts.
+    """dpi.cpp and hbm.cpp. ``setup`` first, before the simulation starts.
 
     Nodes have the numbers that they have in the whole run; this rank's top has some of them.
     """
@@ -94,6 +96,11 @@ class Library:
         self._first = nodes.start
         rates = [round(rate * _RATE_UNITS) for rate in (mac_bytes_per_cycle, memory_bytes_per_cycle)]
         self._functions.cosim_setup(nodes.start, len(nodes), alone, period_ps, latency, watchdog, *rates)
+
+    def use_hbm(self, hbm: Hbm, *, nodes: int, period_ps: int) -> None:
+        """Let the memories of so many nodes be HBM; ``period_ps``: of the nodes' clock."""
+        numbers = (c_int64 * len(hbm.numbers))(*hbm.numbers)
+        self._functions.cosim_hbm(nodes, period_ps, numbers, hbm.address_map.encode())
 
     def map_memory(self, node: int, path: Path, *, writable: bool = False, repeats: int = 1) -> None:
         """Let a node's next memory port access a file, ``repeats`` times in a row from address 0.

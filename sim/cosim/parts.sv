@@ -20,12 +20,14 @@ module fanin_hold #(parameter int NODE = 0, parameter string NAME = "", paramete
   end
 endmodule
 
-// An AXI4 read slave: INCR bursts in order, the first beat LATENCY cycles after its address, then one a cycle.
+// An AXI4 read slave: INCR bursts in order, the first beat LATENCY cycles after its address, then one a cycle; or each
+// word when it comes from HBM (hbm.cpp).
 module fanin_memory #(
     parameter int NODE = 0, parameter int PORT = 0, parameter int ADDRESS = 64, parameter int WIDTH = 256,
     parameter int ID = 1
 ) (
-    input bit clk, input bit rst, input int latency, input int rate,
+    input bit clk, input bit rst, input longint coming,  // the number of the coming rising edge
+    input int latency, input int rate,
     input bit [ID-1:0] arid, input bit [ADDRESS-1:0] araddr, input bit [7:0] arlen,
     input bit arvalid, output bit arready,
     output bit [ID-1:0] rid, output bit [WIDTH-1:0] rdata, output bit [1:0] rresp, output bit rlast, output bit rvalid, input bit rready
@@ -33,27 +35,36 @@ module fanin_memory #(
   localparam int SHARE = 256;  // bits that a call returns: each bit is copied several times on its way here
   import "DPI-C" function void fanin_read(
       input int node, input int port, input longint address, input int bytes, output bit [SHARE-1:0] data);
+  import "DPI-C" function bit fanin_hbm_used();
+  import "DPI-C" function void fanin_hbm_burst(
+      input int node, input int port, input longint address, input int beats, input int word_bytes, input longint coming);
+  import "DPI-C" function bit fanin_hbm_word(input int node, input int port, input bit taken, input longint coming);
   localparam int DEPTH = 64;  // bursts under way
   localparam int SHARES = (WIDTH + SHARE - 1) / SHARE;
   typedef struct packed { bit [ID-1:0] id; bit [63:0] address; bit [7:0] beats; bit [31:0] due; } burst_t;
   burst_t bursts[DEPTH];
   bit [5:0] head = 0, tail = 0;
   bit [7:0] beat = 0;
-  bit [31:0] now = 0;
+  wire [31:0] now = 32'(coming);
   burst_t current;
   assign current = bursts[head];
+  bit hbm = 0, there = 0, taken = 0;  // there: HBM has the next word by the coming edge; taken: it left at the last one
+  initial hbm = fanin_hbm_used();
+  always @(negedge clk) if (hbm) there <= fanin_hbm_word(NODE, PORT, taken, coming);
+  wire due = hbm ? there : $signed(now - current.due) >= 0;
   wire free = !rvalid || rready;
   wire paid;
   fanin_memory_rate #(.WIDTH(WIDTH)) pace (.clk(clk), .rst(rst), .rate(rate), .take(take), .paid(paid));
-  wire take = free && head != tail && $signed(now - current.due) >= 0 && paid;
+  wire take = free && head != tail && due && paid;
   wire last = beat == current.beats;
   bit [SHARE-1:0] share;
   bit [SHARES*SHARE-1:0] word;
   assign rresp = 0;
   always @(posedge clk) begin
-    now <= now + 1;
     arready <= 6'(tail + 2) != head && 6'(tail + 1) != head;
+    taken <= take;
     if (arvalid && arready) begin
+      if (hbm) fanin_hbm_burst(NODE, PORT, 64'(araddr), 32'(arlen) + 1, WIDTH / 8, coming);
       bursts[tail] <= '{id: arid, address: 64'(araddr), beats: arlen, due: now + latency};
       tail <= tail + 1;
     end

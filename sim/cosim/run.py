@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fanin.hbm import Hbm
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.state import FailedCheck
@@ -57,6 +58,7 @@ class RunRequest:
     switch_ns: float
     seed: int
     memory_latency: int = MEMORY_LATENCY
+    hbm: Hbm | None = None  # what memories are, in place of a constant latency; for nodes that only read theirs
     memory_repeats: int = 1  # how many times a memory's bytes follow one another; 1 for nodes that write
     mac_bytes_per_cycle: float = 0.0  # the links' rate, to which a MAC holds its node; 0: a beat a cycle
     memory_bytes_per_cycle: float = 0.0  # of each memory port and direction, at most; 0: a beat a cycle

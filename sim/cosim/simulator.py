@@ -9,6 +9,7 @@ from importlib.resources import files
 from amaranth.lib import wiring
 
 from fanin.errors import InputError
+from fanin.hbm import PORT_BITS
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.emit import snake_case
 from fanin.sim.cosim import ranks
@@ -123,7 +124,7 @@ def simulation_sources(groups: Sequence[Group], *, waves: bool = False) -> Sourc
         parts |= stubs
     if arrays:
         parts["arrays.cpp"] = arrays_source(arrays)
-    fixed = {name: _text(name) for name in ("top.vlt", "parts.sv", "dpi.cpp")}
+    fixed = {name: _text(name) for name in ("top.vlt", "parts.sv", "dpi.cpp", "hbm.cpp")}
     if waves:
         models = {name: {**sources, **_compression()} for name, sources in models.items()}
         fixed |= {name: _text(name) for name in ("wave.cpp", "wave.h")} | _compression()
@@ -200,6 +201,8 @@ class Simulator:
             )
         if request.memory_repeats > 1 and any(bus.writes for ports in self.ports for bus in ports.memories):
             raise ValueError("memory_repeats must be 1 for nodes that write their memories")
+        if request.hbm:
+            self._check_hbm(request)
         if not 0 <= request.mac_bytes_per_cycle <= _MAX_MAC_BYTES:
             raise ValueError(
                 f"mac_bytes_per_cycle must be 0 to {_MAX_MAC_BYTES}, not {request.mac_bytes_per_cycle!r}"
@@ -210,3 +213,13 @@ class Simulator:
                     f"node {node} must have a file for each of its {len(ports.memories)} memory ports, "
                     f"not {len(paths)}"
                 )
+
+    def _check_hbm(self, request: RunRequest) -> None:
+        """What its model does not have: writes, wider ports, time that is skipped."""
+        ports = [bus for own in self.ports for bus in own.memories]
+        if any(bus.writes for bus in ports):
+            raise ValueError("hbm must be None for nodes that write their memories")
+        if widest := max((bus.data_bits for bus in ports if bus.data_bits > PORT_BITS), default=0):
+            raise ValueError(f"hbm must be None for memory ports of more than {PORT_BITS} bits, here {widest}")
+        if request.hosts:
+            raise ValueError("hbm must be None with live hosts, which have time skipped")

@@ -297,6 +297,8 @@ def _prepare(request: RunRequest) -> Library:
         mac_bytes_per_cycle=request.mac_bytes_per_cycle,
         memory_bytes_per_cycle=request.memory_bytes_per_cycle,
     )
+    if request.hbm:
+        library.use_hbm(request.hbm, nodes=len(request.own), period_ps=request.period_ps)
     for node, files, writable in zip(request.own, request.memories, request.writable, strict=True):
         for path, writes in zip(files, writable, strict=True):
             library.map_memory(node, path, writable=writes, repeats=request.memory_repeats)

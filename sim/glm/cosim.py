@@ -18,6 +18,7 @@ from fanin.clock import CLOCK_MHZ
 from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
 from fanin.glm import GlmConfig, TrainShape
 from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split_ports
+from fanin.hbm import Hbm
 from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
 from fanin.job import SWITCH, worker_endpoint
@@ -69,8 +70,9 @@ class TrainRun:
 class Cosim:
     """W nodes of ``config``, built once; each ``train`` is a run of its own.
 
-    ``here`` are the workers whose nodes these are, all unless given; the others are elsewhere. Raises
-    InputError for a missing tool and for numbers that the nodes cannot hold.
+    ``here`` are the workers whose nodes these are, all unless given; the others are elsewhere. Samples and
+    labels lie in ``hbm``, else behind a constant latency. Raises InputError for a missing tool and for numbers
+    that the nodes cannot hold.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Cosim:
         workers: int,
         here: Sequence[int] = (),
         clock_mhz: float = CLOCK_MHZ,
+        hbm: Hbm | None = None,
         wave: Waveform | None = None,
         quiet: bool = False,
     ):
@@ -87,6 +90,7 @@ class Cosim:
         self.workers = workers
         self.here = tuple(here) or tuple(range(workers))
         self.driver = NodeDriver(config)
+        self._hbm = hbm
         engine = worker_class(config).engine_type.__name__
         apart = (engine,) if config.engines > 1 else ()
         fields = ("kind", "job", "slot", "round")
@@ -152,6 +156,7 @@ class Cosim:
             raw = self._cluster.run(
                 memories=(_memories(part, features, labels, worker) for worker in self.here),
                 memory_repeats=repeats,
+                hbm=self._hbm,
                 phases=[
                     Phase("configure", configure),
                     *(Phase(f"epoch {number}", [epoch] * nodes) for number in range(1, epochs + 1)),

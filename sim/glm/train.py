@@ -23,6 +23,7 @@ from fanin.golden.glm.layout import columns_of
 from fanin.golden.glm.model import GlmModel, Label
 from fanin.golden.glm.quantise import Float64
 from fanin.golden.glm.train import train as train_golden
+from fanin.hbm import Hbm
 from fanin.hdl.aggregation.job import RETRY_BITS, TIMEOUT_BITS
 from fanin.seed import MAX_SEED
 from fanin.sim.cosim.run import Progress, RunResult
@@ -61,6 +62,7 @@ class TrainOptions:
     test: float
     seed: int
     clock_mhz: float
+    hbm: Hbm | None = None  #: what samples and labels lie in; else behind a constant latency
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -214,7 +216,13 @@ def options_json(options: TrainOptions) -> dict[str, Any]:
     """The options by name, configurations as dictionaries."""
     network = vars(options.network) | {"link": vars(options.network.link)}
     network.pop("make_switch")
-    return vars(options) | {"loss": options.loss.name.lower(), "node": vars(options.node), "network": network}
+    hbm = vars(options.hbm) if options.hbm else None
+    return vars(options) | {
+        "loss": options.loss.name.lower(),
+        "node": vars(options.node),
+        "network": network,
+        "hbm": hbm,
+    }
 
 
 def observations(run: TrainRun) -> dict[str, Any]:
@@ -428,6 +436,7 @@ def trainers(
             workers=options.workers,
             here=options.network.here,
             clock_mhz=options.clock_mhz,
+            hbm=options.hbm,
             wave=wave,
             quiet=quiet,
         )

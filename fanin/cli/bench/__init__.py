@@ -15,6 +15,7 @@ from fanin.glm import PRESETS
 PAPER_FIGURES = (2, 8, 9, 10, 11, 12, 13, 14, 15)
 CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
 NETWORKS = ("hdc", "cnn", "residual", "templates")  # of fanin.sim.codec.tasks, which brings NumPy with it
+GLM_PARTS = ("memory",)
 PLAN_PARTS = ("layers", "searches")
 CLUSTER_PARTS = ("arrays", "plans", "networks")
 CLUSTER_NETWORKS = ("digits_cnn", "listing1", "mobilenet_v2_32")
@@ -38,6 +39,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     names = parser.add_subparsers(title="benchmarks", metavar="NAME", required=True)
     glm = _benchmark(names, "glm", "cycles, latency, utilisation and scaling of GLM training")
     glm.add_argument("--figure", type=int, choices=PAPER_FIGURES, help="a figure of the P4SGD paper instead")
+    glm.add_argument(
+        "--part", choices=GLM_PARTS, help="this instead: cycles of a word whose samples lie in HBM"
+    )
     glm.add_argument(
         "--data",
         action="append",

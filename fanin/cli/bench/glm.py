@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from fanin.cache import fresh_cache
-from fanin.cli.bench import figures, nodes
+from fanin.cli.bench import figures, memory, nodes
 from fanin.cli.bench.nodes import Measured, Ways
 from fanin.cli.bench.result import Result
 from fanin.errors import InputError
@@ -32,9 +32,14 @@ EXPOSED = 44  # cycles of a mini-batch beyond M·C·s + T_l + s, at most
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield the figures as they are measured; a figure of the paper, if one is asked for."""
+    """Yield the figures as they are measured; a figure of the paper or a part, if one is asked for."""
     if (args.data or args.precision) and not args.figure:
         raise InputError(f"--{'data' if args.data else 'precision'}: needs --figure")
+    if args.part and args.figure:
+        raise InputError("--part: a figure of the paper is none of them")
+    if args.part == "memory":
+        yield from memory.measure(args.output)
+        return
     if args.figure:
         yield from figures.draw(args.figure, args.output, args.data, args.precision)
         return

@@ -12,6 +12,7 @@ from fanin import fixed
 from fanin.clock import CLOCK_MHZ
 from fanin.fixed import Loss
 from fanin.glm import MICRO_BATCH, PRESETS, GlmConfig, Partitioning, TrainShape
+from fanin.hbm import Hbm
 from fanin.hdl.glm.backward import backward_latency
 from fanin.sim.glm.cosim import Cosim, TrainRun
 from fanin.sim.network import LinkConfig, NetworkConfig
@@ -40,9 +41,9 @@ def node(engines: int, *, data_parallel: bool = False, vanilla: bool = False) ->
 
 
 @lru_cache(maxsize=1)  # a build of eight nodes is large; benchmarks take their configurations in order
-def build(config: GlmConfig, workers: int) -> Cosim:
-    """W simulated nodes; Verilated once."""
-    return Cosim(config, workers=workers, clock_mhz=CLOCK_MHZ)
+def build(config: GlmConfig, workers: int, *, clock_mhz: float = CLOCK_MHZ, hbm: Hbm | None = None) -> Cosim:
+    """W simulated nodes, with samples in ``hbm`` if there is one; Verilated once."""
+    return Cosim(config, workers=workers, clock_mhz=clock_mhz, hbm=hbm)
 
 
 def network(latency_ns: float) -> NetworkConfig:
@@ -107,7 +108,9 @@ def measure(
     return _measured(train(shape, network(latency_ns)), shape)
 
 
-def train(shape: TrainShape, network: NetworkConfig) -> TrainRun:
+def train(
+    shape: TrainShape, network: NetworkConfig, *, clock_mhz: float = CLOCK_MHZ, hbm: Hbm | None = None
+) -> TrainRun:
     """An epoch of random features, with its events: one micro-batch a worker, over and over."""
     share = min(shape.batch_per_worker, MICRO_BATCH)
     samples = share * shape.workers if shape.data_parallel else share
@@ -115,7 +118,7 @@ def train(shape: TrainShape, network: NetworkConfig) -> TrainRun:
     rng = np.random.default_rng(shape.columns)
     features = rng.integers(0, 1 << shape.precision, (samples, shape.columns), dtype=np.uint8)
     labels = fixed.labels(rng.integers(0, 2, samples), Loss.LOGISTIC, shape.node.frac)
-    return build(shape.node, shape.workers).train(
+    return build(shape.node, shape.workers, clock_mhz=clock_mhz, hbm=hbm).train(
         shape,
         features,
         labels,

@@ -14,6 +14,7 @@ from fanin.cli.wave import add_wave
 from fanin.clock import CLOCK_MHZ
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
 from fanin.glm import PRESETS, GlmConfig, Partitioning
+from fanin.hbm import CONSTANT, MEMORIES
 from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, PORTS_TIMEOUT_NS, LinkConfig, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap, Protocol
@@ -100,6 +101,18 @@ def _hardware_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--frac", type=int, default=DEFAULT_FRAC, metavar="F", help="fraction bits of a weight")
     group.add_argument("--clock-mhz", type=float, default=CLOCK_MHZ, metavar="F", help="clock of the nodes")
+    group.add_argument(
+        "--memory",
+        choices=list(MEMORIES),
+        default=CONSTANT,
+        help="what samples and labels lie in: a constant latency, or banks with rows and refreshes",
+    )
+    group.add_argument(
+        "--ports-per-channel",
+        type=int,
+        metavar="N",
+        help="with --memory hbm2: neighbouring ports that share a pseudo-channel; 1 by default",
+    )
 
 
 def _board_options(group: argparse._ArgumentGroup) -> None:

@@ -37,6 +37,7 @@ from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.fixed import LOSSES
 from fanin.glm import PRESETS, GlmConfig
 from fanin.golden.glm.model import GlmModel
+from fanin.hbm import CONSTANT, MEMORIES, Hbm
 from fanin.p4.companions import dissector
 from fanin.p4.deployment import default_deployment, deployment_json
 from fanin.p4.emit import program_text
@@ -129,6 +130,8 @@ def _trainers(args: argparse.Namespace, wave: Waveform | None) -> list[Trainer]:
         return trainers(options_of(args), wave=wave)
     if args.ports is not None:
         raise InputError("--ports: boards have a network of their own, so it does not go with --on")
+    if args.memory != CONSTANT:
+        raise InputError("--memory: boards have memories of their own, so it does not go with --on")
     cluster = read_boards(args.on)
     args.workers, args.preset, args.engines = len(cluster.addresses), cluster.preset, None
     clocks = [address.core_mhz for address in cluster.addresses]
@@ -199,6 +202,7 @@ def options_of(args: argparse.Namespace, *, l2_nodes: bool | None = None) -> Tra
             network=_network(args),
             loss=loss,
             lr=rate_of(args.data, loss) if args.lr is None else args.lr,
+            hbm=_hbm(args),
             **{name: getattr(args, name) for name in same},
         )
     except ValueError as error:  # the configurations name parameter, value and limit
@@ -222,6 +226,16 @@ def _node(args: argparse.Namespace, *, l2: bool) -> GlmConfig:
     )
     # Fewer slots than the preset's are a register of the job, not another node.
     return dataclasses.replace(node, slots=max(node.slots, preset.slots))
+
+
+def _hbm(args: argparse.Namespace) -> Hbm | None:
+    """What samples and labels lie in. Raises InputError."""
+    hbm = MEMORIES[args.memory]
+    if args.ports_per_channel is None:
+        return hbm
+    if hbm is None:
+        raise InputError(f"--ports-per-channel: a memory that is {args.memory} has no channels")
+    return dataclasses.replace(hbm, ports_per_channel=args.ports_per_channel)
 
 
 def _network(args: argparse.Namespace) -> NetworkConfig:

@@ -4,15 +4,17 @@ import functools
 import os
 import signal
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scapy.layers.l2  # noqa: F401  (what a frame is)
 from scapy.utils import rdpcap
 
+from fanin.hbm import HBM2
 from fanin.sim.cosim.exchange import Step
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import Phase, RunRequest
+from fanin.sim.cosim.run import EVENT, Phase, RunRequest
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Member
@@ -110,6 +112,21 @@ def test_the_clock_is_a_run_time_setting(simulator, request_of):
     link = LinkConfig(delay_ns=1000, gbps=float("inf"))
     slow = simulator.run(request_of(link=link, period_ps=10_000)).allreduce_cycles
     assert set(slow) == {201}
+
+
+def test_words_in_hbm_come_when_their_bank_has_them(simulator, request_of, tmp_path):
+    """On the nodes' clock: words of an open row as behind a latency, and the first of a bank a tRCD later."""
+    hbm = replace(HBM2, period_ps=4000, refresh=1 << 40)
+    hit = hbm.to_controller + hbm.cas_latency + hbm.access + hbm.from_controller
+
+    def sent(**memory):
+        simulator.run(request_of(trace=tmp_path / "trace", event_mask=1, **memory))
+        events = np.fromfile(tmp_path / "trace", EVENT)
+        return np.diff(events["cycle"][events["node"] == 1].astype(int), prepend=0)
+
+    late = sent(hbm=hbm) - sent(memory_latency=hit)
+    assert late.tolist() == [hbm.activate_to_read] * 2 + [0] * (OPERATIONS - 2)  # two banks in turn
+    assert (sent(hbm=hbm) != sent(hbm=replace(hbm, refresh=400))).any()
 
 
 def test_the_same_seed_repeats_a_run_and_corrupt_frames_are_marked(simulator, request_of, tmp_path):

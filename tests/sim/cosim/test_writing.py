@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 
+from fanin.hbm import HBM2
 from fanin.sim.cosim.exchange import Step
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
@@ -157,3 +158,8 @@ def test_cycles_in_which_no_frame_is_offered_are_idle(run):
 def test_a_rate_without_sense_is_refused(run, rate):
     with pytest.raises(ValueError, match="mac_bytes_per_cycle must be 0 to 1024"):
         run(mac_bytes_per_cycle=rate)
+
+
+def test_memories_that_are_written_are_not_in_hbm(run):
+    with pytest.raises(ValueError, match="hbm must be None for nodes that write their memories"):
+        run(hbm=HBM2)

@@ -1,0 +1,202 @@
+"""When a pseudo-channel answers: the rules of docs/reference/memory.md, an access after the other.
+
+sim/cosim/hbm.cpp is the same for a running simulation, and is held to this.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from fanin.hbm import BLOCK_BYTES, CHANNELS, Hbm
+
+_LONG_AGO = -(1 << 60)
+_FOUR = 4
+
+
+class Kind(Enum):
+    """A command on the row or the column bus."""
+
+    ACTIVATE = "ACT"
+    READ = "RD"
+    PRECHARGE = "PRE"
+    REFRESH = "REF"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command and its cycle; ``group`` and ``bank`` are -1 where it is for all banks."""
+
+    kind: Kind
+    cycle: int
+    group: int = -1
+    bank: int = -1
+    row: int = -1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a block lies in its pseudo-channel."""
+
+    group: int
+    bank: int  #: of the group
+    row: int
+    column: int
+
+
+def place(hbm: Hbm, block: int) -> Place:
+    """Where the block of that number lies, by the address map."""
+    parts = dict.fromkeys("GBC", 0)
+    width = len(hbm.address_map)
+    for index, part in enumerate(hbm.address_map):
+        parts[part] = 2 * parts[part] + (block >> (width - 1 - index) & 1)
+    return Place(parts["G"], parts["B"], block >> width, parts["C"])
+
+
+@dataclass
+class _Bank:
+    row: int | None = None
+    activated: int = _LONG_AGO
+    read: int = _LONG_AGO
+
+
+class PseudoChannel:
+    """Banks, their open rows, and refreshes; ``read`` is called in the order in which accesses are served.
+
+    Its first refresh is due a tREFI after the start, and ``number`` sixteenths of one later.
+    """
+
+    def __init__(self, hbm: Hbm, number: int = 0):
+        self.hbm = hbm
+        self.commands: list[Command] = []
+        self._banks: dict[tuple[int, int], _Bank] = {}
+        self._activates: deque[int] = deque([_LONG_AGO] * _FOUR, maxlen=_FOUR)
+        self._group_activates: dict[int, int] = {}
+        self._group_reads: dict[int, int] = {}
+        self._last_read = _LONG_AGO
+        self._refreshed = 0  # the cycle from which banks may be activated again
+        self._due = hbm.refresh + number % CHANNELS * hbm.refresh // CHANNELS
+
+    def read(self, block: int, seen: int) -> int:
+        """Read a block that the controller has seen from cycle ``seen`` on; the cycle of the read command."""
+        where = place(self.hbm, block)
+        while (planned := self._plan(where, seen))[-1].cycle >= self._due:
+            self._refresh()
+        bank = self._bank(where)
+        for command in planned:
+            if command.kind is Kind.ACTIVATE:
+                bank.row, bank.activated = where.row, command.cycle
+                self._activates.append(command.cycle)
+                self._group_activates[where.group] = command.cycle
+        self.commands += planned
+        self._last_read = self._group_reads[where.group] = bank.read = planned[-1].cycle
+        return bank.read
+
+    def _bank(self, where: Place) -> _Bank:
+        return self._banks.setdefault((where.group, where.bank), _Bank())
+
+    def _plan(self, where: Place, seen: int) -> list[Command]:
+        """The commands that a read takes, each as early as may be."""
+        hbm, bank = self.hbm, self._bank(where)
+        commands: list[Command] = []
+        opened = bank.activated
+        if bank.row != where.row:
+            opened = max(
+                seen,
+                self._refreshed,
+                self._activates[-1] + hbm.activates,
+                self._activates[0] + hbm.four_activates,
+                self._group_activates.get(where.group, _LONG_AGO) + hbm.activates_same_group,
+            )
+            if bank.row is not None:
+                closed = max(
+                    seen, bank.activated + hbm.activate_to_precharge, bank.read + hbm.read_to_precharge
+                )
+                commands.append(Command(Kind.PRECHARGE, closed, where.group, where.bank))
+                opened = max(opened, closed + hbm.precharge)
+            commands.append(Command(Kind.ACTIVATE, opened, where.group, where.bank, where.row))
+        read = max(
+            seen,
+            opened + hbm.activate_to_read,
+            self._last_read + hbm.access,
+            self._group_reads.get(where.group, _LONG_AGO) + hbm.same_group,
+        )
+        return [*commands, Command(Kind.READ, read, where.group, where.bank, where.row)]
+
+    def _refresh(self) -> None:
+        """All banks are closed, then refreshed."""
+        hbm = self.hbm
+        begin = self._due
+        opened = [bank for bank in self._banks.values() if bank.row is not None]
+        if opened:
+            closed = max(
+                begin,
+                *(bank.activated + hbm.activate_to_precharge for bank in opened),
+                *(bank.read + hbm.read_to_precharge for bank in opened),
+            )
+            self.commands.append(Command(Kind.PRECHARGE, closed))
+            begin = closed + hbm.precharge
+        self.commands.append(Command(Kind.REFRESH, begin))
+        for bank in opened:
+            bank.row = None
+        self._refreshed = begin + hbm.refresh_cycle
+        self._due += hbm.refresh
+
+
+@dataclass(frozen=True)
+class Burst:
+    """A burst that a port asks for at a rising edge: ``beats`` words of ``word_bytes`` from ``address`` on."""
+
+    edge: int
+    address: int
+    beats: int
+    word_bytes: int
+
+
+@dataclass
+class _Access:
+    block: int
+    arrival: int
+    words: int  # of the burst, that the block holds
+
+
+@dataclass
+class _Port:
+    waiting: deque[_Access] = field(default_factory=deque)
+    arrived: list[int] = field(default_factory=list)
+
+
+def serve(hbm: Hbm, bursts: Sequence[Sequence[Burst]], *, period_ps: int, number: int = 0) -> list[list[int]]:
+    """For each port of a pseudo-channel and each word of its bursts, when the port has it, in ps.
+
+    ``bursts`` are those of each port, in order. The controller takes in an access every ``access`` cycles at
+    most, of one port after the other where several have one, and answers in that order.
+    """
+    ports = [_Port(_accesses(hbm, own, index, period_ps)) for index, own in enumerate(bursts)]
+    channel = PseudoChannel(hbm, number)
+    in_queue: deque[int] = deque([_LONG_AGO] * hbm.queue, maxlen=hbm.queue)
+    entry, last = _LONG_AGO, len(ports) - 1
+    while fronts := [port.waiting[0].arrival for port in ports if port.waiting]:
+        entry = max(entry + hbm.access, in_queue[0], min(fronts))
+        turns = [(last + 1 + turn) % len(ports) for turn in range(len(ports))]
+        last = next(turn for turn in turns if ports[turn].waiting and ports[turn].waiting[0].arrival <= entry)
+        access = ports[last].waiting.popleft()
+        read = channel.read(access.block, entry)
+        in_queue.append(read)
+        arrived = (read + hbm.cas_latency + hbm.access + hbm.from_controller) * hbm.period_ps
+        ports[last].arrived += [arrived] * access.words
+    return [port.arrived for port in ports]
+
+
+def _accesses(hbm: Hbm, bursts: Sequence[Burst], index: int, period_ps: int) -> deque[_Access]:
+    """The blocks that a port's bursts lie in."""
+    accesses: deque[_Access] = deque()
+    for burst in bursts:
+        arrival = -(-burst.edge * period_ps // hbm.period_ps) + hbm.to_controller
+        blocks = [(burst.address + beat * burst.word_bytes) // BLOCK_BYTES for beat in range(burst.beats)]
+        for block in dict.fromkeys(blocks):
+            number = block * hbm.ports_per_channel + index
+            accesses.append(_Access(number, arrival, blocks.count(block)))
+    return accesses
