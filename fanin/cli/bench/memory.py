@@ -18,6 +18,7 @@ COLUMNS = TABLE_II["rcv1"].features
 WORDS = 20_000  # at least, of an engine: 20 refreshes
 READ_AHEAD = (32, 64, 128, 256, 512)
 A_WORD_A_CYCLE = 1.01  # cycles of a word, with the wait for the first one
+CARD_CHANNELS = 32  # pseudo-channels of a U280
 FUTURE_MHZ = 225.0  # P4SGD, section VII: 512 bits a cycle from one pseudo-channel
 
 
@@ -46,7 +47,6 @@ def measure(folder: Path) -> Iterator[Result]:
     for engines in (1, 8):
         for case in CASES:
             yield from _case(case, nodes.node(engines))
-    yield from _share_of_hbm()
     figure = Figure(
         "read ahead",
         f"8 engines, a pseudo-channel a port, {CLOCK_MHZ:g} MHz",
@@ -79,11 +79,7 @@ def _case(case: Case, node: GlmConfig) -> Iterator[Result]:
     note = f"{all_cycles:.3f} with what else a mini-batch waits for"
     yield Result(f"{name}: cycles a word", cycles, "cycles", case.limit, note=note)
     yield Result(f"{name}: waiting for memory", 100 * (1 - 1 / cycles), "%")
-
-
-def _share_of_hbm() -> Iterator[Result]:
-    """Of what all pseudo-channels carry."""
-    node = nodes.node(8)
-    taken = node.engines * node.word_bits / 8 * CLOCK_MHZ / 1000
-    share = 100 * taken / (32 * HBM2.gigabytes_a_second)
-    yield Result("share of the bandwidth of HBM, 8 engines", share, "%", note=f"{taken:g} GB/s")
+    if case.hbm:
+        taken = node.engines * node.word_bits / 8 * case.clock_mhz / 1000 / cycles
+        share = 100 * taken / (CARD_CHANNELS * case.hbm.gigabytes_a_second)
+        yield Result(f"{name}: of the card's bandwidth", share, "%", note=f"{taken:.1f} GB/s")

@@ -154,6 +154,16 @@ def test_the_doctor_follows_the_first_packet_to_its_end(capsys, lossless):
     assert [node["missing"] for node in nodes] == [None] * 2
 
 
+def test_samples_in_hbm_change_cycles_and_no_bit(capsys, tmp_path, lossless):
+    folder = tmp_path / "run"
+    status, out, _ = _run(capsys, *NODES, "--memory", "hbm2", "--ports-per-channel", 3, "-o", folder, "--json")
+    result, before = documented("train", out), json.loads((lossless[0] / "run.json").read_text())
+    assert (status, result["bit_exact"]) == (0, True)
+    assert np.array_equal(np.load(folder / "model.npz")["weights"], lossless[1])
+    assert result["cycles"] != before["cycles"]
+    assert (before["options"]["hbm"], result["options"]["hbm"]["ports_per_channel"]) == (None, 3)
+
+
 def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt

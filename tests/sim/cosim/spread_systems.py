@@ -10,6 +10,7 @@ from fanin import fixed
 from fanin.fixed import Loss
 from fanin.glm import PRESETS, Partitioning, TrainShape
 from fanin.golden.mlp import Mlp
+from fanin.hbm import HBM2
 from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig, Region, Write
 from fanin.ring import PRESETS as RING_PRESETS
 from fanin.ring import RingConfig
@@ -33,13 +34,13 @@ BAD = LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02)
 RING = {"lanes": 8, "frame_words": 16, "slice_frames": 20, "buffer_frames": 32, "replay_frames": 32}
 
 
-def _train(seed, folder, workers, *, columns=41, **changes):
+def _train(seed, folder, workers, *, columns=41, hbm=None, **changes):
     node = replace(PRESETS["tiny"], **changes)
     shape = TrainShape(node=node, workers=workers, samples=61, columns=columns, batch=16)
     rng = np.random.default_rng(seed)
     features = rng.integers(0, 1 << shape.precision, (shape.samples, shape.columns), dtype=np.uint8)
     labels = (rng.integers(0, 2, shape.samples) << node.frac).astype(np.int32)
-    return Cosim(node, workers=workers, quiet=True).train(
+    return Cosim(node, workers=workers, hbm=hbm, quiet=True).train(
         shape,
         features,
         labels,
@@ -55,6 +56,11 @@ def _train(seed, folder, workers, *, columns=41, **changes):
 def train(seed, folder):
     """Model-parallel training over a bad network."""
     return _train(seed, folder, 16)
+
+
+def in_hbm(seed, folder):
+    """With samples in HBM, whose refreshes come at the same cycles in all nodes."""
+    return _train(seed, folder, 16, hbm=HBM2)
 
 
 def switchml(seed, folder):

@@ -151,6 +151,7 @@ LIMITS = {
     "case",
     slow(
         "train",
+        "in_hbm",
         "switchml",
         "data_parallel",
         "no_latency",

@@ -54,6 +54,11 @@ def _gpu_on_avazu(what: str, paper: float, unit: str, why: str) -> Row:
     return Row("table-4", what, "V-F, V-G", paper, unit, How.MODEL, measurement, why=why, model="GPUSync")
 
 
+def _memory(what: str, figure: str, paper: float, unit: str, why: str) -> Row:
+    measurement = Measurement(("bench", "glm", "--part", "memory"), one(f"8 engines, {figure}"), folder=True)
+    return Row("section-VII", what, "VII", paper, unit, How.RTL, measurement, why=why, slow=True)
+
+
 def _equation(number: int, kind: str, why: str = "") -> Row:
     name = f"table 1: {kind}, {_CASE}"
     value = ratio(f"{name}: measured", f"{name}: equation {number}")
@@ -98,6 +103,21 @@ PAPER = Paper(
         *(_losses(gamma, bits) for gamma in (1, 4) for bits in (4, 8)),
         _gpu_on_avazu("GPUSync, avazu: time", 10.9, "s", _READS),
         _gpu_on_avazu("GPUSync, avazu: energy", 10028.0, "J", f"{_READS}; the watts, 920, are the paper's"),
+        _memory(
+            "8 engines: of HBM's bandwidth",
+            "HBM2, a pseudo-channel a port: of the card's bandwidth",
+            25.0,
+            "%",
+            "two ports of 256 bits an engine, at 250 MHz, of 32 at 450 MHz",
+        ),
+        _memory(
+            "512 bits a cycle from one pseudo-channel, 225 MHz: cycles a word",
+            "HBM2, a pseudo-channel an engine, 225 MHz: cycles a word",
+            1.0,
+            "cycles",
+            "that is all that the data pins carry; refreshes take 7.6 % of it, by a model of HBM2 that has "
+            "the latencies and the bandwidth measured on a U280",
+        ),
     ),
     fits=(
         Fit(
