@@ -141,7 +141,7 @@ def _stalls(result: TrainResult, counters: Mapping[str, int]) -> dict[str, int]:
 
 def _configuration(result: TrainResult) -> dict[str, Rows]:
     options, shape, node = result.options, result.shape, result.options.node
-    network, link = options.network, options.network.link
+    network, link, hbm = options.network, options.network.link, options.hbm
     return {
         "Training": [
             ("data", options.data),
@@ -161,6 +161,7 @@ def _configuration(result: TrainResult) -> dict[str, Rows]:
             ("weights", f"32 bits, {node.frac} fraction"),
             ("words a micro-batch C·s", f"{shape.words_per_micro_batch:,}"),
             ("clock", f"{options.clock_mhz:g} MHz"),
+            *([("memory", f"HBM, ports of a pseudo-channel: {hbm.ports_per_channel}")] if hbm else []),
             ("Verilog, SHA-256", f"{result.verilog_sha256[:12]}…"),
         ],
         "Network": [
