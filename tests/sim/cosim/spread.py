@@ -1,7 +1,8 @@
-"""Runs that may be spread over ranks, as a program: ``python -m tests.sim.cosim.spread CASE SEED DIR``.
+"""Runs that may be spread over ranks, as a program: ``python -m tests.sim.cosim.spread CASE DIR SEED…``.
 
-Alone or under mpiexec. Writes what came out to DIR/result, a pickle, and DIR/capture.pcap. Here are the cases
-of the least nodes; those of whole systems, which take longer to load, are in ``spread_systems.py``.
+Alone or under mpiexec. Writes what came out of each seed to DIR/SEED/result, a pickle, and its capture.pcap.
+Here are the cases of the least nodes; those of whole systems, which take longer to load, are in
+``spread_systems.py``.
 """
 
 import functools
@@ -172,20 +173,27 @@ def no_latency(seed, folder):
     return _dummies(seed, folder, link=LinkConfig(delay_ns=0, gbps=float("inf")))
 
 
-def main(case, seed, folder):
-    """Run a case at rank 0, and write what came out."""
+def main(case, folder, *seeds):
+    """Run a case at rank 0, once for each seed, and write what came out."""
     if not ranks.join():
         return
     if not (run := globals().get(case)):
         run = getattr(importlib.import_module("tests.sim.cosim.spread_systems"), case)
     try:
-        found = run(int(seed), Path(folder))
-    except SimulationFailed as failure:
-        found = (str(failure), failure.result)
+        for seed in seeds:
+            _leave(run, seed, Path(folder) / seed)
     finally:
         if joined := ranks.joined():
             joined.close()
-    (Path(folder) / "result").write_bytes(pickle.dumps(found))
+
+
+def _leave(run, seed, folder):
+    folder.mkdir(parents=True)
+    try:
+        found = run(int(seed), folder)
+    except SimulationFailed as failure:
+        found = (str(failure), failure.result)
+    (folder / "result").write_bytes(pickle.dumps(found))
 
 
 if __name__ == "__main__":
