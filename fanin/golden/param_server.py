@@ -184,9 +184,12 @@ class ParameterServer:
         if self.version != self._pushed:
             self._pushed, self._rows_pushed = self.version, self._rows_pushed + 1
         turn = self._rows_pushed if self._broadcast else int(self.row.lgvnum[worker])
-        there = self._buffers[self.config.buffer_of(turn)]
         row = self.row.layout
-        return Push(worker, row.shard, row.base, there.base, self._row_bytes)
+        return Push(worker, row.shard, row.base, self.buffer(turn), self._row_bytes)
+
+    def buffer(self, turn: int) -> int:
+        """Where a worker has the buffer whose turn it is: by its LGVnum, or by the rows that were broadcast."""
+        return self._buffers[self.config.buffer_of(turn)].base
 
     def _next_slot(self, worker: int) -> _Slot:
         return self._slots[worker][self.config.slot_of(int(self.row.lgvnum[worker]) + 1)]

@@ -56,18 +56,27 @@ class ParamServerDriver(NicDriver):
         return super().connect(index, connection, peer)
 
     def set_job(
-        self, layout: ServerLayout, step: np.float32, *, barrier: bool = False, broadcast: bool = False
+        self,
+        layout: ServerLayout,
+        step: np.float32,
+        *,
+        barrier: bool = False,
+        broadcast: bool = False,
+        scan: bool = False,
     ) -> Batch:
-        """Sizes and places of the job, and α/N; with ``barrier`` it is Sync-DSGD, with ``broadcast`` every row
-        goes to all workers.
+        """Sizes and places of the job, and α/N; with ``barrier`` it is Sync-DSGD, with ``broadcast`` rows go to
+        all workers, with ``scan`` behind a scan and not behind every gradient.
 
-        Raises ValueError for what this node cannot have, for more than a slot with a barrier, and for both.
+        Raises ValueError for what this node cannot have, and for more than a slot, ``broadcast`` or ``scan``
+        with a barrier.
         """
         job, config = layout.config, self.config
         if barrier and job.slots != 1:
             raise ValueError(f"slots must be 1 with a barrier, not {job.slots}")
         if barrier and broadcast:
             raise ValueError("broadcast must be false with a barrier, whose rows go to all workers")
+        if barrier and scan:
+            raise ValueError("scan must be false with a barrier, which waits for the gradients of all workers")
         if job.workers > config.queue_pairs:
             raise ValueError(
                 f"workers must be at most {config.queue_pairs}, a queue pair each, not {job.workers}"
@@ -79,7 +88,7 @@ class ParamServerDriver(NicDriver):
                 f"rows and table must end below 2^{config.address_width}, not at {layout.base + layout.size:#x}"
             )
         row, slot = layout.row(0), layout.slot(0, 0)
-        pushes = {"barrier": int(barrier), "broadcast": int(broadcast)}
+        pushes = {"barrier": int(barrier), "broadcast": int(broadcast), "scan": int(scan)}
         batch = self.batch().write("sizes", workers=job.workers, slots=job.slots, rows=job.rows, **pushes)
         batch.write("step", int(np.float32(step).view(np.uint32)))
         batch.write("words", (slot.others - slot.base) // job.word_bytes)

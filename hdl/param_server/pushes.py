@@ -1,14 +1,16 @@
-"""Push every row to the worker whose gradient it consumed, or to all, or with a barrier a round's last one."""
+"""Push every row to the worker whose gradient it consumed, or a round's last row to the round's, or to all."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.bus.axi4 import MAX_BURST
+from fanin.hdl.param_server.row_landings import RowLandings
 from fanin.hdl.param_server.shapes import ROW_BITS, streamed_layout, worker_layout
 from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, completion_layout, write_layout
 from fanin.hdl.rdma.shapes import lane_bits
@@ -19,15 +21,17 @@ from fanin.rdma import Ending, RdmaConfig
 
 
 def push_layout(config: RdmaConfig) -> data.StructLayout:
-    """A row to push: number ``row`` at ``local``, to the worker ``index``.
+    """A row to push: number ``row`` at ``local``, to the worker ``index``, if it ``ends_round``.
 
     The worker has two buffers of a row each, one after the other from ``remote`` on, in the region ``rkey``.
-    The row goes to the first, or with ``second`` to the second.
+    The row goes to the first, or with ``second`` to the second. Without ``is_new`` it is the row before, which
+    ends the round, and no worker's.
     """
     worker = worker_layout(config)
     names = ("index", "remote", "rkey")
     members = {name: worker[name].shape for name in names}
-    return data.StructLayout(members | {"second": 1, "row": ROW_BITS, "local": config.address_width})
+    row = {"row": ROW_BITS, "local": config.address_width, "is_new": 1, "ends_round": 1}
+    return data.StructLayout(members | {"second": 1} | row)
 
 
 def _target_layout(config: RdmaConfig) -> data.StructLayout:
@@ -39,43 +43,44 @@ def _target_layout(config: RdmaConfig) -> data.StructLayout:
 class _Round:
     """The targets of a round, in the order of their gradients, and how far the round has come.
 
-    A broadcast row is a round of its own, whose targets are the workers as they were set up.
+    Those of a broadcast are the workers as they were set up.
     """
 
-    def __init__(self, m: Module, config: RdmaConfig, workers: Value):
+    def __init__(self, m: Module, config: RdmaConfig):
         m.submodules.round = targets = Memory(shape=_target_layout(config), depth=config.queue_pairs, init=[])
         self.read, self.write = targets.read_port(domain="comb"), targets.write_port()
         self.second = Signal()  # which buffer of all workers broadcast rows go to
-        self.position = Signal(range(config.queue_pairs))  # of the target to be kept, or pushed to, next
-        self.is_last = self.position + 1 == workers  # that target is the round's last
+        self.position = Signal(range(config.queue_pairs + 1))  # of the target to be kept, or pushed to, next
+        self.targets = Signal.like(self.position)  # of the row in LOOKUP, its own among them
+        self.size = Signal.like(self.position)  # targets of the row that is being pushed
+        self.is_last = Signal()  # the target at ``position`` is the last of them
         self.pushing = Signal()  # all targets are kept: the round's last row is being pushed to each
-        self.in_flight = Signal(range(config.queue_pairs + 1))  # pushes of a round that have not ended
-        self.has_ended = Signal()  # none was in flight a cycle ago
+        self.joins = Signal()  # pulse: a row of it is at the queue's head, and goes to memory
+        self.unlanded = Signal(signed(ROW_BITS + 1))  # rows that have joined, less those that have landed
         m.d.comb += self.read.addr.eq(self.position)
-        m.d.sync += self.has_ended.eq(self.in_flight == 0)
+        m.d.sync += self.is_last.eq(self.position + 1 == self.size)
 
 
 class Pushes(wiring.Component):
-    """Push every row to the worker whose gradient it consumed; with ``broadcast``, to all workers; with
-    ``barrier``, a round's last row to all.
+    """Push every row to the worker whose gradient it consumed; in ``rounds``, a round's last row to the workers
+    whose gradients the round consumed; with ``broadcast``, to all workers.
 
     A push is posted to the NIC, and its completion says whether it has succeeded. A worker to which one fails
     is *excluded*: further pushes to it are *skipped*. So every push ends once: completed, failed or skipped.
 
-    A round is one gradient from every worker. Its last row is pushed to each worker, in the order in which
-    their gradients came, once the pushes of the round before have ended. Its other rows are *passed over*: only
-    the next update reads them. A row that is broadcast is posted to the workers by their index, once the pushes
-    of the row before have ended; it goes to the workers' second buffers, the next one to their first ones.
+    A round's last row is pushed when it has landed in memory, in the order in which the round's gradients came,
+    or to all workers by their index. Its other rows are not pushed: only the next update reads them. Rows that
+    are broadcast go to the workers' second buffers, the next one to their first ones.
 
     Members
     -------
-    ``barrier`` : In, 1
-        Push a round's last row to all workers, and pass over its other rows. Stable from before ``start`` on,
-        as are ``broadcast``, ``workers`` and ``row_bytes``.
+    ``rounds`` : In, 1
+        Rows belong to rounds. Stable from before ``start`` on, as are ``broadcast``, ``workers`` and
+        ``row_bytes``.
     ``broadcast`` : In, 1
-        Push every row to all workers; not with ``barrier``.
+        A round's last row is pushed to all workers; only with ``rounds``.
     ``workers`` : In, range(queue pairs + 1)
-        Workers of a round, or of a broadcast: those with an index below this number.
+        Workers of a broadcast: those with an index below this number.
     ``worker`` : In, stream of :func:`~fanin.hdl.param_server.shapes.worker_layout`, always ready
         Every worker, before ``start``, for broadcasts.
     ``row_bytes`` : In, 32
@@ -84,14 +89,17 @@ class Pushes(wiring.Component):
         Pulse: readmits all workers and begins a round. Only while no row is ``occupied``: a push goes on.
     ``push`` : In, stream of :func:`push_layout`
         Every row, in the order in which they are made.
+    ``landed`` : In, range(257)
+        Number of further words of the rows, in their order, that are now in memory.
     ``row`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.streamed_layout`
-        Every row, for :class:`~fanin.hdl.param_server.streamed_reads.StreamedReads`, before it is pushed.
+        Without ``rounds``, every row, for :class:`~fanin.hdl.param_server.streamed_reads.StreamedReads`, before
+        it is pushed.
     ``post`` : Out, stream of :func:`~fanin.hdl.rdma.queue_pair.write_layout`
         Writes for the NIC. Their tag is the row's number.
     ``completion`` : In, stream of :func:`~fanin.hdl.rdma.queue_pair.completion_layout`
         The NIC's, one for each post.
     ``occupied`` : Out, one bit for each row
-        The row may still be read: it must not be overwritten.
+        The row may still be read by the NIC: it must not be overwritten. In rounds, of their last rows.
     ``excluded`` : Out, one bit for each worker
         A push to it has failed.
     ``pushed``, ``completed``, ``failed``, ``skipped`` : Out, 1
@@ -103,25 +111,26 @@ class Pushes(wiring.Component):
 
     Latency
     -------
-    5 cycles a row, and for a round's last one, or each that is broadcast, 5 more for each worker.
+    5 cycles a row. A round's first push 8 cycles after its last row has landed, and one every 5 cycles.
 
     Source
     ------
     RDMA-wild, section 4.2, algorithm 1 (barter), and section 2 (Sync-DSGD);
-    docs/systems/param-server-hardware.md, "Barrier".
+    docs/systems/param-server-hardware.md, "Rounds".
     """
 
     def __init__(self, *, config: RdmaConfig):
         self.config = config
         super().__init__(
             {
-                "barrier": In(1),
+                "rounds": In(1),
                 "broadcast": In(1),
                 "workers": In(range(config.queue_pairs + 1)),
                 "row_bytes": In(LENGTH_BITS),
                 "worker": In(stream.Signature(worker_layout(config), always_ready=True)),
                 "start": In(1),
                 "push": In(stream.Signature(push_layout(config))),
+                "landed": In(range(MAX_BURST + 1)),
                 "row": Out(stream.Signature(streamed_layout(config))),
                 "post": Out(stream.Signature(write_layout(config))),
                 "completion": In(stream.Signature(completion_layout(config))),
@@ -139,38 +148,35 @@ class Pushes(wiring.Component):
 
             state         cycles   what it does                                next
             IDLE          1+       awaits a row, loads its ``target``          LOOKUP
-            LOOKUP        1        looks up whether the worker is excluded     OPEN
-            OPEN          1+       gives the row to the streamed reads         POST, or SKIP if excluded;
-                                                                               with a barrier ROUND JOIN;
-                                                                               to broadcast it, ROUND WAIT
+            LOOKUP        1        looks up whether the worker is excluded     OPEN, or in rounds JOIN
+            OPEN          1+       gives the row to the streamed reads         POST, or SKIP if excluded
             POST          1+       posts the push                              NEXT
             SKIP          1        ends the push as skipped                    NEXT
-            NEXT          1        takes the row from the queue, unless it     IDLE, or ROUND LOAD
+            NEXT          1        takes the row from the queue, unless it     IDLE, or LOAD
                                    is to be pushed to another worker, too
 
-            with a barrier, and from ROUND WAIT on for a broadcast, too:
-            ROUND JOIN    1        keeps the target for the round's last row   ROUND PASS; after the last
-                                                                               target ROUND WAIT
-            ROUND PASS    1        takes the row from the queue: passed over   IDLE
-            ROUND WAIT    1+       awaits the end of the round before          ROUND LOAD
-            ROUND LOAD    1        loads a ``target`` of the round             ROUND LOOKUP
-            ROUND LOOKUP  1        looks up whether the worker is excluded     ROUND SUM
-            ROUND SUM     1        lets the buffer's address settle            POST, or SKIP if excluded
+            in rounds:
+            JOIN          1        keeps the target for the round's last row   PASS, or LAND for that one
+            PASS          1        takes the row from the queue                IDLE
+            LAND          1+       awaits the row in memory                    LOAD
+            LOAD          1        loads a ``target`` of the round             ROUND LOOKUP
+            ROUND LOOKUP  1        looks up whether the worker is excluded     SUM
+            SUM           1        lets the buffer's address settle            POST, or SKIP if excluded
 
-        The NIC completes no push that is skipped, and no row that is passed over. Their end is handled like a
-        completion, in the cycle after SKIP or ROUND JOIN; completions wait in that cycle.
+        The NIC completes no push that is skipped. Its end is handled like a completion, in the cycle after
+        SKIP; completions wait in that cycle.
         """
         m = Module()
         m.submodules.queue = queue = StreamFIFO(shape=push_layout(self.config), depth=2)
         connect_typed(m, wiring.flipped(self.push), queue.i)
-        round_ = _Round(m, self.config, self.workers)
-        passes_over = Signal()  # 1 in ROUND PASS
-        m.d.sync += [self.skipped.eq(0), passes_over.eq(0)]
-        self._push(m, queue.o, round_, passes_over)
-        self._end(m, queue.o.payload.row, round_, passes_over)
+        round_ = _Round(m, self.config)
+        begins = Signal()  # the row at the queue's head is to be pushed ``round_.size`` times
+        m.d.sync += self.skipped.eq(0)
+        self._push(m, queue.o, round_, begins)
+        self._end(m, queue.o.payload.row, round_, begins)
         return m
 
-    def _push(self, m: Module, push: Any, round_: _Round, passes_over: Signal) -> None:
+    def _push(self, m: Module, push: Any, round_: _Round, begins: Signal) -> None:
         """The states, and the registers of the push in work."""
         target = Signal(_target_layout(self.config))  # right a cycle after the queue's row, or the position
         is_excluded = Signal()  # its worker is
@@ -194,10 +200,21 @@ class Pushes(wiring.Component):
             m.d.sync += target.second.eq(round_.second)
         self._describe(m, push.payload, target, is_excluded)
         with m.FSM():
-            self._row_states(m, push, round_, target, is_excluded)
-            self._round_states(m, push, round_, passes_over, target, is_excluded)
+            self._row_states(m, push, round_, begins, target, is_excluded)
+            self._round_states(m, push, round_, target, is_excluded)
+        kept = Mux(self.broadcast, self.workers, round_.position + push.payload.is_new)
+        m.d.comb += round_.targets.eq(Mux(self.rounds, kept, 1))
+        with m.If(begins):
+            m.d.sync += round_.size.eq(round_.targets)
+        m.submodules.landings = landings = RowLandings()
+        m.d.comb += [
+            landings.start.eq(self.start),
+            landings.words.eq(self._row_words),
+            landings.landed.eq(self.landed),
+        ]
+        m.d.sync += round_.unlanded.eq(round_.unlanded + round_.joins - landings.row)
         with m.If(self.start):
-            m.d.sync += [round_.position.eq(0), round_.second.eq(0)]
+            m.d.sync += [register.eq(0) for register in (round_.position, round_.second, round_.unlanded)]
 
     def _describe(self, m: Module, push: Any, target: Any, is_excluded: Signal) -> None:
         """The row as the streamed reads and the NIC get it.
@@ -215,8 +232,8 @@ class Pushes(wiring.Component):
         ]
         m.d.comb += [
             row.address.eq(push.local),
-            row.words.eq(self.row_bytes[lane_bits(self.config.width) :]),
-            row.memory_only.eq(is_excluded | self.barrier | self.broadcast),
+            row.words.eq(self._row_words),
+            row.memory_only.eq(is_excluded),
             *(post[name].eq(target[name]) for name in ("index", "rkey")),
             post.remote.eq(Cat(low[:LENGTH_BITS], high)),
             post.local.eq(push.local),
@@ -224,25 +241,29 @@ class Pushes(wiring.Component):
             post.length.eq(self.row_bytes),
         ]
 
-    def _row_states(self, m: Module, push: Any, round_: _Round, target: Any, is_excluded: Signal) -> None:
-        """The states of a row with or without a barrier."""
+    @property
+    def _row_words(self) -> Value:
+        return self.row_bytes[lane_bits(self.config.width) :]
+
+    def _row_states(
+        self, m: Module, push: Any, round_: _Round, begins: Signal, target: Any, is_excluded: Signal
+    ) -> None:
+        """The states of a row with or without rounds."""
         is_last_push = ~round_.pushing | round_.is_last  # of its row
         with m.State("IDLE"), m.If(push.valid):
             m.next = "LOOKUP"
         with m.State("LOOKUP"):
             m.d.sync += is_excluded.eq(self.excluded.bit_select(target.index, 1))
+            m.d.comb += begins.eq(push.payload.ends_round)
             m.next = "OPEN"
+            with m.If(self.rounds):
+                m.next = "JOIN"
         with m.State("OPEN"):
             m.d.comb += self.row.valid.eq(1)
             with m.If(self.row.ready):
-                with m.If(self.barrier):
-                    m.next = "ROUND JOIN"
-                with m.Elif(self.broadcast):
-                    m.next = "ROUND WAIT"
-                with m.Elif(is_excluded):
+                m.next = "POST"
+                with m.If(is_excluded):
                     m.next = "SKIP"
-                with m.Else():
-                    m.next = "POST"
         with m.State("POST"):
             m.d.comb += [self.post.valid.eq(1), self.pushed.eq(self.post.ready)]
             with m.If(self.post.ready):
@@ -257,70 +278,71 @@ class Pushes(wiring.Component):
                 m.next = "IDLE"
             with m.Else():
                 m.d.sync += round_.position.eq(round_.position + 1)
-                m.next = "ROUND LOAD"
+                m.next = "LOAD"
 
-    def _round_states(
-        self, m: Module, push: Any, round_: _Round, passes_over: Signal, target: Any, is_excluded: Signal
-    ) -> None:
+    def _round_states(self, m: Module, push: Any, round_: _Round, target: Any, is_excluded: Signal) -> None:
         """The states of a round."""
-        with m.State("ROUND JOIN"):
-            m.d.comb += round_.write.en.eq(1)
-            with m.If(round_.is_last):
-                m.next = "ROUND WAIT"
-            with m.Else():
-                m.d.sync += [passes_over.eq(1), round_.position.eq(round_.position + 1)]
-                m.next = "ROUND PASS"
-        with m.State("ROUND PASS"):
+        with m.State("JOIN"):
+            m.d.comb += [
+                round_.joins.eq(push.payload.is_new),
+                round_.write.en.eq(round_.joins & ~self.broadcast),
+            ]
+            m.d.sync += round_.position.eq(round_.position + round_.joins)
+            m.next = "PASS"
+            with m.If(push.payload.ends_round):
+                m.next = "LAND"
+        with m.State("PASS"):
             m.d.comb += push.ready.eq(1)
             m.next = "IDLE"
-        with m.State("ROUND WAIT"), m.If(round_.has_ended):
-            m.d.sync += [
-                round_.position.eq(0),
-                round_.pushing.eq(1),
-                round_.second.eq(~round_.second),
-                round_.in_flight.eq(self.workers),
-            ]
-            m.next = "ROUND LOAD"
-        with m.State("ROUND LOAD"):
+        with m.State("LAND"), m.If(round_.unlanded <= 0):
+            m.d.sync += [round_.position.eq(0), round_.pushing.eq(1), round_.second.eq(~round_.second)]
+            m.next = "LOAD"
+        with m.State("LOAD"):
             m.next = "ROUND LOOKUP"
         with m.State("ROUND LOOKUP"):
             m.d.sync += is_excluded.eq(self.excluded.bit_select(target.index, 1))
-            m.next = "ROUND SUM"
-        with m.State("ROUND SUM"):
+            m.next = "SUM"
+        with m.State("SUM"):
             m.next = "POST"
             with m.If(is_excluded):
                 m.next = "SKIP"
 
-    def _end(self, m: Module, current_row: Value, round_: _Round, passes_over: Signal) -> None:
-        """End pushes: free a row with its last push, exclude a worker with its first failure."""
+    def _end(self, m: Module, current_row: Value, round_: _Round, begins: Signal) -> None:
+        """End pushes: free a row with its last push, exclude a worker with its first failure.
+
+        ``left`` has the pushes of each row that have not ended. A row's begin as its count is written, in a
+        cycle in which no push ends.
+        """
         completion = self.completion.payload
         completes = Signal()  # a completion is taken
-        push_ends = Signal()
-        in_rounds = self.barrier | self.broadcast
+        row = Signal(ROW_BITS)  # of the push that ends
         frees = Signal()  # ``freed`` becomes free
-        freed = Signal(ROW_BITS)
+        freed = Signal.like(row)
         completed_index = Signal.like(completion.index)
         is_done = completion.ending == Ending.DONE
+        m.submodules.left = left = Memory(shape=round_.size.shape(), depth=MAX_ROWS, init=[])
+        read, write = left.read_port(domain="comb"), left.write_port()
         m.d.comb += [
-            self.completion.ready.eq(~self.skipped & ~passes_over),
+            self.completion.ready.eq(~self.skipped & ~begins),
             completes.eq(self.completion.valid & self.completion.ready),
-            push_ends.eq(self.skipped | completes),
+            row.eq(Mux(self.skipped | begins, current_row, completion.tag[:ROW_BITS])),
+            read.addr.eq(row),
+            write.addr.eq(row),
+            write.en.eq(begins | self.skipped | completes),
+            write.data.eq(Mux(begins, round_.targets, read.data - 1)),
         ]
         m.d.sync += [
-            frees.eq(passes_over | push_ends & (~in_rounds | (round_.in_flight == 1))),
-            # Not ready: a push was skipped or a row is passed over, and the row is still at the queue's head.
-            freed.eq(Mux(self.completion.ready, completion.tag[:ROW_BITS], current_row)),
+            frees.eq((self.skipped | completes) & (read.data == 1)),
+            freed.eq(row),
             self.completed.eq(completes & is_done),
             self.failed.eq(completes & ~is_done),
             completed_index.eq(completion.index),
         ]
-        with m.If(self.push.valid & self.push.ready):
+        with m.If(self.push.valid & self.push.ready & self.push.payload.ends_round):
             m.d.sync += self.occupied.bit_select(self.push.payload.row, 1).eq(1)
         with m.If(frees):
             m.d.sync += self.occupied.bit_select(freed, 1).eq(0)
-        with m.If(push_ends & in_rounds):
-            m.d.sync += round_.in_flight.eq(round_.in_flight - 1)
         with m.If(self.failed):
             m.d.sync += self.excluded.bit_select(completed_index, 1).eq(1)
         with m.If(self.start):
-            m.d.sync += [self.occupied.eq(0), self.excluded.eq(0), round_.in_flight.eq(0)]
+            m.d.sync += [self.occupied.eq(0), self.excluded.eq(0)]

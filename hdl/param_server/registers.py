@@ -27,7 +27,7 @@ from fanin.param_server import MAX_ROWS, MAX_SLOTS
 from fanin.rdma import RdmaConfig
 
 IDENTITY = 0x464E5053  # "SPNF" in memory order: fanin parameter server
-VERSION = 2
+VERSION = 3
 
 SERVER_COUNTERS = {
     "updates": "gradients that were taken",
@@ -84,7 +84,8 @@ def _server() -> tuple[Register, ...]:
                 Field("slots", MAX_SLOTS.bit_length(), "gradients of each on the way"),
                 Field("rows", MAX_ROWS.bit_length(), "model rows"),
                 Field("barrier", 1, "1: w is pushed to all workers after a gradient of each"),
-                Field("broadcast", 1, "1: w is pushed to all workers after every gradient; not with `barrier`"),
+                Field("broadcast", 1, "1: w is pushed to all workers; not with `barrier`"),
+                Field("scan", 1, "1: w is pushed after a scan, not after every gradient; not with `barrier`"),
             ),
         ),
         Register("step", Access.RW, "α/N, the bits of a float32", bits=FLOAT_BITS),

@@ -10,6 +10,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.bus.axi4 import CACHE_BUFFERABLE_MODIFIABLE, AXI4ReadSignature, Burst, Resp
+from fanin.hdl.param_server.scan_queue import ScanQueue
 from fanin.hdl.param_server.shapes import VERSION_BITS, found_layout, place_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -21,7 +22,8 @@ class Scanner(wiring.Component):
 
     A gradient is new if its GVnum is above the worker's LGVnum. Workers are polled in turn, with at most one
     read of each in flight. A worker whose gradient was not new is polled again. One whose gradient was reported
-    is polled again when ``place`` says where its next gradient will be.
+    is polled again when ``place`` says where its next gradient will be. New gradients are reported as
+    :class:`~fanin.hdl.param_server.scan_queue.ScanQueue` has it.
 
     Members
     -------
@@ -34,8 +36,12 @@ class Scanner(wiring.Component):
     ``place`` : In, stream of :func:`place_layout`, always ready
         Where a worker's next gradient will be, and its LGVnum: after its gradient was reported, or for any
         worker while not ``busy``.
+    ``scan`` : In, 1
+        Gradients are reported scan by scan, each with its end. Stable while ``busy``.
+    ``looks`` : In, 1
+        A scan goes on: the taker of ``o`` waits for a gradient.
     ``o`` : Out, stream of :func:`found_layout`
-        A new gradient.
+        A new gradient, or the end of a scan.
     ``again`` : In, 1
         The gradient that is taken from ``o`` in this cycle is not used: its worker is polled again.
     ``busy`` : Out, 1
@@ -67,6 +73,8 @@ class Scanner(wiring.Component):
                 "workers": In(range(count + 1)),
                 "excluded": In(count),
                 "place": In(stream.Signature(place_layout(config), always_ready=True)),
+                "scan": In(1),
+                "looks": In(1),
                 "o": Out(stream.Signature(found_layout(config))),
                 "again": In(1),
                 "busy": Out(1),
@@ -79,8 +87,8 @@ class Scanner(wiring.Component):
         """A worker is *idle* until its trailer is read, then *in flight*, then reported or idle again.
 
         ``idle`` has a bit for each worker; the FIFO ``in_flight`` has those that are read, in the order of the
-        reads, the FIFO ``found`` those that have something new. Each worker is in one of them at most, so
-        neither FIFO is ever full.
+        reads, the queue ``found`` those that have something new. Each worker is in one of them at most, so
+        neither is ever full.
         """
         m = Module()
         config, count = self.config, self.config.queue_pairs
@@ -89,11 +97,14 @@ class Scanner(wiring.Component):
         m.submodules.table = table = Memory(shape=entry, depth=count, init=[])
         read_shape = data.StructLayout({name: place[name].shape for name in ("index", "lgvnum")})
         m.submodules.in_flight = in_flight = StreamFIFO(shape=read_shape, depth=count)
-        m.submodules.found = found = StreamFIFO(shape=self.o.payload.shape(), depth=count)
+        m.submodules.found = found = ScanQueue(config=config)
         connect_typed(m, found.o, flipped(self.o))
+        m.d.comb += [
+            getattr(found, name).eq(getattr(self, name)) for name in ("scan", "workers", "looks", "again")
+        ]
         idle = Signal(count)
         self._poll(m, table.read_port(domain="comb"), in_flight.i, idle)
-        self._compare(m, in_flight.o, found.i, idle)
+        self._compare(m, in_flight.o, found, idle)
         write, new_place = table.write_port(), self.place.payload
         m.d.comb += [
             write.addr.eq(new_place.index),
@@ -173,9 +184,9 @@ class Scanner(wiring.Component):
         m.d.comb += [
             axi.rready.eq(1),
             in_flight.ready.eq(axi.rvalid),
-            found.valid.eq(compared & is_new),
-            found.payload.eq(compared_trailer),
-            self.busy.eq(axi.arvalid | in_flight.valid | arrived | compared | self.o.valid),
+            found.i.valid.eq(compared & is_new),
+            found.i.payload.eq(compared_trailer),
+            self.busy.eq(axi.arvalid | in_flight.valid | arrived | compared | found.busy),
         ]
         m.d.sync += [
             self.error.eq(axi.rvalid & (axi.rresp != Resp.OKAY)),

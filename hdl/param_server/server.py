@@ -4,7 +4,7 @@
 
 from typing import Any
 
-from amaranth import Module
+from amaranth import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -37,8 +37,9 @@ class ServerEvents(data.Struct):
 class ParamServer(wiring.Component):
     """Apply the workers' gradients as they come, and push the model back to the worker of each.
 
-    With the setting ``broadcast`` it is pushed to all workers instead, and with ``barrier`` to all after a
-    gradient of each (Sync-DSGD).
+    With the setting ``scan`` it is pushed after each scan of the workers that has found some, to those whose
+    gradients it has; with ``broadcast`` to all workers, after a gradient or a scan; with ``barrier`` to all
+    after a gradient of each (Sync-DSGD).
 
     Members
     -------
@@ -154,21 +155,25 @@ class ParamServer(wiring.Component):
             (scanner.axi, flipped(self.scan)),
         ):
             connect_typed(m, source, sink)
+        rounds = Signal()  # rows are pushed from memory, the last one of each round
+        m.d.sync += rounds.eq(settings.barrier | settings.broadcast | settings.scan)
         m.d.comb += [
             scanner.enable.eq(self.enable & ~self.exhausted),
             scanner.workers.eq(settings.workers),
             scanner.excluded.eq(pushes.excluded),
+            scanner.scan.eq(settings.scan),
+            scanner.looks.eq(control.looks),
             scanner.again.eq(control.again),
             control.settings.eq(settings),
             control.enable.eq(self.enable),
             control.occupied.eq(pushes.occupied),
             path.settings.eq(settings),
             streamed.landed.eq(path.landed),
+            pushes.landed.eq(path.landed),
             *(part.start.eq(self.start) for part in (control, path, pushes)),
-            *(
-                getattr(pushes, name).eq(settings[name])
-                for name in ("barrier", "broadcast", "workers", "row_bytes")
-            ),
+            *(getattr(pushes, name).eq(settings[name]) for name in ("broadcast", "workers", "row_bytes")),
+            pushes.rounds.eq(rounds),
+            streamed.bypass.eq(rounds),
             pushes.worker.valid.eq(self.worker.valid & self.worker.ready),
             pushes.worker.payload.eq(self.worker.payload),
             *(

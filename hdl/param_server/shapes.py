@@ -20,7 +20,8 @@ def settings_layout(config: RdmaConfig) -> data.StructLayout:
 
     ``words`` of w, and ``gradient_bytes``, which are as many; ``row_bytes`` and ``slot_bytes`` with all that
     belongs to a row or a gradient; ``base`` of row 0; ``step``: the bits of α/N; ``barrier``: w is pushed to
-    all workers after a gradient of each; ``broadcast``: to all after every gradient. Not both.
+    all workers after a gradient of each; ``broadcast``: to all, whoever's gradients are new in it; ``scan``:
+    after a scan of all workers, not after every gradient. ``barrier`` excludes the other two.
     """
     return data.StructLayout(
         {
@@ -29,6 +30,7 @@ def settings_layout(config: RdmaConfig) -> data.StructLayout:
             "rows": range(MAX_ROWS + 1),
             "barrier": 1,
             "broadcast": 1,
+            "scan": 1,
             "words": WORDS_BITS,
             "gradient_bytes": LENGTH_BITS,
             "row_bytes": LENGTH_BITS,
@@ -62,8 +64,13 @@ def place_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 def found_layout(config: RdmaConfig) -> data.StructLayout:
-    """A gradient that has come: its ``version``, and updates by ``others`` that its model had had."""
-    return data.StructLayout({"index": index_bits(config), "version": VERSION_BITS, "others": VERSION_BITS})
+    """A gradient that has come: its ``version``, and updates by ``others`` that its model had had.
+
+    With ``ends_scan`` it is none: a scan that found some has come round.
+    """
+    return data.StructLayout(
+        {"index": index_bits(config), "version": VERSION_BITS, "others": VERSION_BITS, "ends_scan": 1}
+    )
 
 
 def streamed_layout(config: RdmaConfig) -> data.StructLayout:

@@ -70,8 +70,12 @@ class StreamedReads(wiring.Component):
     is asked for during ``patience`` cycles, the rest of the row is *let go*: discarded from the stream, and
     read from memory when it is asked for.
 
+    With ``bypass`` all words of the stream are discarded, and every burst is answered from memory at once.
+
     Members
     -------
+    ``bypass`` : In, 1
+        No row is on ``row``, and none is read before it has landed. Stable while anything is in flight.
     ``row`` : In, stream of :func:`~fanin.hdl.param_server.shapes.streamed_layout`
         The address of the stream's next row, and its length; with ``memory_only`` it is let go at once. It is
         taken when all words of the row before have been asked for, or discarded. From then on it may be read.
@@ -115,6 +119,7 @@ class StreamedReads(wiring.Component):
         axi = AXI4ReadSignature(data_width=config.width, address_width=config.address_width)
         super().__init__(
             {
+                "bypass": In(1),
                 "row": In(stream.Signature(streamed_layout(config))),
                 "i": In(stream.Signature(row_word_layout(config.width))),
                 "landed": In(range(MAX_BURST + 1)),
@@ -162,7 +167,7 @@ class StreamedReads(wiring.Component):
         unlanded = Signal(signed(_UNLANDED_BITS))
         self._take_bursts(m, row, burst, sources.i, hit_in_flight, unlanded)
         hit_ends = self._hand_on(m, row, stream_fifo.o, sources.o)
-        self._count(m, burst, row.discarding & stream_fifo.o.valid, unlanded)
+        self._count(m, burst, (row.discarding | self.bypass) & stream_fifo.o.valid, unlanded)
         self._change_row(m, row, burst, stream_fifo.o, hit_in_flight)
         m.d.comb += [hits.give.eq(burst.is_hit), hits.take.eq(hit_ends)]
         return m
@@ -203,7 +208,7 @@ class StreamedReads(wiring.Component):
                 # Words that have yet to be discarded may be the burst's, and are not in ``unlanded`` so far.
                 with m.Elif(~row.letting_go & ~row.discarding):
                     m.next = "WAIT"
-            with m.State("WAIT"), m.If((unlanded <= 0) & ~hit_in_flight & sources.ready):
+            with m.State("WAIT"), m.If((self.bypass | (unlanded <= 0)) & ~hit_in_flight & sources.ready):
                 m.d.sync += [burst.issued.eq(1), memory.arvalid.eq(1)]
                 m.next = "MEMORY"
             with m.State("MEMORY"), m.If(memory.arready):
@@ -224,7 +229,7 @@ class StreamedReads(wiring.Component):
         m.d.comb += [
             hands_on.eq(oldest_is_hit & streamed.valid),
             memory.rready.eq(1),  # a miss is issued when no hit is in flight: its words meet none of the stream
-            streamed.ready.eq(oldest_is_hit | row.discarding),
+            streamed.ready.eq(oldest_is_hit | row.discarding | self.bypass),
             is_last.eq(next_is_last | sources.payload.single),
             sources.ready.eq(streamed.valid & is_last | memory.rvalid & memory.rlast),
         ]
@@ -283,3 +288,5 @@ class StreamedReads(wiring.Component):
             m.d.sync += [row.discarding.eq(1), row.letting_go.eq(0)]
         with m.If(row.discarding & streamed.valid & streamed.payload.last):
             m.d.sync += row.discarding.eq(0)
+        with m.If(self.bypass):  # a row of the job before may be open
+            m.d.sync += [flag.eq(0) for flag in (row.open, row.letting_go, row.discarding)]

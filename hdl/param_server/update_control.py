@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -25,6 +25,9 @@ from fanin.hdl.param_server.staleness import Staleness
 from fanin.hdl.rdma.queue_pair import index_bits
 from fanin.param_server import MAX_ROWS, MAX_VERSION
 from fanin.rdma import RdmaConfig
+
+#: What an update consists of, taken by the parts in any order.
+_COMMANDS = ("w", "gradient", "write", "order", "push")
 
 
 def _entry_layout(config: RdmaConfig) -> data.StructLayout:
@@ -47,6 +50,11 @@ class _InHand:
         self.entry = Signal(_entry_layout(config))
         self.gradient = Signal(found_layout(config))
         self.setting_up = Signal()  # the worker is set up; of ``gradient`` only index and version count
+
+    @property
+    def is_scan_end(self) -> Value:
+        """No gradient, but the end of a scan."""
+        return self.gradient.ends_scan
 
 
 class _Rows:
@@ -83,7 +91,9 @@ class UpdateControl(wiring.Component):
     ``staleness``, ``stalest`` : Out, 64 and 32
         Sum over the updates, and largest of them: updates by others that a gradient's model had not had.
     ``found`` : In, stream of :func:`~fanin.hdl.param_server.shapes.found_layout`
-        New gradients. One is taken to be applied when the next row is free.
+        New gradients, and the ends of scans. A gradient is taken to be applied when the next row is free.
+    ``looks`` : Out, 1
+        One is waited for.
     ``again`` : Out, 1
         The gradient that is taken from ``found`` in this cycle is sent back: the scanner finds it again later.
     ``place`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.place_layout`, always ready
@@ -101,7 +111,8 @@ class UpdateControl(wiring.Component):
     ``order`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.order_layout`
         which is made in this order,
     ``push`` : Out, stream of :func:`~fanin.hdl.param_server.pushes.push_layout`
-        and pushed. The five commands of an update are offered at once, and taken in any order.
+        and pushed, alone or as one of a round. The five commands of an update are offered at once, and taken
+        in any order. The end of a scan is this command alone.
     ``idle`` : Out, 1
         No update is being ordered, and no worker set up.
     ``updated`` : Out, 1
@@ -134,6 +145,7 @@ class UpdateControl(wiring.Component):
                 "staleness": Out(64),
                 "stalest": Out(VERSION_BITS),
                 "found": In(stream.Signature(found_layout(config))),
+                "looks": Out(1),
                 "again": Out(1),
                 "place": Out(stream.Signature(place_layout(config), always_ready=True)),
                 "clear": Out(stream.Signature(index_bits(config), always_ready=True)),
@@ -155,8 +167,8 @@ class UpdateControl(wiring.Component):
 
             IDLE      takes a gradient once the next row is free, and reads its worker's entry; sends back a
                       gradient that is not to be applied; takes a worker to be set up, and goes on to ADVANCE
-            ORDER     offers the five commands of the update
-            AWAIT     waits until all have been taken, and counts the update
+            ORDER     offers the five commands of the update; of a scan's end, the push
+            AWAIT     waits until all have been taken, and counts the update; back to IDLE from a scan's end
             ADVANCE   the gradient's age is computed; the worker's next slot enters the first of two registers
             ADVANCED  and its trailer's address the second
             STORE     puts the entry back, and tells the scanner of the slot and, after a set-up, of LGVnum 0
@@ -180,24 +192,26 @@ class UpdateControl(wiring.Component):
             self.stalest.eq(ages.largest),
         ]
         with m.FSM() as fsm:
-            m.d.comb += self.idle.eq(fsm.ongoing("IDLE"))
+            m.d.comb += [self.idle.eq(fsm.ongoing("IDLE")), self.looks.eq(self.idle)]
             with m.State("IDLE"):
                 m.d.sync += hand.entry.eq(read.data)
                 self._take(m, hand, row)
             with m.State("ORDER"):
-                # All five. This comes after the assignments of ``_make_commands``, so it wins over a ready.
-                m.d.sync += pending.eq(-1)
+                # This comes after the assignments of ``_make_commands``, so it wins over a ready.
+                m.d.sync += pending.eq(Mux(hand.is_scan_end, 1 << _COMMANDS.index("push"), -1))
                 m.next = "AWAIT"
             with m.State("AWAIT"), m.If(pending == 0):
-                m.d.comb += self.updated.eq(1)
-                m.d.sync += [
-                    age.eq(self.version - hand.entry.lgvnum),  # updates since the worker's last one,
-                    row.number.eq(row.next_number),
-                    row.address.eq(row.next_address),
-                    self.version.eq(self.version + 1),
-                    self.exhausted.eq(self.version == MAX_VERSION - 1),
-                ]
-                m.next = "ADVANCE"
+                m.next = "IDLE"
+                with m.If(~hand.is_scan_end):
+                    m.d.comb += self.updated.eq(1)
+                    m.d.sync += [
+                        age.eq(self.version - hand.entry.lgvnum),  # updates since the worker's last one,
+                        row.number.eq(row.next_number),
+                        row.address.eq(row.next_address),
+                        self.version.eq(self.version + 1),
+                        self.exhausted.eq(self.version == MAX_VERSION - 1),
+                    ]
+                    m.next = "ADVANCE"
             with m.State("ADVANCE"):
                 m.d.sync += age.eq(age - hand.gradient.others)  # less those that its model had had
                 m.next = "ADVANCED"
@@ -265,7 +279,7 @@ class UpdateControl(wiring.Component):
         ]
 
     def _take(self, m: Module, hand: _InHand, row: _Rows) -> None:
-        """State IDLE: take a worker to be set up, or else a gradient."""
+        """State IDLE: take a worker to be set up, or else a gradient or the end of a scan."""
         entry, gradient, worker = hand.entry, hand.gradient, self.worker.payload
         m.d.sync += [hand.setting_up.eq(self.worker.valid), gradient.eq(self.found.payload)]
         with m.If(self.worker.valid):
@@ -278,6 +292,9 @@ class UpdateControl(wiring.Component):
                 entry.address.eq(worker.table),
             ]
             m.next = "ADVANCE"
+        with m.Elif(self.found.valid & self.found.payload.ends_scan):
+            m.d.comb += self.found.ready.eq(1)
+            m.next = "ORDER"
         with m.Elif(row.may_take):
             m.d.comb += [self.found.ready.eq(1), self.again.eq(~row.applies)]
             with m.If(self.found.valid & row.applies):
@@ -287,9 +304,9 @@ class UpdateControl(wiring.Component):
         """Fill in the commands of an update. Returns which are pending: a bit each, until it has been taken."""
         settings, entry, gradient = self.settings, hand.entry, hand.gradient
         word_bytes = self.config.width // 8
-        commands = (self.w, self.gradient, self.write, self.order, self.push)
-        pending = Signal(len(commands))
-        for command, bit in zip(commands, pending, strict=True):
+        pending = Signal(len(_COMMANDS))
+        for name, bit in zip(_COMMANDS, pending, strict=True):
+            command = getattr(self, name)
             m.d.comb += command.valid.eq(bit)
             with m.If(command.ready):
                 m.d.sync += bit.eq(0)
@@ -309,7 +326,24 @@ class UpdateControl(wiring.Component):
             self.push.payload.rkey.eq(entry.rkey),
             self.push.payload.remote.eq(entry.remote),
             self.push.payload.second.eq(gradient.version[0]),  # as ``ParamServerConfig.buffer_of`` has it
-            self.push.payload.row.eq(row.next_number),
-            self.push.payload.local.eq(row.next_address),
+            self.push.payload.row.eq(Mux(hand.is_scan_end, row.number, row.next_number)),
+            self.push.payload.local.eq(Mux(hand.is_scan_end, row.address, row.next_address)),
+            self.push.payload.is_new.eq(~hand.is_scan_end),
+            self.push.payload.ends_round.eq(hand.is_scan_end | self._ends_round(m)),
         ]
         return pending
+
+    def _ends_round(self, m: Module) -> Value:
+        """Whether a round ends with the next update: any without ``barrier`` and ``scan``.
+
+        It follows from the updates since ``start``, and is right 2 cycles after AWAIT.
+        """
+        settings = self.settings
+        members = Signal.like(settings.workers)  # gradients of the round, with a barrier
+        is_last = Signal()
+        m.d.sync += is_last.eq(members + 1 == settings.workers)
+        with m.If(self.updated):
+            m.d.sync += members.eq(Mux(is_last, 0, members + 1))
+        with m.If(self.start):
+            m.d.sync += members.eq(0)
+        return ~settings.scan & (~settings.barrier | is_last)

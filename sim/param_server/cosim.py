@@ -85,9 +85,7 @@ class ParamServerCosim:
         self.period_ps = self._cluster.period_ps
 
     def sizes(self, job: TrainingJob, learner: Learner) -> ParamServerConfig:
-        """A job's sizes. Raises ValueError for one that needs more nodes than were built, or scans."""
-        if job.push_after is PushAfter.SCAN:
-            raise ValueError("push_after must be gradient: the hardware pushes behind every one")
+        """A job's sizes. Raises ValueError for one that needs more nodes than were built."""
         for name, most in ("workers", self.workers), ("servers", self.servers):
             if getattr(job, name) > most:
                 raise ValueError(f"{name} must be at most {most}, as built, not {getattr(job, name)}")
@@ -193,8 +191,11 @@ class ParamServerCosim:
     ) -> HostProgram:
         driver, layout = self.server_driver, ServerLayout(sizes, shard)
         step = np.float32(job.rate / sizes.workers)
-        barrier = job.algorithm is Algorithm.SYNC
-        pushes = {"barrier": barrier, "broadcast": job.broadcasts}
+        pushes = {
+            "barrier": job.algorithm is Algorithm.SYNC,
+            "broadcast": job.broadcasts,
+            "scan": job.push_after is PushAfter.SCAN,
+        }
         program.extend(driver.set_job(layout, step, **pushes).operations)
         buffers, _ = WorkerLayout(sizes).region(shard)
         for worker in range(sizes.workers):

@@ -65,8 +65,6 @@ class Costs:
     ``byte``: of a link, each way; ``message`` and ``packet``: of any write, and of each of its packets, on its
     link; ``latency``: from a write's last byte on its link to where it is seen, with ``first`` and ``last`` for
     each byte of its first packet and of its last one, which are stored on the way before they are sent on;
-    ``answer``: from there to where the sender of a broadcast row knows that it has arrived, and
-    ``packet_answer`` for each of its packets;
     ``update``: of w, for one gradient; ``turnaround``: at least, from the beginning of one update to the next;
     ``landing``: from a row's last word to its first one, read back from memory; ``post``: of a worker's host,
     from one server's write of a gradient to the next one's; ``copy``: of w, when a worker takes the model out
@@ -83,8 +81,6 @@ class Costs:
     last: float = 0.0
     turnaround: float = 0.0
     landing: float = 0.0
-    answer: float = 0.0
-    packet_answer: float = 0.0
     post: float = 0.0
     copy: float = 0.0
     one_pass: bool = False
@@ -131,8 +127,6 @@ DESIGN = Costs(
     update=_CYCLE / _WORD,
     turnaround=168 * _CYCLE,
     landing=120 * _CYCLE,
-    answer=62 * _CYCLE,
-    packet_answer=33 * _CYCLE,
     post=86 * _CYCLE,
     copy=1 / 20e9,
     one_pass=True,

@@ -100,7 +100,7 @@ class _Server:
         self.link_free = 0.0  # of gradients
         self.busy = False
         self._row_free = [0.0] * engine.config.rows
-        self._ended = 0.0  # when the pushes of a row to several workers have been acknowledged
+        self._rows_end = 0.0  # when the rows of the rounds before have left
         self._receivers: list[int] = []
         self._came: dict[int, float] = {}  # by worker: when its last gradient came
 
@@ -129,14 +129,11 @@ class _Server:
         A row for several workers is pushed from memory: with Sync-DSGD the one after a round's last gradient,
         or that of a scan's last, or every row where it is broadcast. A round's gradients are applied as they
         have come, since the hardware looks for the next one during an update: in this order their workers' rows
-        are posted.
+        are posted. So a scan looks on while its last update begins.
         """
         job, clock, costs = self.run.job, self.run.clock, self.run.job.costs
         wild, scans = job.algorithm is Algorithm.WILD, job.pushes_after_scan
         at_once = wild and not scans and not job.broadcasts
-        if wild and scans and self._receivers and not any(worker >= start for worker in self._fresh()):
-            self._push_round(clock.now + costs.landing)
-            start = 0
         worker = (
             self.engine.scan(start) if wild else min(self._fresh(), key=self._came.__getitem__, default=None)
         )
@@ -155,9 +152,12 @@ class _Server:
             self._push(worker, clock.now, seconds)
         else:
             self._receivers.append(worker)
-        if self._receivers and not scans and (wild or len(self._receivers) == self.engine.config.workers):
+        comes_round = not any(other > worker for other in self._fresh())
+        all_came = len(self._receivers) == self.engine.config.workers
+        if self._receivers and (comes_round if wild and scans else wild or all_came):
             self._push_round(clock.now + seconds + costs.landing)
-        clock.at(clock.now + max(seconds, costs.turnaround), lambda: self._pass(worker + 1))
+        following = 0 if scans and comes_round else worker + 1
+        clock.at(clock.now + max(seconds, costs.turnaround), lambda: self._pass(following))
 
     def _scan(self, start: int) -> None:
         """Algorithm 1, lines 10 to 21: from worker ``start`` on update with what is new, then push to those.
@@ -194,16 +194,14 @@ class _Server:
         packets = self.run.job.costs.packets(self.run.row_bytes(self.shard))
         first: dict[int, float] = {}
         sent = Counter[int]()
-        now = max(begin, self._ended)
+        now = max(begin, self._rows_end)
         for worker in packets_in_turn(self._take_receivers(), len(packets)):
             first.setdefault(worker, now)
             now += packets[sent[worker]]
             sent[worker] += 1
             if sent[worker] == len(packets):
                 self._push(worker, first[worker], now - first[worker])
-        costs = self.run.job.costs
-        answered = costs.answer + len(packets) * costs.packet_answer
-        self._ended = now + costs.arrival(self.run.row_bytes(self.shard)) + answered
+        self._rows_end = now
 
     def _rest(self) -> None:
         self.busy = False

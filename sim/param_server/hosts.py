@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -29,7 +29,16 @@ from fanin.sim.cosim.live import Board, Then
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.learning.learner import Learner
-from fanin.sim.param_server.training import Account, Algorithm, Applied, Outcome, TrainingJob, sync_ends
+from fanin.sim.param_server.scans import ScannedRows
+from fanin.sim.param_server.training import (
+    Account,
+    Algorithm,
+    Applied,
+    Outcome,
+    PushAfter,
+    TrainingJob,
+    sync_ends,
+)
 from fanin.sim.param_server.worker import Worker
 from fanin.sim.rdma.cosim import post, take_completion
 
@@ -63,6 +72,7 @@ class _Server:
         )
         self.gradients: dict[tuple[int, int], bytes] = {}  # sent, not applied yet: by worker and version
         self._round: list[Applied] = []  # updates that have not been pushed
+        self._scans = ScannedRows(self.golden, broadcast=hosts.job.broadcasts) if hosts.scans else None
         self._last_made = 0.0  # when the last update's row was there
         self._due: list[deque[tuple[bytes, Push, Applied]]]  # rows in flight: by worker
         self._due = [deque() for _ in range(hosts.sizes.workers)]
@@ -101,23 +111,43 @@ class _Server:
         began, self._last_made = max(self._last_made, came), hosts.seconds
         hosts.account.note_server(self.shard, worker, "update", began, hosts.seconds)
         update = Applied(self.shard, worker, gradient, hosts.seconds, came)
-        self._round.append(update)
-        if len(self._round) == hosts.round:
-            for each in self._round:
-                each.left = began if hosts.one_receiver else hosts.seconds
-            own = {each.worker: each for each in self._round}
-            for receiver in range(hosts.sizes.workers) if hosts.job.broadcasts else own:
-                self._due[receiver].append((row, golden.push(receiver), own.get(receiver, update)))
-                hosts.workers[receiver].watch()
-            self._round = []
+        add = self._scans.made if self._scans else partial(self._add_to_round, row=row, began=began)
+        for receiver in add(update):
+            hosts.workers[receiver].watch()
         hosts.applied(found.staleness, update)
 
+    def _add_to_round(self, update: Applied, row: bytes, began: float) -> Sequence[int]:
+        """The round's last row is due to its workers, or to all. Returns to whom a row is due now."""
+        golden, hosts = self.golden, self.hosts
+        self._round.append(update)
+        if len(self._round) < hosts.round:
+            return ()
+        for each in self._round:
+            each.left = began if hosts.one_receiver else hosts.seconds
+        own = {each.worker: each for each in self._round}
+        receivers = range(hosts.sizes.workers) if hosts.job.broadcasts else list(own)
+        for receiver in receivers:
+            self._due[receiver].append((row, golden.push(receiver), own.get(receiver, update)))
+        self._round = []
+        return receivers
+
     def owes(self, worker: int) -> bool:
-        """Whether a row is on its way to a worker."""
-        return bool(self._due[worker])
+        """Whether a row is on its way to a worker, or will be when a scan has ended."""
+        return self._scans.owes(worker) if self._scans else bool(self._due[worker])
+
+    def check(self, dead: Container[int]) -> None:
+        """At the end of a run, with some workers ``dead``. Raises CheckFailed for rows that no scan made."""
+        if self._scans:
+            self._scans.check(dead)
 
     def arrived(self, worker: int, address: int, row: bytes) -> None:
         """A worker has received a row. Raises CheckFailed unless it is the next one that was made for it."""
+        if self._scans:
+            last, own = self._scans.arrived(worker, address, row)
+            if own:
+                own.left, own.arrived = last.made, self.hosts.seconds
+            self.hosts.account.note_server(self.shard, worker, "push", last.made, self.hosts.seconds)
+            return
         if not self._due[worker]:
             raise CheckFailed(f"server {self.shard}: worker {worker} has got a row that was not made for it")
         expected, push, update = self._due[worker].popleft()
@@ -253,6 +283,8 @@ class Hosts:
         self.round = sizes.workers if job.algorithm is Algorithm.SYNC else 1
         #: Whether a row goes to one worker, as it is made.
         self.one_receiver = self.round == 1 and not job.broadcasts
+        #: Whether rows are pushed behind scans; a server in RTL does that only where it is asked for.
+        self.scans = job.push_after is PushAfter.SCAN
         self.pushing: dict[tuple[int, int], tuple[float, int]] = {}  # the begin, and how many servers lack it
         self.came: dict[tuple[int, int, int], float] = {}  # to a shard, of a worker, in a slot: when
         self._began = board.now
@@ -338,6 +370,8 @@ class Hosts:
         dead = [worker.number for worker in self.workers if worker.dead]
         endpoints = [worker.endpoint for worker in self.workers]
         outcome = self.account.close(endpoints, [server.golden for server in self.servers], dead)
+        for server in self.servers:
+            server.check(dead)
         outcome.began = self._began / _PS_IN_A_SECOND
         return WildRun(outcome)
 

@@ -53,7 +53,7 @@ def server_options(group: argparse._ArgumentGroup) -> None:
         "--push-after",
         choices=PUSHES,
         help="wild: push w behind every gradient, or, as the paper does, behind a scan to all whose gradients "
-        f"it found ({PUSHES[1]} needs --on model; default: {PUSHES[0]}, of --costs cluster {PUSHES[1]})",
+        f"it found (default: {PUSHES[0]}, of --costs cluster {PUSHES[1]})",
     )
     group.add_argument(
         "--receivers",

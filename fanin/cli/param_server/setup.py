@@ -140,9 +140,8 @@ def _link(args: argparse.Namespace) -> LinkConfig:
     packets = [f"--{name}" for name, given in {**faults, "pcap": args.pcap}.items() if given]
     if args.on == "model" and packets:
         raise InputError(f"{', '.join(packets)}: faults and packets need --on rtl")
-    modelled = {"push-after": args.push_after == "scan", "costs": args.costs != "design"}
-    if args.on == "rtl" and (alone := [f"--{name}" for name, given in modelled.items() if given]):
-        raise InputError(f"{', '.join(alone)}: of the event model alone; add --on model")
+    if args.on == "rtl" and args.costs != "design":
+        raise InputError("--costs: of the event model alone; add --on model")
     if args.on == "model" and args.width != WORD_BITS:
         raise InputError(f"--width: the model is one of {WORD_BITS} bits; {args.width} need --on rtl")
     try:

@@ -354,10 +354,6 @@ def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
             "slots must be 1 with Sync-DSGD, whose workers wait for all, not 2",
         ),
         ("--algorithm sync --push-after scan", "push_after must be None with Sync-DSGD"),
-        (
-            "--on rtl --push-after scan --costs cluster",
-            "--push-after, --costs: of the event model alone",
-        ),
         ("--on rtl --costs cluster", "--costs: of the event model alone; add --on model"),
         ("nowhere", "nowhere: no folder with MNIST's four idx files, no .npz; the bundled set is digits"),
     ],

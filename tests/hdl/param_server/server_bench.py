@@ -49,9 +49,9 @@ class ServerBench:
     """Runs a job until every worker has had ``rounds`` of its gradients applied, or there is no version left.
 
     ``sizes`` are those of ParamServerConfig; with ``barrier`` a round's last row goes to all, with
-    ``broadcast`` every row; ``base`` is where
-    the server's memory begins; ``short``: a worker whose last gradient does not come; ``deaf``: a worker whose
-    pushes fail, from its second one on.
+    ``broadcast`` every row; with ``scan`` only those behind scans are pushed; ``base`` is where the server's
+    memory begins; ``short``: a worker whose last gradient does not come; ``deaf``: a worker whose pushes fail,
+    from its second one on.
 
     Of all jobs, ``back`` is the probability that the NIC sends an earlier packet again, of any row that is not
     complete; ``late``: that it does so of any row that is, as its queue still has the packet, and a row may be
@@ -74,12 +74,13 @@ class ServerBench:
         self.writes = WriteMemory(self.dut.rows_write, seed=seed, **options)
         self._prepare(**job)
 
-    def _prepare(self, *, rounds, sizes, barrier=False, broadcast=False, base=0x1000, short=None, deaf=None):
+    def _prepare(self, *, rounds, sizes, barrier=False, broadcast=False, scan=False, base=0x1000, short=None,
+                 deaf=None):  # fmt: skip
         """A job in a memory of its own; nothing has happened."""
         step = self.dut.config.width // 8
         self.sizes = ParamServerConfig(width=8 * step, **sizes)
         self.layout = ServerLayout(self.sizes, 0, base=base)
-        self.barrier, self.broadcast, self.deaf = barrier, broadcast, deaf
+        self.barrier, self.broadcast, self.scan, self.deaf = barrier, broadcast, scan, deaf
         self.last = [rounds - (n == short) for n in range(self.sizes.workers)]  # version of each worker
         initial = self.numbers.normal(size=self.sizes.parameters).astype(np.float32)
         self.golden = ParameterServer(self.layout, rate=0.5, initial=initial, broadcast=broadcast)
@@ -93,7 +94,8 @@ class ServerBench:
         self.stopped = set()  # workers to whom a push has failed
         self.pushes = []  # all, in their order
         self.late_streamed = 0  # words of the stream that went to a push that was complete
-        self._round = []  # workers whose gradients have come since the last barrier
+        self._round = []  # workers whose gradients have been applied since the last round's end
+        self.scans = []  # those of each scan
         self._due = deque()  # and those that are not posted
         self._active = deque()
         self._asked = deque()  # pushes and bytes of the bursts under way
@@ -128,7 +130,7 @@ class ServerBench:
             "workers": sizes.workers, "slots": sizes.slots, "rows": sizes.rows, "base": row.base,
             "words": sizes.words, "gradient_bytes": slot.others - slot.base, "row_bytes": row.size,
             "slot_bytes": slot.size, "step": int(self.golden.step.view(np.uint32)),
-            "barrier": int(self.barrier), "broadcast": int(self.broadcast),
+            "barrier": int(self.barrier), "broadcast": int(self.broadcast), "scan": int(self.scan),
         }  # fmt: skip
         ctx.set(dut.settings, settings)
         await ctx.tick().repeat(4)
@@ -183,17 +185,21 @@ class ServerBench:
         async for _, _, events, begins, said, skipped in sampled:
             self.events.append({name for name in names if events[name]})
             self.cycle += 1
+            if begins and said.is_new:
+                self.updates.append(self.golden.apply(said.index))
+                self._round.append(said.index)
             if begins:
-                self._begin(said.index)
+                self._end_round(said)
             if skipped:
                 assert self._due.popleft().index in self.stopped
 
-    def _begin(self, index):
-        """The golden server does the same."""
-        self.updates.append(self.golden.apply(index))
-        self._round.append(index)
-        if self.barrier and len(self._round) < self.sizes.workers:
+    def _end_round(self, said):
+        """The golden server pushes the row, if it is to be pushed."""
+        ends = not said.is_new if self.scan else not self.barrier or len(self._round) == self.sizes.workers
+        assert said.ends_round == ends
+        if not ends:
             return
+        self.scans.append(self._round)
         for receiver in range(self.sizes.workers) if self.broadcast else self._round:
             push = self.golden.push(receiver)
             expected = bytes(self.golden.memory[push.local : push.local + push.length])

@@ -11,62 +11,86 @@ from tests.support import new_seed
 
 CONFIG = PRESETS["tiny"]
 ROW_BYTES = 3 * CONFIG.width // 8
-MODES = {"barter": {}, "broadcast": {"broadcast": True}, "barrier": {"barrier": True}}
+ROW_WORDS = 3
+#: Who gets what behind what: the gradients of a round, and whether its row goes to all.
+MODES = {"barter": ("one", False), "broadcast": ("one", True), "barrier": ("all", False),
+         "scan": ("some", False), "scan, broadcast": ("some", True)}  # fmt: skip
 
 
 class Rows(Bench):
-    """Rows of random workers, in rounds of all, or for all; a NIC that completes in any order of queue pairs.
+    """Rows of random workers, in rounds or not; a NIC that completes in any order of queue pairs.
 
     Pushes to a worker of ``fails`` fail from its second one on.
     """
 
-    def __init__(self, seed, *, workers, rows, barrier=False, broadcast=False, stall=0.0, fails=()):
+    def __init__(self, seed, *, workers, rows, mode="barter", stall=0.0, fails=()):
         self.dut = Pushes(config=CONFIG)
         super().__init__(self.dut, ["row", "post"], seed=seed, stall=stall, limit=20_000)
         self.workers, self.rows, self.fails = workers, rows, fails
-        self.barrier, self.broadcast = barrier, broadcast
+        self.members, self.broadcast = MODES[mode]
+        self.in_rounds = mode != "barter"
         self.places = [{"index": n, "remote": self.rng.getrandbits(64), "rkey": n + 9} for n in range(workers)]
-        self.given = []  # pushes, in their order
+        self.rounds = []  # of pushes, in their order
+        self.made = []  # rows that are there
+        self.landed = 0  # how many of them are in memory
         self.read = {}  # tag and receiver of the posts that have not ended
         self.ended = []  # worker, ending
         self.excluded = set()
 
-    def order(self, total):
-        """Workers, in the order in which their gradients came."""
+    def turns(self, total):
+        """The workers of each round, in the order in which their gradients came."""
+        sizes = {"one": [1], "all": [self.workers], "some": range(1, self.workers + 1)}[self.members]
         while total > 0:
-            turn = self.rng.sample(range(self.workers), self.workers)
-            turn = turn if self.barrier else turn[:1]
-            yield from turn[:total]
+            yield (turn := self.rng.sample(range(self.workers), min(total, self.rng.choice(sizes))))
             total -= len(turn)
 
     async def give(self, ctx, total):
-        """As the control does: a row once it is free."""
-        dut = self.dut
-        for number, worker in enumerate(self.order(total), 1):
-            row = number % self.rows
-            while ctx.get(dut.occupied) >> row & 1 or self.rng.random() < self.stall:
-                await ctx.tick()
-            push = {
-                "index": worker, "remote": self.rng.getrandbits(64), "rkey": worker + 1, "row": row,
-                "second": self.rng.getrandbits(1), "local": row * 0x1000,
-            }  # fmt: skip
-            self.given.append(push)
-            await self.put(ctx, dut.push, push)
+        """As the control does: a row once it is free. A scan's end comes behind its last row."""
+        dut, number = self.dut, 0
+        for turn in self.turns(total):
+            self.rounds.append([])
+            for worker in turn:
+                number += 1
+                row = number % self.rows
+                while ctx.get(dut.occupied) >> row & 1 or self.rng.random() < self.stall:
+                    await ctx.tick()
+                ends = self.members != "some" and len(self.rounds[-1]) + 1 == len(turn)
+                push = {
+                    "index": worker, "remote": self.rng.getrandbits(64), "rkey": worker + 1, "row": row,
+                    "second": self.rng.getrandbits(1), "local": number * 0x1000,
+                    "is_new": 1, "ends_round": int(ends),
+                }  # fmt: skip
+                self.rounds[-1].append(push)
+                await self.put(ctx, dut.push, push)
+                self.made.append(push["local"])
+            if self.members == "some":
+                await self.put(ctx, dut.push, push | {"is_new": 0, "ends_round": 1, "index": 0, "rkey": 0})
+
+    async def land(self, ctx):
+        """Words of the rows that are there land some time later, up to two rows at once."""
+        words = 0
+        while True:
+            left = ROW_WORDS * len(self.made) - words
+            now = min(left, self.rng.choice([0, 0, 0, 1, 2, 2 * ROW_WORDS]))
+            ctx.set(self.dut.landed, now)
+            await ctx.tick()
+            words += now
+            self.landed = words // ROW_WORDS
+
+    async def watch(self, ctx):
+        """No row of a round is posted before it is in memory."""
+        post = self.dut.post
+        async for _, _, valid, local in ctx.tick().sample(post.valid, post.payload.local):
+            if valid and self.in_rounds:
+                assert self.made.index(local) < self.landed
 
     def expected(self):
         """What is posted of it, in its order, if no worker is excluded."""
-        if self.broadcast:
-            for number, push in enumerate(self.given, 1):
-                for place in self.places:
-                    remote = (place["remote"] + number % 2 * ROW_BYTES) % (1 << 64)
-                    yield (place["index"], place["rkey"], remote, push["local"], push["row"], ROW_BYTES)
-            return
-        step = self.workers if self.barrier else 1
-        for first in range(0, len(self.given) - step + 1, step):
-            turn = self.given[first : first + step]
-            for push in turn:
+        for number, turn in enumerate(self.rounds, 1):
+            last = turn[-1]
+            second = {"second": number % 2}
+            for push in [place | second for place in self.places] if self.broadcast else turn:
                 remote = (push["remote"] + push["second"] * ROW_BYTES) % (1 << 64)
-                last = turn[-1]
                 yield (push["index"], push["rkey"], remote, last["local"], last["row"], ROW_BYTES)
 
     def posted(self):
@@ -100,29 +124,34 @@ class Rows(Bench):
             if fails:
                 self.excluded.add(worker)
 
+    async def begin(self, ctx):
+        """Set up, start."""
+        dut = self.dut
+        for name, value in ("rounds", self.in_rounds), ("broadcast", self.broadcast), ("workers", self.workers):
+            ctx.set(getattr(dut, name), value)
+        for place in self.places:
+            ctx.set(dut.worker.payload, place)
+            ctx.set(dut.worker.valid, 1)
+            await ctx.tick()
+        ctx.set(dut.worker.valid, 0)
+        ctx.set(dut.row_bytes, ROW_BYTES)
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+
     def pass_all(self, total):
         """So many gradients; then nothing is occupied."""
 
         async def main(ctx):
             dut = self.dut
-            for name in "barrier", "broadcast", "workers":
-                ctx.set(getattr(dut, name), getattr(self, name))
-            for place in self.places:
-                ctx.set(dut.worker.payload, place)
-                ctx.set(dut.worker.valid, 1)
-                await ctx.tick()
-            ctx.set(dut.worker.valid, 0)
-            ctx.set(dut.row_bytes, ROW_BYTES)
-            ctx.set(dut.start, 1)
-            await ctx.tick()
-            ctx.set(dut.start, 0)
+            await self.begin(ctx)
             await self.give(ctx, total)
             while ctx.get(dut.occupied):
                 await ctx.tick()
             await ctx.tick().repeat(40)
             assert ctx.get(dut.excluded) == sum(1 << worker for worker in self.excluded)
 
-        self.run(main, self.complete)
+        self.run(main, self.complete, self.land, self.watch)
         return self
 
 
@@ -131,18 +160,18 @@ class Rows(Bench):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("workers", [1, 3, CONFIG.queue_pairs])
 def test_rows_go_to_their_workers_or_to_all_and_are_freed(workers, mode, rows, stall):
-    bench = Rows(new_seed(), workers=workers, rows=rows, **MODES[mode], stall=stall)
+    bench = Rows(new_seed(), workers=workers, rows=rows, mode=mode, stall=stall)
     bench.pass_all(6 * workers)
     assert bench.posted() == list(bench.expected())
-    rows = [said for _, said in bench.log["row"]]
-    assert [said.address for said in rows] == [push["local"] for push in bench.given]
-    assert {(said.words, said.memory_only) for said in rows} == {(3, int(mode != "barter"))}
+    given = [said for _, said in bench.log["row"]]
+    assert [said.address for said in given] == ([] if bench.in_rounds else bench.made)
+    assert {(said.words, said.memory_only) for said in given} <= {(ROW_WORDS, 0)}
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.4], ids=["full rate", "stalls"])
 @pytest.mark.parametrize("mode", MODES)
 def test_who_does_not_get_his_gets_no_more_and_the_others_go_on(mode, stall):
-    bench = Rows(new_seed(), workers=3, rows=2, **MODES[mode], stall=stall, fails={1})
+    bench = Rows(new_seed(), workers=3, rows=2, mode=mode, stall=stall, fails={1})
     bench.pass_all(24)
     assert bench.excluded == {1}
     whole, posted = list(bench.expected()), bench.posted()
@@ -151,9 +180,46 @@ def test_who_does_not_get_his_gets_no_more_and_the_others_go_on(mode, stall):
 
 
 def test_a_push_every_5_cycles_and_of_a_round_as_well():
-    free = Rows(0, workers=2, rows=16, barrier=False).pass_all(12)
+    free = Rows(0, workers=2, rows=16).pass_all(12)
     cycles = [cycle for cycle, _ in free.log["post"]]
     assert {b - a for a, b in pairwise(cycles)} == {5}
-    whole = Rows(0, workers=2, rows=16, barrier=True).pass_all(2)
-    first, second = (cycle for cycle, _ in whole.log["post"])
-    assert second - first == 5
+    whole = Rows(0, workers=4, rows=16, mode="barrier").pass_all(4)
+    cycles = [cycle for cycle, _ in whole.log["post"]]
+    assert {b - a for a, b in pairwise(cycles)} == {5}
+
+
+def test_a_round_does_not_wait_until_the_pushes_of_the_one_before_have_ended():
+    bench = Rows(0, workers=4, rows=16, mode="broadcast")
+
+    async def main(ctx):
+        await bench.begin(ctx)
+        await bench.give(ctx, 3)
+        await ctx.tick().repeat(200)
+        assert ctx.get(bench.dut.occupied) == 0b1110
+
+    bench.run(main, bench.land)
+    assert len(bench.log["post"]) == 3 * 4
+
+
+def test_a_rounds_first_push_is_posted_8_cycles_after_its_row_has_landed():
+    bench = Rows(0, workers=2, rows=16, mode="barrier")
+    dut, landed, offered = bench.dut, [], []
+
+    async def watch(ctx):
+        cycle = 0
+        async for _, _, words, posts in ctx.tick().sample(dut.landed, dut.post.valid):
+            landed.extend([cycle] * (words > 0))
+            offered.extend([cycle] * posts)
+            cycle += 1
+
+    async def main(ctx):
+        await bench.begin(ctx)
+        await bench.give(ctx, 2)
+        for _ in range(2):
+            ctx.set(dut.landed, ROW_WORDS)
+            await ctx.tick()
+            ctx.set(dut.landed, 0)
+            await ctx.tick().repeat(20)
+
+    bench.run(main, watch)
+    assert offered == [landed[1] + 8, landed[1] + 13]

@@ -1,6 +1,7 @@
 """The parameter server beside the golden one: whatever memory, NIC and workers do, the same rows."""
 
 from collections import Counter
+from itertools import chain
 
 import pytest
 
@@ -88,6 +89,29 @@ def test_rows_that_are_broadcast_go_to_all(sizes):
 
 def test_a_broadcast_leaves_out_a_worker_that_hears_nothing():
     bench, _ = _run(sizes={"rows": 2}, broadcast=True, deaf=1, stall=0.1, rounds=4)
+    assert bench.stopped == {1}
+    assert all(worker.consumed == 4 for worker in bench.workers if worker.number != 1)
+
+
+@pytest.mark.parametrize("broadcast", [False, True], ids=["barter", "broadcast"])
+@pytest.mark.parametrize(
+    "sizes", [{}, {"rows": 1}, *slow({"workers": 1}, {"workers": 4, "slots": 1, "rows": 16})], ids=str
+)
+def test_behind_a_scan_its_last_row_goes_to_those_whose_gradients_it_found(sizes, broadcast):
+    bench, counts = _run(sizes=sizes, scan=True, broadcast=broadcast, stall=0.2, back=0.2)
+    workers = bench.sizes.workers
+    assert list(chain.from_iterable(bench.scans)) == [update.worker for update in bench.updates]
+    assert all(scan and scan == sorted(set(scan)) for scan in bench.scans)
+    assert len(bench.scans) < 3 * workers or workers == 1
+    receivers = [list(range(workers)) if broadcast else scan for scan in bench.scans]
+    assert [push.index for push in bench.pushes] == list(chain.from_iterable(receivers))
+    assert counts["updates"] == 3 * workers
+    assert counts["let_go"] == 0
+
+
+@pytest.mark.parametrize("broadcast", [False, True], ids=["barter", "broadcast"])
+def test_scans_leave_out_a_worker_that_hears_nothing(broadcast):
+    bench, _ = _run(sizes={"rows": 2}, scan=True, broadcast=broadcast, deaf=1, stall=0.1, rounds=4)
     assert bench.stopped == {1}
     assert all(worker.consumed == 4 for worker in bench.workers if worker.number != 1)
 

@@ -260,3 +260,36 @@ def test_a_row_is_let_go_after_the_stated_time(patience):
 
     bench.run(main, cycles)
     assert times["let go"] - times["taken"] == patience
+
+
+def test_with_bypass_no_word_of_the_stream_waits_and_all_reads_go_to_memory():
+    """A row of the job before is open, and some of its words are held."""
+    dut = StreamedReads(config=CONFIG)
+    bench = Bench(dut, [], seed=0)
+    memory = ReadMemory(dut.memory, lambda address: address, latency=10, seed=0)
+    came = []
+
+    async def words(ctx):
+        async for _, _, valid, word in ctx.tick().sample(dut.nic.rvalid, dut.nic.rdata):
+            came.extend([word] * valid)
+
+    async def main(ctx):
+        await bench.put(ctx, dut.row, {"address": 0x100, "words": 8, "memory_only": 0})
+        for _ in range(4):
+            await bench.put(ctx, dut.i, {"data": 0x5A, "last": 0})
+        ctx.set(dut.bypass, 1)
+        ctx.set(dut.nic.rready, 1)
+        await ctx.tick().repeat(8)
+        ctx.set(dut.nic.araddr, 0x100)
+        ctx.set(dut.nic.arlen, 7)
+        ctx.set(dut.nic.arvalid, 1)
+        ctx.set(dut.i.valid, 1)
+        for cycle in range(300):
+            assert ctx.get(dut.i.ready)
+            _, _, taken = await ctx.tick().sample(dut.nic.arready)
+            if taken:
+                ctx.set(dut.nic.arvalid, 0)
+            ctx.set(dut.i.payload.last, cycle % 3 == 0)
+
+    bench.run(main, words, memory.process)
+    assert came == [0x100 + n * STEP for n in range(8)]

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from fanin.hdl.param_server.staleness import Staleness
 from fanin.hdl.param_server.update_control import UpdateControl
 from fanin.rdma import RdmaConfig
@@ -10,7 +12,7 @@ from tests.support import new_seed
 
 CONFIG = RdmaConfig(address_width=32, queue_pairs=4, regions=2)
 SETTINGS = {
-    "workers": 2, "slots": 3, "rows": 2, "barrier": 0, "broadcast": 0, "words": 5,
+    "workers": 2, "slots": 3, "rows": 2, "barrier": 0, "broadcast": 0, "scan": 0, "words": 5,
     "gradient_bytes": 320, "row_bytes": 448, "slot_bytes": 384, "base": 0x1000, "step": 0,
 }  # fmt: skip
 COMMANDS = ["w", "gradient", "write", "order", "push"]
@@ -82,6 +84,62 @@ def test_no_gradient_is_taken_while_the_next_row_is_occupied():
         assert len(bench.log["order"]) == 1
 
     bench.run(main)
+
+
+@pytest.mark.parametrize(
+    ("mode", "ends"), [({}, [1, 1, 1, 1]), ({"broadcast": 1}, [1, 1, 1, 1]), ({"barrier": 1}, [0, 1, 0, 1]),
+                       ({"scan": 1}, [0, 0, 0, 0])], ids=str,
+)  # fmt: skip
+def test_a_round_ends_with_each_gradient_or_with_that_of_the_last_worker_or_none(mode, ends):
+    bench = Bench(UpdateControl(config=CONFIG), COMMANDS, seed=1)
+
+    async def main(ctx):
+        await begin(ctx, bench, mode)
+        for version in 1, 2:
+            for worker in 0, 1:
+                await bench.put(ctx, bench.dut.found, {"index": worker, "version": version, "others": 0})
+        await ctx.tick().repeat(8)
+
+    bench.run(main)
+    assert [(push.is_new, push.ends_round) for _, push in bench.log["push"]] == [(1, end) for end in ends]
+
+
+@pytest.mark.parametrize("enable", [1, 0])
+def test_a_scans_end_pushes_the_newest_row_and_orders_nothing_else(enable):
+    bench = Bench(dut := UpdateControl(config=CONFIG), COMMANDS, seed=1)
+
+    async def main(ctx):
+        await begin(ctx, bench, {"scan": 1})
+        for worker in 0, 1:
+            await bench.put(ctx, dut.found, {"index": worker, "version": 1, "others": 0})
+        ctx.set(dut.enable, enable)  # what was begun is ended
+        ctx.set(dut.occupied, 0b11)  # and an end needs no row
+        await bench.put(ctx, dut.found, {"ends_scan": 1})
+        taken = bench.cycle
+        await ctx.tick().repeat(8)
+        assert ctx.get(dut.idle)
+        assert ctx.get(dut.version) == 2
+        last, end = bench.log["push"][-2:]
+        assert end[0] - taken == 2
+        assert (end[1].row, end[1].local) == (last[1].row, last[1].local)
+        assert (end[1].is_new, end[1].ends_round) == (0, 1)
+        assert [len(bench.log[name]) for name in COMMANDS] == [2, 2, 2, 2, 3]
+
+    bench.run(main)
+
+
+async def begin(ctx, bench, mode):
+    """Set up, with gradients of two workers to come."""
+    dut = bench.dut
+    ctx.set(dut.settings, SETTINGS | mode)
+    ctx.set(dut.start, 1)
+    await ctx.tick()
+    ctx.set(dut.start, 0)
+    for worker in 0, 1:
+        place = {"index": worker, "table": 0x8000 * (worker + 1), "remote": 0x100, "rkey": 7}
+        await bench.put(ctx, dut.worker, place)
+    ctx.set(dut.enable, 1)
+    await ctx.tick().repeat(8)
 
 
 def test_staleness_is_summed_over_64_bits():

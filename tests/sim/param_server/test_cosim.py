@@ -90,6 +90,19 @@ def test_rows_that_are_broadcast_reach_all_workers(hardware, link):
     assert reached == dict.fromkeys(range(2), 2 * BATCHES)
 
 
+@links
+@pytest.mark.parametrize("receivers", Receivers)
+def test_behind_a_scan_its_last_row_reaches_those_whose_gradients_it_has(hardware, link, receivers):
+    """The run itself holds each row, and whom it reaches, to what a scan can be: see ``ScannedRows``."""
+    job = replace(JOB, slots=2, push_after=PushAfter.SCAN, receivers=receivers)
+    run = check_all_applied(hardware, job, link)
+    reached = Counter(span.worker for span in run.outcome.server_spans if span.kind == "push")
+    if receivers is Receivers.BARTER:
+        assert reached == dict.fromkeys(range(2), BATCHES)
+    else:
+        assert reached[0] == reached[1] >= BATCHES
+
+
 def check_all_applied(cosim, job, link):
     run = cosim.run(replace(job, seed=new_seed()), Random(parameters=170, batches=BATCHES), link=link, mtu=256)
     tally = run.outcome.tally
@@ -346,8 +359,6 @@ def test_what_does_not_fit_is_refused(hardware):
         hardware.run(replace(JOB, workers=4), NoTraining(100, 1))
     with pytest.raises(ValueError, match="slots must be 1 to 8, not 9"):
         hardware.run(replace(JOB, slots=9), NoTraining(100, 1))
-    with pytest.raises(ValueError, match="push_after must be gradient: the hardware pushes behind every one"):
-        hardware.run(replace(JOB, push_after=PushAfter.SCAN), NoTraining(100, 1))
     with pytest.raises(InputError, match="workers must be 1 to 64"):
         ParamServerCosim(workers=65)
     with pytest.raises(InputError, match="servers must be 1 to 8"):

@@ -1,0 +1,63 @@
+"""When a row is whole in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.bus.axi4 import MAX_BURST
+from fanin.hdl.param_server.shapes import WORDS_BITS
+
+
+class RowLandings(wiring.Component):
+    """Count the rows of which all words have landed in memory.
+
+    Members
+    -------
+    ``start`` : In, 1
+        Pulse: nothing is on its way.
+    ``words`` : In
+        Words of a row, at least 3.
+    ``landed`` : In, range(257)
+        Number of further words of the rows, in their order, that are now in memory; a word a cycle on average.
+    ``row`` : Out, 1
+        Pulse: one row more is in memory.
+
+    Parameters
+    ----------
+    None.
+
+    Latency
+    -------
+    3 cycles; a row every 3 cycles.
+
+    Source
+    ------
+    docs/systems/param-server-hardware.md, "Rounds".
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {"start": In(1), "words": In(WORDS_BITS), "landed": In(range(MAX_BURST + 1)), "row": Out(1)}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A sum, a register, a sum, a register, a comparison: what a row takes is gone from ``credit`` 2 cycles
+        after its pulse, and is compared with again in the next one.
+        """
+        m = Module()
+        change = Signal.like(self.words + self.landed)
+        credit = Signal.like(change)
+        settles = Signal()
+        m.d.sync += [
+            change.eq(self.landed - Mux(self.row, self.words, 0)),
+            credit.eq(credit + change),
+            self.row.eq((credit >= self.words) & ~self.row & ~settles),
+            settles.eq(self.row),
+        ]
+        with m.If(self.start):
+            m.d.sync += [change.eq(0), credit.eq(0), self.row.eq(0)]
+        return m

@@ -1,0 +1,74 @@
+"""Rows that a server in RTL pushes behind scans: to whom one is due, and whether what arrives is a scan's."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from itertools import pairwise
+
+from fanin.errors import CheckFailed
+from fanin.golden.param_server import ParameterServer
+from fanin.sim.param_server.training import Applied
+
+
+class ScannedRows:
+    """Follows the rows of one server, beside the ``golden`` one, which applies the same gradients.
+
+    The server alone knows where a scan ends: here that follows from the versions of the rows that arrive. A row
+    goes to the workers whose gradients its scan has applied, with ``broadcast`` to all.
+    """
+
+    def __init__(self, golden: ParameterServer, *, broadcast: bool):
+        workers = range(golden.config.workers)
+        self._golden, self._broadcast, self._all = golden, broadcast, workers
+        self._updates: list[Applied] = []  # by the version of w that they made, from 1 on
+        self._owed = [0 for _ in workers]  # a worker is to get this version, or a later one
+        self._got = [[0] for _ in workers]  # versions of a worker's rows; it began with 0
+
+    def made(self, update: Applied) -> Sequence[int]:
+        """A row is in memory. Returns to whom it is due now, or a later one."""
+        self._updates.append(update)
+        receivers = self._all if self._broadcast else (update.worker,)
+        for worker in receivers:
+            self._owed[worker] = len(self._updates)
+        return receivers
+
+    def owes(self, worker: int) -> bool:
+        """Whether a row for a worker is to come, or on its way."""
+        return self._got[worker][-1] < self._owed[worker]
+
+    def arrived(self, worker: int, address: int, row: bytes) -> tuple[Applied, Applied | None]:
+        """A row at a worker. Returns the update that made it, and the worker's own that is new to it.
+
+        Raises CheckFailed unless it is the golden server's, of a scan, and where the worker expects it.
+        """
+        version = int.from_bytes(row[-4:], "little")  # the row's last word ends with it
+        name = f"server {self._golden.layout.shard}, version {version} at worker {worker}"
+        before = self._got[worker][-1]
+        if not before < version <= len(self._updates):
+            raise CheckFailed(f"{name}: it has had {before}, and {len(self._updates)} have been made")
+        place = self._golden.rows[self._golden.config.row_of(version)].layout
+        if row != self._golden.memory[place.base : place.base + place.size]:
+            raise CheckFailed(f"{name}: another row than was made")
+        own = [update for update in self._updates[before:version] if update.worker == worker]
+        if len(own) > 1 or (not own and not self._broadcast):
+            raise CheckFailed(f"{name}: {len(own)} of its gradients are new in a scan")
+        turn = len(self._got[worker]) if self._broadcast else own[0].version
+        if address != self._golden.buffer(turn):
+            raise CheckFailed(f"{name}: it is in the other buffer")
+        self._got[worker].append(version)
+        return self._updates[version - 1], own[0] if own else None
+
+    def check(self, dead: Container[int]) -> None:
+        """At the end: every scan went round once, and its row to whom it was for, but for ``dead`` workers.
+
+        Raises CheckFailed. A scan of dead workers alone may have left no row: it counts as part of the next.
+        """
+        ends = sorted({version for versions in self._got for version in versions})
+        for before, end in pairwise(ends):
+            scan = [each.worker for each in self._updates[before:end] if each.worker not in dead]
+            name = f"server {self._golden.layout.shard}, versions {before + 1} to {end}"
+            if any(later <= earlier for earlier, later in pairwise(scan)):
+                raise CheckFailed(f"{name}: no scan finds gradients of workers {scan} in this order")
+            receivers = self._all if self._broadcast else scan
+            if lacking := [each for each in receivers if each not in dead and end not in self._got[each]]:
+                raise CheckFailed(f"{name}: their row did not go to workers {lacking}")
