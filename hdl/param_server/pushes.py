@@ -51,8 +51,7 @@ class _Round:
         self.read, self.write = targets.read_port(domain="comb"), targets.write_port()
         self.second = Signal()  # which buffer of all workers broadcast rows go to
         self.position = Signal(range(config.queue_pairs + 1))  # of the target to be kept, or pushed to, next
-        self.targets = Signal.like(self.position)  # of the row in LOOKUP, its own among them
-        self.size = Signal.like(self.position)  # targets of the row that is being pushed
+        self.size = Signal.like(self.position)  # targets, of the row that began last
         self.is_last = Signal()  # the target at ``position`` is the last of them
         self.pushing = Signal()  # all targets are kept: the round's last row is being pushed to each
         self.joins = Signal()  # pulse: a row of it is at the queue's head, and goes to memory
@@ -170,7 +169,7 @@ class Pushes(wiring.Component):
         m.submodules.queue = queue = StreamFIFO(shape=push_layout(self.config), depth=2)
         connect_typed(m, wiring.flipped(self.push), queue.i)
         round_ = _Round(m, self.config)
-        begins = Signal()  # the row at the queue's head is to be pushed ``round_.size`` times
+        begins = Signal()  # the row at the queue's head is to be pushed: ``round_.size`` times, from now on
         m.d.sync += self.skipped.eq(0)
         self._push(m, queue.o, round_, begins)
         self._end(m, queue.o.payload.row, round_, begins)
@@ -203,9 +202,8 @@ class Pushes(wiring.Component):
             self._row_states(m, push, round_, begins, target, is_excluded)
             self._round_states(m, push, round_, target, is_excluded)
         kept = Mux(self.broadcast, self.workers, round_.position + push.payload.is_new)
-        m.d.comb += round_.targets.eq(Mux(self.rounds, kept, 1))
         with m.If(begins):
-            m.d.sync += round_.size.eq(round_.targets)
+            m.d.sync += round_.size.eq(Mux(self.rounds, kept, 1))
         m.submodules.landings = landings = RowLandings()
         m.d.comb += [
             landings.start.eq(self.start),
@@ -310,12 +308,14 @@ class Pushes(wiring.Component):
     def _end(self, m: Module, current_row: Value, round_: _Round, begins: Signal) -> None:
         """End pushes: free a row with its last push, exclude a worker with its first failure.
 
-        ``left`` has the pushes of each row that have not ended. A row's begin as its count is written, in a
-        cycle in which no push ends.
+        ``left`` has the pushes of each row that have not ended: it is written a cycle after a row ``begins``,
+        or a push has ended, which is never one cycle.
         """
         completion = self.completion.payload
         completes = Signal()  # a completion is taken
-        row = Signal(ROW_BITS)  # of the push that ends
+        has_begun = Signal()
+        has_ended = Signal()
+        row = Signal(ROW_BITS)  # whose push or pushes that are
         frees = Signal()  # ``freed`` becomes free
         freed = Signal.like(row)
         completed_index = Signal.like(completion.index)
@@ -325,14 +325,16 @@ class Pushes(wiring.Component):
         m.d.comb += [
             self.completion.ready.eq(~self.skipped & ~begins),
             completes.eq(self.completion.valid & self.completion.ready),
-            row.eq(Mux(self.skipped | begins, current_row, completion.tag[:ROW_BITS])),
             read.addr.eq(row),
             write.addr.eq(row),
-            write.en.eq(begins | self.skipped | completes),
-            write.data.eq(Mux(begins, round_.targets, read.data - 1)),
+            write.en.eq(has_begun | has_ended),
+            write.data.eq(Mux(has_begun, round_.size, read.data - 1)),
         ]
         m.d.sync += [
-            frees.eq((self.skipped | completes) & (read.data == 1)),
+            has_begun.eq(begins),
+            has_ended.eq(self.skipped | completes),
+            row.eq(Mux(self.completion.ready, completion.tag[:ROW_BITS], current_row)),
+            frees.eq(has_ended & (read.data == 1)),
             freed.eq(row),
             self.completed.eq(completes & is_done),
             self.failed.eq(completes & ~is_done),

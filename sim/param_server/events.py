@@ -152,12 +152,20 @@ class _Server:
             self._push(worker, clock.now, seconds)
         else:
             self._receivers.append(worker)
-        comes_round = not any(other > worker for other in self._fresh())
-        all_came = len(self._receivers) == self.engine.config.workers
-        if self._receivers and (comes_round if wild and scans else wild or all_came):
+        ends_round = self._ends_round(worker)
+        if ends_round:
             self._push_round(clock.now + seconds + costs.landing)
-        following = 0 if scans and comes_round else worker + 1
-        clock.at(clock.now + max(seconds, costs.turnaround), lambda: self._pass(following))
+        goes_on = 0 if scans and ends_round else worker + 1
+        clock.at(clock.now + max(seconds, costs.turnaround), lambda: self._pass(goes_on))
+
+    def _ends_round(self, worker: int) -> bool:
+        """Whether the row of a worker's gradient is a round's last; a scan ends when it comes round."""
+        job = self.run.job
+        if job.algorithm is Algorithm.SYNC:
+            return len(self._receivers) == self.engine.config.workers
+        if job.pushes_after_scan:
+            return not any(other > worker for other in self._fresh())
+        return job.broadcasts
 
     def _scan(self, start: int) -> None:
         """Algorithm 1, lines 10 to 21: from worker ``start`` on update with what is new, then push to those.

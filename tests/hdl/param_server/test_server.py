@@ -168,12 +168,29 @@ def test_after_the_last_version_nothing_is_taken(monkeypatch):
     assert bench.status["exhausted"]
 
 
-def test_a_word_a_cycle_across_rows():
+@pytest.mark.parametrize(
+    "mode", [{}, {"scan": True}, *slow({"broadcast": True}, {"scan": True, "broadcast": True})], ids=str
+)
+def test_a_word_a_cycle_across_rows(mode):
     """Memory answers after 20 cycles; three workers always have a gradient in the table."""
-    sizes = {"parameters": 640, "rows": 4}
-    bench, _ = _run(sizes=sizes, rounds=3, mtu=1024)
+    sizes = {"parameters": 640, "rows": 16, "slots": 3}
+    bench, _ = _run(sizes=sizes, rounds=3, mtu=1024, **mode)
     made = [cycle for cycle, names in enumerate(bench.events) if "made" in names]
     share = len(made) / (made[-1] - made[0] + 1)
     print(f"{len(made)} words in {made[-1] - made[0] + 1} cycles: {100 * share:.1f} %")
     assert share > 0.95
     assert made[1:] == list(range(made[1], made[-1] + 1)), "a bubble behind the first row's head"
+
+
+def test_a_scans_row_is_posted_when_its_last_word_has_landed():
+    """Memory answers a write after 20 cycles; 8 cycles are stated of ``Pushes``, and the writer has 2."""
+    bench, _ = _run(sizes={"workers": 1, "slots": 1}, rounds=3, scan=True)
+    found = {
+        name: [cycle for cycle, names in enumerate(bench.events) if name in names]
+        for name in ("made", "pushes")
+    }
+    words = len(found["made"]) // 3
+    late = [
+        posted - made for posted, made in zip(found["pushes"], found["made"][words - 1 :: words], strict=True)
+    ]
+    assert late == [30] * 3

@@ -6,10 +6,11 @@ from fanin.sim.learning.learner import NoTraining
 from fanin.sim.param_server.cosim import ParamServerCosim
 from fanin.sim.param_server.costs import DESIGN, Compute
 from fanin.sim.param_server.events import run
-from fanin.sim.param_server.training import Algorithm, Receivers, TrainingJob
+from fanin.sim.param_server.training import Algorithm, PushAfter, Receivers, TrainingJob
 
 pytestmark = [pytest.mark.verilator, pytest.mark.slow]  # nodes of 512 bits, as the model's costs are for
 WILD, SYNC = Algorithm.WILD, Algorithm.SYNC
+SCAN, BROADCAST = PushAfter.SCAN, Receivers.BROADCAST
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +35,14 @@ def test_the_event_model_keeps_the_hardwares_time(hardware, parameters, per_samp
 
 @pytest.mark.parametrize("per_sample", [0.0, 1e-6], ids=["links bind", "workers bind"])
 @pytest.mark.parametrize("parameters", [650, 7850])
-def test_so_it_does_where_rows_are_broadcast(hardware, parameters, per_sample):
+@pytest.mark.parametrize(
+    "pushes",
+    [{"receivers": BROADCAST}, {"push_after": SCAN}, {"push_after": SCAN, "receivers": BROADCAST}],
+    ids=["broadcast", "scan", "scan, broadcast"],
+)
+def test_so_it_does_where_rows_are_broadcast_or_pushed_behind_scans(hardware, parameters, per_sample, pushes):
     compute = Compute(per_sample=per_sample, jitter=0.2)
-    job = TrainingJob(workers=4, receivers=Receivers.BROADCAST, compute=compute, costs=DESIGN)
+    job = TrainingJob(workers=4, compute=compute, costs=DESIGN, **pushes)
     learner = NoTraining(parameters, 24)
     compare(run(job, learner).seconds, hardware.run(job, learner).outcome.seconds)
 
