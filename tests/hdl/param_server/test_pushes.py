@@ -71,7 +71,7 @@ class Rows(Bench):
         words = 0
         while True:
             left = ROW_WORDS * len(self.made) - words
-            now = min(left, self.rng.choice([0, 0, 0, 1, 2, 2 * ROW_WORDS]))
+            now = min(left, self.rng.choice([*[0] * 12, 1, 2, 2 * ROW_WORDS]))
             ctx.set(self.dut.landed, now)
             await ctx.tick()
             words += now
