@@ -141,6 +141,7 @@ class ParamServerCosim:
             hosts=hosts,
             # A lost packet is sent again by nodes that count in cycles: until then time must not be skipped.
             quiet_cycles=QUIET_CYCLES + timeout * sends_again,
+            hosts_apart=True,
             **settings,
         )
         (configured,) = raw.phases

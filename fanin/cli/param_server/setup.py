@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fanin.cli.param_server.stragglers import parse_stragglers
 from fanin.cli.ranges import Ranges, check_ranges
+from fanin.cli.ranks import refuse_ranks
 from fanin.cli.stops import parse_stops
 from fanin.errors import CheckFailed, InputError
 from fanin.param_server import ParamServerConfig
@@ -78,6 +79,8 @@ class Setup:
 
 def setup_of(args: argparse.Namespace) -> Setup:
     """What the options say, as far as it can be known without the data. Raises InputError."""
+    if args.on == "model":
+        refuse_ranks(args, "--on model")
     data = source_of(args.data)
     values = _filled(args, data)
     check_ranges(values, _RANGES)
