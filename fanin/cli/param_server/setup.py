@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from fanin.sim.param_server.paper import PAPER, cluster
 from fanin.sim.param_server.recipes import recipes_of
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.run import RunResult
     from fanin.sim.cosim.waves import Waveform
 
 _OF_RANDOM_FEATURES = ("features", "gamma")
@@ -184,13 +186,29 @@ def _check_memory(samples: int, features: int | None) -> None:
 
 
 def backend_of(
-    setup: Setup, *, pcap: Path | None = None, link_log: Path | None = None, wave: Waveform | None = None
+    setup: Setup,
+    *,
+    pcap: Path | None = None,
+    link_log: Path | None = None,
+    wave: Waveform | None = None,
+    finished: Callable[[RunResult], None] | None = None,
 ) -> Backend:
-    """What the run runs on; all frames go to ``pcap``, what links do to ``link_log``, signals to ``wave``."""
+    """What the run runs on; all frames go to ``pcap``, what links do to ``link_log``, signals to ``wave``.
+
+    ``finished`` gets the result of a run in RTL.
+    """
     if setup.on == "model":
         return events.run
     width = setup.configuration["width"]
-    return partial(_in_rtl, width=width, link=setup.link, pcap=pcap, link_log=link_log, wave=wave)
+    return partial(
+        _in_rtl,
+        width=width,
+        link=setup.link,
+        pcap=pcap,
+        link_log=link_log,
+        wave=wave,
+        finished=finished,
+    )
 
 
 def _in_rtl(
