@@ -36,6 +36,7 @@ from fanin.wire.aggregation import Protocol
 from tests.sim.cnn.trial import THREE, Trial
 
 BAD = LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02)
+LOSSY = {"link": BAD, "timeout": 3000}  # for servers
 RING = {"lanes": 8, "frame_words": 16, "slice_frames": 20, "buffer_frames": 32, "replay_frames": 32}
 
 
@@ -165,7 +166,7 @@ def rdma(seed, folder):
 def _param_server(seed, folder, *, settings, **changes):
     """Digits are learnt by five workers of three servers."""
     compute = Compute(per_sample=5e-8, jitter=0.5)
-    job = TrainingJob(workers=5, servers=3, epochs=3, seed=seed, compute=compute, costs=DESIGN)
+    job = TrainingJob(workers=5, servers=3, epochs=2, seed=seed, compute=compute, costs=DESIGN)
     job = replace(job, **changes)
     workload = build("lr", load(None, 0), decay=1e-4, seed=seed)
     learner = Training(workload, workers=5, batch=64, seed=seed, convergence=False)
@@ -179,7 +180,7 @@ def _param_server(seed, folder, *, settings, **changes):
 def wild(seed, folder):
     """Gradients are applied as they come, and rows go to their workers, or to all."""
     receivers = random.Random(seed).choice(list(Receivers))
-    return _param_server(seed, folder, slots=2, receivers=receivers, settings={"link": BAD})
+    return _param_server(seed, folder, slots=2, receivers=receivers, settings=LOSSY)
 
 
 def wild_loses(seed, folder):
@@ -190,13 +191,13 @@ def wild_loses(seed, folder):
 
 def sync(seed, folder):
     """All wait for all."""
-    return _param_server(seed, folder, algorithm=Algorithm.SYNC, settings={"link": BAD})
+    return _param_server(seed, folder, algorithm=Algorithm.SYNC, settings=LOSSY)
 
 
 def sync_dies(seed, folder):
     """A worker's link is cut, and the others cannot go on."""
     stops = {3: 30e-6}
-    return _param_server(seed, folder, algorithm=Algorithm.SYNC, stops=stops, settings={"link": BAD})
+    return _param_server(seed, folder, algorithm=Algorithm.SYNC, stops=stops, settings=LOSSY)
 
 
 def sync_loses(seed, folder):
