@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -307,6 +308,13 @@ class WorkerEndpoint:
         return np.split(values, self._cuts)
 
 
+class Pusher(Protocol):
+    """A worker, and the version of its newest gradient."""
+
+    number: int
+    version: int
+
+
 @dataclass(frozen=True)
 class Tally:
     """What became of the gradients, counted by (worker, version), per shard."""
@@ -318,7 +326,7 @@ class Tally:
 
     @classmethod
     def of(
-        cls, workers: Sequence[WorkerEndpoint], servers: Sequence[ParameterServer], gone: Container[int] = ()
+        cls, workers: Sequence[Pusher], servers: Sequence[ParameterServer], gone: Container[int] = ()
     ) -> Tally:
         """Of a run that has ended; what workers that are ``gone`` have pushed may be missing."""
         pushed = {(w.number, v) for w in workers if w.number not in gone for v in range(1, w.version + 1)}

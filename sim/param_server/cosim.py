@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Unpack
 
@@ -22,7 +22,7 @@ from fanin.param_server import MAX_SERVERS, ParamServerConfig, ServerLayout, Wor
 from fanin.rdma import FIRST_QUEUE_PAIR, MAX_QUEUE_PAIRS, MAX_RETRIES, RdmaConfig, Region, payload_words
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import QUIET_CYCLES, Bytes, Phase
+from fanin.sim.cosim.run import QUIET_CYCLES, Bytes, Phase, RunResult
 from fanin.sim.cosim.run import Progress as RunProgress
 from fanin.sim.cosim.simulator import Group
 from fanin.sim.cosim.view import FrameFormat
@@ -139,6 +139,7 @@ class ParamServerCosim:
             hosts=hosts,
             # A lost packet is sent again by nodes that count in cycles: until then time must not be skipped.
             quiet_cycles=QUIET_CYCLES + timeout * sends_again,
+            hosts_apart=True,
             **settings,
         )
         (configured,) = raw.phases
@@ -224,11 +225,12 @@ def run_rtl(
     wave: Waveform | None = None,
     width: int = 512,
     quiet: bool = True,
+    finished: Callable[[RunResult], None] | None = None,
 ) -> Outcome:
     """Carry a job out on simulated hardware, as ``fanin.sim.param_server.events.run`` does on a model of it.
 
-    Raises ValueError for sizes that do not fit, InputError for a missing tool, SimulationFailed when it cannot
-    go on.
+    ``finished`` gets the simulator's result. Raises ValueError for sizes that do not fit, InputError for a
+    missing tool, SimulationFailed when it cannot go on.
     """
     cosim = ParamServerCosim(workers=job.workers, servers=job.servers, width=width, wave=wave, quiet=quiet)
 
@@ -237,4 +239,6 @@ def run_rtl(
             progress(now.operations, math.nan, ())
 
     found = cosim.run(job, learner, link=link, pcap=pcap, link_log=link_log, progress=report)
+    if finished:
+        finished(found.raw)
     return found.outcome

@@ -67,7 +67,7 @@ class _Worker(Worker):
         memory = self.endpoint.memory
 
         def arrive() -> None:
-            self.arrived(began)
+            run.note(self.number, "push", began)
             server.write(self.number, push.remote, bytes(memory[push.local : push.local + push.length]))
 
         def part(number: int) -> None:
@@ -305,7 +305,9 @@ class _Run:
         self.clock.run()
         dead = [worker.number for worker in self.workers if worker.dead]
         endpoints = [worker.endpoint for worker in self.workers]
-        return self.account.close(endpoints, [server.engine for server in self.servers], dead)
+        outcome = self.account.close(endpoints, [server.engine for server in self.servers], dead)
+        outcome.rereads = sum(endpoint.rereads for endpoint in endpoints)
+        return outcome
 
     @property
     def seconds(self) -> float:
@@ -314,6 +316,9 @@ class _Run:
     @property
     def copy_seconds(self) -> float:
         return self.job.costs.copy * sum(map(self.row_bytes, range(self.job.servers)))
+
+    def note(self, worker: int, kind: str, begin: float) -> None:
+        self.account.note(worker, kind, begin, self.clock.now)
 
     def after(self, seconds: float, then: Callable[[], None]) -> None:
         self.clock.at(self.clock.now + seconds, then)

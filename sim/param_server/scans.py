@@ -21,23 +21,27 @@ class ScannedRows:
         workers = range(golden.config.workers)
         self._golden, self._broadcast, self._all = golden, broadcast, workers
         self._updates: list[Applied] = []  # by the version of w that they made, from 1 on
-        self._owed = [0 for _ in workers]  # a worker is to get this version, or a later one
+        self._owed: list[list[tuple[int, int]]] = [[] for _ in workers]  # versions, and since when, in ps
         self._got = [[0] for _ in workers]  # versions of a worker's rows; it began with 0
 
-    def made(self, update: Applied) -> Sequence[int]:
+    def made(self, update: Applied, row: bytes, began: float, since: int, now: int) -> Sequence[int]:
         """A row is in memory. Returns to whom it is due now, or a later one."""
         self._updates.append(update)
         receivers = self._all if self._broadcast else (update.worker,)
         for worker in receivers:
-            self._owed[worker] = len(self._updates)
+            self._owed[worker].append((len(self._updates), since if worker == update.worker else now))
         return receivers
 
-    def owes(self, worker: int) -> bool:
-        """Whether a row for a worker is to come, or on its way."""
-        return self._got[worker][-1] < self._owed[worker]
+    def holds(self, worker: int) -> bool:
+        """Whether a gradient of a worker waits for others: a scan waits for none."""
+        return False
 
-    def arrived(self, worker: int, address: int, row: bytes) -> tuple[Applied, Applied | None]:
-        """A row at a worker. Returns the update that made it, and the worker's own that is new to it.
+    def since(self, worker: int) -> int | None:
+        """Since when the first row that is to come to a worker, or is on its way, is due."""
+        return self._owed[worker][0][1] if self._owed[worker] else None
+
+    def arrived(self, worker: int, address: int, row: bytes) -> tuple[float, Applied | None]:
+        """A row is at a worker. Returns when it was made, and the worker's own update that is new in it.
 
         Raises CheckFailed unless it is the golden server's, of a scan, and where the worker expects it.
         """
@@ -56,7 +60,11 @@ class ScannedRows:
         if address != self._golden.buffer(turn):
             raise CheckFailed(f"{name}: it is in the other buffer")
         self._got[worker].append(version)
-        return self._updates[version - 1], own[0] if own else None
+        self._owed[worker] = [(owed, since) for owed, since in self._owed[worker] if owed > version]
+        made = self._updates[version - 1].made
+        if own:
+            own[0].left = made
+        return made, own[0] if own else None
 
     def check(self, dead: Container[int]) -> None:
         """At the end: every scan went round once, and its row to whom it was for, but for ``dead`` workers.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.errors import CheckFailed
-from fanin.golden.param_server import ParameterServer, Tally, WorkerEndpoint
+from fanin.golden.param_server import ParameterServer, Pusher, Tally
 from fanin.sim.learning.learner import Learner, Measures
 from fanin.sim.param_server.costs import Compute, Costs
 
@@ -94,6 +94,10 @@ class TrainingJob:
     def broadcasts(self) -> bool:
         """Whether the asynchronous server pushes every row to all workers."""
         return self.receivers is Receivers.BROADCAST
+
+    def gradients_each(self, learner: Learner) -> int:
+        """How many gradients each worker pushes."""
+        return learner.batches * self.epochs
 
     def generator(self, worker: int) -> np.random.Generator:
         """The source of a worker's times: one for each, so that they are the same whatever the others do."""
@@ -196,11 +200,11 @@ class Account:
 
     def __init__(self, job: TrainingJob, learner: Learner, model: Callable[[], npt.NDArray[np.float32]]):
         self.outcome = Outcome()
-        #: Gradients that each worker pushes.
-        self.gradients_each = learner.batches * job.epochs
+        self.gradients_each = job.gradients_each(learner)
         self._job, self._learner, self._model = job, learner, model
         self._applied = [0] * job.servers
         self._ended = 0.0  # the last update
+        self._arrived = [0.0] * job.workers  # each worker's last push
 
     @property
     def applied(self) -> int:
@@ -208,7 +212,11 @@ class Account:
         return min(self._applied)
 
     def note(self, worker: int, kind: str, begin: float, end: float) -> None:
-        """What a worker did: see ``Span``."""
+        """What a worker did: see ``Span``. It waits no earlier than its last push has arrived."""
+        if kind == "push":
+            self._arrived[worker] = end
+        elif kind == "wait":
+            begin = max(begin, self._arrived[worker])
         if end > begin:
             self.outcome.spans.append(Span(worker, kind, begin, end))
 
@@ -228,7 +236,7 @@ class Account:
         return True
 
     def close(
-        self, workers: Sequence[WorkerEndpoint], servers: Sequence[ParameterServer], dead: Sequence[int]
+        self, workers: Sequence[Pusher], servers: Sequence[ParameterServer], dead: Sequence[int]
     ) -> Outcome:
         """End the run, with some workers ``dead``. Raises CheckFailed for Sync-DSGD that could not go on."""
         outcome = self.outcome
@@ -241,7 +249,6 @@ class Account:
         outcome.pushed = tuple(worker.version for worker in workers)
         counts = [Counter(worker for worker, _ in server.applied) for server in servers]
         outcome.applied = tuple(tuple(count[worker.number] for count in counts) for worker in workers)
-        outcome.rereads = sum(worker.rereads for worker in workers)
         outcome.tally = Tally.of(workers, servers, dead)
         return outcome
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fanin.golden.param_server import Push, WorkerEndpoint
 from fanin.sim.learning.learner import Learner
-from fanin.sim.param_server.training import Account, TrainingJob
+from fanin.sim.param_server.training import TrainingJob
 
 
 class Site(Protocol):
@@ -19,7 +19,6 @@ class Site(Protocol):
 
     job: TrainingJob
     learner: Learner
-    account: Account
 
     @property
     def seconds(self) -> float:
@@ -28,6 +27,9 @@ class Site(Protocol):
     @property
     def copy_seconds(self) -> float:
         """The time to take the model out of its buffers."""
+
+    def note(self, worker: int, kind: str, begin: float) -> None:
+        """What a worker did until now, for the run's account."""
 
     def after(self, seconds: float, then: Callable[[], None]) -> None:
         """Call ``then`` after so many seconds."""
@@ -41,11 +43,11 @@ class Worker(ABC):
         self._rng = site.job.generator(self.number)
         self._busy = False
         self._idle_since: float | None = None
-        self._pushed = 0.0  # when the last push had arrived
+        self._each = site.job.gradients_each(site.learner)
 
     @abstractmethod
     def send(self, pushes: Sequence[Push]) -> None:
-        """Write a gradient, a part to each server. ``arrived`` is to be called when all parts have arrived."""
+        """Write a gradient, a part to each server; the push is to be noted when all parts have arrived."""
 
     @property
     def dead(self) -> bool:
@@ -54,22 +56,17 @@ class Worker(ABC):
 
     def advance(self) -> None:
         """Begin the next gradient, if there is credit for it and the worker is not busy."""
-        account, now = self.site.account, self.site.seconds
-        if self._busy or self.dead or self.endpoint.version == account.gradients_each:
+        now = self.site.seconds
+        if self._busy or self.dead or self.endpoint.version == self._each:
             return
         if not self.endpoint.may_push:
             self._idle_since = now if self._idle_since is None else self._idle_since
             return
         if self._idle_since is not None:
-            account.note(self.number, "wait", max(self._idle_since, self._pushed), now)
+            self.site.note(self.number, "wait", self._idle_since)
             self._idle_since = None
         self._busy = True
         self._look(now)
-
-    def arrived(self, began: float) -> None:
-        """A gradient whose write began at ``began`` has arrived."""
-        self._pushed = self.site.seconds
-        self.site.account.note(self.number, "push", began, self._pushed)
 
     def _look(self, began: float) -> None:
         reading = self.endpoint.begin_read()
@@ -90,7 +87,7 @@ class Worker(ABC):
             if self.dead:
                 return
             gradient = self.site.learner.gradient(self.number, self.endpoint.version, w)
-            self.site.account.note(self.number, "compute", began, self.site.seconds)
+            self.site.note(self.number, "compute", began)
             self.send(list(self.endpoint.push(gradient, others)))
             self._busy = False
             self.advance()

@@ -29,6 +29,7 @@ from fanin.cli.output import (
 from fanin.cli.param_server.beside import runs_beside
 from fanin.cli.param_server.setup import Setup, backend_of, learner_of, setup_of
 from fanin.cli.provenance.document import run_directory
+from fanin.cli.ranks import Meetings
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.cli.wave import waveform
 from fanin.errors import CheckFailed
@@ -69,16 +70,17 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
     beside = [setup_of(changed) for changed in runs_beside(args)]
     elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
     stop: BaseException | None = None
+    meetings = Meetings()
     live = LiveFile(output, "ps train", title=f"{setup.data or BUNDLED}", unit="gradients")
     written = run_directory(output, PARAM_SERVER_RUN, args, elsewhere=elsewhere)
     with live, written as folder, RunStatus(live) as status:
         status.stage("reading the samples")
         outputs = {"pcap": folder / PCAP_FILE if args.pcap else None, "link_log": folder / LINK_LOG}
-        work = _Work(setup, status, wave=wave, **outputs)
+        work = _Work(setup, status, wave=wave, finished=meetings.add, **outputs)
         outcome: Outcome | None = None
         try:
             outcome = work.train()
-            others = [_Work(other, status).train() for other in beside]
+            others = [_Work(other, status, finished=meetings.add).train() for other in beside]
         except (CheckFailed, *OUTSIDE) as failure:
             stop = failure
             metrics = failure_of(setup, cause_of(stop), work)
@@ -98,7 +100,7 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
     if args.json:
         print_json(metrics)
     elif not stop:
-        print(summary(metrics, output))
+        print(summary(metrics, output, meetings.facts()))
     if stop:
         stop_again(stop, f"{metrics['error']} (fanin doctor {output} says more)")
     for run in (metrics, *metrics["beside"]):
@@ -225,8 +227,8 @@ def _error(outcome: Outcome) -> str | None:
     return None
 
 
-def summary(metrics: Metrics, output: Path) -> str:
-    """The result for people."""
+def summary(metrics: Metrics, output: Path, meetings: list[list[str]]) -> str:
+    """The result for people; ``meetings`` are facts of ranks."""
     options, ages = metrics["configuration"], metrics["staleness"]
     unit = Unit.of(metrics["simulated_seconds"])
     where = {"rtl": "in RTL", "model": "on the event model"}[metrics["on"]]
@@ -238,6 +240,7 @@ def summary(metrics: Metrics, output: Path) -> str:
         ["gradients", ", ".join(fates) + (f", in {options['servers']} parts each" * (options["servers"] > 1))],
         ["staleness", f"{ages['mean']:.1f} updates by others on average, at most {ages['max']}"],
         ["simulated", f"{unit(metrics['simulated_seconds'])}, {where}"],
+        *meetings,
         ["report", str(output / REPORT_FILE)],
     ]
     servers = f"{options['servers']} server{'s' * (options['servers'] != 1)}"

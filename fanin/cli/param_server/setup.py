@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fanin.cli.param_server.stragglers import parse_stragglers
 from fanin.cli.ranges import Ranges, check_ranges
+from fanin.cli.ranks import refuse_ranks
 from fanin.cli.stops import parse_stops
 from fanin.errors import CheckFailed, InputError
 from fanin.param_server import ParamServerConfig
@@ -25,6 +27,7 @@ from fanin.sim.param_server.paper import PAPER, cluster
 from fanin.sim.param_server.recipes import recipes_of
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.run import RunResult
     from fanin.sim.cosim.waves import Waveform
 
 _OF_RANDOM_FEATURES = ("features", "gamma")
@@ -78,6 +81,8 @@ class Setup:
 
 def setup_of(args: argparse.Namespace) -> Setup:
     """What the options say, as far as it can be known without the data. Raises InputError."""
+    if args.on == "model":
+        refuse_ranks(args, "--on model")
     data = source_of(args.data)
     values = _filled(args, data)
     check_ranges(values, _RANGES)
@@ -180,13 +185,29 @@ def _check_memory(samples: int, features: int | None) -> None:
 
 
 def backend_of(
-    setup: Setup, *, pcap: Path | None = None, link_log: Path | None = None, wave: Waveform | None = None
+    setup: Setup,
+    *,
+    pcap: Path | None = None,
+    link_log: Path | None = None,
+    wave: Waveform | None = None,
+    finished: Callable[[RunResult], None] | None = None,
 ) -> Backend:
-    """What the run runs on; all frames go to ``pcap``, what links do to ``link_log``, signals to ``wave``."""
+    """What the run runs on; all frames go to ``pcap``, what links do to ``link_log``, signals to ``wave``.
+
+    ``finished`` gets the result of a run in RTL.
+    """
     if setup.on == "model":
         return events.run
     width = setup.configuration["width"]
-    return partial(_in_rtl, width=width, link=setup.link, pcap=pcap, link_log=link_log, wave=wave)
+    return partial(
+        _in_rtl,
+        width=width,
+        link=setup.link,
+        pcap=pcap,
+        link_log=link_log,
+        wave=wave,
+        finished=finished,
+    )
 
 
 def _in_rtl(

@@ -9,6 +9,7 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.files import Files
 from fanin.cli.output import add_json
 from fanin.cli.param_server.options import BUNDLED, model_options, server_options, time_options
+from fanin.cli.ranks import add_ranks
 from fanin.cli.wave import add_wave
 
 
@@ -33,6 +34,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _network_options(parser.add_argument_group("network, of --on rtl"))
     _output_options(parser.add_argument_group("output"))
     add_wave(parser)
+    add_ranks(parser)
     add_no_cache(parser, "with --on rtl, ")
     parser.set_defaults(run=run, files=Files(inputs=("data",), capture="pcap"))
 

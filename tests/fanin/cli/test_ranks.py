@@ -13,6 +13,7 @@ from fanin.cli.main import main
 from tests.support import slow
 
 TRAIN = ["train", "breast_cancer", "--preset", "tiny", "--workers", "3", "--epochs", "2"]
+SERVED = ["ps", "train", "--workers", "2", "--width", "128", "--batch", "64", "--epochs", "1"]
 BIN = Path(sys.executable).parent
 needs_mpi = pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="pip install 'fanin[mpi]'")
 
@@ -36,14 +37,15 @@ def test_bad_input_is_one_line_and_nothing_is_written(capsys, tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("command", [["cluster", "run", "--on", "golden"], ["ps", "train", "--on", "model"]])
 @pytest.mark.parametrize("option", [["--mpi"], ["--ranks", "2"]])
-def test_a_golden_model_has_no_nodes_to_spread(capsys, tmp_path, monkeypatch, option):
+def test_a_model_has_no_nodes_to_spread(capsys, tmp_path, monkeypatch, command, option):
     monkeypatch.setattr(ranks, "_start", lambda argv, count: pytest.fail("processes were started"))
     monkeypatch.setattr(ranks, "_joined", lambda: nullcontext(True))
     monkeypatch.setattr(ranks, "_check_met", lambda count: None)
     monkeypatch.setenv(ranks._STARTED, "2")
-    assert main(["cluster", "run", "--on", "golden", "-o", str(tmp_path / "run"), *option]) == 2
-    assert f"{option[0]}: does not go with --on golden" in capsys.readouterr().err
+    assert main([*command, "-o", str(tmp_path / "run"), *option]) == 2
+    assert f"{option[0]}: does not go with {' '.join(command[-2:])}" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -78,12 +80,13 @@ def _fanin(*arguments):
 
 @needs_mpi
 @pytest.mark.verilator
+@pytest.mark.parametrize("command", [TRAIN, [*SERVED, "--sample-seconds", "1e-6", "--no-optimum"]])
 @pytest.mark.parametrize("count", slow(2, 3))
-def test_a_folder_is_the_same_on_any_number_of_ranks(tmp_path, count):
+def test_a_folder_is_the_same_on_any_number_of_ranks(tmp_path, count, command):
     folders = []
     for options in ([], ["--ranks", count]):
         folders.append(tmp_path / f"run{len(options)}")
-        done = _fanin(*TRAIN, "--drop", "0.01", "-o", folders[-1], *options)
+        done = _fanin(*command, "--drop", "0.01", "-o", folders[-1], *options)
         assert done.returncode == 0, done.stderr
     alone, spread = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
     of_command = [json.loads(files.pop("provenance.json"))["options"] for files in (alone, spread)]

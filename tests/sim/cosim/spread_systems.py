@@ -18,9 +18,14 @@ from fanin.ring_groups import Groups
 from fanin.scheme import Scheme
 from fanin.sim.cnn.hosts import Cut
 from fanin.sim.glm.cosim import Cosim
+from fanin.sim.learning.learner import Training
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, State
+from fanin.sim.learning.workloads import build, load
 from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.param_server.cosim import ParamServerCosim
+from fanin.sim.param_server.costs import DESIGN, Compute
+from fanin.sim.param_server.training import Algorithm, Receivers, TrainingJob
 from fanin.sim.rdma.cosim import Pair, RdmaCosim
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.groups import GroupsCosim
@@ -31,6 +36,7 @@ from fanin.wire.aggregation import Protocol
 from tests.sim.cnn.trial import THREE, Trial
 
 BAD = LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02)
+LOSSY = {"link": BAD, "timeout": 3000}  # for servers
 RING = {"lanes": 8, "frame_words": 16, "slice_frames": 20, "buffer_frames": 32, "replay_frames": 32}
 
 
@@ -155,6 +161,49 @@ def rdma(seed, folder):
         seed=seed,
         pcap=folder / "capture.pcap",
     )
+
+
+def _param_server(seed, folder, *, settings, **changes):
+    """Digits are learnt by five workers of three servers."""
+    compute = Compute(per_sample=5e-8, jitter=0.5)
+    job = TrainingJob(workers=5, servers=3, epochs=2, seed=seed, compute=compute, costs=DESIGN)
+    job = replace(job, **changes)
+    workload = build("lr", load(None, 0), decay=1e-4, seed=seed)
+    learner = Training(workload, workers=5, batch=64, seed=seed, convergence=False)
+    cosim = ParamServerCosim(workers=job.workers, servers=job.servers, width=128, quiet=True)
+    pcap, links = folder / "capture.pcap", folder / "links"
+    run = cosim.run(job, learner, mtu=256, pcap=pcap, link_log=links, **settings)
+    run.raw.hosts = None  # itself, which cannot be compared
+    return run
+
+
+def wild(seed, folder):
+    """Gradients are applied as they come, and rows go to their workers, or to all."""
+    receivers = random.Random(seed).choice(list(Receivers))
+    return _param_server(seed, folder, slots=2, receivers=receivers, settings=LOSSY)
+
+
+def wild_loses(seed, folder):
+    """Queue pairs end, and a worker stops; the others go on."""
+    settings = {"link": LinkConfig(drop=0.002), "retries": 0, "timeout": 1500}
+    return _param_server(seed, folder, slots=2, stops={2: 20e-6}, settings=settings)
+
+
+def sync(seed, folder):
+    """All wait for all."""
+    return _param_server(seed, folder, algorithm=Algorithm.SYNC, settings=LOSSY)
+
+
+def sync_dies(seed, folder):
+    """A worker's link is cut, and the others cannot go on."""
+    stops = {3: 30e-6}
+    return _param_server(seed, folder, algorithm=Algorithm.SYNC, stops=stops, settings=LOSSY)
+
+
+def sync_loses(seed, folder):
+    """A queue pair ends."""
+    settings = {"link": LinkConfig(drop=0.01), "retries": 0, "timeout": 1500}
+    return _param_server(seed, folder, algorithm=Algorithm.SYNC, settings=settings)
 
 
 def _cluster(seed, folder, trial, **settings):

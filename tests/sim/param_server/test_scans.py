@@ -29,7 +29,12 @@ class Server:
             gvnum = self.golden.layout.slot(worker, 0).gvnum
             self.golden.memory[gvnum : gvnum + 4] = version.to_bytes(4, "little")
             self.golden.apply(worker)
-            self.rows.made(Applied(0, worker, version, made=float(self.golden.version)))
+            made = self.golden.version
+            self.rows.made(Applied(0, worker, version, made=float(made)), b"", 0.0, made - 10, made)
+
+    def owes(self):
+        """Since when a row for each worker is due."""
+        return [self.rows.since(worker) for worker in range(3)]
 
     def push(self, *workers, wrong=0, other_buffer=False):
         """The newest row to these; with ``wrong`` bits in its first byte."""
@@ -47,10 +52,10 @@ class Server:
 def test_rows_of_scans_are_accepted_and_are_due_until_they_have_arrived():
     server = Server()
     server.apply(0, 2)
-    assert [server.rows.owes(worker) for worker in range(3)] == [True, False, True]
-    last, own = server.push(0)
-    assert (last.worker, last.version, own.worker, own.made) == (2, 1, 0, 1.0)
-    assert [server.rows.owes(worker) for worker in range(3)] == [False, False, True]
+    assert server.owes() == [-9, None, -8]
+    left, own = server.push(0)
+    assert (left, own.worker, own.made, own.left) == (2.0, 0, 1.0, 2.0)
+    assert server.owes() == [None, None, -8]
     server.push(2)
     server.apply(1)
     server.push(1)
@@ -60,9 +65,8 @@ def test_rows_of_scans_are_accepted_and_are_due_until_they_have_arrived():
 def test_a_broadcast_reaches_all_in_one_buffer_after_the_other():
     server = Server(broadcast=True)
     server.apply(1, 2)
-    assert all(server.rows.owes(worker) for worker in range(3))
-    last, own = server.push(0)
-    assert (last.worker, own) == (2, None)
+    assert server.owes() == [1, -9, 1]
+    assert server.push(0) == (2.0, None)
     server.push(1, 2)
     server.apply(0)
     server.push(0, 1, 2)

@@ -1,0 +1,318 @@
+"""Who follows a training from rank 0: golden servers beside the simulated ones, and what needs all nodes.
+
+Hosts tell it what happens at their nodes, in order of time, and do what it orders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.param_server import ParamServerConfig
+from fanin.sim.cosim.live import Board
+from fanin.sim.learning.learner import Learner
+from fanin.sim.param_server.rows import Rows
+from fanin.sim.param_server.training import Account, Algorithm, Applied, Outcome, TrainingJob, sync_ends
+
+PS = 10**12  # in a second
+
+
+# ---- what workers' hosts tell ----
+
+
+@dataclass(frozen=True)
+class Did:
+    """What a worker has done since ``began``, in seconds: it computed, or waited."""
+
+    kind: str
+    began: float
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """The writes of a worker's next gradient have been handed to its NIC: the bytes for each server."""
+
+    version: int
+    parts: Sequence[bytes]
+
+
+@dataclass(frozen=True)
+class Received:
+    """A server's row is in a worker's memory, at an address."""
+
+    shard: int
+    address: int
+    row: bytes
+
+
+@dataclass(frozen=True)
+class Waited:
+    """Since the worker's last gradient, or since it was ordered to watch, a queue pair may have ended."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """A worker has stopped answering: as the job has it, or ``lost``, as a queue pair has ended."""
+
+    lost: bool
+
+
+# ---- what servers' hosts tell ----
+
+
+@dataclass(frozen=True)
+class Came:
+    """A gradient of a worker is in its slot."""
+
+    worker: int
+    slot: int
+
+
+@dataclass(frozen=True)
+class Made:
+    """A row is in memory."""
+
+    row: bytes
+
+
+@dataclass(frozen=True)
+class Gone:
+    """The server's queue pair to a worker has ended."""
+
+    worker: int
+
+
+# ---- orders ----
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The worker's host is to say when a queue pair may have ended that was in use until now."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The worker's host, and the servers', ask their NICs whether a queue pair of the worker has ended."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Lose:
+    """The worker is left alone, as one of its queue pairs has ended at a server."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class End:
+    """All is done."""
+
+
+Fact = Did | Pushed | Received | Waited | Left | Came | Made | Gone
+Order = Watch | Ask | Lose | End
+
+
+@dataclass
+class _Worker:
+    """What is known of a worker."""
+
+    number: int
+    dead: bool  # it has stopped answering
+    version: int = 0  # of its newest gradient
+    watches: bool = False  # its host will say when a queue pair may have ended
+
+
+class Controller:
+    """Compares all rows with the golden servers', keeps the run's account, and decides what needs all nodes.
+
+    Servers are nodes from ``first_server`` on. ``patience``: seconds in which a queue pair ends if nothing gets
+    through; None where nothing is lost.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        *,
+        job: TrainingJob,
+        learner: Learner,
+        sizes: ParamServerConfig,
+        initial: npt.NDArray[np.float32],
+        first_server: int,
+        patience: float | None,
+    ):
+        self._board, self._job, self._sizes, self._first_server = board, job, sizes, first_server
+        self._patience = None if patience is None else round(patience * PS)
+        self._began, self._ended = board.now, False
+        self._account = Account(job, learner, lambda: self._w)
+        cuts = [sizes.shard_start(shard) for shard in range(1, sizes.servers)]
+        self._servers = [Rows(job, sizes, n, part) for n, part in enumerate(np.split(initial, cuts))]
+        self._workers = [_Worker(n, dead=job.stops.get(n, math.inf) <= 0) for n in range(sizes.workers)]
+        self._pushing: dict[tuple[int, int], tuple[float, int]] = {}  # the begin, and how many servers lack it
+        self._came: dict[tuple[int, int, int], float] = {}  # to a shard, of a worker, in a slot: when
+        self._last_made = [0.0] * sizes.servers  # when the last update's row was there
+
+    def told(self, node: int, fact: Fact) -> None:
+        """What a host has to say. Raises CheckFailed for a wrong row, and where Sync-DSGD cannot go on."""
+        shard = node - self._first_server
+        match fact:
+            case Did(kind, began):
+                self._account.note(node, kind, began, self._seconds)
+            case Pushed():
+                self._note_pushed(self._workers[node], fact)
+            case Came(worker, slot):
+                self._note_came(shard, worker, slot)
+            case Made(row):
+                self._check_made(shard, row)
+            case Received():
+                self._check_received(node, fact)
+            case Waited():
+                self._look_after(self._workers[node])
+            case Gone(worker):
+                self._lose(self._workers[worker])
+            case Left(lost):
+                self._leave(self._workers[node], lost)
+        if not self._ended and all(self._has_ended(worker) for worker in self._workers):
+            self._ended = True
+            self._board.order(End())
+
+    @property
+    def applied(self) -> int:
+        """Gradients that all servers have applied."""
+        return self._account.applied
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is in flight: all workers compute, wait for others at the barrier, or are dead."""
+        return all(worker.dead or self._in_flight_since(worker) is None for worker in self._workers)
+
+    def waiting(self) -> str:
+        """The workers that wait, and for what."""
+        waits = []
+        for worker in self._workers:
+            if worker.dead or self._in_flight_since(worker) is None:
+                continue
+            versions = {server.shard: server.unapplied(worker.number) for server in self._servers}
+            first = min((version for version in versions.values() if version), default=None)
+            if first is None:
+                rows = [server for server in self._servers if server.in_flight_since(worker.number) is not None]
+                what = f"server {_listed(server.shard for server in rows)}'s row"
+            else:
+                lacking = (shard for shard, version in versions.items() if version == first)
+                what = f"server {_listed(lacking)} to apply gradient {first}"
+            waits.append(f"worker {worker.number} has pushed gradient {worker.version} and waits for {what}")
+        return "; ".join(waits) or "no worker waits"
+
+    def result(self) -> Outcome:
+        """What came out."""
+        dead = [worker.number for worker in self._workers if worker.dead]
+        outcome = self._account.close(self._workers, [server.golden for server in self._servers], dead)
+        for server in self._servers:
+            server.due.check(dead)
+        outcome.began = self._began / PS
+        return outcome
+
+    # ---- gradients and rows ----
+
+    def _note_pushed(self, worker: _Worker, pushed: Pushed) -> None:
+        worker.version, worker.watches = pushed.version, True
+        self._pushing[worker.number, pushed.version] = self._seconds, self._sizes.servers
+        for server, data in zip(self._servers, pushed.parts, strict=True):
+            server.pushed(worker.number, pushed.version, data, self._board.told_at)
+
+    def _note_came(self, shard: int, worker: int, slot: int) -> None:
+        """The gradient in flight that takes this slot has arrived at one server more."""
+        self._came[shard, worker, slot] = self._seconds
+        versions = [v for w, v in self._pushing if w == worker and self._sizes.slot_of(v) == slot]
+        if not versions:
+            return
+        version = min(versions)
+        began, missing = self._pushing.pop((worker, version))
+        if missing > 1:
+            self._pushing[worker, version] = began, missing - 1
+        else:
+            self._account.note(worker, "push", began, self._seconds)
+
+    def _check_made(self, shard: int, row: bytes) -> None:
+        server, now = self._servers[shard], self._seconds
+        worker, version, staleness = server.apply(row)
+        came = self._came.pop((shard, worker, self._sizes.slot_of(version)), math.nan)
+        began, self._last_made[shard] = max(self._last_made[shard], came), now
+        self._account.note_server(shard, worker, "update", began, now)
+        update = Applied(shard, worker, version, now, came)
+        for receiver in server.made(update, row, began, self._board.told_at):
+            self._have_watched(self._workers[receiver])
+        self._account.outcome.updates.append(update)
+        self._account.update(shard, staleness, now)
+
+    def _check_received(self, worker: int, received: Received) -> None:
+        due = self._servers[received.shard].due
+        left, own = due.arrived(worker, received.address, received.row)
+        if own:
+            own.arrived = self._seconds
+        self._account.note_server(received.shard, worker, "push", left, self._seconds)
+
+    # ---- queue pairs that end ----
+
+    def _have_watched(self, worker: _Worker) -> None:
+        """A row is on its way to a worker whose host may not be waiting for anything."""
+        if self._patience is not None and not (worker.dead or worker.watches):
+            worker.watches = True
+            self._board.order(Watch(worker.number))
+
+    def _look_after(self, worker: _Worker) -> None:
+        """Have both ends asked if something has been in flight for so long: NICs report nothing unasked."""
+        since = self._in_flight_since(worker)
+        worker.watches = since is not None
+        if since is not None and self._patience is not None:
+            overdue = self._board.told_at - since >= self._patience
+            self._board.order((Ask if overdue else Watch)(worker.number))
+
+    def _lose(self, worker: _Worker) -> None:
+        if not worker.dead:
+            self._check_goes_on(worker)
+            self._board.order(Lose(worker.number))
+
+    def _leave(self, worker: _Worker, lost: bool) -> None:
+        worker.dead = True
+        if lost or worker.version < self._account.gradients_each:
+            self._check_goes_on(worker)
+
+    def _check_goes_on(self, worker: _Worker) -> None:
+        """Without a worker the others go on. Raises CheckFailed with Sync-DSGD, which cannot."""
+        if self._job.algorithm is Algorithm.SYNC:
+            raise sync_ends([one.number for one in self._workers if one.dead or one is worker])
+
+    # ---- how far workers are ----
+
+    def _in_flight_since(self, worker: _Worker) -> int | None:
+        """Since when, in ps, the first of its gradients or rows has been in flight, if there is one."""
+        times = (server.in_flight_since(worker.number) for server in self._servers)
+        return min((time for time in times if time is not None), default=None)
+
+    def _has_ended(self, worker: _Worker) -> bool:
+        """Whether it is dead, or its gradients have all been applied, and its rows have arrived."""
+        if worker.dead:
+            return True
+        if worker.version < self._account.gradients_each or self._in_flight_since(worker) is not None:
+            return False
+        return not any(server.due.holds(worker.number) for server in self._servers)
+
+    @property
+    def _seconds(self) -> float:
+        """Of what is being told, since the start."""
+        return (self._board.told_at - self._began) / PS
+
+    @property
+    def _w(self) -> npt.NDArray[np.float32]:
+        return np.concatenate([server.golden.row.w for server in self._servers])
+
+
+def _listed(shards: Iterable[int]) -> str:
+    return ", ".join(map(str, shards))

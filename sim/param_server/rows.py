@@ -1,0 +1,179 @@
+"""The golden server beside a simulated one: which rows it makes, and what is in flight to it and from it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.errors import CheckFailed
+from fanin.golden.param_server import ParameterServer, Push
+from fanin.param_server import ParamServerConfig, ServerLayout
+from fanin.sim.param_server.scans import ScannedRows
+from fanin.sim.param_server.training import Algorithm, Applied, PushAfter, TrainingJob
+
+
+@dataclass(frozen=True)
+class _Gradient:
+    """It has been pushed, and not been applied yet."""
+
+    since: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class _Due:
+    """A row on its way to a worker: in flight since its gradient is, or since it is made if it has none.
+
+    ``update`` is that of its gradient, or else the row's last one.
+    """
+
+    since: int
+    row: bytes
+    push: Push
+    update: Applied
+
+
+class Due(Protocol):
+    """To whom a server's rows go, and which of them are in flight: all times but ``began`` are in ps."""
+
+    def made(self, update: Applied, row: bytes, began: float, since: int, now: int) -> Sequence[int]:
+        """The row of an update is there, ``now``. Returns to which workers this or a later one is due now.
+
+        The update ``began`` at that time in seconds; its gradient has been in flight ``since`` then.
+        """
+
+    def arrived(self, worker: int, address: int, row: bytes) -> tuple[float, Applied | None]:
+        """A row is at a worker. Returns when it has left, and the worker's own update that is new in it.
+
+        Raises CheckFailed unless it is one that may come next.
+        """
+
+    def holds(self, worker: int) -> bool:
+        """Whether a gradient of a worker has been applied, and waits for the round's other gradients."""
+
+    def since(self, worker: int) -> int | None:
+        """Since when the first of the rows that a worker is to get is due, with its gradient's way."""
+
+    def check(self, dead: Container[int]) -> None:
+        """At the end, with some workers ``dead``. Raises CheckFailed if rows cannot have gone as they went."""
+
+
+class RoundRows:
+    """Rows that are pushed behind a round of gradients: of all workers with Sync-DSGD, else of one."""
+
+    def __init__(self, golden: ParameterServer, job: TrainingJob):
+        self._golden, self._broadcasts = golden, job.broadcasts
+        workers = golden.config.workers
+        self._size = workers if job.algorithm is Algorithm.SYNC else 1
+        #: Whether a row goes to one worker, as it is made.
+        self._one_receiver = self._size == 1 and not job.broadcasts
+        self._round: list[tuple[Applied, int]] = []  # updates that have not been pushed: in flight since
+        self._due: list[deque[_Due]] = [deque() for _ in range(workers)]
+
+    def made(self, update: Applied, row: bytes, began: float, since: int, now: int) -> Sequence[int]:
+        """A round's last row is due to its workers, or to all; any other one to nobody."""
+        self._round.append((update, since))
+        if len(self._round) < self._size:
+            return ()
+        own = {each.worker: (each, since) for each, since in self._round}
+        for each, _ in self._round:
+            each.left = began if self._one_receiver else update.made
+        self._round = []
+        receivers = list(range(len(self._due)) if self._broadcasts else own)
+        for worker in receivers:
+            cause, begin = own.get(worker, (update, now))
+            self._due[worker].append(_Due(begin, row, self._golden.push(worker), cause))
+        return receivers
+
+    def arrived(self, worker: int, address: int, row: bytes) -> tuple[float, Applied | None]:
+        """A row is at a worker, which must be the next one that was made for it."""
+        name = f"server {self._golden.layout.shard}"
+        if not self._due[worker]:
+            raise CheckFailed(f"{name}: worker {worker} has got a row that was not made for it")
+        due = self._due[worker].popleft()
+        if (row, address) != (due.row, due.push.remote):
+            raise CheckFailed(f"{name}: worker {worker} has got another row than was made for it")
+        return due.update.left, due.update if due.update.worker == worker else None
+
+    def holds(self, worker: int) -> bool:
+        """Whether a gradient of a worker has been applied, and waits for the round's other gradients."""
+        return any(update.worker == worker for update, _ in self._round)
+
+    def since(self, worker: int) -> int | None:
+        """Since when the first row on its way to a worker is due."""
+        return self._due[worker][0].since if self._due[worker] else None
+
+    def check(self, dead: Container[int]) -> None:
+        """Every row has been checked as it came."""
+
+
+class Rows:
+    """All rows of a server, as the golden one makes them of the same gradients in the same order.
+
+    ``initial`` are its values of w. Times since which something is in flight are in ps.
+    """
+
+    def __init__(
+        self, job: TrainingJob, sizes: ParamServerConfig, shard: int, initial: npt.NDArray[np.float32]
+    ):
+        self.shard, self._sizes = shard, sizes
+        layout = ServerLayout(sizes, shard)
+        self.golden = ParameterServer(layout, rate=job.rate, initial=initial, broadcast=job.broadcasts)
+        self._gradients: dict[tuple[int, int], _Gradient] = {}  # by worker and version
+        self._since: dict[int, int] = {}  # of a worker's last gradient that has been applied
+        scans = job.push_after is PushAfter.SCAN  # in RTL a server scans only where it is asked for
+        #: What becomes of the rows.
+        self.due: Due = (
+            ScannedRows(self.golden, broadcast=job.broadcasts) if scans else RoundRows(self.golden, job)
+        )
+
+    def pushed(self, worker: int, version: int, data: bytes, since: int) -> None:
+        """A worker has begun to write a gradient to this server."""
+        self._gradients[worker, version] = _Gradient(since, data)
+
+    def apply(self, row: bytes) -> tuple[int, int, int]:
+        """A row has been made: its gradient's worker and version, and the staleness.
+
+        Raises CheckFailed unless it is what the golden server makes.
+        """
+        golden = self.golden
+        name, place = f"server {self.shard}, version {golden.version + 1}", golden.row.layout
+        lgvnum = np.frombuffer(row, "<u4", self._sizes.workers, place.lgvnum - place.base)
+        consumed = np.flatnonzero(lgvnum != golden.row.lgvnum)
+        if len(consumed) != 1:
+            raise CheckFailed(f"{name}: LGVnum of {len(consumed)} workers has changed")
+        worker = int(consumed[0])
+        version = int(lgvnum[worker])
+        gradient = self._gradients.pop((worker, version), None)
+        if gradient is None:
+            raise CheckFailed(
+                f"{name} for worker {worker}: gradient {version} was not sent, or has been applied before"
+            )
+        slot = golden.layout.slot(worker, self._sizes.slot_of(version))
+        golden.memory[slot.base : slot.base + slot.size] = gradient.data
+        self._since[worker] = gradient.since
+        found = golden.apply(worker)
+        place = golden.row.layout
+        if row != golden.memory[place.base : place.base + place.size]:
+            raise CheckFailed(f"{name} for worker {worker}: the row differs from the golden server's")
+        return worker, version, found.staleness
+
+    def made(self, update: Applied, row: bytes, began: float, now: int) -> Sequence[int]:
+        """The workers to which the row of an update, or a later one, is due now; as of :class:`Due`."""
+        return self.due.made(update, row, began, self._since[update.worker], now)
+
+    def unapplied(self, worker: int) -> int | None:
+        """The version of a worker's first gradient that is in flight, if there is one."""
+        return min((version for sender, version in self._gradients if sender == worker), default=None)
+
+    def in_flight_since(self, worker: int) -> int | None:
+        """Since when the first of a worker's gradients, or of its rows, has been in flight, if there is one."""
+        times = [gradient.since for (sender, _), gradient in self._gradients.items() if sender == worker]
+        if (since := self.due.since(worker)) is not None:
+            times.append(since)
+        return min(times, default=None)
