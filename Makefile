@@ -15,6 +15,8 @@ N ?= 20
 
 .PHONY: help demo demo-ring test test-all mutate lint docs host verilog p4 plan bitstreams bench p4-shell clean
 .DELETE_ON_ERROR:
+# Containers often set it; then each of the thousands of processes of tests and runs compiles fanin anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12

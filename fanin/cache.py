@@ -25,7 +25,7 @@ KINDS = {
     EMISSION: "Verilog of components",
     BUILDS: "simulators",
     MODELS: "what simulators have of components that are Verilated apart",
-    RUNTIME: "Verilator's own library, compiled",
+    RUNTIME: "Verilator's own library and its header, compiled",
 }
 PATIENCE = 900.0  #: seconds that a process waits for another one's entry; then it makes its own
 _VARIABLE = "FANIN_CACHE"

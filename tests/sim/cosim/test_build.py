@@ -61,6 +61,22 @@ def test_tops_share_what_is_verilated_apart(builds):
     assert [work.name for work in builds[3:]] == ["part", "build"]
 
 
+def test_what_all_models_include_is_compiled_once(builds, monkeypatch):
+    there = []
+
+    def run(work, arguments, verilator):
+        header = work / "obj" / "verilated.h.fast.gch"
+        there.append(header.exists())
+        assert not there[-1] or header.stat().st_mtime > time.time()  # or make would compile it again
+        header.write_text("compiled")
+        (work / EXECUTABLE).write_text("built")
+
+    monkeypatch.setattr(module, "run_verilator", run)
+    build(SOURCES, models={"part": SOURCES}, quiet=True)
+    build(SOURCES | {"dpi.cpp": "// else\n"}, quiet=True)
+    assert there == [False, True, True]
+
+
 def test_a_build_that_fails_leaves_nothing_behind(builds, monkeypatch):
     def fail(work, arguments, verilator):
         (work / EXECUTABLE).write_text("half")
