@@ -17,6 +17,7 @@ def tiny(monkeypatch):
         monkeypatch.setattr(ring_groups, name, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.verilator
 def test_every_shape_is_measured(tiny):
     rows = {row.name: row for row in ring_groups.measure()}

@@ -79,6 +79,7 @@ def test_an_iteration_that_is_far_off_the_model_is_a_missed_limit(simulated, tmp
     assert [row.ok for row in rows] == [True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.verilator
 def test_an_iteration_on_rtl_is_as_long_as_the_model_says():
     """A few layers on few nodes; frames of 512 bytes, so that the link is slower than the lanes."""
