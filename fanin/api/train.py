@@ -74,6 +74,8 @@ def train(
     precision: int = 4,
     frac: int = 24,
     clock_mhz: float = 250.0,
+    memory: str = "constant",
+    ports_per_channel: int | None = None,
     on: PathLike | None = None,
     ports: str | None = None,
     worker: str | None = None,

@@ -47,6 +47,7 @@ _PRECOMPILED = " ".join(
     + [f"'VK_PCH_I_{kind.upper()}=-include verilated.h.{kind}'" for kind in ("fast", "slow")]
 )
 _MAKE_FLAGS = f"CXX=g++ LINK=g++ OPT_FAST=-O2 OPT_SLOW=-O0 {_PRECOMPILED}"
+_MAKE_READS = ("CPPFLAGS", "CXXFLAGS", "OPT", "USER_CPPFLAGS")  # of the environment, by Verilator's makefile
 WARNINGS_OFF = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
 # Waveforms: the sources bring headers and empty libraries in the places of those that the writer asks for.
 _WAVE_FLAGS = ("--trace-fst", "-CFLAGS", "-I..", "-LDFLAGS", "-L..")
@@ -297,7 +298,8 @@ def compiler_version() -> str:
 
 
 def _runtime_digest(verilator: Verilator, extra: Sequence[str]) -> str:
-    return digest([verilator.version, compiler_version(), COMPILER_FLAGS, _MAKE_FLAGS, *extra])
+    outside = [os.environ.get(name, "") for name in _MAKE_READS]
+    return digest([verilator.version, compiler_version(), COMPILER_FLAGS, _MAKE_FLAGS, *outside, *extra])
 
 
 def _digest(jobs: Sequence[_Job], verilator: Verilator) -> str:
@@ -326,19 +328,22 @@ def run_tool(work: Path, command: Sequence[str], environment: Mapping[str, str] 
 def _take_runtime(runtime: Path, objects: Path) -> None:
     """Start with Verilator's own library and header, if compiled before: they are most of a small build."""
     objects.mkdir()
+    for kind in ("fast", "slow"):  # what g++ takes where it refuses a compiled header, as of another g++
+        (objects / f"verilated.h.{kind}").write_text('#include "verilated.h"\n')
     later = time.time() + 3600
     for path in _compiled(runtime):
         (objects / path.name).symlink_to(path.resolve())  # a header takes 90 MB
-        os.utime(path, (later, later))  # newer than the makefile, on which it depends
+        with contextlib.suppress(OSError):  # another user's: make compiles it anew
+            os.utime(path, (later, later))  # newer than the makefile, on which it depends
 
 
 def _keep_runtime(objects: Path, runtime: Path) -> None:
     runtime.mkdir(parents=True, exist_ok=True)
-    for path in _compiled(objects):
-        if not (runtime / path.name).exists():
-            temporary = runtime / f"{path.name}.{os.getpid()}"
-            shutil.copyfile(path, temporary)
-            temporary.rename(runtime / path.name)
+    missing = [path for path in _compiled(objects) if not (runtime / path.name).exists()]
+    with making(runtime) as half:
+        for path in missing:
+            shutil.copyfile(path, half / path.name)
+            (half / path.name).rename(runtime / path.name)
 
 
 def _compiled(folder: Path) -> list[Path]:

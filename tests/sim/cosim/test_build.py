@@ -11,7 +11,7 @@ from fanin import cache
 from fanin.cache import cache_directory
 from fanin.errors import InputError
 from fanin.sim.cosim import build as module
-from fanin.sim.cosim.build import EXECUTABLE, build
+from fanin.sim.cosim.build import EXECUTABLE, build, run_tool
 
 SOURCES = {"top.sv": "module top; endmodule\n", "dpi.cpp": "// nothing\n"}
 
@@ -75,6 +75,22 @@ def test_what_all_models_include_is_compiled_once(builds, monkeypatch):
     build(SOURCES, models={"part": SOURCES}, quiet=True)
     build(SOURCES | {"dpi.cpp": "// else\n"}, quiet=True)
     assert there == [False, True, True]
+
+
+def test_a_compiled_header_that_does_not_fit_is_made_up_for(builds, tmp_path, monkeypatch):
+    """g++ refuses one that was compiled with other flags, and takes what has its name without .gch."""
+    verilator = module.find_verilator()
+    plain = module._runtime_digest(verilator, ())
+    monkeypatch.setenv("CXXFLAGS", "-g")
+    assert module._runtime_digest(verilator, ()) != plain
+    for folder in "runtime", "include":
+        (tmp_path / folder).mkdir()
+    (tmp_path / "include/verilated.h").write_text("constexpr int kAll = 1;\n")
+    objects = tmp_path / "objects"
+    module._take_runtime(tmp_path / "runtime", objects)
+    (objects / "verilated.h.fast.gch").write_text("of another g++")
+    (objects / "model.cpp").write_text("int all() { return kAll; }\n")
+    run_tool(objects, ["g++", "-I../include", "-include", "verilated.h.fast", "-c", "model.cpp"])
 
 
 def test_a_build_that_fails_leaves_nothing_behind(builds, monkeypatch):
