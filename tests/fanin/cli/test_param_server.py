@@ -426,7 +426,7 @@ def test_frames_are_written_only_where_they_are_wanted(capsys, tmp_path, monkeyp
     """What a backend that writes frames is asked for."""
     asked = {}
 
-    def rtl(setup, *, pcap, link_log, wave):
+    def rtl(setup, *, pcap, link_log, wave, finished):
         def run(job, learner, *, progress):
             pcap.write_bytes(b"frames")
             asked.update(link=setup.link, on=setup.on)
