@@ -70,6 +70,15 @@ def refuse_ranks(args: argparse.Namespace, what: str) -> None:
         raise InputError(f"--{'mpi' if args.mpi else 'ranks'}: does not go with {what}")
 
 
+def check_nodes(args: argparse.Namespace, nodes: int) -> None:
+    """Raise InputError where there are more ranks than nodes, before anything is run."""
+    if args.mpi or (args.ranks or 1) > 1:
+        from fanin.sim.cosim.ranks import joined, spread
+
+        found = joined()
+        spread([1] * nodes, found.size if found else 1)
+
+
 class Meetings:
     """How ranks have met in some runs; it depends on the machine, so that no file has it."""
 

@@ -275,13 +275,13 @@ class Controller:
             self._board.order((Ask if overdue else Watch)(worker.number))
 
     def _lose(self, worker: _Worker) -> None:
-        if not worker.dead:
+        if not self._has_ended(worker):  # nobody waits for one that has all its rows
             self._check_goes_on(worker)
             self._board.order(Lose(worker.number))
 
     def _leave(self, worker: _Worker, lost: bool) -> None:
-        worker.dead = True
-        if lost or worker.version < self._account.gradients_each:
+        ended, worker.dead = self._has_ended(worker), True
+        if (lost and not ended) or worker.version < self._account.gradients_each:
             self._check_goes_on(worker)
 
     def _check_goes_on(self, worker: _Worker) -> None:

@@ -71,12 +71,13 @@ class ScannedRows:
 
         Raises CheckFailed. A scan of dead workers alone may have left no row: it counts as part of the next.
         """
-        ends = sorted({version for versions in self._got for version in versions})
+        got = [set(versions) for versions in self._got]
+        ends = sorted(set().union(*got))
         for before, end in pairwise(ends):
             scan = [each.worker for each in self._updates[before:end] if each.worker not in dead]
             name = f"server {self._golden.layout.shard}, versions {before + 1} to {end}"
             if any(later <= earlier for earlier, later in pairwise(scan)):
                 raise CheckFailed(f"{name}: no scan finds gradients of workers {scan} in this order")
             receivers = self._all if self._broadcast else scan
-            if lacking := [each for each in receivers if each not in dead and end not in self._got[each]]:
+            if lacking := [each for each in receivers if each not in dead and end not in got[each]]:
                 raise CheckFailed(f"{name}: their row did not go to workers {lacking}")

@@ -27,7 +27,7 @@ from fanin.cli.output import (
     table,
 )
 from fanin.cli.param_server.beside import runs_beside
-from fanin.cli.param_server.setup import Setup, backend_of, learner_of, setup_of
+from fanin.cli.param_server.setup import Setup, backend_of, check_sizes, learner_of, setup_of
 from fanin.cli.provenance.document import run_directory
 from fanin.cli.ranks import Meetings
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
@@ -38,7 +38,7 @@ from fanin.report.param_server.beside import table as beside_table
 from fanin.report.param_server.page import param_server_page, stop_lines
 from fanin.report.param_server.trace import param_server_trace
 from fanin.report.unit import Unit
-from fanin.sim.learning.workloads import BUNDLED
+from fanin.sim.learning.workloads import BUNDLED, Workload
 from fanin.sim.link_log import read_link_log
 from fanin.sim.param_server.breakdown import server_seconds, waiting_beside_work, worker_seconds
 from fanin.sim.param_server.training import Epoch, Outcome
@@ -77,6 +77,8 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
         status.stage("reading the samples")
         outputs = {"pcap": folder / PCAP_FILE if args.pcap else None, "link_log": folder / LINK_LOG}
         work = _Work(setup, status, wave=wave, finished=meetings.add, **outputs)
+        for other in beside:  # what cannot be is said before hours have gone by
+            check_sizes(other, work.workload)
         outcome: Outcome | None = None
         try:
             outcome = work.train()
@@ -124,6 +126,11 @@ class _Work:
         self.each = setup.job.epochs * self._learner.batches
         self._total = self.each * setup.job.workers
         status.expect(self._total)
+
+    @property
+    def workload(self) -> Workload:
+        """What is trained."""
+        return self._learner.workload
 
     def train(self) -> Outcome:
         """Carry the run out. Raises CheckFailed where it cannot be ended."""

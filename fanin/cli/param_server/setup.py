@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fanin.cli.param_server.stragglers import parse_stragglers
 from fanin.cli.ranges import Ranges, check_ranges
-from fanin.cli.ranks import refuse_ranks
+from fanin.cli.ranks import check_nodes, refuse_ranks
 from fanin.cli.stops import parse_stops
 from fanin.errors import CheckFailed, InputError
 from fanin.param_server import ParamServerConfig
 from fanin.rdma import MAX_QUEUE_PAIRS
 from fanin.seed import MAX_SEED
-from fanin.sim.learning.learner import Learner, Training
-from fanin.sim.learning.workloads import build, load, source_of
+from fanin.sim.learning.learner import Learner, Shards, Training
+from fanin.sim.learning.workloads import Workload, build, load, source_of
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server import events, training
 from fanin.sim.param_server.costs import DESIGN, WORD_BITS, Compute
@@ -83,6 +83,8 @@ def setup_of(args: argparse.Namespace) -> Setup:
     """What the options say, as far as it can be known without the data. Raises InputError."""
     if args.on == "model":
         refuse_ranks(args, "--on model")
+    else:
+        check_nodes(args, args.workers + args.servers)
     data = source_of(args.data)
     values = _filled(args, data)
     check_ranges(values, _RANGES)
@@ -164,15 +166,27 @@ def learner_of(setup: Setup) -> Training:
     _check_memory(sum(map(len, samples)), values["features"])
     try:
         workload = build(values["model"], samples, **special, **shared)
-        sizes = {name: values[name] for name in ("workers", "batch", "seed")}
-        learner = Training(workload, **sizes, convergence=values["optimum"])
+    except ValueError as error:  # these name parameter, value and limit
+        raise InputError(str(error)) from error
+    check_sizes(setup, workload)
+    return Training(workload, **_sizes(setup), convergence=values["optimum"])
+
+
+def check_sizes(setup: Setup, workload: Workload) -> None:
+    """Raise InputError unless a workload's samples and w can be shared out."""
+    values = setup.configuration
+    try:
+        Shards(workload.train, **_sizes(setup))
         ParamServerConfig(
-            parameters=learner.parameters,
+            parameters=workload.network.count,
             **{name: values[name] for name in ("workers", "slots", "servers", "width")},
         )
     except ValueError as error:  # these name parameter, value and limit
         raise InputError(str(error)) from error
-    return learner
+
+
+def _sizes(setup: Setup) -> dict[str, int]:
+    return {name: setup.configuration[name] for name in ("workers", "batch", "seed")}
 
 
 def _check_memory(samples: int, features: int | None) -> None:

@@ -25,7 +25,7 @@ from fanin.sim.learning.workloads import build, load
 from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.sim.param_server.cosim import ParamServerCosim
 from fanin.sim.param_server.costs import DESIGN, Compute
-from fanin.sim.param_server.training import Algorithm, Receivers, TrainingJob
+from fanin.sim.param_server.training import Algorithm, PushAfter, Receivers, TrainingJob
 from fanin.sim.rdma.cosim import Pair, RdmaCosim
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.groups import GroupsCosim
@@ -178,15 +178,19 @@ def _param_server(seed, folder, *, settings, **changes):
 
 
 def wild(seed, folder):
-    """Gradients are applied as they come, and rows go to their workers, or to all."""
-    receivers = random.Random(seed).choice(list(Receivers))
-    return _param_server(seed, folder, slots=2, receivers=receivers, settings=LOSSY)
+    """Gradients are applied as they come; rows go to their workers, or to all, at once or behind a scan."""
+    return _param_server(seed, folder, slots=2, **_pushes(seed), settings=LOSSY)
 
 
 def wild_loses(seed, folder):
     """Queue pairs end, and a worker stops; the others go on."""
     settings = {"link": LinkConfig(drop=0.002), "retries": 0, "timeout": 1500}
-    return _param_server(seed, folder, slots=2, stops={2: 20e-6}, settings=settings)
+    return _param_server(seed, folder, slots=2, **_pushes(seed), stops={2: 20e-6}, settings=settings)
+
+
+def _pushes(seed):
+    rng = random.Random(seed)
+    return {"receivers": rng.choice(list(Receivers)), "push_after": rng.choice([None, PushAfter.SCAN])}
 
 
 def sync(seed, folder):

@@ -193,6 +193,23 @@ def test_sync_dsgd_does_not(node, fact):
         nodes.tell(node, fact)
 
 
+@pytest.mark.parametrize("job", [JOB, SYNC], ids=["wild", "sync"])
+def test_a_queue_pair_that_ends_behind_the_last_row_changes_nothing(job):
+    """A node that was asked answers late: one process drops what follows the end, and several ranks do not."""
+    nodes = Nodes(job)
+    for _ in range(BATCHES):
+        if job is SYNC:
+            for worker in range(WORKERS):
+                nodes.push(worker)
+                nodes.make(worker)
+            ends = [nodes.receive(worker) for worker in range(WORKERS)]
+        else:
+            ends = [nodes.round_trip(worker) for worker in range(WORKERS)]
+    assert ends == [[], [End()]]
+    assert nodes.tell(SERVER, Gone(1)) == []
+    assert nodes.tell(1, Left(lost=True)) == []
+
+
 def test_a_worker_may_stop_behind_its_last_gradient():
     nodes = Nodes(SYNC)
     for worker in range(WORKERS):
