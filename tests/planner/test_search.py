@@ -67,6 +67,7 @@ def test_throughput_is_that_of_exhaustive_search_and_the_checker_finds_nothing(s
     assert check_plan(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_gap_ends_the_search_and_the_plan_says_why():
     instance = Instance(load_model("example_cnn"), load_cluster("arria10x3"))
     limits = Limits(seconds=200, workers=1, gap=0.02)

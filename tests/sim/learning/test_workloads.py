@@ -39,6 +39,7 @@ def test_gradient_and_loss_are_those_of_autograd(model, dtype):
     assert work.loss(w, samples) == pytest.approx(loss.item(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_optimum_is_scikit_learns():
     """Which leaves biases undecayed; so they are one more column here."""
     work = _build("lr", decay=0.01)

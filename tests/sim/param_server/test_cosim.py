@@ -266,6 +266,7 @@ def test_the_run_goes_on_without_a_worker_whose_queue_pair_ends(nodes, workers, 
     assert stopped[0.3] == 2 * workers
 
 
+@pytest.mark.slow
 def test_sync_dsgd_ends_with_the_name_of_a_worker_whose_queue_pair_ends(hardware):
     said = r"worker \d stopped answering; Sync-DSGD cannot go on without it"
     rng = random.Random(new_seed())

@@ -94,6 +94,7 @@ def test_engines_of_a_host_share_its_memory_and_each_vector():
     assert timed.cycles == pytest.approx(model.total, rel=0.03)
 
 
+@pytest.mark.slow
 def test_buffers_even_out_a_memory_that_is_slower_than_the_lanes():
     """At 51 Gb/s memory has time for each word, but not for a segment's words in half of its steps."""
     given, cycles = vectors(np.random.default_rng(new_seed()), (1 << 17,)), {}
