@@ -275,7 +275,7 @@ class Controller:
             self._board.order((Ask if overdue else Watch)(worker.number))
 
     def _lose(self, worker: _Worker) -> None:
-        if not self._has_ended(worker):  # nobody waits for one that has all its rows
+        if not self._has_ended(worker):  # a worker that has all its rows needs its queue pairs no more
             self._check_goes_on(worker)
             self._board.order(Lose(worker.number))
 

@@ -64,7 +64,7 @@ class WildRun:
         return self.outcome.updates
 
     def add(self, other: WildRun) -> None:
-        """Count what the workers of the next rank have; rank 0 is told all else."""
+        """Add the rereads of the next rank's workers; all else has been told to rank 0."""
         self.outcome.rereads += other.outcome.rereads
 
 

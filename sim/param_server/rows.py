@@ -76,7 +76,7 @@ class RoundRows:
         self._due: list[deque[_Due]] = [deque() for _ in range(workers)]
 
     def made(self, update: Applied, row: bytes, began: float, since: int, now: int) -> Sequence[int]:
-        """A round's last row is due to its workers, or to all; any other one to nobody."""
+        """A round's last row is due to its workers, or to all. Its other rows are not pushed."""
         self._round.append((update, since))
         if len(self._round) < self._size:
             return ()

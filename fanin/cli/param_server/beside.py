@@ -35,10 +35,10 @@ def _changed(args: argparse.Namespace, entry: str) -> argparse.Namespace:
             _parser().parse_args([f"--{name}={value}"], changed)
         except argparse.ArgumentError as error:
             raise InputError(f"--beside {entry}: {error}") from error
-    if changed.algorithm == "sync" != args.algorithm:  # it has none of wild's choices, unless they are named
-        named = {pair.partition("=")[0] for pair in entry.split(",")}
-        changed.push_after = changed.push_after if "push-after" in named else None
-        changed.receivers = changed.receivers if "receivers" in named else "barter"
+    if changed.algorithm == "sync" != args.algorithm:  # wild's pushes are not taken over, unless they are named
+        named = {pair.partition("=")[0].replace("-", "_") for pair in entry.split(",")}
+        for name in {"push_after", "receivers"} - named:
+            setattr(changed, name, _parser().get_default(name))
     return changed
 
 

@@ -365,19 +365,17 @@ def test_bad_input_takes_one_line_and_writes_nothing(capsys, tmp_path, monkeypat
 
 def test_a_run_beside_that_cannot_be_is_refused_before_the_first_begins(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(events, "run", lambda *_: pytest.fail("it began"))
-    command = [*f"{SMALL} --beside batch=1000".split(), "-o", str(tmp_path / "run")]
-    assert main(["ps", "train", *command]) == 2
+    assert main(["ps", "train", *f"{SMALL} --beside batch=1000 -o {tmp_path / 'run'}".split()]) == 2
     assert capsys.readouterr().err.startswith("fanin: error: batch must be 1 to ")
     assert not list(tmp_path.iterdir())
 
 
 def test_sync_dsgd_beside_has_none_of_wilds_pushes(capsys, tmp_path):
-    pushes = "--push-after scan --receivers broadcast --beside algorithm=sync"
-    found = json_of_ps(capsys, tmp_path / "run", f"{SMALL} {pushes}")
-    (sync,) = found["beside"]
+    options = f"{SMALL} --push-after scan --receivers broadcast --beside algorithm=sync"
+    found = json_of_ps(capsys, tmp_path / "run", options)
     names = "algorithm", "push_after", "receivers"
-    assert [found["configuration"][name] for name in names] == ["wild", "scan", "broadcast"]
-    assert [sync["configuration"][name] for name in names] == ["sync", None, "barter"]
+    runs = [[run["configuration"][name] for name in names] for run in (found, *found["beside"])]
+    assert runs == [["wild", "scan", "broadcast"], ["sync", None, "barter"]]
 
 
 def test_runs_beside_the_first_are_trainings_of_their_own(capsys, tmp_path):

@@ -92,7 +92,7 @@ def test_a_gradient_that_comes_where_the_scan_has_been_is_the_next_ones():
         for worker in 0, 3:
             await queue.put(ctx, dut.i, {"index": worker, "version": 1, "others": 0})
         await ctx.tick().repeat(10)
-        assert len(queue.log["o"]) == 1, "a scan goes on, and nobody looks"
+        assert len(queue.log["o"]) == 1, "the scan goes on before the control takes its result"
         ctx.set(dut.looks, 1)
         await ctx.tick().repeat(20)
 

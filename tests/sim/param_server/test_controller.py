@@ -117,7 +117,7 @@ def test_a_row_that_the_golden_server_does_not_make_is_found_out():
         nodes.make(0, change=1)
 
 
-def test_so_is_a_gradient_that_nobody_has_pushed():
+def test_so_is_a_gradient_that_was_not_pushed():
     nodes = Nodes()
     (push,) = nodes.workers[0].push(np.ones(40), [0])
     data = nodes.workers[0].memory[push.local : push.local + push.length]
