@@ -102,11 +102,16 @@ def test_behind_a_scan_its_last_row_goes_to_those_whose_gradients_it_found(sizes
     workers = bench.sizes.workers
     assert list(chain.from_iterable(bench.scans)) == [update.worker for update in bench.updates]
     assert all(scan and scan == sorted(set(scan)) for scan in bench.scans)
-    assert len(bench.scans) < 3 * workers or workers == 1
     receivers = [list(range(workers)) if broadcast else scan for scan in bench.scans]
     assert [push.index for push in bench.pushes] == list(chain.from_iterable(receivers))
     assert counts["updates"] == 3 * workers
     assert counts["let_go"] == 0
+
+
+@pytest.mark.parametrize("broadcast", [False, True], ids=["barter", "broadcast"])
+def test_a_scan_finds_all_gradients_that_are_there(broadcast):
+    bench, _ = _run(sizes={}, scan=True, broadcast=broadcast)
+    assert bench.scans == [list(range(bench.sizes.workers))] * 3
 
 
 @pytest.mark.parametrize("broadcast", [False, True], ids=["barter", "broadcast"])
