@@ -157,8 +157,8 @@ class BlockMemory(wiring.Component):
     def _bursts(self, m: Module, row: Value, free: Value, host_read: Value) -> Value:
         """Answer bursts; the row that the read port is to put out next.
 
-        ``index`` has one bit more than beats need, so that it does not come round behind the end. A request
-        waits in ``held`` until the burst before it has its last beat.
+        ``index`` has one bit more than beats need, and stays where that bit is set: it does not come round
+        behind the end. A request waits in ``held`` until the burst before it has its last beat.
         """
         axi = self.axi
         unit = self.data_width // 8
@@ -187,7 +187,7 @@ class BlockMemory(wiring.Component):
         with m.If(load):
             m.d.sync += [active.eq(1), index.eq(held_index), left.eq(held_left)]
         with m.Elif(step):
-            m.d.sync += [active.eq(left != 0), index.eq(index + 1), left.eq(left - 1)]
+            m.d.sync += [active.eq(left != 0), index.eq(index + ~index[-1]), left.eq(left - 1)]
         self._respond(m, row, free, step, index, left == 0)
         current = Signal(self.id_width)
         with m.If(load):

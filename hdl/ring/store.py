@@ -159,7 +159,8 @@ class StorePath(wiring.Component):
         m.submodules.answers = answers = StreamFIFO(
             shape=data.StructLayout({"writes": 1, "final": 1}), depth=ANSWERS
         )
-        whole_frames = Signal(range(self._frames + 1))  # gathered, and not issued to the writer
+        # Gathered, and not issued: ``pending``, two in the slice behind it, one whose words the fork gave first.
+        whole_frames = Signal(range(self._frames + 4))
         issued = Signal()
         may_issue = Signal()
         order, word_bits = pending.payload, self.config.address_width - len(pending.payload.address)

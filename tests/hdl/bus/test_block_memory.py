@@ -141,7 +141,7 @@ def test_bursts_and_host_see_the_same_bytes(width, size, stall):
 
 @pytest.mark.parametrize(("width", "size"), [(16, 64), (64, 192)], ids=["a power of two", "not"])
 def test_beyond_the_end_every_beat_and_access_is_an_error(width, size):
-    """Whether a burst runs over the end, begins behind it, or is far away."""
+    """Whether a burst runs over the end, begins behind it, is far away, or as long as the memory."""
     count, answers = 8 * size // width, []
 
     async def access(host):
@@ -151,12 +151,12 @@ def test_beyond_the_end_every_beat_and_access_is_an_error(width, size):
 
     bursts, content = run(
         BlockMemory(size=size, data_width=width),
-        [(count - 2, 4), (count, 1), (count << 20, 2), (0, count)],
+        [(count - 2, 4), (count, 1), (count << 20, 2), (2 * count - 1, 2 * count), (0, count)],
         host_does=access,
     )
     assert answers == [Resp.SLVERR] * 6
     responses = [response for *_, response in bursts.beats]
-    assert responses == [Resp.OKAY] * 2 + [Resp.SLVERR] * 5 + [Resp.OKAY] * count
+    assert responses == [Resp.OKAY] * 2 + [Resp.SLVERR] * (5 + 2 * count) + [Resp.OKAY] * count
     assert [data for _, _, data, _ in bursts.beats[-count:]] == [
         beat_of(content, index, width) for index in range(count)
     ]

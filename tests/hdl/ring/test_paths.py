@@ -128,3 +128,33 @@ def test_frames_are_written_when_they_are_whole_and_reported_in_order():
     assert memory.content == expected
     assert len(finished) == 2
     assert requested[0] - log["received"][2][0] == 8
+
+
+@pytest.mark.parametrize("slices", [0, 5])
+def test_frames_of_a_word_wait_for_a_memory_that_takes_long(slices):
+    """As many frames are whole as the path holds: with five slices the count of them would fit 4 bits but for three."""
+    config = replace(TINY, address_width=16, memory_words=slices * TINY.frame_words)
+    dut, frames, finished = StorePath(config=config), 60, []
+    memory = Memory(dut.axi, seed=1)
+
+    async def late(ctx):
+        await ctx.tick().repeat(300)
+        await memory._write(ctx)
+
+    async def watch(ctx):
+        async for _, _, done in ctx.tick().sample(dut.finished):
+            finished.append(done)
+
+    base = {"step": Step.TOTAL, "words": 1, "inside": 1, "lanes": 0, "final": 1}
+    simulate(
+        dut,
+        drive={
+            "orders": [base | {"address": n} for n in range(frames)],
+            "totals": [{"data": n + 1, "last": 1} for n in range(frames)],
+        },
+        idle=300,
+        processes=[late, watch],
+    )
+    assert sum(finished) == frames
+    for n in range(frames):
+        assert memory.content[n * WORD_BYTES] == n + 1
