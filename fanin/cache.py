@@ -36,8 +36,8 @@ _POLL = 0.05  # seconds
 def cache_directory() -> Path:
     """Where everything is kept: $FANIN_CACHE, else fanin under $XDG_CACHE_HOME or ~/.cache."""
     if own := os.environ.get(_VARIABLE):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fanin"
+        return Path(own).absolute()  # builds and simulators run in other folders
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "fanin"
 
 
 def digest(parts: Iterable[str | bytes]) -> str:

@@ -43,7 +43,8 @@ class Schedule:
         return cls(STEP, int(match[1]), float(match[2]))
 
     def __str__(self) -> str:
-        return f"{STEP}:{self.every}:{self.factor:g}" if self.kind == STEP else self.kind
+        factor = repr(self.factor).removesuffix(".0")  # every digit: it is parsed again
+        return f"{STEP}:{self.every}:{factor}" if self.kind == STEP else self.kind
 
     def share(self, epoch: int, epochs: int) -> float:
         """Of the first rate, in an epoch counted from 0."""

@@ -121,7 +121,7 @@ def _start(argv: list[str], ranks: int) -> int:
 
     found = launcher()
     command = [found, "-n", str(ranks), *launcher_options(found), sys.executable, "-m", "fanin", *argv]
-    process = subprocess.Popen(command, env={**os.environ, _STARTED: str(ranks)})
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, _STARTED: str(ranks)})
     try:
         status = process.wait()
     except KeyboardInterrupt:  # of a terminal: the launcher has got it, too, and rank 0 says what it leaves
@@ -147,7 +147,8 @@ def launcher() -> str:
 
 def launcher_options(program: str) -> list[str]:
     """What makes a launcher start more ranks than there are cores."""
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    ask = [program, "--version"]
+    said = subprocess.run(ask, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
     if not any(name in said for name in ("Open MPI", "OpenRTE")):  # up to 4.x its mpiexec is OpenRTE's
         return []
     if os.geteuid() == 0 and not all(name in os.environ for name in _ROOT):

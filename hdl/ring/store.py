@@ -159,7 +159,7 @@ class StorePath(wiring.Component):
         m.submodules.answers = answers = StreamFIFO(
             shape=data.StructLayout({"writes": 1, "final": 1}), depth=ANSWERS
         )
-        # Gathered, and not issued: ``pending``, two in the slice behind it, one whose words the fork gave first.
+        # Gathered, not issued: ``pending``, two in ``oldest``, one of which the fork gave the words alone.
         whole_frames = Signal(range(self._frames + 4))
         issued = Signal()
         may_issue = Signal()

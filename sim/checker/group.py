@@ -91,7 +91,9 @@ def group_of(processes: int, work: Work) -> Iterator[Group]:
         for process in others:
             process.join(1)
         codes = [process.exitcode for process in others]
-        first = next((n for n, code in enumerate(codes) if code not in (None, 0, _GONE)), 0)
+        ended = [n for n, code in enumerate(codes) if code not in (None, 0, _GONE)]
+        still = [n for n, code in enumerate(codes) if code is None]  # who learns of another's end has ended
+        first = [*ended, *still, 0][0]
         raise CheckFailed(f"process {first + 2} of the search's {processes} {_how(codes[first])}") from error
     finally:
         group.close()

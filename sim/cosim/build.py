@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -318,9 +319,18 @@ def run_verilator(work: Path, arguments: Sequence[str], verilator: Verilator) ->
 
 def run_tool(work: Path, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
     """Run a tool of a build in ``work``. Raises ToolFailed with its errors."""
-    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=work, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        try:
+            output, said = process.communicate()
+        except BaseException:  # its compilers end with it
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        lines = [line for line in (output + said).splitlines() if line.strip()]
         errors = [line for line in lines if "rror" in line] or lines
         raise ToolFailed("the simulator cannot be built:\n" + "\n".join(errors[:_ERROR_LINES]))
 
@@ -355,5 +365,6 @@ def _keep(work: Path, place: Path) -> None:
     try:
         work.rename(place)
     except OSError:
-        if not (place / EXECUTABLE).exists():
-            raise
+        if not (place / EXECUTABLE).exists():  # what is there is no build: partly deleted, say
+            shutil.rmtree(place, ignore_errors=True)
+            work.rename(place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fanin.errors import InputError
-from fanin.sim.network import LinkConfig
 
 _MHZ = (1, 2000)
 _PS_BYTES = 8000  # a byte at 1 Gb/s takes that many ps
@@ -17,9 +16,9 @@ def period_of(clock_mhz: float) -> int:
     return 2 * round(500_000 / clock_mhz)
 
 
-def mac_rate(link: LinkConfig, period_ps: int, width: int) -> float:
-    """Bytes a cycle at which a MAC keeps its node; 0, none, where the link is no slower than ``width`` bits."""
-    rate = bytes_a_cycle(link.gbps, period_ps)
+def port_rate(gbps: float, period_ps: int, width: int) -> float:
+    """Bytes a cycle that a port of ``width`` bits is held to; 0, none, where the port alone is no faster."""
+    rate = bytes_a_cycle(gbps, period_ps)
     return rate if rate < width / 8 else 0.0
 
 

@@ -21,7 +21,7 @@ from fanin.hbm import Hbm
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.job import worker_endpoint
 from fanin.sim.cosim.build import check_build
-from fanin.sim.cosim.clock import bytes_a_cycle, mac_rate, period_of
+from fanin.sim.cosim.clock import period_of, port_rate
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.run import (
     MEMORY_LATENCY,
@@ -31,6 +31,7 @@ from fanin.sim.cosim.run import (
     RunRequest,
     RunResult,
     Words,
+    write_memory,
 )
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
 from fanin.sim.cosim.waves import Waveform
@@ -122,6 +123,7 @@ class Cluster:
         link, ports = link or LinkConfig(), self.simulator.ports
         macs = [worker_endpoint(node).mac for node in range(len(ports))]
         width = max(own.mac_width for own in ports)
+        widest = max((bus.data_bits for own in ports for bus in own.memories), default=0)
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
             folder = Path(temporary)
             files = _write(folder, memories, len(ports), self._nodes_per_memory)
@@ -138,8 +140,8 @@ class Cluster:
                 link=link,
                 switch_ns=switch_ns,
                 seed=seed,
-                mac_bytes_per_cycle=mac_rate(link, self.period_ps, width) if paced else 0.0,
-                memory_bytes_per_cycle=bytes_a_cycle(memory_gbps, self.period_ps) if memory_gbps else 0.0,
+                mac_bytes_per_cycle=port_rate(link.gbps, self.period_ps, width) if paced else 0.0,
+                memory_bytes_per_cycle=port_rate(memory_gbps, self.period_ps, widest) if memory_gbps else 0.0,
                 watchdog=_NEVER if endless else _WATCHDOG + longest_wait,
                 hosts=hosts,
                 hosts_apart=hosts_apart,
@@ -193,7 +195,7 @@ def _write(
                 paths.append(content.absolute())
                 continue
             paths.append(folder / f"memory{host}_{number}")
-            content.tofile(paths[-1])
+            write_memory(paths[-1], content)
         files += [paths] * nodes_per_memory
     empty = folder / "empty"
     empty.touch()

@@ -58,7 +58,7 @@ def execute(
         status = _execute(directory, work, progress, channels)
         try:
             result: RunResult = pickle.loads((work / "result").read_bytes())
-        except (OSError, EOFError):
+        except (OSError, EOFError, pickle.UnpicklingError):  # none, or one that was not written to its end
             raise SimulationFailed(_last_words(work / "log", status)) from None
     if status and not result.error:
         raise SimulationFailed(f"the simulator ended with status {status}", result)

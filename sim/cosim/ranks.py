@@ -27,7 +27,7 @@ from fanin.sim.cosim.build import build
 from fanin.sim.cosim.meeting import PATIENCE, STOPPED
 from fanin.sim.cosim.process import SimulationFailed, execute
 from fanin.sim.cosim.rendezvous import Listener, NotMet, Place, connect
-from fanin.sim.cosim.run import Bytes, Progress, RunRequest, RunResult, in_order
+from fanin.sim.cosim.run import Bytes, Progress, RunRequest, RunResult, in_order, write_memory
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -144,7 +144,7 @@ class Ranks:
         whole.error = next(filter(None, causes), "")
         for outcome in outcomes[1:]:
             for path, content in (outcome.contents or {}).items():
-                content.tofile(path)
+                write_memory(path, content)
         return whole
 
 
@@ -219,7 +219,7 @@ def _run_share(directory: Path, task: _Run, rank: int) -> _Outcome:
         folder, request = Path(temporary), task.request
         places = {path: folder / f"memory{number}" for number, path in enumerate(task.contents)}
         for path, place in places.items():
-            task.contents[path].tofile(place)
+            write_memory(place, task.contents[path])
         request = replace(
             request,
             memories=[[places[path] for path in paths] for paths in request.memories],

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fanin.errors import InputError
 from fanin.hbm import Hbm
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.program import HostProgram
@@ -26,6 +27,14 @@ Intervals = npt.NDArray[np.uint64]  # rows of rising edges: the first of an inte
 EVENT = np.dtype([("cycle", "<u8"), ("events", "<u8"), ("node", "<u4"), ("reserved", "<u4")])
 MEMORY_LATENCY = 64  # cycles from a burst's address to its first beat, or from its last one to the response
 QUIET_CYCLES = 600  # in which a packet goes from any register of a node to the next frame
+
+
+def write_memory(place: Path, content: npt.NDArray) -> None:
+    """A memory's content as a file. Raises InputError naming it."""
+    try:
+        content.tofile(place)
+    except OSError as error:  # NumPy's names neither file nor cause
+        raise InputError(f"{place}: cannot be written ({error}); is the disk full?") from error
 
 
 @dataclass

@@ -24,7 +24,7 @@ from fanin.sim.cosim.view import FrameFormat, with_view
 from fanin.sim.cosim.waves import ShownNode
 from fanin.sim.cosim.window import scope_of
 
-_MAX_MAC_BYTES = 1024  # a cycle: more than any MAC stream has
+_MAX_BYTES = 1024  # a cycle: more than any port has
 _EMPTY_LIBRARY = "!<arch>\n"
 
 
@@ -203,10 +203,9 @@ class Simulator:
             raise ValueError("memory_repeats must be 1 for nodes that write their memories")
         if request.hbm:
             self._check_hbm(request)
-        if not 0 <= request.mac_bytes_per_cycle <= _MAX_MAC_BYTES:
-            raise ValueError(
-                f"mac_bytes_per_cycle must be 0 to {_MAX_MAC_BYTES}, not {request.mac_bytes_per_cycle!r}"
-            )
+        for name in ("mac_bytes_per_cycle", "memory_bytes_per_cycle"):
+            if not 0 <= (rate := getattr(request, name)) <= _MAX_BYTES:
+                raise ValueError(f"{name} must be 0 to {_MAX_BYTES}, not {rate!r}")
         for node, (paths, ports) in enumerate(zip(request.memories, self.ports, strict=True)):
             if len(paths) != len(ports.memories):
                 raise ValueError(

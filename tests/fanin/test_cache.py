@@ -30,6 +30,9 @@ def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
     assert cache_directory() == tmp_path / "fanin"
     monkeypatch.setenv("FANIN_CACHE", str(tmp_path / "own"))
     assert cache_directory() == tmp_path / "own"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FANIN_CACHE", "own")  # builds run in folders of their own
+    assert cache_directory() == tmp_path / "own"
 
 
 def test_parts_and_their_order_decide_a_digest():

@@ -14,6 +14,7 @@ from fanin.cnn_training import Job, Place, Schedule, Training
         ("step:2:0.1", [1, 1, 0.1, 0.1]),
         ("step:1:.5", [1, 0.5, 0.25, 0.125]),
         ("step:30:1e-2", [1, 1, 1, 1]),
+        ("step:1:0.33333333", [1, 0.333333, 0.111111, 0.037037]),
     ],
 )
 def test_a_schedule_scales_the_rate_by_epoch(text, shares):

@@ -11,7 +11,7 @@ from fanin.cli.bench.ring_rtl import TIMEOUT, wrong_values
 from fanin.golden.ring import all_reduce
 from fanin.hdl.ring.share import OVERHEAD
 from fanin.ring import RingConfig
-from fanin.sim.cosim.clock import mac_rate
+from fanin.sim.cosim.clock import port_rate
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim, RingRun
 from fanin.sim.ring.flow import Flow
@@ -36,7 +36,7 @@ def measure() -> Iterator[Result]:
     )
     name = f"smart NIC, {NODES} nodes, 10^7 values"
     yield Result(f"{name}: cycles", alone.cycles, "cycles", note="no other traffic")
-    used = _used(beside, mac_rate(LINK, cosim.period_ps, config.width))
+    used = _used(beside, port_rate(LINK.gbps, cosim.period_ps, config.width))
     note = f"beside a flow of {FLOW.gbps:g} Gb/s, {number(100 * used)} % of the link"
     yield Result(f"{name}, with a flow: cycles", beside.cycles, "cycles", note=note)
     ring = 100 * alone.cycles / (beside.cycles * (1 - used))

@@ -38,6 +38,8 @@ def execute(args: argparse.Namespace) -> int:
         run.check_states(len(data.train))
         name, state, damage = run.last_whole()
         if run.error is None and damage is None:
+            if args.plan is not None:
+                raise InputError(f"--plan {args.plan}: {folder} has come to its end; nothing is left")
             return _tell_ended(folder, args.json)
         if damage:
             _warn(f"{damage}; goes on from {folder / name}")

@@ -23,8 +23,11 @@ def parse_layers(text: str) -> tuple[int, ...]:
     except FileNotFoundError as error:
         raise InputError(f"--layers {text}: neither widths, such as 64,128,10, nor a file") from error
     except OSError as error:
-        raise InputError(f"{text}: cannot be read: {error.strerror or error}") from error
-    return tuple(width for number, line in enumerate(lines, 1) for width in _widths(line, f"{text}:{number}"))
+        raise InputError(f"{Path(text)}: cannot be read: {error.strerror or error}") from error
+    widths = tuple(width for number, line in enumerate(lines, 1) for width in _widths(line, f"{text}:{number}"))
+    if not widths:
+        raise InputError(f"--layers {text}: the file has no widths")
+    return widths
 
 
 def _widths(text: str, where: str) -> tuple[int, ...]:

@@ -121,6 +121,8 @@ def _trainers(args: argparse.Namespace, wave: Waveform | None) -> list[Trainer]:
     """What trains: simulated nodes, or the boards of ``--on``."""
     if args.worker is not None and args.ports is None:
         raise InputError("--worker: says whose nodes are at --ports, and there are none")
+    if args.slowdown != NetworkConfig.slowdown and args.ports is None:
+        raise InputError("--slowdown: is of nodes at --ports, and there are none")
     for option in ("on", "ports"):
         if getattr(args, option) is not None:
             refuse_ranks(args, f"--{option}")
@@ -132,6 +134,7 @@ def _trainers(args: argparse.Namespace, wave: Waveform | None) -> list[Trainer]:
         raise InputError("--ports: boards have a network of their own, so it does not go with --on")
     if args.memory != CONSTANT:
         raise InputError("--memory: boards have memories of their own, so it does not go with --on")
+    _refuse_network(args)
     cluster = read_boards(args.on)
     args.workers, args.preset, args.engines = len(cluster.addresses), cluster.preset, None
     clocks = [address.core_mhz for address in cluster.addresses]
@@ -141,6 +144,16 @@ def _trainers(args: argparse.Namespace, wave: Waveform | None) -> list[Trainer]:
     options = options_of(args, l2_nodes=cluster.l2)
     check_timeout(options.network.timeout_ns, max(clocks))
     return trainers(options, boards=Boards(options.node, cluster.addresses))
+
+
+def _refuse_network(args: argparse.Namespace) -> None:
+    """Raises InputError for an option that the simulated network alone has, unless it has its default."""
+    defaults = {name: getattr(LinkConfig, name) for name in (*FAULTS, *HOST, "gbps")}
+    defaults |= {"link_ns": LinkConfig.delay_ns, "switch_ns": NetworkConfig.switch_ns}
+    for name, default in defaults.items():
+        if getattr(args, name) != default:
+            option = "--" + name.replace("_", "-")
+            raise InputError(f"{option}: boards have a network of their own, so it does not go with --on")
 
 
 def _take_ports(args: argparse.Namespace) -> None:

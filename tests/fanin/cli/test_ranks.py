@@ -105,6 +105,19 @@ def test_what_ranks_cannot_do_is_one_line(tmp_path, options):
     assert not list(tmp_path.iterdir())
 
 
+@needs_mpi
+def test_a_launcher_does_not_take_the_callers_input(tmp_path):
+    """A shell's loop reads its lines from there."""
+    launcher = tmp_path / "mpiexec"
+    launcher.write_text("#!/bin/sh\ncat\n")
+    launcher.chmod(0o755)
+    program = "import sys; from fanin.cli import ranks; ranks.launcher = lambda: sys.argv[1]; "
+    program += "print(ranks._start([], 2), sys.stdin.read())"
+    command = [sys.executable, "-c", program, str(launcher)]
+    done = subprocess.run(command, input="a\nb\n", capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "0 a\nb\n\n"
+
+
 def test_a_rings_nodes_are_no_ranks_of_mpi(capsys, monkeypatch):
     monkeypatch.setattr(ranks, "_start", lambda argv, count: pytest.fail("processes were started"))
     line = ["nic", "run", "--kind", "ring", "--port", "none-such", "--rank", "0", "--ranks", "3"]

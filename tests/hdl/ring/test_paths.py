@@ -132,7 +132,7 @@ def test_frames_are_written_when_they_are_whole_and_reported_in_order():
 
 @pytest.mark.parametrize("slices", [0, 5])
 def test_frames_of_a_word_wait_for_a_memory_that_takes_long(slices):
-    """As many frames are whole as the path holds: with five slices the count of them would fit 4 bits but for three."""
+    """As many frames are whole as the path holds, 13 and 3 more: a count of 4 bits would come round."""
     config = replace(TINY, address_width=16, memory_words=slices * TINY.frame_words)
     dut, frames, finished = StorePath(config=config), 60, []
     memory = Memory(dut.axi, seed=1)

@@ -95,18 +95,20 @@ def test_a_process_that_is_killed_ends_the_search(monkeypatch, processes, victim
     assert not multiprocessing.active_children()
 
 
-def test_a_process_that_stands_still_ends_the_search(monkeypatch):
+@pytest.mark.parametrize(("processes", "victim"), [(2, 1), (4, 2)])
+def test_a_process_that_stands_still_ends_the_search(monkeypatch, processes, victim):
     ways = System.ways
 
     def stops(self, rows, *args, **options):
-        if of_rank(1) and len(rows) > 3:
+        if of_rank(victim) and len(rows) > 3:
             os.kill(os.getpid(), signal.SIGSTOP)
         return ways(self, rows, *args, **options)
 
     monkeypatch.setattr(System, "ways", stops)
     monkeypatch.setattr(group, "_PATIENCE", 3.0)
-    with pytest.raises(CheckFailed, match="2 of the search's 2 did not answer for 3 s"):
-        search(system(Rounds), processes=2)
+    said = f"^process {victim + 1} of the search's {processes} did not answer for 3 s$"
+    with pytest.raises(CheckFailed, match=said):
+        search(system(Rounds), processes=processes)
     assert not multiprocessing.active_children()
 
 

@@ -1,6 +1,7 @@
 """The cache of Verilated builds: content decides, half a build is never seen, a missing tool is named."""
 
 import shutil
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -91,6 +92,36 @@ def test_a_compiled_header_that_does_not_fit_is_made_up_for(builds, tmp_path, mo
     (objects / "verilated.h.fast.gch").write_text("of another g++")
     (objects / "model.cpp").write_text("int all() { return kAll; }\n")
     run_tool(objects, ["g++", "-I../include", "-include", "verilated.h.fast", "-c", "model.cpp"])
+
+
+def test_an_entry_without_its_program_is_built_anew(builds):
+    """Somebody has cleaned up, and was interrupted."""
+    place = build(SOURCES, quiet=True)
+    (place / EXECUTABLE).unlink()
+    (place / "rest").touch()
+    assert build(SOURCES, quiet=True) == place
+    assert [path.name for path in place.iterdir() if path.name == "rest"] == []
+    assert (place / EXECUTABLE).read_text() == "built"
+
+
+def test_a_build_that_is_interrupted_ends_its_compilers(tmp_path, monkeypatch):
+    """A tool is a script that starts others."""
+    communicate = subprocess.Popen.communicate
+
+    def interrupted(process, *args, **options):
+        while not (tmp_path / "pid").exists():
+            time.sleep(0.01)
+        monkeypatch.setattr(subprocess.Popen, "communicate", communicate)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_tool(tmp_path, ["sh", "-c", "sleep 60 & echo $! > some; mv some pid; wait"])
+    status = Path("/proc") / (tmp_path / "pid").read_text().strip() / "stat"
+    limit = time.monotonic() + 10
+    while status.exists() and status.read_text().split()[2] != "Z":  # a zombie, where nobody waits for orphans
+        assert time.monotonic() < limit
+        time.sleep(0.01)
 
 
 def test_a_build_that_fails_leaves_nothing_behind(builds, monkeypatch):

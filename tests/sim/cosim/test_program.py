@@ -1,15 +1,19 @@
-"""Programs of the host by names of registers, and what depends on the clock."""
+"""Programs of the host by names of registers, what depends on the clock, and the simulator's process."""
 
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fanin.errors import InputError
 from fanin.hdl.bus.register_map import Field, Register, RegisterMap
-from fanin.sim.cosim.clock import Clock, mac_rate, period_of
+from fanin.sim.cosim.build import EXECUTABLE
+from fanin.sim.cosim.clock import Clock, period_of, port_rate
+from fanin.sim.cosim.process import SimulationFailed, execute
 from fanin.sim.cosim.program import Action, HostProgram
-from fanin.sim.network import LinkConfig
+from fanin.sim.cosim.run import write_memory
 
 REGISTERS = RegisterMap(
     (
@@ -49,10 +53,10 @@ def test_a_period_is_even():
             period_of(wrong)
 
 
-def test_a_rate_holds_a_mac_that_is_faster_than_its_link():
-    assert mac_rate(LinkConfig(gbps=100), 4000, 512) == 50
-    assert mac_rate(LinkConfig(gbps=100), 4000, 256) == 0
-    assert mac_rate(LinkConfig(gbps=128), 4000, 512) == 0
+def test_a_rate_holds_a_port_that_is_faster():
+    assert port_rate(100, 4000, 512) == 50
+    assert port_rate(100, 4000, 256) == 0
+    assert port_rate(128, 4000, 512) == 0
 
 
 def test_edges_and_times_of_a_clock():
@@ -66,3 +70,18 @@ def test_edges_and_times_of_a_clock():
 def test_what_hosts_import_does_not_load_the_simulators_own_side():
     code = "import sys, fanin.sim.cosim.live, fanin.sim.cosim.simulator; assert 'cocotb' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_result_that_was_not_written_to_its_end_is_the_simulators_failure(tmp_path):
+    simulator = tmp_path / EXECUTABLE
+    simulator.write_text(
+        "#!/bin/sh\nprintf '\\200\\005cbuil' > $FANIN_COSIM_RESULT\necho no space left\nexit 3\n"
+    )
+    simulator.chmod(0o755)
+    with pytest.raises(SimulationFailed, match="no space left"):
+        execute(tmp_path, None)
+
+
+def test_a_memory_that_cannot_be_written_is_named():
+    with pytest.raises(InputError, match=r"^/dev/full: cannot be written \(.*\); is the disk full\?$"):
+        write_memory(Path("/dev/full"), np.zeros(1 << 20, np.uint8))

@@ -154,10 +154,11 @@ def test_cycles_in_which_no_frame_is_offered_are_idle(run):
     assert set(np.diff(begin)) == {beats + pause}
 
 
+@pytest.mark.parametrize("port", ["mac", "memory"])
 @pytest.mark.parametrize("rate", [-1.0, 1e6, float("nan")])
-def test_a_rate_without_sense_is_refused(run, rate):
-    with pytest.raises(ValueError, match="mac_bytes_per_cycle must be 0 to 1024"):
-        run(mac_bytes_per_cycle=rate)
+def test_a_rate_without_sense_is_refused(run, port, rate):
+    with pytest.raises(ValueError, match=f"{port}_bytes_per_cycle must be 0 to 1024"):
+        run(**{f"{port}_bytes_per_cycle": rate})
 
 
 def test_memories_that_are_written_are_not_in_hbm(run):

@@ -227,6 +227,8 @@ def test_a_run_that_has_come_to_its_end_says_so(whole, capsys):
     assert capsys.readouterr().out == f"{whole}: has come to its end\n"
     assert resume(whole, "--json") == 0
     assert json.loads(capsys.readouterr().out) == record_of(whole)
+    assert resume(whole, "--plan", "none-such") == 2
+    assert capsys.readouterr().err.startswith("fanin: error: --plan none-such: ")
     assert files(whole) == before
 
 

@@ -38,6 +38,7 @@ def test_the_runs_of_other_commands_are_left_alone(capsys, tmp_path):
         ("--layers 64,x,10", "--layers 64,x,10: neither widths, such as 64,128,10, nor a file"),
         ("--layers .", ".: cannot be read: Is a directory"),
         ("--layers widths", "widths:2: '1.5' is no width"),
+        ("--layers nothing", "--layers nothing: the file has no widths"),
         ("--epochs 0", "epochs must be in [1, 1000000], not 0"),
         ("--batch 0", "batch must be"),
         ("--batch 450", "batch must be 1 to 449, a worker's share of 1347 samples, not 450"),
@@ -91,6 +92,7 @@ def test_the_runs_of_other_commands_are_left_alone(capsys, tmp_path):
 def test_bad_input_takes_one_line_and_writes_nothing(capsys, tmp_path, monkeypatch, arguments, cause):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "widths").write_text("64\n1.5 10\n")
+    (tmp_path / "nothing").write_text(" \n")
     assert cause in refused(capsys, tmp_path, f"{SMALL} {arguments}")
 
 
