@@ -50,7 +50,8 @@ class RdmaHosts(OutsideHosts):
         self._posted: list[deque[Callable[[Ending], object]]] = [
             deque() for _ in range(settings.config.queue_pairs)
         ]
-        self._unposted: deque[tuple[int, Write, Callable[[Ending], object]]] = deque()
+        # A write is None once its queue pair is connected anew: it ends in its turn, flushed.
+        self._unposted: deque[tuple[int, Write | None, Callable[[Ending], object]]] = deque()
         self._programs = 0  # that have not ended
         self._seen = 0  # frames
         self._look_until = 0  # the cycle
@@ -62,6 +63,9 @@ class RdmaHosts(OutsideHosts):
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
         program = HostProgram().extend(self._driver.connect(index, connection, peer).operations)
         program.poll_field(self._driver.registers, "status", "connecting", 0)
+        self._unposted = deque(
+            (pair, None if pair == index else write, ended) for pair, write, ended in self._unposted
+        )
         self._run(program, lambda reads: then())
 
     def set_regions(self, regions: Sequence[Region], then: Callable[[], object]) -> None:
@@ -131,13 +135,17 @@ class RdmaHosts(OutsideHosts):
         """Post what the node has room for, in order; so no program waits for room that only we can make."""
         while self._unposted and self._outstanding < COMPLETIONS:
             index, write, then = self._unposted[0]
-            if len(self._posted[index]) == self._limit:
+            posted = self._posted[index]
+            if len(posted) == self._limit or (write is None and posted):
                 return
             self._unposted.popleft()
+            if write is None:
+                then(Ending.FLUSHED)
+                continue
             self._tag = (self._tag + 1) % (1 << TAG_BITS)
             program = HostProgram()
             post(self._driver, program, index, Write(**{**vars(write), "tag": self._tag}))
-            self._posted[index].append(then)
+            posted.append(then)
             self._run(program, lambda reads: None)
 
     def _poll(self) -> None:
