@@ -104,6 +104,12 @@ class RdmaConfig:
         """Words in which the longest payload lies."""
         return payload_words(self.width)
 
+    def check_regions(self, regions: Sequence[Region]) -> None:
+        """Raises ValueError for more regions than the NIC has, or some that ``check_regions`` refuses."""
+        if len(regions) > self.regions:
+            raise ValueError(f"regions must be at most {self.regions}, not {len(regions)}")
+        check_regions(regions, address_width=self.address_width)
+
 
 @dataclass(frozen=True)
 class Region:

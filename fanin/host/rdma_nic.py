@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.rdma.registers import TIMEOUT
 from fanin.host.driver import BaseDriver, Batch
-from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region, check_regions
+from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region
 from fanin.wire.ethernet import TCI, Endpoint
 from fanin.wire.fields import pack_fields
 from fanin.wire.rdma import PATH_MTUS
@@ -69,12 +69,9 @@ class NicDriver(BaseDriver):
 
         Their ``queue_pairs`` are numbers, from ``FIRST_QUEUE_PAIR`` on.
         """
-        config = self.config
-        if len(regions) > config.regions:
-            raise ValueError(f"regions must be at most {config.regions}, not {len(regions)}")
-        check_regions(regions, address_width=config.address_width)
+        self.config.check_regions(regions)
         batch = self.batch()
-        for index in range(config.regions):
+        for index in range(self.config.regions):
             if index >= len(regions):
                 batch.write("region", region_index=index, region_enable=0).write("control", set_region=1)
                 continue

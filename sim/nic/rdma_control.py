@@ -194,6 +194,7 @@ class RdmaControl:
         return region
 
     def _take_regions(self, regions: Sequence[Region], then: Callable[[], object]) -> None:
+        self._settings.config.check_regions(regions)  # the twin has room for any
         self._node.set_regions(regions, then)
         self._regions = list(regions)
 

@@ -70,6 +70,10 @@ def ask(control, do, **fields):
     return answers[0] if answers else None
 
 
+def _byte(rkey, base):
+    return {"rkey": rkey, "base": base, "length": 1}
+
+
 def test_what_is_left_out_has_a_default(control, node):
     assert ask(control, "connect", ip=IP, mac=MAC) == {}
     assert ask(control, "write", length=100) == {"ending": "done"}
@@ -117,6 +121,10 @@ def test_what_is_left_out_has_a_default(control, node):
         ("regions", {"regions": [{}]}, "rkey: a region must have one"),
         ("regions", {"regions": [{"rkey": 1, "length": SIZE + 1}]}, "region 0x1: 4097 bytes from 0 exceed"),
         ("regions", {"regions": [{"rkey": 1, "pairs": [9]}]}, "pair must be 0 to 3, not 9"),
+        ("regions", {"regions": [{"rkey": 1, "length": 0}]}, "region 0x1: 0 bytes from 0x0 exceed"),
+        ("regions", {"regions": [_byte(1, 7), _byte(2, 7)]}, "regions 0x1 and 0x2 overlap at 0x7"),
+        ("regions", {"regions": [_byte(1, 0), _byte(1, 1)]}, "two regions have the key 0x1"),
+        ("regions", {"regions": [_byte(n, n) for n in range(5)]}, "regions must be at most 4, not 5"),
         ("arrival", {"seconds": -1}, "seconds must be 0 to 3600, not -1"),
     ],
 )  # fmt: skip
