@@ -17,12 +17,15 @@ import numpy.typing as npt
 from fanin.errors import InputError, ToolFailed
 from fanin.rdma import Ending
 
+_PIECE = 1 << 16  # bytes
+
 
 class RdmaNic:
     """The node behind a control socket. ``seconds`` bound each wait for an answer, but those for messages.
 
     Use it as a context, from one thread. Raises InputError where nobody serves the socket. Each call raises
-    InputError with the node's words where it refuses, and ToolFailed where it has ended or does not answer.
+    InputError with the node's words where it refuses, and ToolFailed where it has ended or does not answer in
+    time; then :meth:`wait` may be called again.
     """
 
     def __init__(self, control: str | os.PathLike[str], *, seconds: float = 60.0):
@@ -36,7 +39,7 @@ class RdmaNic:
         except OSError as error:
             self._socket.close()
             raise InputError(f"{self._name}: no node serves it: {error.strerror or error}") from error
-        self._lines = self._socket.makefile("rb")
+        self._rest = b""  # of the node's answers: a line that has not ended, lines that follow it
 
     def info(self) -> dict[str, Any]:
         """What the node is: addresses, sizes, connected queue pairs, regions, its memory's file."""
@@ -95,7 +98,6 @@ class RdmaNic:
 
     def close(self) -> None:
         """Hang up; what was posted is carried out."""
-        self._lines.close()
         self._socket.close()
 
     def _send(self, do: str, **fields: Any) -> int:
@@ -109,7 +111,7 @@ class RdmaNic:
     def _answer(self, number: int) -> dict[str, Any]:
         while number not in self._answers:
             try:
-                line = self._lines.readline()
+                line = self._line()
             except TimeoutError as error:
                 raise ToolFailed(f"{self._name}: no answer in {self._seconds:g} s") from error
             except OSError:
@@ -122,6 +124,16 @@ class RdmaNic:
         if "error" in found:
             raise InputError(f"{self._name}: {found['error']}")
         return found
+
+    def _line(self) -> bytes:
+        """The next line; empty where the node has ended. What has come before a timeout is kept."""
+        while b"\n" not in self._rest:
+            more = self._socket.recv(_PIECE)
+            if not more:
+                return b""
+            self._rest += more
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fanin.cli.nic.rtl import ratio, serve_rtl
+from fanin.cli.nic.waiting import add_wait, check_wait
 from fanin.cli.output import check_writable, output_file, print_json, table
 from fanin.cli.ring.run import ring_config
 from fanin.errors import CheckFailed, InputError
@@ -38,13 +39,7 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--gradient", type=Path, metavar="FILE", help="its vector (.npy, or raw float32)")
     group.add_argument("-o", dest="output", type=Path, metavar="SUM.npy", help="write the sum, float32")
     group.add_argument("--job", type=int, default=1, metavar="J", help="number of the ring, alike at all nodes")
-    group.add_argument(
-        "--wait",
-        type=float,
-        default=WAIT_SECONDS,
-        metavar="S",
-        help="without progress, as for a node that is not there; then give up",
-    )
+    add_wait(group, WAIT_SECONDS, "seconds without progress, as for a node that is not there; then give up")
     group.add_argument(
         "--frame-words", type=int, metavar="N",
         help=f"words of a frame, alike at all nodes (default: as many as make {FRAME_BYTES} bytes)",
@@ -106,8 +101,7 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--rank {args.rank}: must be 0 to {args.ranks - 1}")
     if not 0 <= args.job <= MAX_JOB:
         raise InputError(f"--job {args.job}: must be 0 to {MAX_JOB}")
-    if not 1 <= args.wait <= 86_400:
-        raise InputError(f"--wait {args.wait:g}: must be 1 to 86400 seconds")
+    check_wait(args)
 
 
 def _vector(path: Path) -> npt.NDArray[np.float32]:

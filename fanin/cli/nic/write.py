@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from fanin.cli.nic.waiting import add_wait, check_wait
 from fanin.cli.output import add_json, print_json
 from fanin.cli.ranges import integer
 from fanin.errors import CheckFailed
 from fanin.rdma import Ending
+
+WAIT_SECONDS = 60.0
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,6 +32,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         ("immediate", None, "data that the peer's program gets with it"),
     ):
         part.add_argument(f"--{name}", type=integer, default=default, metavar="N", help=meaning)
+    add_wait(part, WAIT_SECONDS, "seconds until it has ended; then give up")
     add_json(part)
     part.set_defaults(run=run)
 
@@ -37,9 +41,10 @@ def run(args: argparse.Namespace) -> int:
     """Write, and wait. Raises InputError where the node refuses, CheckFailed where the write fails."""
     from fanin.host.nic import RdmaNic
 
+    check_wait(args)
     names = ("local", "remote", "rkey", "pair", "immediate")
     fields = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    with RdmaNic(args.control) as nic:
+    with RdmaNic(args.control, seconds=args.wait) as nic:
         ending = nic.write(args.bytes, **fields)
     if args.json:
         print_json({"ending": ending.name.lower(), "bytes": args.bytes})

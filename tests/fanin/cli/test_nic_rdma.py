@@ -177,6 +177,8 @@ AT_LO = f"{NIC} --port lo --ip 10.0.0.1 --memory"
         ("nic run --wire a", "--host: --kind inceptionn needs an interface for it"),
         ("nic run --kind glm", "--kind glm: fanin train DATA --ports"),
         ("nic write no-such --bytes 1", "no-such: no node serves it: No such file or directory"),
+        ("nic write no-such --bytes 1 --wait 0.5", "--wait 0.5: must be 1 to 86400 seconds"),
+        ("nic write no-such --bytes 1 --wait nan", "--wait nan: must be 1 to 86400 seconds"),
         ("nic show odd", "odd: no node serves it: Connection refused"),
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 
 from fanin.errors import InputError, ToolFailed
 from fanin.host.nic import RdmaNic
+from fanin.rdma import Ending
 from fanin.sim.nic.control import MAX_LINE, ControlServer, check_control
 
 
@@ -123,3 +124,17 @@ def test_a_program_is_told_that_there_is_no_node_or_none_any_more(path):
             silent.accept()[0].close()
             with pytest.raises(ToolFailed, match="the node has ended"):
                 nic.info()
+
+
+def test_an_answer_that_comes_after_a_timeout_can_still_be_waited_for(path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        with RdmaNic(path, seconds=0.05) as nic, listener.accept()[0] as node:
+            posted = [nic.post(1), nic.post(1)]
+            node.sendall(b'{"id": 1, "end')
+            for _ in range(2):
+                with pytest.raises(ToolFailed, match=r"no answer in 0\.05 s"):
+                    nic.wait(posted[0])
+            node.sendall(b'ing": "done"}\n{"id": 2, "ending": "access"}\n')
+            assert [nic.wait(number) for number in posted] == [Ending.DONE, Ending.ACCESS]

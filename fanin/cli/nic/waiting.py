@@ -1,0 +1,20 @@
+"""``--wait``: how long a command waits for other nodes."""
+
+from __future__ import annotations
+
+import argparse
+
+from fanin.errors import InputError
+
+_MAX_SECONDS = 86_400
+
+
+def add_wait(part: argparse._ActionsContainer, default: float, meaning: str) -> None:
+    """Declare ``--wait``."""
+    part.add_argument("--wait", type=float, default=default, metavar="S", help=meaning)
+
+
+def check_wait(args: argparse.Namespace) -> None:
+    """Raise InputError for a time that is none, or more than a day."""
+    if not 1 <= args.wait <= _MAX_SECONDS:
+        raise InputError(f"--wait {args.wait:g}: must be 1 to {_MAX_SECONDS} seconds")
