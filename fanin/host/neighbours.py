@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from fanin.errors import InputError
-from fanin.host.sockets import limit_segments
+from fanin.host.sockets import limit_segments, refuse_self
 
 _FRAME_BYTES = 1024  # of a note, filled up with spaces; values behind a hello lie at multiples of 4, too
 _GRACE_SECONDS = 2.0  # for a note that is under way, and for an answer
@@ -113,6 +113,7 @@ class Neighbours:
                     limit_segments(connection, mss)
                 connection.settimeout(max(_RETRY_SECONDS, deadline - time.monotonic()))
                 connection.connect(address)
+                refuse_self(connection)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.sendall(_frame(hello))
                 return connection

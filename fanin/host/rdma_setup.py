@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fanin.errors import InputError
+from fanin.host.sockets import refuse_self
 from fanin.rdma import FIRST_QUEUE_PAIR, MAX_VLAN, Connection, Region
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.fields import field_bits
@@ -200,7 +201,9 @@ class Rendezvous:
         name, end = f"{host}:{port}", time.monotonic() + timeout
         while True:
             try:
-                return cls(socket.create_connection((host, port), timeout), name, timeout)
+                stream = socket.create_connection((host, port), timeout)
+                refuse_self(stream)
+                return cls(stream, name, timeout)
             except (ConnectionRefusedError, TimeoutError) as error:
                 if time.monotonic() + _RETRY > end:
                     raise InputError(f"{name}: nobody listens there, for {timeout:g} s") from error

@@ -1,8 +1,14 @@
-"""Sockets whose data an INCEPTIONN NIC compresses: the paper's interface for programs (section VI-B)."""
+"""Sockets whose data an INCEPTIONN NIC compresses: the paper's interface for programs (section VI-B).
+
+And what TCP asks of all who call a port at which nobody listens yet.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
+import struct
 
 from fanin.codec import FLOAT_BITS, TOS_COMPRESSIBLE
 
@@ -34,3 +40,18 @@ def limit_segments(sock: socket.socket, mss: int) -> None:
     if mss % _VALUE_BYTES or not MIN_MSS <= mss <= MAX_MSS:
         raise ValueError(f"mss must be a multiple of {_VALUE_BYTES} from {MIN_MSS} to {MAX_MSS}, not {mss!r}")
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, mss)
+
+
+def refuse_self(connection: socket.socket) -> None:
+    """Close a TCP connection, and raise ConnectionRefusedError, where its other end is itself; else do nothing.
+
+    TCP makes one where nobody listens at the port that is called, and the caller's own port is that one, as
+    the kernel may choose. Its port is free for the listener at once. Raises OSError where it has ended.
+    """
+    try:
+        if connection.getsockname() == connection.getpeername():
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+    except OSError:
+        connection.close()
+        raise

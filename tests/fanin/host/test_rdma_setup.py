@@ -14,6 +14,7 @@ from fanin.host.rdma import RdmaDriver
 from fanin.host.rdma_setup import End, Rendezvous, negotiate, source_port
 from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region
 from fanin.wire.ethernet import Endpoint
+from tests.fanin.host.self_connection import SelfConnecting
 
 OURS = End(0x100, 5, "::ffff:10.0.0.1", "02:00:00:00:00:01", 4096, rkey=7, address=4096, length=8192)
 THEIRS = End(0x45A7C, 9, "::ffff:10.0.0.2", "0c:42:a1:00:00:02", 1024, rkey=0x1234, address=1 << 40, length=1)
@@ -159,6 +160,12 @@ def test_nobody_there_is_an_error_within_its_time():
         Rendezvous.listen(port, host="127.0.0.1", timeout=0.1)
     with pytest.raises(InputError, match="cannot connect"):
         Rendezvous.connect("no-such-host.invalid", port, timeout=0.2)
+
+
+def test_an_end_that_waits_does_not_call_itself(monkeypatch):
+    monkeypatch.setattr(socket, "socket", SelfConnecting)
+    with pytest.raises(InputError, match="nobody listens there"):
+        Rendezvous.connect("127.0.0.1", free_port(), timeout=0.3)
 
 
 def test_a_node_s_end_and_the_registers_for_its_peer():

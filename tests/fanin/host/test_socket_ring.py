@@ -16,6 +16,7 @@ from fanin.errors import InputError
 from fanin.golden.codec.codecs import roundtrip
 from fanin.golden.codec.exchange import host_ring
 from fanin.host.socket_ring import Ring
+from tests.fanin.host.self_connection import SelfConnecting
 from tests.support import new_seed
 
 
@@ -122,6 +123,12 @@ def test_what_is_refused():
         ConnectionError, match=r"rank 1 has not come in 0\.5 s, at 127\.0\.0\.1:\d+: Connection"
     ):
         Ring(0, _addresses(2), timeout=0.5)
+
+
+def test_a_rank_that_waits_does_not_call_itself(monkeypatch):
+    monkeypatch.setattr(socket, "socket", SelfConnecting)
+    with pytest.raises(ConnectionError, match=r"rank 1 has not come in 0\.3 s, at .*: Connection refused"):
+        Ring(0, _addresses(2), timeout=0.3)
 
 
 def test_worlds_of_other_sizes():

@@ -1,10 +1,12 @@
-"""``compressed``: what it sets, and what it refuses."""
+"""``compressed``: what it sets, and what it refuses; connections of sockets with themselves."""
 
 import socket
 
 import pytest
 
 from fanin.host import compressed
+from fanin.host.sockets import refuse_self
+from tests.fanin.host.self_connection import SelfConnecting
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
@@ -33,3 +35,21 @@ def test_a_segment_that_is_no_whole_values_is_refused(mss):
 def test_other_sockets_are_refused():
     with socket.socket(socket.AF_INET6) as sock, pytest.raises(ValueError, match="AF_INET6"):
         compressed(sock)
+
+
+def test_a_connection_with_itself_is_refused_and_leaves_its_port_free():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        with socket.create_connection(address) as connection:
+            refuse_self(connection)
+            assert connection.fileno() >= 0
+    # Another port: the one above is not free at once, as its connection has ended in order.
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+    connection = SelfConnecting()
+    connection.connect(address)
+    with pytest.raises(ConnectionRefusedError, match="Connection refused"):
+        refuse_self(connection)
+    assert connection.fileno() == -1
+    with socket.socket() as listener:
+        listener.bind(address)
