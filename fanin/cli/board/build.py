@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fanin.cli.board.builds import MEMORY
+from fanin.cli.board.builds import MEMORY, NODES, NUMBER, SEED
 from fanin.cli.files import Files
 from fanin.cli.output import add_json
-
-NODES = ("glm", "shell")
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,7 +19,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "is an error; the report tells which path. For a vendor's board, write what its tool opens.",
     )
     parser.add_argument("board", metavar="BOARD", help="a board of fanin board list")
-    parser.add_argument("--node", choices=NODES, default=NODES[0], help="glm, or the shell alone")
+    parser.add_argument("--node", choices=NODES, help="glm, or the shell alone; a node by default")
     parser.add_argument("--preset", metavar="P", help="sizes of the node; the board's by default")
     parser.add_argument(
         "--l2",
@@ -38,9 +36,9 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--core-mhz", type=float, metavar="F", help="clock of the core, at most; the board's by default"
     )
     parser.add_argument(
-        "--number", type=int, default=0, metavar="N", help="of the board: it decides its addresses"
+        "--number", type=int, metavar="N", help=f"of the board: it decides its addresses (default: {NUMBER})"
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="where place and route starts")
+    parser.add_argument("--seed", type=int, metavar="N", help=f"where place and route starts (default: {SEED})")
     parser.add_argument(
         "--no-place",
         dest="place",

@@ -9,6 +9,8 @@ from fanin.cli.output import Kind, open_kind
 from fanin.records import Record
 
 BOARD_FILE, REPORT_FILE, BITSTREAM_FILE, PROJECT = "board.json", "report.json", "top.bit", "project"
+GLM, SHELL = NODES = ("glm", "shell")  # what can be asked for
+SEED, NUMBER = 1, 0  # unless they are said; the options are None then, as not every board takes them
 BLOCK, SDRAM = MEMORY = ("block", "sdram")  # where a build's samples and labels lie
 BOARD_BUILD = Kind(
     "build",

@@ -17,7 +17,18 @@ from fanin import __version__
 from fanin.board_area import check_fits
 from fanin.board_memory import memory_of, node_of
 from fanin.boards import DEVICES, MEMORIES
-from fanin.cli.board.builds import BITSTREAM_FILE, BOARD_BUILD, BOARD_FILE, PROJECT, REPORT_FILE, SDRAM
+from fanin.cli.board.builds import (
+    BITSTREAM_FILE,
+    BOARD_BUILD,
+    BOARD_FILE,
+    GLM,
+    NUMBER,
+    PROJECT,
+    REPORT_FILE,
+    SDRAM,
+    SEED,
+    SHELL,
+)
 from fanin.cli.board.report import text
 from fanin.cli.output import check_directory, print_json, write_file
 from fanin.cli.progress import StatusLine
@@ -48,7 +59,7 @@ def execute(args: argparse.Namespace) -> int:
         return _place(args, design, Tools.find())
     with run_directory(args.output, BOARD_BUILD, args) as folder, StatusLine() as status:
         status.show(f"{design.board.name}: elaborating")
-        extract(_plan(design, args.seed), _project(folder))
+        extract(_plan(design), _project(folder))
         _write(folder / BOARD_FILE, design.description)
     if args.json:
         print_json(design.description)
@@ -61,7 +72,7 @@ def execute(args: argparse.Namespace) -> int:
 class _Design:
     """What is built: the board, its node or none, who it is; the core's clock: at most, and as it is.
 
-    ``description`` is all that as written.
+    Place and route starts from ``seed``. ``description`` is all that as written.
     """
 
     board: Board
@@ -70,22 +81,22 @@ class _Design:
     identity: Identity
     core_mhz: float
     clock_mhz: float
+    seed: int
     description: dict[str, Any]
 
 
 def _design(args: argparse.Namespace) -> _Design:
     """The design that the options ask for. Raises InputError, DoesNotFit before anything runs for long."""
     board = find_board(args.board)
-    own_top = board.name in CARDS  # whose node is not one of ours around a UDP port
-    preset = args.preset or board.preset
-    if own_top and (args.preset or args.l2 or args.node != "glm" or args.core_mhz is not None):
-        fixed = f"{board.preset} at {board.core_mhz:g} MHz"
-        raise InputError(f"{board.name}: has the node {fixed} and no other")
-    if args.l2 and args.node == "shell":
-        raise InputError("a shell has no weights: --l2 is for a node")
-    config = None if own_top or args.node == "shell" else _config(preset, args.l2)
+    card = CARDS.get(board.name)  # whose node is not one of ours around a UDP port
+    _check_taken(args, board)
+    node = args.node or (card.kind if card else GLM)
+    preset = board.preset if args.preset is None else args.preset
+    seed = SEED if args.seed is None else args.seed
+    number = NUMBER if args.number is None else args.number
+    config = None if card or node == SHELL else _config(preset, args.l2)
     core_mhz = board.core_mhz if args.core_mhz is None else args.core_mhz
-    clock = board.core_mhz if own_top else _clock(board, core_mhz)
+    clock = board.core_mhz if card else _clock(board, core_mhz)
     sdram = _sdram(board, config, core_mhz) if args.memory == SDRAM else None
     if config is not None:
         memory = memory_of(config, sdram)
@@ -94,24 +105,41 @@ def _design(args: argparse.Namespace) -> _Design:
             check_fits(config, board.device, memory)
     if sdram:
         check_installed()
-    if not 0 <= args.number < MAX_WORKERS:
-        raise InputError(f"number must be in 0…{MAX_WORKERS - 1}, not {args.number}")
+    if not 0 <= number < MAX_WORKERS:
+        raise InputError(f"number must be in 0…{MAX_WORKERS - 1}, not {number}")
     check_directory(args.output, BOARD_BUILD)
-    identity = Identity.of(
-        board, number=args.number, build=build_number(board, config, args.seed, core_mhz, args.memory)
-    )
+    identity = Identity.of(board, number=number, build=build_number(board, config, seed, core_mhz, args.memory))
     description = {
         "fanin": __version__,
         "board": board.name,
-        "node": args.node,
-        "preset": preset if own_top or config else None,
+        "node": node,
+        "preset": preset if card or config else None,
         "l2": args.l2,
         "memory": args.memory,
         "core_mhz": clock,
-        "seed": args.seed,
+        "seed": seed if board.flow is Flow.OPEN else None,
         "identity": identity.as_json(),
     }
-    return _Design(board, config, sdram, identity, core_mhz, clock, description)
+    return _Design(board, config, sdram, identity, core_mhz, clock, seed, description)
+
+
+def _check_taken(args: argparse.Namespace, board: Board) -> None:
+    """Raise InputError for an option that says nothing of what is built."""
+    card = CARDS.get(board.name)
+    sizes = args.preset is not None
+    if card and (sizes or args.l2 or args.node not in (None, card.kind) or args.core_mhz is not None):
+        fixed = f"{board.preset} at {board.core_mhz:g} MHz"
+        raise InputError(f"{board.name}: has the node {fixed} and no other")
+    if card and args.number is not None:
+        raise InputError(f"{board.name}: its host gives the node its addresses: --number is for other boards")
+    if args.node == SHELL and (args.l2 or sizes):
+        what, option = ("weights", "--l2") if args.l2 else ("sizes", "--preset")
+        raise InputError(f"a shell has no {what}: {option} is for a node")
+    if board.flow is not Flow.OPEN and (args.allow_slow or args.seed is not None):
+        option = "--allow-slow" if args.allow_slow else "--seed"
+        raise InputError(f"{board.name}: its vendor's tool places and routes: {option} is for other boards")
+    if args.allow_slow and not args.place:
+        raise InputError("--no-place writes no bitstream: --allow-slow is for one that misses timing")
 
 
 def _clock(board: Board, core_mhz: float) -> float:
@@ -135,7 +163,7 @@ def _sdram(board: Board, config: GlmConfig | None, core_mhz: float) -> Sdram:
     return board.sdram
 
 
-def _plan(design: _Design, seed: int) -> Any:
+def _plan(design: _Design) -> Any:
     """Amaranth's plan of a design."""
     board = design.board
     top = None
@@ -147,7 +175,9 @@ def _plan(design: _Design, seed: int) -> Any:
             core_mhz=design.core_mhz,
             sdram=design.sdram,
         )
-    return make_plan(board, top, seed=seed) if board.flow is Flow.OPEN else make_project(board, top=top)
+    if board.flow is Flow.OPEN:
+        return make_plan(board, top, seed=design.seed)
+    return make_project(board, top=top)
 
 
 def _show(status: StatusLine, what: str, seconds: float) -> None:
@@ -165,7 +195,7 @@ def _place(args: argparse.Namespace, design: _Design, tools: Tools) -> int:
     with run_directory(args.output, BOARD_BUILD, args) as folder, StatusLine() as status:
         project = _project(folder)
         status.show(f"{design.board.name}: elaborating")
-        plan = _plan(design, args.seed)
+        plan = _plan(design)
         extract(plan, project)
         took = {}
         for step in steps(plan, tools):

@@ -31,18 +31,23 @@ Emit = Callable[[wiring.Component, str], str]
 
 @dataclass(frozen=True)
 class Card:
-    """A card with its vendor's cores around the node: the node's module, how a preset makes it, the top."""
+    """A card with its vendor's cores around the node: the node's kind, how a preset makes it, the top."""
 
-    module: str
+    kind: str
     node: Callable[[str], wiring.Component]
     top: Callable[..., Any]
+
+    @property
+    def module(self) -> str:
+        """The node's Verilog module."""
+        return f"{self.kind}_node"
 
 
 #: Of the vendor boards, those that the open boards' top does not serve.
 CARDS: Mapping[str, Card] = MappingProxyType(
     {
-        "alveo_u280": Card("glm_node", lambda preset: GlmNode(config=PRESETS[preset]), AlveoU280Top),
-        "arria10_gx": Card("ring_node", lambda preset: RingNode(config=RING_PRESETS[preset]), Arria10GxTop),
+        "alveo_u280": Card("glm", lambda preset: GlmNode(config=PRESETS[preset]), AlveoU280Top),
+        "arria10_gx": Card("ring", lambda preset: RingNode(config=RING_PRESETS[preset]), Arria10GxTop),
     }
 )
 

@@ -14,6 +14,7 @@ from fanin.errors import InputError
 from fanin.hdl.boards import build
 from fanin.hdl.boards.build import NETLIST, Step, Tools
 from fanin.hdl.boards.clocks import choose_dividers
+from fanin.job import worker_endpoint
 from fanin.sim.boards.crossings import Crossing, CrossingReport, UnsafeCrossings
 from fanin.tools import yosys
 from tests.fanin.cli.json_page import documented
@@ -66,6 +67,13 @@ def test_the_list_has_every_board_with_its_preset(capsys):
             "of 31.255 MHz at most the PLL makes 31.25",
         ),
         ("build alveo_u280 --core-mhz 100 -o OUT", "alveo_u280: has the node u280 at 250 MHz and no other"),
+        ("build arria10_gx --node glm -o OUT", "arria10_gx: has the node prototype at 266.667 MHz and no"),
+        ("build arria10_gx --number 0 -o OUT", "arria10_gx: its host gives the node its addresses: --number"),
+        ("build arria10_gx --seed 1 -o OUT", "arria10_gx: its vendor's tool places and routes: --seed"),
+        ("build genesys2 --seed 7 -o OUT", "genesys2: its vendor's tool places and routes: --seed is"),
+        ("build genesys2 --allow-slow -o OUT", "genesys2: its vendor's tool places and routes: --allow-slow"),
+        ("build ecpix5 --no-place --allow-slow -o OUT", "--no-place writes no bitstream: --allow-slow is"),
+        ("build ecpix5 --node shell --preset no -o OUT", "a shell has no sizes: --preset is for a node"),
     ],
 )
 def test_bad_input_takes_one_line_and_leaves_nothing(capsys, tmp_path, monkeypatch, arguments, cause):
@@ -136,6 +144,24 @@ def test_a_build_says_which_clock_the_pll_makes(capsys, tmp_path, no_plan):
     said = json.loads((out / BOARD_FILE).read_text())["core_mhz"]
     assert said == choose_dividers(25, 33).core_mhz
     assert said < 33
+
+
+@pytest.mark.parametrize(
+    ("options", "node", "preset", "seed", "number"),
+    [
+        ("arria10_gx", "ring", "prototype", None, 0),
+        ("alveo_u280 --node glm", "glm", "u280", None, 0),
+        ("genesys2 --number 3", "glm", "ecp5-85", None, 3),
+        ("ecpix5 --no-place", "glm", "ecp5-85", 1, 0),
+        ("ecpix5 --no-place --node shell --seed 0 --number 2", "shell", None, 0, 2),
+    ],
+)
+def test_a_build_says_what_it_holds(capsys, tmp_path, no_plan, options, node, preset, seed, number):
+    status, out, _ = run(capsys, "build", *options.split(), "--json", "-o", tmp_path / "b0")
+    said = documented("board build", out)
+    assert status == 0
+    assert (said["node"], said["preset"], said["seed"]) == (node, preset, seed)
+    assert said["identity"]["ip"] == worker_endpoint(number).ip
 
 
 def test_the_log_of_a_step_that_fails_is_kept(capsys, tmp_path, no_plan):
