@@ -36,7 +36,17 @@ from fanin.cli.provenance.document import run_directory
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.glm import PRESETS, GlmConfig
 from fanin.hdl.boards.board import Board, Flow, find_board
-from fanin.hdl.boards.build import BITSTREAM, NETLIST, Step, Tools, extract, make_plan, run_step, steps
+from fanin.hdl.boards.build import (
+    BITSTREAM,
+    MAX_PLACE_SEED,
+    NETLIST,
+    Step,
+    Tools,
+    extract,
+    make_plan,
+    run_step,
+    steps,
+)
 from fanin.hdl.boards.clocks import MAX_OUTPUT_MHZ
 from fanin.hdl.boards.identity import Identity, build_number
 from fanin.hdl.boards.report import Placed, read_report
@@ -107,6 +117,8 @@ def _design(args: argparse.Namespace) -> _Design:
         check_installed()
     if not 0 <= number < MAX_WORKERS:
         raise InputError(f"number must be in 0…{MAX_WORKERS - 1}, not {number}")
+    if not 0 <= seed <= MAX_PLACE_SEED:
+        raise InputError(f"seed must be in 0…{MAX_PLACE_SEED}, not {seed}")
     check_directory(args.output, BOARD_BUILD)
     identity = Identity.of(board, number=number, build=build_number(board, config, seed, core_mhz, args.memory))
     description = {

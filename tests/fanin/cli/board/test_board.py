@@ -73,6 +73,8 @@ def test_the_list_has_every_board_with_its_preset(capsys):
         ("build genesys2 --seed 7 -o OUT", "genesys2: its vendor's tool places and routes: --seed is"),
         ("build genesys2 --allow-slow -o OUT", "genesys2: its vendor's tool places and routes: --allow-slow"),
         ("build ecpix5 --no-place --allow-slow -o OUT", "--no-place writes no bitstream: --allow-slow is"),
+        ("build ecpix5 --seed -1 -o OUT", "seed must be in 0…2147483647, not -1"),
+        ("build ecpix5 --no-place --seed 2147483648 -o OUT", "seed must be in 0…2147483647, not 2147483648"),
         ("build ecpix5 --node shell --preset no -o OUT", "a shell has no sizes: --preset is for a node"),
     ],
 )
