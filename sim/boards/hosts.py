@@ -33,6 +33,7 @@ from fanin.wire.fields import byte_length, unpack_fields
 _LARGEST = 65536  # bytes of a datagram or of what a TAP device gives
 _TRANSLATED = range(49152, 65536)  # ports for hosts whose own is another host's
 _SERVERS = "127.0.0.1"
+_MAX_NAME = 15  # bytes of a device's name; the kernel cuts a longer one
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 _ETHERNET, _IPV4 = byte_length(ETHERNET), byte_length(IPV4)
 
@@ -89,17 +90,20 @@ class TapHost:
     """
 
     def __init__(self, name: str):
+        self._name, encoded = name, os.fsencode(name)
+        if not 0 < len(encoded) <= _MAX_NAME or "%" in name:  # "tap%d" is a pattern
+            raise InputError(f"--tap {name}: a device's name has 1 to {_MAX_NAME} bytes, and no %")
         try:
             self._device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
         except OSError as error:
             raise InputError(f"/dev/net/tun: {error.strerror}; a TAP device needs the module tun") from error
-        request = struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI)
+        request = struct.pack("16sH22x", encoded, _IFF_TAP | _IFF_NO_PI)
         try:
             fcntl.ioctl(self._device, _TUNSETIFF, request)
         except OSError as error:
             os.close(self._device)
             cause = "it needs CAP_NET_ADMIN, or a namespace: unshare -rn"
-            raise InputError(f"{name}: no TAP device: {error.strerror}; {cause}") from error
+            raise InputError(f"--tap {name}: no TAP device: {error.strerror}; {cause}") from error
         self.dropped = 0  #: frames that the stack did not take: the device is down
 
     def descriptors(self) -> Sequence[int]:
@@ -107,25 +111,32 @@ class TapHost:
         return (self._device,)
 
     def receive(self) -> list[bytes]:
-        """What the stack sends."""
+        """What the stack sends. Raises InputError where the device was removed."""
         frames = []
-        with contextlib.suppress(BlockingIOError):
+        try:
             while True:
                 frames.append(os.read(self._device, _LARGEST))
-        return frames
+        except BlockingIOError:
+            return frames
+        except OSError as error:
+            raise self._failed(error) from error
 
     def deliver(self, frame: bytes, time: int) -> None:
-        """Hand it to the stack."""
+        """Hand it to the stack. Raises InputError where the device was removed."""
         try:
             os.write(self._device, frame)
         except OSError as error:
             if error.errno not in (errno.EIO, errno.EAGAIN, errno.EINVAL):
-                raise
+                raise self._failed(error) from error
             self.dropped += 1
 
     def close(self) -> None:
         """The device ends with its descriptor."""
         os.close(self._device)
+
+    def _failed(self, error: OSError) -> InputError:
+        cause = "the device is gone" if error.errno == errno.EBADFD else error.strerror
+        return InputError(f"--tap {self._name}: {cause}")
 
 
 @dataclass(frozen=True)

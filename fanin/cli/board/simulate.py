@@ -135,6 +135,6 @@ def _hosts(args: argparse.Namespace, builds: list[BoardBuild], listening: list[s
         identity = build.record.record("identity")
         boards.append(Listening(Endpoint(identity.integer("mac"), identity.integer("ip")), address))
     hosts: list[Any] = [UdpHost(SWITCH, boards, (CONTROL_PORT, UDP_PORT))]
-    if args.tap:
+    if args.tap is not None:
         hosts.append(TapHost(args.tap))
     return hosts

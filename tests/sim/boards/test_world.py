@@ -209,6 +209,33 @@ def test_the_kernel_reaches_boards_through_a_tap_device():
     assert in_namespace(IN_A_NAMESPACE) == "(b'hello', ('10.77.0.2', 7777))\n"
 
 
+REMOVED = """
+import subprocess
+from fanin.errors import InputError
+from fanin.sim.boards.hosts import TapHost
+from fanin.sim.boards.world import World
+from tests.sim.boards.echo import EchoBoards
+tap = TapHost("fifteen-bytes-0")
+subprocess.run("ip link set up dev fifteen-bytes-0".split(), check=True)
+world = World(EchoBoards(), [tap])
+world.serve(lambda: world.time > 0)
+subprocess.run("ip link del fifteen-bytes-0".split(), check=True)
+for use in (lambda: world.serve(lambda: False), lambda: tap.deliver(bytes(60), 0)):
+    try:
+        use()
+    except InputError as error:
+        print(error)
+world.close()
+"""
+
+
+def test_a_tap_device_that_is_removed_is_an_error():
+    assert in_namespace(REMOVED) == "--tap fifteen-bytes-0: the device is gone\n" * 2
+
+
 def test_a_tap_device_that_cannot_be_had():
-    with pytest.raises(InputError, match=r"a/b: no TAP device: .*; it needs CAP_NET_ADMIN"):
+    with pytest.raises(InputError, match=r"--tap a/b: no TAP device: .*; it needs CAP_NET_ADMIN"):
         TapHost("a/b")
+    for name in ("", "sixteen-bytes-00", "é" * 8, "tap%d"):
+        with pytest.raises(InputError, match=f"--tap {name}: a device's name has 1 to 15 bytes, and no %"):
+            TapHost(name)
