@@ -36,11 +36,18 @@ def check_control(path: Path) -> None:
         try:
             other.connect(str(path))
         except ConnectionRefusedError:
-            path.unlink()
+            _remove(path)
         except OSError as error:
             raise InputError(f"--control {path}: {error.strerror}") from error
         else:
             raise InputError(f"--control {path}: in use by another process")
+
+
+def _remove(left: Path) -> None:
+    try:
+        left.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"--control {left}: is left from another process: {error.strerror}") from error
 
 
 class _Client:

@@ -1,8 +1,11 @@
 """The control socket: a line, an answer; what is no request; sockets that are in the way."""
 
+import errno
 import json
+import os
 import socket
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -97,6 +100,17 @@ def test_a_socket_that_a_killed_process_left_is_removed(path):
         left.bind(str(path))
     check_control(path)
     assert not path.exists()
+
+
+def test_a_socket_that_was_left_and_cannot_be_removed_is_refused(path, monkeypatch):
+    def refuse(path, missing_ok=False):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    monkeypatch.setattr(Path, "unlink", refuse)  # for root may do it in any folder
+    with pytest.raises(InputError, match=r"control: is left from another process: Permission denied"):
+        check_control(path)
 
 
 def test_what_cannot_be_a_control_socket_is_refused(path, tmp_path):
