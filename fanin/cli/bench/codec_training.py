@@ -21,6 +21,7 @@ from fanin.cli.bench.result import Result
 from fanin.cli.output import check_writable, write_file
 from fanin.codec import Inceptionn, Mode
 from fanin.errors import InputError
+from fanin.extras import how_to_install
 from fanin.sim.codec import exchange_cost, tags
 from fanin.sim.codec.effects import CODECS, MORE, NONE, Effect, effects, fidelities, more_epochs
 from fanin.sim.codec.tasks import TASKS, hdc
@@ -49,7 +50,11 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         bench = Bench(_trainings(args.networks or list(TASKS), args.mnist), args.seeds, args.output, bar)
         parts: dict[int, Callable[[Bench], Iterator[Result]]] = {**costs.PARTS, 14: _figure_14}
         for number in sorted(args.figure or parts):
-            yield from parts[number](bench)
+            try:
+                yield from parts[number](bench)
+            except ModuleNotFoundError as error:
+                said = how_to_install(error) or error
+                print(f"fanin: warning: figure {number} is left out: {said}", file=sys.stderr)
     write_file(page, "\n".join(bench.tables))
 
 

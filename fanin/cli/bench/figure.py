@@ -44,7 +44,12 @@ class Figure:
 
 
 def outputs(name: str, folder: Path) -> tuple[Path, Path]:
-    """Where a figure's JSON and PNG go. Raises InputError where they cannot be written."""
+    """Where a figure's JSON and PNG go. Raises InputError where they cannot be written.
+
+    Raises ModuleNotFoundError without what draws them, before anything is measured.
+    """
+    import matplotlib  # noqa: F401
+
     json_path, png_path = (folder / f"{name}.{kind}" for kind in ("json", "png"))
     for path in (json_path, png_path):
         check_writable(path)

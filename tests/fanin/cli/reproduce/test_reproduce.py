@@ -124,7 +124,7 @@ def test_a_row_says_what_stands_in_for_its_data_set(tmp_path, printed, monkeypat
     answers[command] = {"accuracy": 0.9}
     assert main(["reproduce", "-o", str(tmp_path / "out")]) == 0
     (found,) = rows_of(tmp_path / "out")
-    assert found["why"] == "digits (--data mnist=PATH)"
+    assert found["why"] == "digits (fanin reproduce --data mnist=PATH)"
     (tmp_path / "mnist").mkdir()
     assert main(["reproduce", "--data", f"mnist={tmp_path / 'mnist'}", "-o", str(tmp_path / "other")]) == 0
     (found,) = rows_of(tmp_path / "other")
