@@ -66,8 +66,8 @@ class Difference:
 def differences(before: Path, after: Path, chosen: Sequence[str]) -> tuple[list[str], list[Difference]]:
     """The options that vary in either campaign, and what differs at each point that both have.
 
-    ``chosen``: figures, all that both have if none. Raises InputError where there is nothing in common, or where
-    an option that only one campaign has varies at a point of both: their runs do not pair.
+    ``chosen``: figures, all that both have if none. Raises InputError where there is nothing in common, or
+    where an option that only one campaign has varies at a point of both: their runs do not pair.
     """
     one, other = (sheet_of(read_table(folder)) for folder in (before, after))
     options = [name for name in dict.fromkeys((*one.varying, *other.varying)) if _both(one, other, name)]
@@ -96,7 +96,7 @@ def _both(one: Sheet, other: Sheet, option: str) -> bool:
 
 
 def _check_alone(rows: Sequence[Row], names: Sequence[str], folder: Path, without: Path) -> None:
-    """Raise InputError where one of the options ``names``, which the other campaign lacks, varies in ``rows``."""
+    """Raise InputError where one of the options ``names``, which the other campaign lacks, varies."""
     for name in names:
         if len({row.get(name) for row in rows}) > 1:
             raise InputError(f"{without}: its runs have no {name}, which varies in {folder}: they do not pair")

@@ -20,8 +20,8 @@ _MARGIN = 60.0  # seconds beyond a run's limit and grace, for a slow machine to 
 def carry_out(task: Task) -> None:
     """Let a run be in its place, unless it is there. Called on a worker.
 
-    Raises InputError for a worker that has another fanin than the client, or does not see the campaign's folder,
-    ToolFailed where the run could not be recorded: fanin may have been edited since the worker's start.
+    Raises InputError for a worker that has another fanin than the client, or does not see the campaign's
+    folder, ToolFailed where the run could not be recorded: fanin may have been edited since the worker began.
     """
     place, host = Path(task.place), socket.gethostname()
     if not place.parent.is_dir():
