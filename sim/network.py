@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 import zlib
 from collections.abc import Callable
@@ -105,6 +106,10 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         _check_delay("switch_ns", self.switch_ns)
+        if not 0 < self.timeout_ns < math.inf:
+            raise ValueError(f"timeout_ns must be above 0 and finite, not {self.timeout_ns!r}")
+        if self.retries < 0:
+            raise ValueError(f"retries must be at least 0, not {self.retries!r}")
         if self.here and len(self.here) != len(self.ports):
             raise ValueError(f"here must be a worker for each of ports, {len(self.ports)}, not {self.here}")
 

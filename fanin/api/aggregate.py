@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin import fixed
-from fanin.api.arguments import chosen
+from fanin.api.arguments import check_integers, check_numbers, chosen, path_of
 from fanin.api.shown import Shown
 from fanin.cli.output import output_file
 from fanin.errors import InputError
@@ -96,6 +96,11 @@ def aggregate(
 
     Source: P4SGD, section 4; docs/systems/aggregation.md.
     """
+    check_integers(slots=slots, values=values, retries=retries, seed=seed)
+    check_numbers(drop=drop, duplicate=duplicate, reorder=reorder, corrupt=corrupt)
+    check_numbers(gbps=gbps, link_ns=link_ns, switch_ns=switch_ns, timeout_ns=timeout_ns)
+    if frac is not None:
+        check_integers(frac=frac)
     stacked = _stacked(arrays)
     integers, frac = _integers(stacked, frac)
     limited = fixed.clamp(integers, fixed.clamp_bits(len(stacked)))
@@ -109,6 +114,8 @@ def aggregate(
             values=values,
             encap=chosen(Encap, "encap", encap),
         )
+        if slots < program.protocol.slots_per_operation:
+            raise ValueError(f"slots must be at least {program.protocol.slots_per_operation}, not {slots}")
         link = LinkConfig(
             delay_ns=link_ns, gbps=gbps, drop=drop, duplicate=duplicate, reorder=reorder, corrupt=corrupt
         )
@@ -118,7 +125,7 @@ def aggregate(
     except ValueError as error:
         raise InputError(str(error)) from error
     rows = limited.reshape(len(stacked), -1).astype(np.int32)
-    reduced = _reduced(rows, program, network, None if pcap is None else Path(pcap))
+    reduced = _reduced(rows, program, network, None if pcap is None else path_of("pcap", pcap))
     return Aggregated(
         values=_like(stacked, reduced.sums, frac),
         frac=frac,
@@ -134,7 +141,10 @@ def aggregate(
 
 def _stacked(arrays: Sequence[npt.ArrayLike]) -> Array:
     """A row per worker. Raises InputError for what cannot be added."""
-    rows = [np.asarray(array) for array in arrays]
+    try:
+        rows = [np.asarray(array) for array in arrays]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"arrays must be an array for each worker: {error}") from error
     if not 1 <= len(rows) <= MAX_WORKERS:
         raise InputError(f"arrays must be of 1 to {MAX_WORKERS} workers, not {len(rows)}")
     for number, row in enumerate(rows):

@@ -1,8 +1,11 @@
-"""Arguments that users give as text."""
+"""Arguments of functions: what is none of its kind is told in one line."""
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
+from numbers import Integral, Real
+from pathlib import Path
 from typing import TypeVar
 
 from fanin.errors import InputError
@@ -15,3 +18,26 @@ def chosen(kind: type[Choice], name: str, value: str) -> Choice:
     if value not in list(kind):
         raise InputError(f"{name} must be one of {', '.join(kind)}, not {value!r}")
     return kind(value)
+
+
+def check_integers(**given: object) -> None:
+    """Raise InputError for the first argument that is no integer, of Python or NumPy."""
+    _check("an integer", Integral, given)
+
+
+def check_numbers(**given: object) -> None:
+    """Raise InputError for the first argument that is no real number, of Python or NumPy."""
+    _check("a number", Real, given)
+
+
+def _check(what: str, kind: type, given: dict[str, object]) -> None:
+    for name, value in given.items():
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise InputError(f"{name} must be {what}, not {value!r}")
+
+
+def path_of(name: str, value: object) -> Path:
+    """The path that an argument is. Raises InputError."""
+    if not isinstance(value, str | os.PathLike):
+        raise InputError(f"{name} must be a path, not {value!r}")
+    return Path(value)

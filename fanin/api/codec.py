@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fanin.api.arguments import check_integers, path_of
 from fanin.api.shown import Shown
 from fanin.cli.codec.measure import Meter, Row
 from fanin.cli.codec.values import as_float32, naming, open_input
@@ -76,7 +77,10 @@ def compress(values: npt.ArrayLike, codec: str | CodecConfig, **parameters: Any)
     Source: INCEPTIONN, section 4; AI Smart NIC, section 3; docs/systems/codec.md.
     """
     config = _configuration(codec, parameters)
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"values must be an array: {error}") from error
     if array.dtype.kind not in "fiu":
         raise InputError(f"values must be real numbers, not {array.dtype}")
     if not array.size:
@@ -89,7 +93,7 @@ def compress(values: npt.ArrayLike, codec: str | CodecConfig, **parameters: Any)
 
 def decompress(path: str | Path) -> Float32:
     """The values of a file of ``Compressed.write`` or ``fanin codec encode``, flat. Raises InputError."""
-    path = Path(path)
+    path = path_of("path", path)
     with open_input(path) as (file, size), naming(path):
         header = Header.unpack(file.read(HEADER_BYTES))
         header.check_size(size - HEADER_BYTES)
@@ -113,6 +117,7 @@ def _configuration(codec: str | CodecConfig, parameters: dict[str, Any]) -> Code
         if mode not in modes:
             raise InputError(f"mode must be one of {', '.join(modes)}, not {mode!r}")
         parameters = parameters | {"mode": modes[mode]}
+    check_integers(**{name: value for name, value in parameters.items() if name != "mode"})
     try:
         return kind(**parameters)
     except (TypeError, ValueError) as error:

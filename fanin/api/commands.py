@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fanin.api.arguments import path_of
 from fanin.api.shown import page_frame
 from fanin.cli.main import build_parser
 from fanin.cli.output import REPORT_FILE, write_file
@@ -22,6 +23,7 @@ from fanin.errors import InputError
 from fanin.extras import how_to_install
 
 PathLike = str | os.PathLike[str]
+Repeatable = str | Sequence[str]  #: the value of an option, or of each time that it is given
 
 
 class Folder:
@@ -64,6 +66,7 @@ Result = TypeVar("Result", bound=Folder)
 def arguments(command: Sequence[str], given: Mapping[str, Any]) -> argparse.Namespace:
     """The arguments of a command as its parser gives them; ``given`` by the names that they have there.
 
+    An option that may be repeated takes a list, too.
     Raises InputError as the command does.
     """
     parser = build_parser()
@@ -78,19 +81,25 @@ def arguments(command: Sequence[str], given: Mapping[str, Any]) -> argparse.Name
         elif not action.option_strings:
             if left_out:
                 raise InputError(f"{action.dest} needs {left_out}, which stands in front of it")
-            places.append(os.fspath(value))
-        elif isinstance(action, argparse.BooleanOptionalAction):
-            argv.append(action.option_strings[0 if value else -1])
+            places.append(str(path_of(action.dest, value)))
         elif action.nargs == 0:
-            argv.append(action.option_strings[-1])
+            if not isinstance(value, bool):
+                raise InputError(f"{action.dest} must be True or False, not {value!r}")
+            argv.append(action.option_strings[0 if value else -1])
         else:
-            text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
-            name = action.option_strings[-1]
-            argv += [f"{name}={text}"] if name.startswith("--") else [name, text]
+            several = isinstance(action, argparse._AppendAction) and isinstance(value, list | tuple)
+            for each in value if several else [value]:
+                argv += _option(action.option_strings[-1], each)
     argv = [*command, *argv, *(["--", *places] if places else [])]
     args = parser.parse_args(argv)
     args.argv = argv
     return args
+
+
+def _option(name: str, value: Any) -> list[str]:
+    """The words of an option with its value."""
+    text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+    return [f"{name}={text}"] if name.startswith("--") else [name, text]
 
 
 def parser_of(command: Sequence[str], parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -108,7 +117,7 @@ def carried_out(kind: type[Result], command: Sequence[str], given: Mapping[str, 
     """
     output = given.get("output")
     if output is not None:
-        return _run(kind, command, given, Path(os.fspath(output)))
+        return _run(kind, command, given, path_of("output", output))
     scratch = tempfile.mkdtemp(prefix="fanin-")
     try:
         result = _run(kind, command, given, Path(scratch) / "run")

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fanin.api.arguments import chosen
+from fanin.api.arguments import check_integers, chosen, path_of
 from fanin.api.shown import Shown
 from fanin.cli.output import JOB_FILE, PROGRAM_FILE, SWITCH_DISSECTOR_FILE, write_file
 from fanin.errors import InputError
@@ -150,6 +150,7 @@ def emit_p4(
     job: str | Path | None = None,
 ) -> SwitchProgram:
     """The switch program; ``job`` is a job.json to take instead of one job with all. Raises InputError."""
+    check_integers(workers=workers, slots=slots, values=values)
     try:
         config = ProgramConfig(
             target=chosen(Target, "target", target),
@@ -161,7 +162,7 @@ def emit_p4(
         )
     except ValueError as error:
         raise InputError(str(error)) from error
-    deployment = default_deployment(config) if job is None else load_deployment(Path(job))
+    deployment = default_deployment(config) if job is None else load_deployment(path_of("job", job))
     try:
         return SwitchProgram(config, dataclasses.replace(deployment, program=config))
     except ValueError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fanin.api.commands import Folder, PathLike, carried_out
+from fanin.api.commands import Folder, PathLike, Repeatable, carried_out
 from fanin.cli.output import PARAM_SERVER_RUN
 
 
@@ -37,8 +37,8 @@ def ps_train(
     costs: str = "design",
     sample_seconds: float | None = None,
     jitter: float = 0.1,
-    stragglers: str | None = None,
-    stop: str | None = None,
+    stragglers: Repeatable | None = None,
+    stop: Repeatable | None = None,
     drop: float = 0.0,
     duplicate: float = 0.0,
     reorder: float = 0.0,
@@ -48,7 +48,7 @@ def ps_train(
     wave_from: int | None = None,
     wave_cycles: int | None = None,
     wave_depth: int | None = None,
-    beside: str | None = None,
+    beside: Repeatable | None = None,
     output: PathLike | None = None,
 ) -> ParamServerRun:
     """Train with a parameter server in FPGAs, asynchronously (RDMA-wild) or in steps (Sync-DSGD).

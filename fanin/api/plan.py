@@ -6,6 +6,7 @@ from typing import Any
 
 from fanin.api.commands import Folder, PathLike, carried_out
 from fanin.cli.output import PLAN, SWEEP
+from fanin.cli.plan import factors
 
 
 class Planned(Folder):
@@ -45,8 +46,8 @@ def plan(
     cluster: PathLike,
     *,
     output: PathLike | None = None,
-    mp: str = "1",
-    devices: str | None = None,
+    mp: str | int = "1",
+    devices: str | int | None = None,
     batch: int = 256,
     time_limit: float | None = None,
     gap: float = 0.5,
@@ -60,6 +61,6 @@ def plan(
 
     Source: NADA, section IV; docs/systems/planner.md.
     """
-    if devices is not None or "," in mp:
+    if devices is not None or len(factors(str(mp))) > 1:
         return carried_out(Sweep, ("plan",), locals())
     return carried_out(Planned, ("plan",), locals())

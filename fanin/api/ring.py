@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fanin.api.commands import Folder, PathLike, carried_out
+from fanin.api.commands import Folder, PathLike, Repeatable, carried_out
 from fanin.cli.output import RING_RUN
 
 
@@ -48,7 +48,7 @@ def ring_train(
     duplicate: float | None = None,
     reorder: float | None = None,
     corrupt: float | None = None,
-    stop: str | None = None,
+    stop: Repeatable | None = None,
     pcap: PathLike | None = None,
     wave: PathLike | None = None,
     wave_nodes: str | None = None,

@@ -13,6 +13,9 @@ class TrainRun(Folder):
     """A training, and the folder that ``fanin train`` writes."""
 
     mark = RUN_FILE
+    _whole: TrainRun | None = (
+        None  # of a class: the training whose folder, maybe a temporary one, holds its own
+    )
 
     @property
     def bit_exact(self) -> bool:
@@ -25,10 +28,13 @@ class TrainRun(Folder):
         parts = self.folder / CLASSES_FOLDER
         if not parts.is_dir():
             return []
-        return [
+        found = [
             TrainRun(part, f"class {part.name} against the rest")
             for part in sorted(parts.iterdir(), key=lambda part: int(part.name))
         ]
+        for each in found:
+            each._whole = self
+        return found
 
     @property
     def losses(self) -> list[float]:

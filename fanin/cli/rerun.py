@@ -45,7 +45,7 @@ def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.Argume
 def run(args: argparse.Namespace) -> int:
     """Rerun and compare. Raises CheckFailed where a result differs, InputError where nothing can be rerun."""
     before = read_provenance(args.folder)
-    output = args.output or args.folder.with_name(args.folder.resolve().name + _BEHIND)
+    output = args.output or _behind(args.folder)
     _check_new(args.folder, output)
     again = _command(before, args.whole)
     for each in before.inputs:
@@ -67,6 +67,12 @@ def run(args: argparse.Namespace) -> int:
     if different := [each.name for each in found if not each.same]:
         raise CheckFailed(f"{output}: {len(different)} of {len(found)} results differ: {', '.join(different)}")
     return 0
+
+
+def _behind(folder: Path) -> Path:
+    """The new folder where no ``-o`` is given: beside the run's."""
+    place = folder.resolve() if folder.name in ("", "..") else folder  # "." has no name
+    return place.with_name(folder.resolve().name + _BEHIND)
 
 
 def _check_new(folder: Path, output: Path) -> None:

@@ -6,7 +6,7 @@ import argparse
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,10 @@ class Command:
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.")[:_SLUG]
         value = json.dumps([self.name, options], sort_keys=True)
         return f"{slug}-{hashlib.sha256(value.encode()).hexdigest()[:_DIGITS]}"
+
+    def identity(self, options: Options) -> Hashable:
+        """What is equal for two runs that are the same: options in any order, values as on a command line."""
+        return frozenset((key, *map(_written, _several(value))) for key, value in options.items())
 
     def _words(self, options: Options, place: str) -> Iterator[str]:
         """Options first, then arguments without dashes, in the order in which the command takes them."""

@@ -15,7 +15,7 @@ def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentP
         "compare",
         help="what two campaigns differ in, with confidence intervals",
         description="Pair the runs of two campaigns by the options that vary, and by seed, and say for each "
-        "figure how much B is above A, with the 95 %% confidence interval of the mean difference.",
+        "figure how much B is above A, with the 95 % confidence interval of the mean difference.",
     )
     parser.add_argument("before", type=Path, metavar="A", help="a campaign's folder")
     parser.add_argument("after", type=Path, metavar="B", help="another one's")

@@ -66,7 +66,8 @@ class Difference:
 def differences(before: Path, after: Path, chosen: Sequence[str]) -> tuple[list[str], list[Difference]]:
     """The options that vary in either campaign, and what differs at each point that both have.
 
-    ``chosen``: figures, all that both have if none. Raises InputError where there is nothing in common.
+    ``chosen``: figures, all that both have if none. Raises InputError where there is nothing in common, or
+    where an option that only one campaign has varies at a point of both: their runs do not pair.
     """
     one, other = (sheet_of(read_table(folder)) for folder in (before, after))
     options = [name for name in dict.fromkeys((*one.varying, *other.varying)) if _both(one, other, name)]
@@ -76,8 +77,12 @@ def differences(before: Path, after: Path, chosen: Sequence[str]) -> tuple[list[
     found = []
     groups, others = _groups(one, options), _groups(other, options)
     for point, rows in groups.items():
+        if point not in others:
+            continue
+        _check_alone(rows, [name for name in one.varying if name not in options], before, after)
+        _check_alone(others[point], [name for name in other.varying if name not in options], after, before)
         for figure in chosen or figures:
-            each = _difference(rows, others.get(point, []), figure)
+            each = _difference(rows, others[point], figure)
             if each is not None:
                 found.append(Difference(dict(zip(options, point, strict=True)), figure, *each))
     if not found:
@@ -88,6 +93,13 @@ def differences(before: Path, after: Path, chosen: Sequence[str]) -> tuple[list[
 def _both(one: Sheet, other: Sheet, option: str) -> bool:
     """Whether both campaigns have an option; else it cannot pair their runs."""
     return option in one.options and option in other.options
+
+
+def _check_alone(rows: Sequence[Row], names: Sequence[str], folder: Path, without: Path) -> None:
+    """Raise InputError where one of the options ``names``, which the other campaign lacks, varies."""
+    for name in names:
+        if len({row.get(name) for row in rows}) > 1:
+            raise InputError(f"{without}: its runs have no {name}, which varies in {folder}: they do not pair")
 
 
 def _groups(sheet: Sheet, options: Sequence[str]) -> dict[Point, list[Row]]:

@@ -66,7 +66,11 @@ def _one(source: random.Random, value: Any, place: str) -> Any:
 def _ends(ends: Any, kind: str, place: str) -> tuple[float, float]:
     """The ends of a range."""
     kinds = (int,) if kind == "integer" else (int, float)
-    two = isinstance(ends, list) and len(ends) == 2 and all(type(end) in kinds for end in ends)
+    two = (
+        isinstance(ends, list)
+        and len(ends) == 2
+        and all(type(end) in kinds and math.isfinite(end) for end in ends)
+    )
     if not two or not ends[0] <= ends[1] or (kind == "log" and ends[0] <= 0):
         what = {"integer": "two integers", "uniform": "two numbers", "log": "two numbers above 0"}[kind]
         raise InputError(f"{place}.{kind}: must be {what}, the lower one first, not {ends!r}")

@@ -86,7 +86,6 @@ class _Loop:
         self._under_way: dict[Future, Run] = {}
         self._patience: float = args.patience
         self._seen = time.monotonic()  # a worker, last
-        self._sources: str = folder.facts["fanin"]["sources_sha256"]
 
     def run(self) -> None:
         """Until none is missing, or all that can be done is. Raises ToolFailed where the cluster is lost."""
@@ -108,7 +107,7 @@ class _Loop:
             run = self._waiting.pop()
             task = self._folder.task(run)
             # Keys are the scheduler's, which others' campaigns may share: the place is this run's alone.
-            future = self._client.submit(carry_out, task, self._sources, key=task.place, pure=False)
+            future = self._client.submit(carry_out, task, key=task.place, pure=False)
             self._under_way[future] = run
 
     def _take_in(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,19 +119,22 @@ def _runs(file: Path, command: Command, value: Mapping[str, Any]) -> tuple[tuple
     """All runs, each once, and what they read."""
     common: Options = value.get("options", {})
     command.check_names(common, "options")
-    found: dict[str, Run] = {}
+    found: dict[Hashable, Run] = {}
     inputs: dict[Path, None] = {}
     points = list(_points(file, command, value))
     if not points:
         raise InputError(f"{file}: has no runs: grid, run or random is missing or empty")
     for seed in _seeds(file, command, value):
         for place, point in points:
+            for table, options in (("options", common), (place, point)):
+                if seed and _SEED in options:
+                    raise InputError(f"{file}: {table}.{_SEED}: seeds gives every run one, too")
             own = point | seed
             if twice := [key for key in common if key in own]:
                 raise InputError(f"{file}: {place}.{twice[0]} is among the options of all runs, too")
             words, reads = command.line(common | own, place)
             name = command.run_name(common | own, own)
-            found.setdefault(name, Run(name, common | own, words))
+            found.setdefault(command.identity(common | own), Run(name, common | own, words))
             inputs |= dict.fromkeys(reads)
             if len(found) > MOST_RUNS:
                 raise InputError(f"{file}: has more than {MOST_RUNS:,} runs")

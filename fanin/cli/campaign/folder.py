@@ -19,7 +19,7 @@ from fanin.cli.provenance.inputs import digests
 from fanin.errors import InputError
 from fanin.records import Record, open_record
 
-FORMAT = 1
+FORMAT = 2
 RUNS = "runs"  # the folder of the runs' own
 MEGABYTE = 1_000_000
 #: Of a run of a command that writes a page, and of any other, where nothing better is known.
@@ -65,7 +65,7 @@ class Folder:
         if before.record("fanin").text("sources_sha256") != self.facts["fanin"]["sources_sha256"]:
             raise InputError(f"{self.path}: its runs are another fanin's than this one; choose another -o")
         for path, files in before.record("inputs").value.items():
-            if path in self.facts["inputs"] and self.facts["inputs"][path] != files:
+            if self.facts["inputs"].get(path) != files:
                 raise InputError(f"{path}: is not what the runs in {self.path} have read; choose another -o")
 
     def _has_runs(self) -> bool:
@@ -75,14 +75,14 @@ class Folder:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What campaign.json says. Inputs are hashed once."""
-        places = [self._campaign.folder / path for path in self._campaign.inputs]
+        """What campaign.json says. Inputs are named as the file has them, and hashed once."""
+        places = {str(path): self._campaign.folder / path for path in self._campaign.inputs}
         return {
             "format": FORMAT,
             "command": self._campaign.command.name,
             "file": str(self._campaign.file.resolve()),
             "runs": [run.name for run in self._campaign.runs],
-            "inputs": {str(place): files for place in places if (files := digests(place))},
+            "inputs": {name: files for name, place in places.items() if (files := digests(place))},
             "fanin": fanin_json(),
             "versions": versions_json(emitted=False),
             "machine": machine_json(),
@@ -145,6 +145,7 @@ class Folder:
             folder=str(self._campaign.folder),
             limit=self._campaign.timeout,
             keep=self._campaign.keep,
+            sources=self.facts["fanin"]["sources_sha256"],
         )
 
     def note_size(self, run: Run) -> None:

@@ -7,7 +7,6 @@ as long as the worker lives: the system closes it, however the worker ends. It l
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import shutil
@@ -19,16 +18,18 @@ import tempfile
 import threading
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fanin.cli.output import RUN_FILE, sole_writer, write_file
+from fanin.cli.parent import end_with
+from fanin.cli.provenance.environment import sources_digest
 
 SCRATCH = ".run-"  # prefix of a run's folder that is not whole yet; its supervisor has it locked
 RESULT_FILE, LOG_FILE, OUTPUT = "result.json", "log.txt", "output"
 DONE, FAILED = "done", "failed"
 GRACE = 10.0  # seconds from SIGTERM to SIGKILL
-_PR_SET_PDEATHSIG = 1
 _ERROR = "fanin: error: "
 
 
@@ -37,7 +38,8 @@ class Task:
     """A run: its folder, its command line, and where it is started.
 
     ``output``: the index in ``argv`` of the value of ``-o``, which is relative to ``place``; None for a command
-    that has none. ``limit``: seconds. Unless ``keep``, what it wrote with ``-o`` is deleted.
+    that has none. ``limit``: seconds. Unless ``keep``, what it wrote with ``-o`` is deleted. ``sources``: the
+    SHA-256 of the client's fanin; a run of any other one is not kept.
     """
 
     place: str
@@ -46,6 +48,7 @@ class Task:
     folder: str
     limit: float
     keep: bool
+    sources: str
 
     def to_json(self) -> str:
         """One line."""
@@ -59,7 +62,7 @@ class Task:
 
 
 def main() -> int:
-    """Carry the task out; the run's folder appears whole, or not at all."""
+    """Carry the task out; the run's folder appears whole, or not at all. 1 where fanin was edited meanwhile."""
     task = Task.from_json(sys.stdin.readline())
     place = Path(task.place)
     scratch = Path(tempfile.mkdtemp(dir=place.parent, prefix=SCRATCH))
@@ -67,6 +70,9 @@ def main() -> int:
         with sole_writer(scratch):
             found = _run(task, scratch)
             if found is not None:
+                if sources_digest() != task.sources:  # now: a run loads some of them late
+                    print("fanin's sources have changed since the campaign began", file=sys.stderr)
+                    return 1
                 if not task.keep:
                     _delete(scratch / OUTPUT)
                 size = sum(path.lstat().st_size for path in scratch.rglob("*"))
@@ -93,7 +99,7 @@ def _run(task: Task, scratch: Path) -> dict[str, Any] | None:
             stderr=log,
             cwd=task.folder,
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # there is one thread yet
+            preexec_fn=partial(end_with, os.getpid()),  # there is one thread yet
         )
     gone = threading.Event()
     threading.Thread(target=_watch, args=(process, gone), daemon=True).start()
@@ -133,12 +139,6 @@ def end(process: subprocess.Popen[bytes]) -> None:
             process.wait(GRACE)
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _end_with_parent() -> None:
-    """Let the system end the run where its supervisor dies: Linux."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _cause(status: int, log: Path) -> str:

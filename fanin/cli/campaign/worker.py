@@ -8,28 +8,28 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from fanin import __version__
 from fanin.cli.campaign.supervisor import GRACE, Task
-from fanin.cli.provenance.environment import fanin_json
+from fanin.cli.provenance.environment import sources_digest
 from fanin.errors import InputError, ToolFailed
 
 _MARGIN = 60.0  # seconds beyond a run's limit and grace, for a slow machine to tidy up
 
 
-def carry_out(task: Task, sources: str) -> None:
+def carry_out(task: Task) -> None:
     """Let a run be in its place, unless it is there. Called on a worker.
 
-    ``sources``: the SHA-256 of the client's fanin. Raises InputError for a worker that has another one, or does
-    not see the campaign's folder, ToolFailed where the run could not be recorded.
+    Raises InputError for a worker that has another fanin than the client, or does not see the campaign's
+    folder, ToolFailed where the run could not be recorded: fanin may have been edited since the worker began.
     """
     place, host = Path(task.place), socket.gethostname()
     if not place.parent.is_dir():
         raise InputError(
             f"worker {host}: {place.parent}: is not there; workers have to see the campaign's folder"
         )
-    if _fanin()["sources_sha256"] != sources:
-        raise InputError(f"worker {host}: has another fanin ({_fanin()['version']}) than the client")
+    if _sources() != task.sources:
+        raise InputError(f"worker {host}: has another fanin ({__version__}) than the client")
     if place.exists():
         return
     process = subprocess.Popen(
@@ -56,5 +56,6 @@ def carry_out(task: Task, sources: str) -> None:
 
 
 @cache
-def _fanin() -> dict[str, Any]:
-    return fanin_json()
+def _sources() -> str:
+    """The SHA-256 of the fanin that this worker began with."""
+    return sources_digest()

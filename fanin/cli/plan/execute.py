@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import itertools
 import json
 import multiprocessing
@@ -27,6 +26,7 @@ from fanin.cli.output import (
     table,
     write_file,
 )
+from fanin.cli.parent import end_with
 from fanin.cli.progress import StatusLine
 from fanin.cli.provenance.document import run_directory
 from fanin.errors import CheckFailed, InputError, ToolFailed
@@ -47,7 +47,6 @@ SECONDS, SWEEP_SECONDS = 100.0, 12.0  # of one search, alone and in a sweep
 PLANS = "plans"  # folder of a sweep's plans
 LOST = ToolFailed("a process of the search was killed, or failed; was there too little memory?")
 SHOWN = 20  # complaints about one plan
-SET_PDEATHSIG = 1  # of Linux' prctl
 
 Found = tuple[int, int, Plan]  # devices, model parallelism
 Work = Callable[[ProcessPoolExecutor | None, Say], Iterator[Found]]
@@ -134,13 +133,13 @@ def searched(work: Work, workers: int, say: Say) -> Iterator[Found]:
 
 def _search(work: Work, workers: int, sender: Connection, parent: int) -> None:
     """The process of ``searched``."""
-    _end_with(parent)
+    _end_quietly_with(parent)
     pool = None
     if workers > 1:
         pool = ProcessPoolExecutor(
             min(workers, SIDE_BY_SIDE),
             mp_context=multiprocessing.get_context("fork"),
-            initializer=_end_with,
+            initializer=_end_quietly_with,
             initargs=(os.getpid(),),
         )
         pool.submit(int).result()  # all are started now, while there are no threads of CP-SAT's
@@ -156,14 +155,11 @@ def _search(work: Work, workers: int, sender: Connection, parent: int) -> None:
         pool.shutdown()
 
 
-def _end_with(parent: int) -> None:
+def _end_quietly_with(parent: int) -> None:
     """End this process when its parent ends; the terminal's interrupt is the command's, not this one's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
+    end_with(parent, signal.SIGKILL)
 
 
 def _folder(devices: int, ways: int) -> str:

@@ -32,7 +32,7 @@ def fanin_json() -> dict[str, Any]:
         "version": fanin.__version__,
         "commit": commit,
         "changed": changed,
-        "sources_sha256": _sources_digest(),
+        "sources_sha256": sources_digest(),
     }
 
 
@@ -81,14 +81,15 @@ def _git(*words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _sources_digest() -> str:
-    """Of all files of fanin's packages, by names that do not depend on where they lie."""
+def sources_digest() -> str:
+    """SHA-256 of all files of fanin's packages, by names that do not depend on where they lie."""
     found = hashlib.sha256()
     for floor in _FLOORS:
         spec = find_spec(floor)
         assert spec is not None, floor
         for folder in map(Path, spec.submodule_search_locations or ()):
             for path in sorted(folder.rglob("*")):
-                if path.is_file() and "__pycache__" not in path.parts:
+                hidden = path.name.startswith(".")  # as an editor's, of a file that is open
+                if path.is_file() and "__pycache__" not in path.parts and not hidden:
                     found.update(f"{floor}/{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
     return found.hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -40,9 +40,10 @@ def execute(args: argparse.Namespace) -> int:
     others = _others(args.others)
     check_directory(args.output, REPRODUCTION)
     with sole_writer(args.output):
-        begin(args.output)
         measuring = Measuring(args.output, data, others)
-        _fitted(chosen, measuring.earlier)  # what is refused is refused before anything is measured
+        for measurement in _needed(chosen, quick=args.quick):
+            measuring.check(measurement)  # what is refused is refused before anything is written
+        begin(args.output)
         rows = measured(chosen, measuring, quick=args.quick, data=data)
         fits = _fitted(chosen, measuring.earlier)
         document = table.document(rows, fits, args.quick)
@@ -129,6 +130,13 @@ def measured(chosen: Chosen, measuring: Measuring, *, quick: bool, data: Mapping
         Filled(paper, row, quick, found[row.measurement(quick=quick).name], missing=_missing(row, quick, data))
         for paper, row in chosen
     ]
+
+
+def _needed(chosen: Chosen, *, quick: bool) -> Iterator[Measurement]:
+    """What the rows are filled with, and the facts that models are fitted to."""
+    for paper, row in chosen:
+        yield row.measurement(quick=quick)
+        yield from (fit.found for fit in paper.fits if fit.found)
 
 
 def _fills(chosen: Chosen, measurement: Measurement, quick: bool, found: Measured) -> bool:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fanin import __version__
 from fanin.cli.output import write_file
+from fanin.cli.parent import end_with
 from fanin.cli.reproduce.row import Measurement
 from fanin.errors import InputError
 from fanin.records import open_record
@@ -63,6 +66,11 @@ class Measuring:
                     self._keep(measurement, found)
                 return found
         return None
+
+    def check(self, measurement: Measurement) -> None:
+        """Raise InputError where :meth:`earlier` would; nothing is written."""
+        for folder in (self._folder, *self._others):
+            self._in(folder / self._path(measurement).name, measurement)
 
     def _in(self, path: Path, measurement: Measurement) -> Measured | None:
         if not path.exists():
@@ -128,8 +136,14 @@ class Measuring:
 
 @contextlib.contextmanager
 def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """The running command; whatever ends the body early has it end what it has started itself."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    """The running command; whatever ends the body early, or this process, has it end what it has started."""
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(end_with, os.getpid()),  # there is one thread
+    )
     try:
         yield process
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -82,5 +83,5 @@ def _words(values: Iterable[Any]) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is one; true and false are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether it is one that an axis has; true and false are none, nor is what is not finite."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -53,10 +53,11 @@ def test_float64_and_integers_become_float32():
         ([1.0], "gzip", {}, "codec must be one of inceptionn, bfp, not 'gzip'"),
         ([1.0], "bfp", {"bound": 3}, "bound is no parameter of bfp; it has block, mantissa, exponent, offset"),
         ([1.0], Bfp(), {"block": 8}, "block is bfp, .* already; give a name and its parameters"),
-        ([1.0], "bfp", {"mantissa": "a"}, "mantissa must be 3 to 15 bits, not 'a'"),
+        ([1.0], "bfp", {"mantissa": "a"}, "mantissa must be an integer, not 'a'"),
         ([1.0], "inceptionn", {"mode": 7}, "mode must be one of published, strict, not 7"),
         ([1e300], "bfp", {}, r"value 0 is 1e\+300, which no float32 holds"),
         (["a"], "bfp", {}, "values must be real numbers, not <U1"),
+        ([[1], [1, 2]], "bfp", {}, "values must be an array: "),
         ([], "bfp", {}, "values must not be empty"),
     ],
 )

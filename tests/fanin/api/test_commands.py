@@ -4,11 +4,15 @@ import gc
 import inspect
 import json
 import os
+import shutil
+import weakref
 
 import pytest
 
 import fanin
 from fanin.api.commands import arguments, parser_of
+from fanin.api.plan import Planned
+from fanin.api.train import TrainRun
 from fanin.cli.main import build_parser, main
 
 COMMANDS = {
@@ -73,6 +77,30 @@ def test_a_folder_of_a_function_can_be_run_again(tmp_path):
     assert main(["rerun", str(tmp_path / "run"), "-o", str(tmp_path / "second")]) == 0
 
 
+def test_options_that_may_be_repeated_take_lists():
+    args = arguments(("ps", "train"), {"beside": ["algorithm=sync", "workers=2"], "stop": "4:0.02"})
+    assert (args.beside, args.stop) == (["algorithm=sync", "workers=2"], ["4:0.02"])
+
+
+def test_a_class_keeps_the_folder_of_its_training(tmp_path):
+    for folder in (tmp_path, tmp_path / "classes/0"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "run.json").write_text("{}")
+    run = TrainRun(tmp_path, "")
+    weakref.finalize(run, shutil.rmtree, tmp_path)
+    (part,) = run.classes
+    del run
+    gc.collect()
+    assert part.folder.is_dir()
+    del part
+    gc.collect()
+    assert not tmp_path.exists()
+
+
+def test_a_plan_of_one_number_of_parts_is_no_sweep():
+    assert type(fanin.plan("digits_cnn", "arria10x1", mp="1,1", time_limit=1)) is Planned
+
+
 def test_several_plans():
     sweep = fanin.plan("digits_cnn", "arria10x2", devices="1..2", time_limit=1)
     assert [row["devices"] for row in sweep.plans] == [1, 2]
@@ -88,6 +116,11 @@ def test_several_plans():
             "argument --batch: invalid int value: 'many'",
         ),
         (lambda: fanin.cluster(None, "images.npz"), "data needs build, which stands in front of it"),
+        (lambda: fanin.plan("digits_cnn", "arria10x1", mp=3), "--mp must be some of 1, 2, 4, 8, with commas"),
+        (lambda: fanin.cluster(pcap="my.pcap"), "pcap must be True or False, not 'my.pcap'"),
+        (lambda: fanin.train("digits", bias="no"), "bias must be True or False, not 'no'"),
+        (lambda: fanin.train(5), "data must be a path, not 5"),
+        (lambda: fanin.train("digits", output=5), "output must be a path, not 5"),
         (lambda: fanin.train("nothing.csv"), "nothing.csv: "),
         (lambda: fanin.train("digits", loss="squared"), "argument --loss: invalid choice: 'squared'"),
     ],

@@ -65,6 +65,7 @@ def test_an_edited_job_is_not_written_over(tmp_path):
         (lambda: fanin.emit("adder-tree").registers(), "adder-tree has no registers; glm-node, "),
         (lambda: fanin.emit("adder-tree").registers("h"), "form must be one of c, svd, json, not 'h'"),
         (lambda: fanin.emit_p4(workers=33), "workers must be in 1…32, not 33"),
+        (lambda: fanin.emit_p4(slots=8.0), "slots must be an integer, not 8.0"),
         (lambda: fanin.emit_p4(protocol="tcp"), "protocol must be one of p4sgd, switchml, not 'tcp'"),
         (lambda: fanin.emit_p4(job="/nowhere/job.json"), "/nowhere/job.json: cannot be read"),
     ],

@@ -48,6 +48,9 @@ def test_what_people_read(capsys):
         ("--window 3", 2, "slots must be a power of two, not 3"),
         ("--operations 0", 2, "--operations 0: must be in 1…1,000,000"),
         ("--drop 2", 2, "drop must be a probability, not 2.0"),
+        ("--timeout-ns inf", 2, "timeout_ns must be above 0 and finite, not inf"),
+        ("--timeout-ns nan", 2, "timeout_ns must be above 0 and finite, not nan"),
+        ("--retries -1", 2, "retries must be at least 0, not -1"),
         ("--drop 1 --retries 3", 1, "unanswered after 3 retries"),
     ],
 )

@@ -3,12 +3,14 @@
 import argparse
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fanin
 from fanin.cli.main import build_parser
+from fanin.cli.rerun import _behind
 from tests.fanin.cli.rerun import refusal, run, same_again
 from tests.support import slow
 
@@ -88,6 +90,13 @@ def test_provenance_says_what_the_results_came_from(finished):
     assert (data["option"], data["path"]) == ("data", str(finished / "data.npz"))
     assert (found["fanin"]["version"], found["versions"]["numpy"]) == (fanin.__version__, np.__version__)
     assert {*found["results"]} == {"run.json", "state.npz", "trace.json"}
+
+
+def test_a_folder_that_a_user_stands_in_has_its_rerun_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "run/states").mkdir(parents=True)
+    for place, folder in (("run", "."), ("run/states", ".."), ("", "run"), ("", "run/states/..")):
+        monkeypatch.chdir(tmp_path / place)
+        assert _behind(Path(folder)).resolve() == tmp_path / "run-rerun"
 
 
 def test_a_rerun_can_be_rerun(capsys, made):

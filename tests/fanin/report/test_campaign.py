@@ -132,3 +132,10 @@ def test_samples_without_any_spread():
     assert (mean_of([2.0, 2.0]).ends, welch([1.0, 1.0], [3.0, 3.0]).ends) == ((2.0, 2.0), (2.0, 2.0))
     assert mean_of([2.0]).low is None
     assert welch([1.0], [3.0, 4.0]).low is None
+
+
+def test_an_infinite_value_is_a_word_of_an_axis():
+    (figure,) = figures(page(sheet(*grid(gbps=[1.0, 10.0, float("inf")])))).values()
+    (bars,) = (series for series in figure["data"] if series["type"] == "bar")
+    assert bars["y"] == pytest.approx([0.1, 1.1, 2.1])
+    assert "inf" in page(sheet(*grid(gbps=[1.0, float("inf")])))

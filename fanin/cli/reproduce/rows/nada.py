@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fanin.cli.reproduce.row import Figures, How, Measurement, Paper, Picture, Row, Value, one, ratio, said
 
@@ -28,8 +28,18 @@ def _best(figures: Figures, devices: int) -> float:
     """Frames a second of the best plan, in one part or in several."""
     name = f"example CNN on {devices}"
     return max(
-        v for n, v in figures.items() if n.startswith((f"{name}:", f"{name},")) and n.endswith(": planned")
+        _some(
+            v for n, v in figures.items() if n.startswith((f"{name}:", f"{name},")) and n.endswith(": planned")
+        )
     )
+
+
+def _some(values: Iterable[float]) -> list[float]:
+    """Figures of a command. KeyError where it has none of them."""
+    found = list(values)
+    if not found:
+        raise KeyError
+    return found
 
 
 def _linear(devices: int) -> Row:
@@ -66,7 +76,7 @@ def _shared(figures: Figures) -> float:
 
 
 def _parameters(figures: Figures) -> list[float]:
-    return [v for name, v in figures.items() if name.endswith(".parameter_words")]
+    return _some(v for name, v in figures.items() if name.endswith(".parameter_words"))
 
 
 def _whole(figures: Figures) -> float:

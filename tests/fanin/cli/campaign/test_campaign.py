@@ -6,12 +6,17 @@ import shutil
 import signal
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fanin.cli.campaign import worker
 from fanin.cli.campaign.file import read_campaign
+from fanin.cli.campaign.supervisor import Task
 from fanin.cli.main import build_parser, main
+from fanin.cli.provenance.environment import sources_digest
+from fanin.errors import InputError, ToolFailed
 from tests.fanin.cli.campaign.support import alone, finish, rows, start, write_file
 from tests.fanin.cli.json_page import documented
 from tests.fanin.report.drawn import figures
@@ -119,6 +124,27 @@ def _refused(file, output, capsys, *options):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     return err
+
+
+def test_a_run_of_sources_that_were_edited_meanwhile_is_not_kept(tmp_path, monkeypatch):
+    task = Task(
+        place=str(tmp_path / "run"),
+        argv=("--version",),
+        output=None,
+        folder=str(tmp_path),
+        limit=60,
+        keep=True,
+        sources=sources_digest(),
+    )
+    with pytest.raises(InputError, match="has another fanin"):
+        worker.carry_out(replace(task, sources="others"))
+    monkeypatch.setattr(worker, "_sources", lambda: "before")  # as the worker found them at its start
+    with pytest.raises(ToolFailed, match=r"run: fanin's sources have changed since the campaign began$"):
+        worker.carry_out(replace(task, sources="before"))
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(worker, "_sources", lambda: task.sources)
+    worker.carry_out(task)
+    assert json.loads((tmp_path / "run/run.json").read_text())["status"] == "done"
 
 
 def test_a_scheduler_that_does_not_answer_is_said_in_time(tmp_path, capsys, monkeypatch):

@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow", reason="fanin[campaign] is not installed")
 def write(tmp_path):
     """Writes a campaign's table of the figure ``y``: the values of each seed for each value of option ``x``."""
 
-    def write(name, points, *, seeds=True, **more):
+    def write(name, points, *, seeds=True, renamed=False, **more):
         from pyarrow import parquet
 
         from fanin.cli.campaign.results import _table
@@ -27,6 +27,9 @@ def write(tmp_path):
                 if seeds:
                     rows[-1]["seed"] = seed
         options = ["x", *(["seed"] if seeds else []), *more]
+        if renamed:  # x is no option of theirs
+            options[0] = "z"
+            rows = [{("z" if name == "x" else name): value for name, value in row.items()} for row in rows]
         folder = tmp_path / name
         folder.mkdir()
         parquet.write_table(_table(rows, options, ["y"]), folder / "results.parquet")
@@ -67,6 +70,21 @@ def test_what_is_constant_in_both_is_what_differs(write, capsys):
     assert [(each["difference"], each["low"], each["verdict"]) for each in found["differences"]] == [
         (1.0, None, "not shown")
     ] * 2
+
+
+def test_an_option_of_one_campaign_alone_is_not_averaged_over(write, capsys):
+    a, b = write("a", {1: [1.0, 2.0], 2: [5.0, 6.0]}), write("b", {1: [1.0, 2.0]}, renamed=True)
+    assert main(["campaign", "compare", a, b]) == 2
+    line = f"fanin: error: {b}: its runs have no x, which varies in {a}: they do not pair\n"
+    assert capsys.readouterr().err == line
+    assert main(["campaign", "compare", b, a]) == 2
+    assert capsys.readouterr().err == line
+
+
+def test_the_help_says_95_percent(capsys):
+    with pytest.raises(SystemExit):
+        main(["campaign", "compare", "--help"])
+    assert "the 95 % confidence" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_table_for_people(write, capsys):

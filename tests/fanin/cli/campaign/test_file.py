@@ -4,6 +4,7 @@ import pytest
 
 from fanin.cli.campaign.draws import draw
 from fanin.cli.campaign.file import read_campaign
+from fanin.cli.campaign.folder import Folder
 from fanin.cli.main import build_parser, main
 from fanin.errors import InputError
 
@@ -47,6 +48,11 @@ def test_the_order_of_options_is_not_part_of_a_runs_name(read):
     assert one.rpartition("-")[2] == other.rpartition("-")[2]
 
 
+def test_a_run_is_named_twice_whatever_the_order_of_its_options(read):
+    found = read(PS + "[[run]]\nworkers = 2\nrate = 1.0\n[[run]]\nrate = 1\nworkers = 2\n[[run]]\nrate = 1.5")
+    assert [run.options for run in found.runs] == [{"workers": 2, "rate": 1.0}, {"rate": 1.5}]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -70,6 +76,26 @@ def test_json_and_the_folder_stand_in_front_of_arguments(read, whole):
 
 def test_inputs_are_known(read):
     assert [str(path) for path in read(PS + '[[grid]]\ndata = ["a.npz", "b.npz"]').inputs] == ["a.npz", "b.npz"]
+
+
+def test_the_runs_in_a_folder_have_read_the_same_data_wherever_the_file_lies(tmp_path, whole):
+    text = PS + '[[grid]]\ndata = "a.npz"'
+    for place, data in (("one", "a"), ("same", "a"), ("other", "b"), ("none", "")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "campaign.toml").write_text(text)
+        if data:
+            (tmp_path / place / "a.npz").write_text(data)
+
+    def folder(place):
+        return Folder(tmp_path / "out", read_campaign(tmp_path / place / "campaign.toml", whole))
+
+    first = folder("one")
+    first.begin([])
+    first.place(first.missing(failed=False)[0]).mkdir()
+    folder("same").check()
+    for place in ("other", "none"):
+        with pytest.raises(InputError, match=r"^a.npz: is not what the runs in .*out have read; choose"):
+            folder(place).check()
 
 
 RANDOM = {"draws": 50, "options": {"a": {"log": [0.001, 1]}, "b": {"integer": [2, 4]}, "c": ["x", "y"]}}
@@ -106,6 +132,11 @@ WRONG = {
     PS + "[[grid]]\nworkers = true": "grid[0].workers: takes a value, not true",
     PS + "[[grid]]\noptimum = 3": "grid[0].optimum: is a flag, true or false, not 3",
     PS + "[options]\nworkers = 2\n[[grid]]\nworkers = 3": "grid[0].workers is among the options of all runs",
+    PS + "seeds = 2\n[[grid]]\nseed = [7, 8]": "grid[0].seed: seeds gives every run one, too",
+    PS
+    + "seeds = [3]\n[options]\nseed = 7\n[[run]]\nworkers = 2": "options.seed: seeds gives every run one, too",
+    PS + "seeds = 1\n[random]\ndraws = 1\n[random.options]\nseed = [7]": "random.options.seed: seeds gives",
+    PS + "[random]\ndraws = 1\n[random.options]\nrate = {uniform = [0, inf]}": "must be two numbers, the lower",
     PS + "seeds = 0\n[[grid]]\nworkers = 2": "seeds must be at least 1",
     PS + "seeds = []\n[[grid]]\nworkers = 2": "seeds must be a number of seeds or a list",
     'command = "p4 check"\nseeds = 2\n[[grid]]\nworkers = 2': "seeds.seed: fanin p4 check has no option --seed",

@@ -3,6 +3,9 @@
 import contextlib
 import csv
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -178,6 +181,23 @@ def test_what_a_command_says_of_its_failure_is_kept(tmp_path):
     assert measure.Measuring(tmp_path, {}).earlier(bad) is None
 
 
+def test_a_command_ends_with_fanin_reproduce_even_if_that_is_killed():
+    code = (
+        "from fanin.cli.reproduce.measure import _process\n"
+        "with _process(['sleep', '60']) as process:\n"
+        "    print(process.pid, flush=True)\n"
+        "    process.wait()"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    command = int(parent.stdout.readline())
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{command}/cmdline").exists() and Path(f"/proc/{command}/cmdline").read_bytes():
+        assert time.monotonic() < deadline, "the command goes on"
+        time.sleep(0.05)
+
+
 def test_points_of_a_picture_come_from_names():
     picture = Picture("9", "t", "B", "s", r"figure 9: (?P<series>.+), B (?P<x>\d+)")
     figures = {"figure 9: rcv1, B 64": 2.0, "figure 9: rcv1, B 16": 1.0, "figure 10: rcv1, B 16": 5.0}
@@ -232,6 +252,7 @@ def test_what_other_folders_have_measured_is_taken(tmp_path, printed, monkeypatc
     kept.write_text(kept.read_text().replace('"fanin": "', '"fanin": "9.'))
     assert main([*both[:-1], str(tmp_path / "third")]) == 2
     assert "measured by fanin 9." in capsys.readouterr().err
+    assert not (tmp_path / "third").exists(), "something was written before it was refused"
     assert main(["reproduce", "--from", str(tmp_path), "-o", str(tmp_path / "fourth")]) == 2
     assert f"--from {tmp_path}: holds no reproduction.json" in capsys.readouterr().err
     assert not (tmp_path / "fourth").exists()

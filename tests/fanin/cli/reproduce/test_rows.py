@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,15 @@ def test_every_row_says_what_it_takes_of_its_command():
         if not taken(measurement.value)
     ]
     assert not mute
+
+
+def test_no_row_is_filled_where_its_figures_are_missing():
+    for paper, row in ROWS:
+        for measurement in (row.full, row.measurement(quick=True)):
+            found = Filled(
+                paper, replace(row, full=measurement), False, Measured("", "", "", 0.0, {"other": 1.0})
+            )
+            assert (found.value, found.error) == (None, " prints no such figure"), row.what
 
 
 def test_no_two_rows_of_a_paper_have_one_name():
