@@ -1,6 +1,7 @@
 """``fanin bench codec-training``: figures and tables of a quick network, limits, what is refused or missing."""
 
 import json
+import sys
 from dataclasses import replace
 
 import matplotlib
@@ -139,3 +140,12 @@ def test_bad_input_is_one_line_and_nothing_is_written(capsys, tmp_path, argument
     assert cause in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_without_matplotlib_the_others_are_measured(quick, capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    asked = ("--figure", 3, "--figure", 14, "--networks", "hdc", "--seeds", 1, "-o", tmp_path)
+    assert main(["bench", "codec-training", "--json", *map(str, asked)]) == 0
+    said = capsys.readouterr()
+    assert {row["name"].partition(":")[0] for row in json.loads(said.out)["figures"]} == {"figure 3"}
+    assert "warning: figure 14 is left out: matplotlib is missing, for the figures of" in said.err
