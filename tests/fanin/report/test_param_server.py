@@ -115,6 +115,11 @@ def test_the_window_is_what_the_median_worker_takes_for_its_first_gradients():
     assert window(list(worker_spans(3, count=2))) == pytest.approx(5e-3)  # all that there is
 
 
+def test_where_computing_takes_no_time_the_window_is_that_of_pushing():
+    spans = [span for span in worker_spans(3) if span.kind != "compute"]
+    assert window(spans) == pytest.approx(1e-3 * 3 * WINDOW - 0.75e-3)
+
+
 def test_bars_are_as_long_as_the_spans_and_those_of_the_window_are_drawn():
     spans = list(worker_spans())
     end = window(spans)
