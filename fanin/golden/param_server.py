@@ -148,11 +148,11 @@ class ParameterServer:
         consumed = int(self.row.lgvnum[worker])
         return int(self._next_slot(worker).gvnum[0]) > consumed
 
-    def scan(self, start: int = 0) -> int | None:
-        """The first worker with a fresh gradient, from ``start`` on and round."""
+    def scan(self, start: int = 0, excluded: Container[int] = ()) -> int | None:
+        """The first worker with a fresh gradient, from ``start`` on and round, but for ``excluded`` ones."""
         workers = self.config.workers
         order = ((start + step) % workers for step in range(workers))
-        return next((worker for worker in order if self.fresh(worker)), None)
+        return next((worker for worker in order if worker not in excluded and self.fresh(worker)), None)
 
     def apply(self, worker: int) -> Update:
         """Consume a worker's fresh gradient: the next row gets w, its version and the LGVnum vector.

@@ -19,7 +19,9 @@ def nic_settings(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) ->
     pair, region = nic.connect.payload, nic.region.payload
     settings, width = pair.settings, config.address_width
     fits = Signal()  # else the region, cut down to the memory's addresses, would be another
-    beyond = registers.region_base[width:].any() | registers.region_limit[width + 1 :].any()
+    limit = registers.region_limit  # 2^width at most; a comparison of 64 bits would be one long chain
+    over = limit[width + 1 :].any() | (limit[width] & limit[:width].any())
+    beyond = registers.region_base[width:].any() | over
     m.d.sync += fits.eq(~beyond)
     m.d.comb += [
         nic.own.mac.eq(registers.own_mac),
@@ -38,7 +40,7 @@ def nic_settings(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) ->
         region.enable.eq(registers.region_enable & fits),
         region.rkey.eq(registers.region_key),
         region.base.eq(registers.region_base),
-        region.limit.eq(registers.region_limit),
+        region.limit.eq(limit),
         region.queue_pairs.eq(registers.region_pairs),
         nic.region.valid.eq(registers.set_region),
     ]

@@ -66,11 +66,12 @@ class Timers(wiring.Component):
         """
         m = Module()
         step_bits = (self.count - 1).bit_length()
-        m.submodules.ages = ages = Memory(shape=TIMEOUT_BITS - step_bits, depth=self.count, init=[])
+        limit = Signal(TIMEOUT_BITS - step_bits)
+        age_bits = len(limit) + 1  # the greatest limit, too, is exceeded
+        m.submodules.ages = ages = Memory(shape=age_bits, depth=self.count, init=[])
         read, write = ages.read_port(domain="comb"), ages.write_port()
         visit = Signal(step_bits)
         stopped = Signal(self.count)
-        limit = Signal(TIMEOUT_BITS - step_bits)
         # of the timer visited one cycle ago, and of the one two cycles ago:
         _, visited, judged = delayed(m, visit, 2, name="visit")
         visited_stopped = Signal()

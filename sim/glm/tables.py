@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fanin.archive import read_archive
 from fanin.errors import InputError
 from fanin.golden.glm.quantise import Float64
 from fanin.sim.glm.files import number_in, open_bytes
@@ -125,18 +126,19 @@ def read_npz(path: Path) -> tuple[Float64, Labels | None]:
     Raises InputError, FileNotFoundError.
     """
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            if isinstance(arrays, np.ndarray):
-                raise InputError(f"{path}: one array, not an .npz of several")
-            pair = next((pair for pair in _PAIRS if pair[0] in arrays), None)
-            if pair is None:
-                wanted = " or ".join(" and ".join(pair) for pair in _PAIRS[:2])
-                raise InputError(f"{path}: has {', '.join(arrays) or 'nothing'}, but not {wanted}")
-            features, labels = arrays[pair[0]], arrays.get(pair[1])
+        arrays = read_archive(path, {name for pair in _PAIRS for name in pair})
     except FileNotFoundError:
         raise
-    except (*_UNREADABLE, ValueError) as error:
-        raise InputError(f"{path}: not an .npz of numbers: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
+    pair = next((pair for pair in _PAIRS if pair[0] in arrays), None)
+    if pair is None:
+        wanted = " or ".join(" and ".join(pair) for pair in _PAIRS[:2])
+        with np.load(path) as archive:
+            raise InputError(f"{path}: has {', '.join(archive) or 'nothing'}, but not {wanted}")
+    features, labels = arrays[pair[0]], arrays.get(pair[1])
     if features.ndim < 2:
         raise InputError(f"{path}: {pair[0]} must have a row for each sample, not shape {features.shape}")
     if labels is not None and labels.shape != (len(features),):

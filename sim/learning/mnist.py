@@ -44,6 +44,8 @@ def _samples(folder: Path, part: str) -> Samples:
     images, labels = read_idx(images_file, 3), read_idx(labels_file, 1)
     if not len(images):
         raise InputError(f"{images_file}: is empty; some images to train on and some held out are needed")
+    if not images.size:
+        raise InputError(f"{images_file}: images have no pixels")
     if len(images) != len(labels):
         found = f"{len(labels)} labels for the {len(images)} images"
         raise InputError(f"{labels_file}: {found} of {images_file.name}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fanin.archive import read_archive
 from fanin.errors import InputError
 from fanin.sim.learning.mlp import Samples
 
@@ -42,17 +41,14 @@ def load_npz_images(path: Path) -> tuple[Samples, Samples]:
 
 def _arrays(path: Path) -> dict[str, Array]:
     try:
-        with path.open("rb") as file:
-            if not zipfile.is_zipfile(file):  # NumPy would take it for an array, or for a pickle
-                raise InputError(f"{path}: no NumPy archive of {', '.join(NAMES)}")
-        with np.load(path, allow_pickle=False) as archive:
-            if missing := [name for name in NAMES if name not in archive]:
-                raise InputError(f"{path}: no {missing[0]}; {', '.join(NAMES)} are expected in it")
-            return {name: archive[name] for name in NAMES}
+        arrays = read_archive(path, NAMES)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path}: no NumPy archive of numbers: {error}") from error
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
+    if missing := [name for name in NAMES if name not in arrays]:
+        raise InputError(f"{path}: no {missing[0]}; {', '.join(NAMES)} are expected in it")
+    return arrays
 
 
 def _samples(path: Path, part: str, arrays: dict[str, Array]) -> Samples:

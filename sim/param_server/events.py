@@ -103,9 +103,16 @@ class _Server:
         self._rows_end = 0.0  # when the rows of the rounds before have left
         self._receivers: list[int] = []
         self._came: dict[int, float] = {}  # by worker: when its last gradient came
+        self._ends: dict[int, float] = {}  # by worker that does not answer: when the server gives it up
+
+    @property
+    def _excluded(self) -> list[int]:
+        """Workers that have been given up: their gradients are not looked for, nor are rows pushed to them."""
+        return [worker for worker, end in self._ends.items() if end <= self.run.clock.now]
 
     def _fresh(self) -> list[int]:
-        return [worker for worker in range(self.engine.config.workers) if self.engine.fresh(worker)]
+        excluded, workers = self._excluded, range(self.engine.config.workers)
+        return [worker for worker in workers if worker not in excluded and self.engine.fresh(worker)]
 
     def write(self, worker: int, address: int, data: bytes) -> None:
         """A gradient arrives."""
@@ -135,7 +142,9 @@ class _Server:
         wild, scans = job.algorithm is Algorithm.WILD, job.pushes_after_scan
         at_once = wild and not scans and not job.broadcasts
         worker = (
-            self.engine.scan(start) if wild else min(self._fresh(), key=self._came.__getitem__, default=None)
+            self.engine.scan(start, self._excluded)
+            if wild
+            else min(self._fresh(), key=self._came.__getitem__, default=None)
         )
         if worker is None:
             self.busy = False
@@ -174,7 +183,7 @@ class _Server:
         """
         clock, job = self.run.clock, self.run.job
         for worker in range(start, self.engine.config.workers):
-            if self.engine.fresh(worker):
+            if worker not in self._excluded and self.engine.fresh(worker):
                 seconds = self.run.update_seconds(self.shard)
                 self._update(worker, seconds)
                 self._receivers.append(worker)
@@ -195,7 +204,10 @@ class _Server:
     def _take_receivers(self) -> Sequence[int]:
         """Who is to get the row: no more than those whose gradients it has, unless it is broadcast."""
         receivers, self._receivers = self._receivers, []
-        return range(self.engine.config.workers) if receivers and self.run.job.broadcasts else receivers
+        if receivers and self.run.job.broadcasts:
+            receivers = list(range(self.engine.config.workers))
+        excluded = self._excluded
+        return [worker for worker in receivers if worker not in excluded]
 
     def _push_round(self, begin: float) -> None:
         """The row to its receivers, a packet of each in turn; a worker's row ends with its own last packet."""
@@ -223,7 +235,8 @@ class _Server:
     def _push(self, worker: int, begin: float, seconds: float) -> None:
         """Send the model row from ``begin`` on; its memory is in use until the acknowledgement is back.
 
-        A dead worker sends none: then it is in use until the row has been sent for the last time.
+        A dead worker sends none: then it is in use until the row has been sent for the last time. That ends the
+        queue pair, and with it the rows behind this one.
         """
         clock, costs = self.run.clock, self.run.job.costs
         latency = costs.arrival(self.run.row_bytes(self.shard))
@@ -231,7 +244,10 @@ class _Server:
         data = bytes(self.engine.memory[push.local : push.local + push.length])
         arrived = begin + seconds + latency
         answers = arrived < self.run.job.stops.get(worker, math.inf)
-        free = arrived + costs.latency if answers else begin + self.run.gives_up_seconds(self.shard)
+        if answers:
+            free = arrived + costs.latency
+        else:
+            free = self._ends.setdefault(worker, begin + self.run.gives_up_seconds(self.shard))
         self.run.account.note_server(self.shard, worker, "push", begin, arrived)
         row = self.engine.config.row_of(self.engine.version)
         self._row_free[row] = max(self._row_free[row], free)

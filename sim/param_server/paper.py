@@ -82,13 +82,17 @@ def seconds(row: Row, what: TrainingJob) -> float:
 def cluster(row: Row, jitter: float = JITTER) -> Costs:
     """The paper's cluster, whose server takes as long for an update as makes Sync-DSGD take table 1's time.
 
-    The time is a line over the update's.
+    The time is a line over the update's. Raises ValueError for workers whose times differ so much that
+    Sync-DSGD takes longer even where an update takes none.
     """
 
     def at(update: float) -> float:
         return seconds(row, job(row, _cluster(update), jitter, algorithm=Algorithm.SYNC))
 
     low, high = at(0.0), at(1e-9)
+    if low > row.sync:
+        took = f"Sync-DSGD takes {low:.4g} s, and {row.sync:g} s in the paper"
+        raise ValueError(f"jitter must be smaller with the paper's cluster: with {jitter:g} {took}")
     return _cluster(1e-9 * (row.sync - low) / (high - low))
 
 

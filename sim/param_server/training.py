@@ -161,8 +161,9 @@ class Outcome:
 
     ``staleness`` counts gradients, at every server, by the number of updates of others that their model lacked;
     with Sync-DSGD, whose N updates are one, it is always 0. Each worker was to push ``gradients_each``;
-    ``pushed`` is how many it did, and ``applied`` how many of them each server applied. ``updates``: every one,
-    in their order, of simulated hardware alone. Times count from ``began``, in seconds of the simulation.
+    ``pushed`` is how many it did, and ``applied`` how many of them each server applied. ``stopped`` are workers
+    that did so before the servers had applied all of theirs. ``updates``: every one, in their order, of
+    simulated hardware alone. Times count from ``began``, in seconds of the simulation.
     """
 
     epochs: list[Epoch] = field(default_factory=list)
@@ -238,8 +239,14 @@ class Account:
     def close(
         self, workers: Sequence[Pusher], servers: Sequence[ParameterServer], dead: Sequence[int]
     ) -> Outcome:
-        """End the run, with some workers ``dead``. Raises CheckFailed for Sync-DSGD that could not go on."""
+        """End the run. Workers that are ``dead`` have stopped, unless all of their gradients were applied.
+
+        Raises CheckFailed for Sync-DSGD that could not go on.
+        """
         outcome = self.outcome
+        counts = [Counter(worker for worker, _ in server.applied) for server in servers]
+        outcome.applied = tuple(tuple(count[worker.number] for count in counts) for worker in workers)
+        dead = [number for number in dead if min(outcome.applied[number]) < self.gradients_each]
         if self.applied < self.gradients_each * self._job.workers:
             if self._job.algorithm is Algorithm.SYNC:
                 raise sync_ends(dead)
@@ -247,8 +254,6 @@ class Account:
         outcome.stopped, outcome.w = tuple(dead), self._model()
         outcome.gradients_each = self.gradients_each
         outcome.pushed = tuple(worker.version for worker in workers)
-        counts = [Counter(worker for worker, _ in server.applied) for server in servers]
-        outcome.applied = tuple(tuple(count[worker.number] for count in counts) for worker in workers)
         outcome.tally = Tally.of(workers, servers, dead)
         return outcome
 

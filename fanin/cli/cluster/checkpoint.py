@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fanin.archive import read_archive
 from fanin.cli.cluster.machine import FLOAT64, AnyState, State64
 from fanin.cli.cluster.measures import Tally
 from fanin.cli.output import output_file
@@ -130,20 +129,11 @@ def shaped(
 def read_arrays(path: Path) -> Arrays:
     """The arrays of a NumPy archive. Raises InputError of one line for a file that is none, or not whole."""
     try:
-        with path.open("rb") as file:
-            if not zipfile.is_zipfile(file):  # NumPy would take it for an array, or for a pickle
-                raise InputError(f"{path}: no NumPy archive, or one that was cut off")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                found = dict(archive)
+        return read_archive(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
-        # RuntimeError: a bit says that an array is encrypted
-        raise InputError(f"{path}: no NumPy archive of numbers: {' '.join(str(error).split())}") from error
-    if strange := [name for name, values in found.items() if not isinstance(values, np.ndarray)]:
-        raise InputError(f"{path}: no NumPy archive of numbers: {strange[0]} is no array")
-    return found
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def _about(path: Path, arrays: Arrays) -> About:

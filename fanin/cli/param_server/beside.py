@@ -23,20 +23,20 @@ def runs_beside(args: argparse.Namespace) -> Iterator[argparse.Namespace]:
 
 def _changed(args: argparse.Namespace, entry: str) -> argparse.Namespace:
     changed = argparse.Namespace(**vars(args) | {"beside": None, "pcap": None})
-    for pair in entry.split(","):
-        name, equals, value = pair.partition("=")
+    pairs = [pair.partition("=") for pair in entry.split(",")]
+    if any(name == "stragglers" for name, *_ in pairs):  # each adds to those before, the first run's among them
+        changed.stragglers = None
+    for name, equals, value in pairs:
         if not equals:
-            raise InputError(f"--beside {entry}: {pair!r} is not of the form algorithm=sync")
+            raise InputError(f"--beside {entry}: {name!r} is not of the form algorithm=sync")
         if name not in CHANGEABLE:
             raise InputError(f"--beside {entry}: {name} is none of {', '.join(CHANGEABLE)}")
-        if name == "stragglers":  # given several times it would add up
-            changed.stragglers = None
         try:
             _parser().parse_args([f"--{name}={value}"], changed)
         except argparse.ArgumentError as error:
             raise InputError(f"--beside {entry}: {error}") from error
     if changed.algorithm == "sync" != args.algorithm:  # wild's pushes are not taken over, unless they are named
-        named = {pair.partition("=")[0].replace("-", "_") for pair in entry.split(",")}
+        named = {name.replace("-", "_") for name, *_ in pairs}
         for name in {"push_after", "receivers"} - named:
             setattr(changed, name, _parser().get_default(name))
     return changed

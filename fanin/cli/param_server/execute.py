@@ -30,7 +30,7 @@ from fanin.cli.param_server.beside import runs_beside
 from fanin.cli.param_server.setup import Setup, backend_of, check_sizes, learner_of, setup_of
 from fanin.cli.provenance.document import run_directory
 from fanin.cli.ranks import Meetings
-from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
+from fanin.cli.stopped import OUTSIDE, STOPPED, cause_of, stop_again
 from fanin.cli.wave import waveform
 from fanin.errors import CheckFailed
 from fanin.report.failure import failure_page
@@ -38,6 +38,7 @@ from fanin.report.param_server.beside import table as beside_table
 from fanin.report.param_server.page import param_server_page, stop_lines
 from fanin.report.param_server.trace import param_server_trace
 from fanin.report.unit import Unit
+from fanin.sim.learning.learner import Training
 from fanin.sim.learning.workloads import BUNDLED, Workload
 from fanin.sim.link_log import read_link_log
 from fanin.sim.param_server.breakdown import server_seconds, waiting_beside_work, worker_seconds
@@ -66,8 +67,8 @@ def execute(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
     """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
-    setup = setup_of(args)
-    beside = [setup_of(changed) for changed in runs_beside(args)]
+    setups = [setup_of(each) for each in (args, *runs_beside(args))]
+    setup = setups[0]
     elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
     stop: BaseException | None = None
     meetings = Meetings()
@@ -76,26 +77,26 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
     with live, written as folder, RunStatus(live) as status:
         status.stage("reading the samples")
         outputs = {"pcap": folder / PCAP_FILE if args.pcap else None, "link_log": folder / LINK_LOG}
-        work = _Work(setup, status, wave=wave, finished=meetings.add, **outputs)
-        for other in beside:  # what cannot be is said before hours have gone by
-            check_sizes(other, work.workload)
-        outcome: Outcome | None = None
+        learner = _learner(setup, status)
+        works = _works(setups, args.beside or (), learner.workload, status)
+        outcomes: list[Outcome] = []
         try:
-            outcome = work.train()
-            others = [_Work(other, status, finished=meetings.add).train() for other in beside]
+            outcomes.append(works[0].train(learner, wave=wave, finished=meetings.add, **outputs))
+            for work in works[1:]:
+                outcomes.append(work.train(_learner(work.setup, status), finished=meetings.add))
         except (CheckFailed, *OUTSIDE) as failure:
             stop = failure
-            metrics = failure_of(setup, cause_of(stop), work)
-            page = failure_page("Training with a parameter server", metrics)
+        metrics = _metrics(works, outcomes, stop)
+        if outcomes:
+            page = param_server_page(metrics, outcomes)
+            np.save(folder / WEIGHTS_FILE, outcomes[0].w)
         else:
-            metrics = metrics_of(setup, outcome)
-            metrics["beside"] = [metrics_of(*each) for each in zip(beside, others, strict=True)]
-            page = param_server_page(metrics, [outcome, *others])
-            np.save(folder / WEIGHTS_FILE, outcome.w)
+            page = failure_page("Training with a parameter server", metrics)
         keep_capture(outputs["pcap"], args.pcap)
         log = read_link_log(folder / LINK_LOG)
         sizes = {"workers": setup.job.workers, "servers": setup.job.servers}
-        (folder / TRACE_FILE).write_text(param_server_trace(outcome, log, **sizes))
+        trace = param_server_trace(outcomes[0] if outcomes else None, log, **sizes)
+        (folder / TRACE_FILE).write_text(trace)
         (folder / LINK_LOG).unlink(missing_ok=True)
         (folder / PARAM_SERVER_RUN.mark).write_text(json.dumps(metrics, indent=2) + "\n")
         (folder / REPORT_FILE).write_text(page)
@@ -104,65 +105,102 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
     elif not stop:
         print(summary(metrics, output, meetings.facts()))
     if stop:
-        stop_again(stop, f"{metrics['error']} (fanin doctor {output} says more)")
-    for run in (metrics, *metrics["beside"]):
-        if run["error"]:
-            raise CheckFailed(run["error"])
+        cause = works[len(outcomes)].name + cause_of(stop)
+        stop_again(stop, f"{cause} (fanin doctor {output} says more)")
+    if metrics["error"]:
+        raise CheckFailed(metrics["error"])
+
+
+def _works(
+    setups: Sequence[Setup], beside: Sequence[str], workload: Workload, status: RunStatus
+) -> list[_Work]:
+    """All runs, the first one's and those of ``--beside``, which train a workload one after the other.
+
+    Raises InputError for one that cannot be, before any begins.
+    """
+    works: list[_Work] = []
+    for setup, entry in zip(setups, ("", *beside), strict=True):
+        batches = check_sizes(setup, workload)
+        works.append(_Work(setup, entry, status, batches, before=sum(work.total for work in works)))
+    status.expect(sum(work.total for work in works))
+    return works
+
+
+def _learner(setup: Setup, status: RunStatus) -> Training:
+    """Who trains, with w* where one is asked for."""
+    learner = learner_of(setup)
+    if learner.convergence:
+        status.stage("looking for w*, which --no-optimum leaves out")
+        _ = learner.workload.optimum  # it is kept; else the first epoch's end would look for it
+    return learner
 
 
 class _Work:
-    """A run, and how far it is: gradients ``applied`` of all workers, and simulated ``seconds``."""
+    """A run, and how far it is: gradients ``applied`` of all workers, and simulated ``seconds``.
 
-    def __init__(self, setup: Setup, status: RunStatus, **outputs: Any):
-        self._outputs = outputs  # of ``backend_of``
+    ``entry`` is that of ``--beside``, empty for the first run; ``batches``: of a worker and epoch; ``before``:
+    gradients of the runs before this one.
+    """
+
+    def __init__(self, setup: Setup, entry: str, status: RunStatus, batches: int, *, before: int):
+        self.setup = setup
+        #: What stands before all that is said of it.
+        self.name = f"--beside {entry}: " if entry else ""
         self.applied, self.seconds = 0, 0.0
-        self._setup, self._status, self._shown = setup, status, -1
+        self._status, self._before, self._shown = status, before, -1
+        self._series = f"{LOSS}, {entry}" if entry else LOSS
         self._measured = 0  # epochs whose loss has been told
-        self._learner = learner_of(setup)
-        if self._learner.convergence:
-            status.stage("looking for w*, which --no-optimum leaves out")
-            _ = self._learner.workload.optimum  # it is kept; else the first epoch's end would look for it
-        #: Gradients of a worker.
-        self.each = setup.job.epochs * self._learner.batches
-        self._total = self.each * setup.job.workers
-        status.expect(self._total)
+        #: Gradients of a worker, and of all.
+        self.each = setup.job.epochs * batches
+        self.total = self.each * setup.job.workers
 
-    @property
-    def workload(self) -> Workload:
-        """What is trained."""
-        return self._learner.workload
-
-    def train(self) -> Outcome:
-        """Carry the run out. Raises CheckFailed where it cannot be ended."""
-        backend = backend_of(self._setup, **self._outputs)
+    def train(self, learner: Training, **outputs: Any) -> Outcome:
+        """Carry the run out; ``outputs`` of ``backend_of``. Raises CheckFailed where it cannot be ended."""
+        backend = backend_of(self.setup, **outputs)
         with np.errstate(over="ignore", invalid="ignore"):  # of a model that diverges, which is told at the end
-            return backend(self._setup.job, self._learner, progress=self._progress)
+            return backend(self.setup.job, learner, progress=self._progress)
 
     def _progress(self, applied: int, seconds: float, ended: Sequence[Epoch]) -> None:
         self.applied, self.seconds = applied, seconds
-        total, epochs = self._total, self._setup.job.epochs
+        total, epochs = self.total, self.setup.job.epochs
         if (step := STEPS * applied // total) > self._shown:
             self._shown = step
             epoch = min(epochs * applied // total + 1, epochs)
             simulated = {"simulated": Unit.of(seconds)(seconds)} if math.isfinite(seconds) else {}
             time = "".join(f", {time} simulated" for time in simulated.values())
-            said = f"epoch {epoch}/{epochs}: {applied:,} of {total:,} gradients{time}"
+            said = f"{self.name}epoch {epoch}/{epochs}: {applied:,} of {total:,} gradients{time}"
             for past in ended[self._measured :]:
                 if past.measures:
-                    self._status.losses(LOSS, past.number, past.measures.loss)
+                    self._status.losses(self._series, past.number, past.measures.loss)
             self._measured = len(ended)
-            self._status.advance(applied, said, epoch=f"{epoch}/{epochs}", **simulated)
+            self._status.advance(self._before + applied, said, epoch=f"{epoch}/{epochs}", **simulated)
 
 
-def failure_of(setup: Setup, error: str, work: _Work) -> Metrics:
+def _metrics(works: Sequence[_Work], outcomes: Sequence[Outcome], stop: BaseException | None) -> Metrics:
+    """The first run as JSON, those beside it in it. ``error`` says which one has failed.
+
+    ``outcomes`` are of the runs that have come to their end; the next one, if any, is what ``stop`` has ended.
+    """
+    runs = [metrics_of(work.setup, outcome) for work, outcome in zip(works, outcomes, strict=False)]
+    if stop:
+        runs.append(failure_of(works[len(outcomes)], cause_of(stop)))
+    errors = [work.name + run["error"] for work, run in zip(works, runs, strict=False) if run["error"]]
+    if outcomes:
+        runs[0] |= {"error": errors[-1 if stop else 0] if errors else None, "beside": runs[1:]}
+    if stop and cause_of(stop) in STOPPED:
+        runs[0]["error"] = cause_of(stop)  # so that it counts as a run that could have gone on
+    return runs[0]
+
+
+def failure_of(work: _Work, error: str) -> Metrics:
     """A run that has not come to its end as JSON."""
     found = {
         "error": error,
-        "on": setup.on,
+        "on": work.setup.on,
         "simulated_seconds": work.seconds,
         "gradients_applied": work.applied,
         "gradients_each": work.each,
-        "configuration": _configuration(setup),
+        "configuration": _configuration(work.setup),
     }
     return finite(found)
 

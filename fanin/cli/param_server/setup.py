@@ -91,6 +91,10 @@ def setup_of(args: argparse.Namespace) -> Setup:
     if not 1 <= args.workers <= MAX_QUEUE_PAIRS:
         reason = f"a server has a queue pair for each, and a NIC {MAX_QUEUE_PAIRS} at most"
         raise InputError(f"workers must be 1 to {MAX_QUEUE_PAIRS}, not {args.workers}: {reason}")
+    convex = args.model != "fcnn" and values["decay"] > 0
+    if args.optimum and not convex:
+        raise InputError("--optimum: only lr and lr-rff with a --decay above 0 have one w*")
+    values["optimum"] = values["optimum"] and convex
     link = _link(args)
     stragglers = parse_stragglers(values["stragglers"], args.workers)
     compute = Compute(
@@ -172,17 +176,21 @@ def learner_of(setup: Setup) -> Training:
     return Training(workload, **_sizes(setup), convergence=values["optimum"])
 
 
-def check_sizes(setup: Setup, workload: Workload) -> None:
-    """Raise InputError unless a workload's samples and w can be shared out."""
+def check_sizes(setup: Setup, workload: Workload) -> int:
+    """Mini-batches of a worker and epoch.
+
+    Raises InputError unless a workload's samples and w can be shared out.
+    """
     values = setup.configuration
     try:
-        Shards(workload.train, **_sizes(setup))
+        shards = Shards(workload.train, **_sizes(setup))
         ParamServerConfig(
             parameters=workload.network.count,
             **{name: values[name] for name in ("workers", "slots", "servers", "width")},
         )
     except ValueError as error:  # these name parameter, value and limit
         raise InputError(str(error)) from error
+    return shards.batches
 
 
 def _sizes(setup: Setup) -> dict[str, int]:

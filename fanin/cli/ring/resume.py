@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fanin.archive import read_archive
 from fanin.cli.codec.options import CODECS, MODES, PARAMETERS
 from fanin.cli.output import RING_RUN, STATE_FILE, is_kind
 from fanin.cli.ring.defaults import EXCHANGES, SYSTEMS
@@ -74,15 +73,12 @@ def load_state(path: Path, network: Mlp) -> State:
     """What ``save_state`` has written of this network. Raises InputError."""
     names = ["step", *(f"{part}{layer}" for part in _PARTS for layer in range(network.layers))]
     try:
-        with path.open("rb") as file, zipfile.ZipFile(file):
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in names}
+        found = read_archive(path, names)
+        step, *vectors = (found[name] for name in names)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (KeyError, ValueError) as error:
         raise InputError(f"{path}: no state of such a network") from error
-    step, *vectors = (arrays[name] for name in names)
     parameters, velocities = vectors[: network.layers], vectors[network.layers :]
     for part in parameters, velocities:
         if [(each.dtype, each.shape) for each in part] != [(np.float32, (n,)) for n in network.counts]:

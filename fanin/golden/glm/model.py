@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fanin.archive import read_archive
 from fanin.errors import InputError
 from fanin.fixed import Loss
 from fanin.golden.glm import metrics
@@ -107,14 +107,13 @@ class GlmModel:
     def load(cls, path: Path) -> GlmModel:
         """A file that :meth:`save` wrote. Raises InputError for another one."""
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                found = dict(arrays)
+            found = read_archive(path)
             if (version := int(found["format"])) != FORMAT:
                 raise InputError(f"{path}: a model of format {version}; this version reads format {FORMAT}")
             model = cls._of(found)
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from error
-        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}: no model of fanin train ({error})") from error
         return model
 

@@ -23,10 +23,14 @@ BARS = 100  # of the histogram
 
 
 def window(spans: Sequence[Span]) -> float:
-    """When the median worker has computed its first ``WINDOW`` gradients, or what it computes at all."""
+    """When the median worker has computed its first ``WINDOW`` gradients, or what it computes at all.
+
+    Where computing takes no time, when it has pushed them.
+    """
+    kind = "compute" if any(span.kind == "compute" for span in spans) else "push"
     ends: dict[int, list[float]] = {}
     for span in spans:
-        if span.kind == "compute":
+        if span.kind == kind:
             ends.setdefault(span.worker, []).append(span.end)
     return median(sorted(each)[:WINDOW][-1] for each in ends.values())
 

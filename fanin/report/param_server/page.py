@@ -53,13 +53,14 @@ def param_server_page(metrics: Mapping[str, Any], outcomes: Sequence[Outcome]) -
     """The run as one HTML document that refers to nothing outside itself.
 
     ``metrics`` is the run's run.json, of which a null is no number and in no chart; ``outcomes`` are the run's,
-    and those of the runs beside it, in their order there: workers' and servers' times are taken from them.
+    and those of the runs beside it, in their order there: workers' and servers' times are taken from them. The
+    last run beside it has none if it has not come to its end: ``error`` alone says so.
     """
     options, epochs = metrics["configuration"], metrics["epochs"]
     ages = {int(age): times for age, times in metrics["staleness"]["histogram"].items()}
     unit = Unit.of(metrics["simulated_seconds"])
     workers = f"{options['workers']} worker{'s' * (options['workers'] != 1)}"
-    runs = [metrics, *metrics["beside"]]
+    runs = [metrics, *metrics["beside"]][: len(outcomes)]
     return fill(
         "param_server.html.j2",
         title=f"{options['model']}: {options['algorithm']}, {workers}",
@@ -117,7 +118,7 @@ def _fault(metrics: Mapping[str, Any]) -> str:
     """What is wrong with the run, if anything is."""
     if metrics["gradients_lost"] or metrics["gradients_repeated"]:
         return "gradients were lost or applied again"
-    return "the model diverged" if metrics["loss"] is None else ""
+    return "the model diverged" if metrics["loss"] is None else metrics["error"] or ""
 
 
 def _headline(metrics: Mapping[str, Any], unit: Unit) -> Rows:

@@ -92,6 +92,23 @@ def test_a_long_series_becomes_coarser_and_stays_even(monkeypatch):
     assert all(value == 2 * at for at, value in series.points)
 
 
+def test_runs_beside_count_on_and_have_a_line_of_losses_each(tmp_path, monkeypatch, capsys):
+    told = noted(monkeypatch)
+    beside = "--batch 64 --beside algorithm=sync --beside batch=32,slots=2"
+    assert main([*f"{PS} {beside}".split(), "-o", str(tmp_path / "run"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    runs = [found, *found["beside"]]
+    counts = [done for _, done in told[-1]["counts"]]
+    assert counts == sorted(counts)
+    assert {one["total"] for one in told if one["total"]} == {sum(run["gradients_applied"] for run in runs)}
+    assert counts[-1] == told[-1]["done"] == told[-1]["total"]
+    names = [f"the servers' model{entry}" for entry in ("", ", algorithm=sync", ", batch=32,slots=2")]
+    assert told[-1]["losses"] == {
+        name: [[epoch["epoch"], epoch["loss"]] for epoch in run["epochs"]]
+        for name, run in zip(names, runs, strict=True)
+    }
+
+
 @pytest.mark.parametrize(
     ("line", "series", "epochs"), [(RING, "golden model", 3), (PS, "the servers' model", 2)]
 )

@@ -11,6 +11,7 @@ from fanin.cli.main import main
 from fanin.cli.param_server.options import ALGORITHMS, BUNDLED, MODELS, PUSHES, RECEIVERS, WIDTHS
 from fanin.cli.param_server.stragglers import Stragglers, parse_stragglers
 from fanin.cli.stops import parse_stops
+from fanin.errors import CheckFailed
 from fanin.report.param_server.page import TABLES
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm import data
@@ -142,6 +143,17 @@ def test_the_optimum_gives_figure_8s_measures(capsys, tmp_path):
     without = json_of_ps(capsys, tmp_path / "run", f"{given} --no-optimum")["epochs"]
     assert [epoch["convergence"] for epoch in without] == [None, None]
     assert "distance to w*" not in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_the_optimum_is_of_convex_models_alone(capsys, tmp_path):
+    given = "--on model --workers 4 --epochs 1"
+    for model in "--model fcnn", "--model lr --decay 0":
+        found = json_of_ps(capsys, tmp_path / "run", f"{given} {model}")
+        assert found["configuration"]["optimum"] is False
+        assert found["epochs"][0]["convergence"] is None
+        assert "--optimum: only lr and lr-rff with a --decay above 0 have one w*" in refused_ps(
+            capsys, tmp_path, f"{given} {model} --optimum"
+        )
 
 
 def test_a_seed_repeats_arun_ps(capsys, tmp_path):
@@ -354,6 +366,10 @@ def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
             "slots must be 1 with Sync-DSGD, whose workers wait for all, not 2",
         ),
         ("--algorithm sync --push-after scan", "push_after must be None with Sync-DSGD"),
+        (
+            "--costs cluster --jitter 2",
+            "jitter must be smaller with the paper's cluster: with 2 Sync-DSGD takes",
+        ),
         ("--on rtl --costs cluster", "--costs: of the event model alone; add --on model"),
         ("nowhere", "nowhere: no folder with MNIST's four idx files, no .npz; the bundled set is digits"),
     ],
@@ -401,6 +417,73 @@ def test_runs_beside_the_first_are_trainings_of_their_own(capsys, tmp_path):
     assert "algorithm wild, push-after scan, receivers broadcast" in capsys.readouterr().out
 
 
+STRAGGLERS = "stragglers=0:3,stragglers=1:4,slots=2"
+
+
+def test_a_run_beside_has_all_of_its_own_stragglers_and_none_of_the_first_ones(capsys, tmp_path):
+    found = json_of_ps(capsys, tmp_path / "run", f"{SMALL} --epochs 1 --stragglers 2:5 --beside {STRAGGLERS}")
+    assert [run["configuration"]["stragglers"] for run in (found, *found["beside"])] == ["2:5", "0:3,1:4"]
+
+
+def _fails_with_sync(failure):
+    """What is run in the place of the event model: it ends the run of Sync-DSGD before its end."""
+
+    def run(job, learner, progress, whole=events.run):
+        if job.algorithm is training.Algorithm.SYNC:
+            progress(5, 0.25, ())
+            raise failure
+        return whole(job, learner, progress)
+
+    return run
+
+
+BESIDE = "--beside slots=2 --beside algorithm=sync --beside slots=3"
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "error"),
+    [
+        (CheckFailed("worker 1 stopped answering"), 1, "--beside algorithm=sync: worker 1 stopped answering"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+    ids=["failed", "interrupted"],
+)
+def test_a_run_beside_that_fails_is_named_and_the_ones_before_are_kept(
+    capsys, tmp_path, monkeypatch, failure, status, error
+):
+    alone = json_of_ps(capsys, tmp_path / "alone")
+    monkeypatch.setattr(events, "run", _fails_with_sync(failure))
+    folder = tmp_path / "run"
+    found_status, out, err = run_ps(capsys, folder, f"{SMALL} {BESIDE} --json")
+    cause = f"--beside algorithm=sync: {str(failure) or error}"
+    assert (found_status, err) == (status, f"fanin: error: {cause} (fanin doctor {folder} says more)\n")
+    found = documented("ps train", out)
+    assert found | {"beside": [], "error": None} == alone
+    assert found["error"] == error
+    slots, sync = found["beside"]
+    assert (slots["error"], slots["configuration"]["slots"]) == (None, 2)
+    assert (sync["error"], sync["gradients_applied"]) == (str(failure) or error, 5)
+    assert (sync["simulated_seconds"], sync["gradients_each"]) == (0.25, 3 * EACH)
+    assert sync["configuration"]["algorithm"] == "sync"
+    assert sorted(path.name for path in folder.iterdir()) == FILES
+    for name in "model.npy", "trace.json":
+        assert (folder / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+    page = (folder / "report.html").read_text()
+    assert error in page
+    assert "Runs beside one another" in page
+
+
+def test_a_run_beside_that_diverges_is_named(capsys, tmp_path):
+    with np.errstate(all="ignore"):
+        status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --epochs 1 --json --beside rate=1e9")
+    said = "--beside rate=1e9: the model diverged: "
+    assert (status, err.startswith(f"fanin: error: {said}")) == (1, True)
+    found = json.loads(out)
+    assert found["error"].startswith(said)
+    assert found["beside"][0]["error"].startswith("the model diverged")
+    assert found["accuracy"] > 0.5
+
+
 def test_the_papers_cluster_has_its_times_and_sizes(capsys, tmp_path):
     found = json_of_ps(capsys, tmp_path / "run", f"{SMALL} --costs cluster --jitter 0 --beside algorithm=sync")
     row = PAPER["lr"]
@@ -416,6 +499,13 @@ def test_the_papers_cluster_has_its_times_and_sizes(capsys, tmp_path):
     assert found["simulated_seconds"] == events.run(job, NoTraining(650, EACH)).seconds
     assert found["configuration"]["push_after"] == "scan"
     assert found["simulated_seconds"] < found["beside"][0]["simulated_seconds"]
+
+
+def test_computing_may_take_no_time(capsys, tmp_path):
+    given = f"{SMALL} --epochs 1 --costs cluster --sample-seconds 0"
+    found = json_of_ps(capsys, tmp_path / "run", given)
+    assert found["worker_seconds"]["compute"] == 0
+    assert "What workers and servers do" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_features_that_memory_has_no_room_for_arerefused_ps(capsys, tmp_path, monkeypatch):

@@ -84,7 +84,13 @@ def epoch_of(number, **changes):
 
 def run_file(epochs, **changes):
     last = epochs[-1]
-    found = {"on": "model", "accuracy": last["accuracy"], "loss": last["loss"], "simulated_seconds": 0.03}
+    found = {
+        "error": None,
+        "on": "model",
+        "accuracy": last["accuracy"],
+        "loss": last["loss"],
+        "simulated_seconds": 0.03,
+    }
     found |= {f"gradients_{fate}": count for fate, count in zip(("pushed", "applied"), (24, 24), strict=True)}
     found |= {
         "gradients_lost": 0,
@@ -113,6 +119,11 @@ def _page(epochs=(1, 2, 3), **changes):
 def test_the_window_is_what_the_median_worker_takes_for_its_first_gradients():
     assert window(list(worker_spans(3))) == pytest.approx(1e-3 * (3 * WINDOW - 1))
     assert window(list(worker_spans(3, count=2))) == pytest.approx(5e-3)  # all that there is
+
+
+def test_where_computing_takes_no_time_the_window_is_that_of_pushing():
+    spans = [span for span in worker_spans(3) if span.kind != "compute"]
+    assert window(spans) == pytest.approx(1e-3 * 3 * WINDOW - 0.75e-3)
 
 
 def test_bars_are_as_long_as_the_spans_and_those_of_the_window_are_drawn():
@@ -250,6 +261,13 @@ def test_lost_gradients_and_stopped_workers_are_told():
     some = "workers 2, 4 and 5 stopped answering; the others went on without them"
     assert stopped_line([2, 4, 5], of=6) == some
     assert stopped_line([0, 1], of=2).startswith("all workers stopped answering")
+
+
+def test_a_run_beside_that_failed_is_told_and_in_no_table():
+    failed = {"error": "stopped", "configuration": OPTIONS | {"algorithm": "sync"}}
+    page = _page(beside=[failed], error="--beside algorithm=sync: stopped")
+    assert "--beside algorithm=sync: stopped" in page
+    assert "Runs beside one another" not in page
 
 
 def test_a_stop_that_changed_nothing_is_told():

@@ -69,6 +69,27 @@ def test_a_timer_expires_within_the_stated_time_and_not_once_it_is_restarted(tim
     Bench(dut, [], seed=0).run(main)
 
 
+@pytest.mark.parametrize("timeout", [100, 247, 255])
+def test_so_does_one_of_the_longest_timeouts(timeout, monkeypatch):
+    """Of 8 bits here, in steps of 4 cycles: an age of as many bits is never above the greatest limit."""
+    monkeypatch.setattr("fanin.hdl.rdma.timers.TIMEOUT_BITS", 8)
+    count = 4
+    dut = Timers(count=count)
+
+    async def main(ctx):
+        ctx.set(dut.timeout, timeout)
+        await ctx.tick()
+        ctx.set(dut.waiting, 1)
+        await ctx.tick().repeat(timeout)
+        assert not ctx.get(dut.expired)
+        await ctx.tick().repeat(2 * count + 3)
+        for _ in range(600):  # until the age has come round
+            assert ctx.get(dut.expired) == 1
+            await ctx.tick()
+
+    Bench(dut, [], seed=0).run(main)
+
+
 def test_posts_that_cannot_be_done_or_told_of_are_refused():
     dut = WriteQueue(config=CONFIG, completions=20)
     end = 1 << CONFIG.address_width

@@ -118,7 +118,7 @@ def test_an_npz_is_read_by_the_names_of_its_arrays(tmp_path, names):
         ({"X": np.array([["a"], ["b"]]), "y": np.zeros(2)}, "X are <U1, not numbers"),
         ({"X": np.array([[0, 1], [2, np.nan]]), "y": np.zeros(2)}, r"X\[1, 1\] is nan, not a finite number"),
         ({"X": np.zeros((2, 2)), "y": np.array([0, np.inf])}, r"y\[1\] is inf, not a finite number"),
-        ({"X": np.zeros((2, 2)), "y": np.array([{}, {}])}, r"not an \.npz of numbers: Object arrays"),
+        ({"X": np.zeros((2, 2)), "y": np.array([{}, {}])}, "no NumPy archive of numbers: Object arrays"),
         ({"X": np.zeros((0, 2)), "y": np.zeros(0)}, "no samples"),
     ],
 )
@@ -132,7 +132,7 @@ def test_a_bad_npz_is_refused(tmp_path, arrays, cause):
 
 @pytest.mark.parametrize("content", [b"", b"PK\3\4 torn", b"\x93NUMPY\1\0"])
 def test_what_is_no_npz_is_refused(write, content):
-    with pytest.raises(InputError, match=r"set\.npz: not an \.npz of numbers"):
+    with pytest.raises(InputError, match=r"set\.npz: no NumPy archive"):
         data.read(write(content, "set.npz"), Loss.LOGISTIC)
 
 

@@ -68,6 +68,7 @@ def _refused(folder, match):
             _idx(np.zeros((0, 4, 5), np.uint8)),
             f"{TRAIN}: is empty; some images to train on and some held",
         ),
+        (TRAIN, _idx(np.zeros((7, 0, 0), np.uint8)), f"{TRAIN}: images have no pixels"),
         (LABELS, _idx(np.zeros(6, np.uint8)), f"{LABELS}: 6 labels for the 7 images of {TRAIN}"),
         (LABELS, _idx(np.full(7, 10, np.uint8)), f"{LABELS}: label 10; digits are 0 to 9"),
     ],

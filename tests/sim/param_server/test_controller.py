@@ -107,6 +107,7 @@ def test_the_run_ends_once_when_the_last_row_has_come():
     assert nodes.tell(0, Left(lost=False)) == []
     outcome = nodes.controller.result()
     assert (outcome.tally.applied, outcome.tally.lost, outcome.staleness.total()) == (4, 0, 4)
+    assert outcome.stopped == ()  # it had ended
     assert outcome.w.tolist() == nodes.server.row.w.tolist() != [0] * 40
 
 

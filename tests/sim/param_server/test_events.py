@@ -299,6 +299,39 @@ def test_the_row_for_a_worker_that_is_gone_is_held_until_it_has_been_sent_for_th
     assert len(pushes) == 20
 
 
+@pytest.mark.parametrize(
+    ("push_after", "costs"),
+    [(push, costs) for push in PushAfter for costs in (PLAIN, replace(PLAIN, one_pass=True))],
+)
+def test_a_server_that_broadcasts_waits_once_for_a_worker_that_is_gone(push_after, costs):
+    """As the RTL: what ends its queue pair ends all rows on their way to it, and no more are pushed."""
+    setup = {"workers": 3, "costs": costs, "push_after": push_after, "receivers": Receivers.BROADCAST}
+    quick = Compute(per_sample=MICRO)
+    found, whole = (_timed(40, compute=quick, stops=stops, **setup) for stops in ({1: 100 * MICRO}, {}))
+    held = 8 * (20 + 2 * 3 * 10) * MICRO
+    assert found.stopped == (1,)
+    assert found.applied[0] == found.applied[2] == (40,)
+    assert held < found.seconds < whole.seconds + held
+    pushed = [span.begin for span in found.server_spans if span.kind == "push" and span.worker == 1]
+    assert max(pushed) < 100 * MICRO + held < found.seconds / 1.2
+
+
+def test_gradients_of_a_worker_that_was_given_up_are_not_looked_for():
+    """The server has many of them when its row of eight, to the same worker, is not acknowledged."""
+    costs = replace(PLAIN, one_pass=True, update=50e-9)
+    found = _timed(60, workers=1, slots=8, costs=costs, compute=Compute(per_sample=MICRO), stops={0: 5e-3})
+    assert found.applied[0][0] < found.pushed[0] < 60
+    assert found.stopped == (0,)
+
+
+def test_a_worker_that_had_ended_when_it_was_to_stop_has_not_stopped():
+    slow = replace(EVEN, slow={0: 3.0})
+    found = _timed(10, compute=slow, stops={2: 4e-3})
+    assert (found.stopped, found.applied) == ((), ((10,),) * 4)
+    assert found.tally == Tally(40, 40, 0, 0)
+    assert found.seconds > 4e-3
+
+
 def test_sync_ends_with_the_name_of_the_worker_that_stops():
     with pytest.raises(CheckFailed, match="worker 2 stopped answering; Sync-DSGD cannot go on without it"):
         _timed(20, algorithm=Algorithm.SYNC, stops={2: 2e-3})

@@ -32,6 +32,11 @@ def test_the_fit_meets_table_1s_sync_and_wild_is_faster():
     _check_row("lr", 1.15, 1.35)
 
 
+def test_a_jitter_with_which_sync_takes_longer_than_the_papers_is_refused():
+    with pytest.raises(ValueError, match=r"jitter must be smaller with the paper's cluster: with 2 Sync-DSGD"):
+        cluster(PAPER["lr"], 2.0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "low", "high"), [("lr-rff", 1.6, 1.85), ("fcnn", 1.1, 1.2)])
 def test_the_fit_meets_table_1s_sync_for_large_models(name, low, high):

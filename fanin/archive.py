@@ -1,0 +1,37 @@
+"""NumPy archives of others: read with whatever may be wrong with them in one kind of error."""
+
+from __future__ import annotations
+
+import lzma
+import zipfile
+import zlib
+from collections.abc import Container
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: What NumPy, zipfile and its codecs raise. RuntimeError: an array is encrypted, or packed in a way that
+#: is not known here; MemoryError: its header says a shape that memory has no room for.
+_DAMAGE = (ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+
+
+def read_archive(path: Path, names: Container[str] | None = None) -> dict[str, npt.NDArray[Any]]:
+    """The arrays in an ``.npz``, or those of ``names`` that are there; nothing else is unpacked.
+
+    Raises OSError, and ValueError of one line for a file that is no archive, or is damaged, or has something
+    else than arrays of numbers or texts.
+    """
+    with path.open("rb") as file:
+        if not zipfile.is_zipfile(file):  # NumPy would take it for an array, or for a pickle
+            raise ValueError("no NumPy archive, or one that was cut off")
+        file.seek(0)
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                found = {name: archive[name] for name in archive if names is None or name in names}
+        except _DAMAGE as error:
+            raise ValueError(f"no NumPy archive of numbers: {' '.join(str(error).split())}") from error
+    if others := [name for name, values in found.items() if not isinstance(values, np.ndarray)]:
+        raise ValueError(f"no NumPy archive of numbers: {others[0]} is no array")
+    return found

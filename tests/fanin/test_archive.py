@@ -1,0 +1,79 @@
+"""NumPy archives of others: whatever is wrong with one, a line says so."""
+
+import io
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from fanin.archive import read_archive
+
+ENCRYPTED, METHOD = 6, 8  # of a member's header: a flag's byte, and how it is packed; in the directory 2 later
+
+
+def member(values):
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
+
+
+def archive(path, packed=zipfile.ZIP_STORED, **members):
+    with zipfile.ZipFile(path, "w", packed) as file:
+        for name, content in members.items():
+            file.writestr(f"{name}.npy", content)
+    return path
+
+
+def changed(path, place, value):
+    """The same byte of every member's headers is another one."""
+    content = bytearray(path.read_bytes())
+    for mark, at in ((b"PK\3\4", place), (b"PK\1\2", place + 2)):
+        begin = -1
+        while (begin := content.find(mark, begin + 1)) >= 0:
+            content[begin + at] = value
+    path.write_bytes(content)
+
+
+def refusal(path):
+    with pytest.raises(ValueError, match="archive") as found:
+        read_archive(path)
+    assert "\n" not in str(found.value)
+    return str(found.value)
+
+
+def test_its_arrays_are_read_or_those_that_are_asked_for(tmp_path):
+    path = archive(tmp_path / "a.npz", x=member(np.arange(3)), y=member(np.ones(2)), z=b"no array")
+    assert {name: list(values) for name, values in read_archive(path, ("x", "w")).items()} == {"x": [0, 1, 2]}
+    assert refusal(path) == "no NumPy archive of numbers: z is no array"
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "cause"),
+    [
+        (ENCRYPTED, 1, "File 'x.npy' is encrypted, password required for extraction"),
+        (METHOD, 99, "That compression method is not supported"),
+    ],
+)
+def test_one_that_is_packed_in_another_way_is_refused(tmp_path, place, value, cause):
+    path = archive(tmp_path / "a.npz", x=member(np.arange(3)))
+    changed(path, place, value)
+    assert refusal(path) == f"no NumPy archive of numbers: {cause}"
+
+
+def test_a_shape_that_no_memory_has_room_for_is_refused(tmp_path):
+    fields = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({1 << 44}, 4), }}\n".encode()
+    header = b"\x93NUMPY\1\0" + struct.pack("<H", len(fields)) + fields
+    assert "Unable to allocate" in refusal(archive(tmp_path / "a.npz", x=header))
+
+
+@pytest.mark.parametrize("packed", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA], ids=["deflate", "lzma"])
+def test_damage_is_found(tmp_path, packed):
+    path = archive(tmp_path / "a.npz", packed, x=member(np.random.default_rng(0).normal(size=300)))
+    content = bytearray(path.read_bytes())
+    for at in range(50, 1500, 50):
+        content[at] ^= 0xFF
+    path.write_bytes(content)
+    assert refusal(path).startswith("no NumPy archive of numbers: ")
+    path.write_bytes(content[:1000])
+    assert refusal(path) == "no NumPy archive, or one that was cut off"
