@@ -144,7 +144,8 @@ def _in_rtl(model: str) -> Row:
         "×",
         How.RTL,
         Measurement((*_EPOCH, *_OF[model], *_BESIDE), ratio(*_TWICE), folder=True),
-        why=f"the paper's computing, fanin's own server and NICs, and the digits' model of {_VALUES[model]}",
+        why=f"the paper's computing, fanin's own server and NICs, and the digits' model of {_VALUES[model]}; "
+        "with MNIST's: docs/systems/param-server-time.md",
         slow=True,
     )
 
