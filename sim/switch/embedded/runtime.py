@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from fanin.p4.control import MulticastGroup, Replica
@@ -14,6 +14,7 @@ from fanin.sim.switch.embedded.types import Bits, Type, base_of
 
 MAX_STATES = 4096  # that a parser may go through for one packet
 MAX_PASSES = 256  # of one frame: resubmitted, recirculated, cloned, replicated
+GROUP_BITS = REPLICA_BITS = 16  # of multicast groups and egress_rid, in v1model and TNA
 MAX_SECONDS = 20  # for one frame; what is left when the bounds on states and passes are used up
 NAMES: Mapping[str, Any] = {
     name: getattr(module, name)
@@ -167,19 +168,37 @@ class Session(NamedTuple):
 
 
 class Replication:
-    """Multicast groups."""
+    """Multicast groups; ``exclusion``: whether a replica may have an exclusion id."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, exclusion: bool = False) -> None:
         self.groups: dict[int, MulticastGroup] = {}
+        self._exclusion = exclusion
 
     def set(self, group: MulticastGroup) -> None:
         """Install or replace a group. Raises ValueError."""
-        if group.id < 1:
-            raise ValueError(f"multicast group {group.id}: 0 stands for none")
+        what = f"multicast group {group.id}"
+        if not group.id:
+            raise ValueError(f"{what}: 0 stands for none")
+        _check_width(what, group.id, GROUP_BITS)
+        self.check(what, group.replicas)
         self.groups[group.id] = group
+
+    def check(self, what: str, replicas: Iterable[Replica]) -> None:
+        """Raise ValueError where one of the replicas of ``what`` has an id that no packet can have."""
+        for replica in replicas:
+            _check_width(f"{what}: replica id", replica.id, REPLICA_BITS)
+            if replica.exclusion is not None:
+                if not self._exclusion:
+                    raise ValueError(f"{what}: port {replica.port}: only TNA has an exclusion id")
+                _check_width(f"{what}: exclusion id", replica.exclusion, REPLICA_BITS)
 
     def delete(self, number: int) -> None:
         """Remove a group. Raises ValueError."""
         if number not in self.groups:
             raise ValueError(f"there is no multicast group {number}")
         del self.groups[number]
+
+
+def _check_width(what: str, number: int, bits: int) -> None:
+    if number not in range(1 << bits):
+        raise ValueError(f"{what}: {number} does not fit in {bits} bits")

@@ -46,6 +46,24 @@ class TestMulticast:
         switch.set_multicast_group(self.GROUP)
         assert send(switch, FRAME) == []
 
+    @pytest.mark.parametrize(
+        ("group", "message"),
+        [
+            (MulticastGroup(70000, ()), "multicast group 70000: 70000 does not fit in 16 bits"),
+            (MulticastGroup(-1, ()), "multicast group -1: -1 does not fit in 16 bits"),
+            (MulticastGroup(1, (Replica(1, 65536),)), "multicast group 1: replica id: 65536 does not fit"),
+            (MulticastGroup(1, (Replica(1, -1),)), "multicast group 1: replica id: -1 does not fit"),
+            (MulticastGroup(1, (Replica(1, exclusion=1),)), "port 1: only TNA has an exclusion id"),
+        ],
+    )
+    def test_ids_that_no_packet_can_have_are_refused(self, group, message):
+        with pytest.raises(ValueError, match=message):
+            v1model().switch().set_multicast_group(group)
+
+    def test_a_clone_has_no_replica_id_of_17_bits(self):
+        with pytest.raises(ValueError, match="clone session 3: replica id: 65536 does not fit in 16 bits"):
+            v1model().switch().set_clone_session(3, replicas=[Replica(1, 65536)])
+
     def test_an_unknown_group_has_no_members(self):
         switch = v1model(apply="std.mcast_grp = 5;").switch()
         assert send(switch, FRAME) == []
