@@ -238,3 +238,26 @@ def test_an_annotated_state_and_arguments_by_name():
     body = "packet.extract(hdr = hdr.h); packet.advance(sizeInBits = 8); transition accept;"
     parser = f'@name("begin") state start {{ {body} }}'
     assert one("0102030405", parser=parser, deparser="packet.emit(hdr = hdr);") == "01020304"
+
+
+def test_metadata_and_registers_of_every_type_begin_at_0():
+    kinds = "struct pair { bit<8> low; bool high; } enum colour { red, green }"
+    parts = {
+        "declarations": PARTS["declarations"] + kinds,
+        "metadata": "tuple<bit<8>, bool, pair> t; varbit<16> v; error e; colour c; pair p; h_t[2] s;",
+        "locals": "register<tuple<bit<8>, bool>>(4) r; register<bool>(4) b;",
+        "apply": "tuple<bit<8>, bool> x; bool y; r.read(x, 1); b.read(y, 1); "
+        "hdr.h.a = meta.t[0] + x[0]; hdr.h.b = 1; hdr.h.c = meta.t[2].low + meta.p.low; "
+        "if (meta.t[1] || meta.t[2].high || x[1] || y || meta.p.high || meta.s[0].isValid()) { hdr.h.b = 9; } "
+        "if (meta.e != error.NoError || meta.c != colour.red) { hdr.h.b = 8; } r.write(1, {5, true});",
+    }
+    switch = v1model(**parts).switch()
+    assert send(switch, FRAME) == [(0, "00010004")]
+    assert switch.registers["I.r"][1] == (5, True)
+    assert send(switch, FRAME) == [(0, "05090004")]
+    with pytest.raises(ValueError, match="a value of tuple<bit<8>, bool> has 2 parts; 5 has not"):
+        switch.registers["I.r"][1] = 5
+    with pytest.raises(ValueError, match=r"I.r\[1\], part 0: 256 does not fit in bit<8>"):
+        switch.registers["I.r"][1] = (256, False)
+    switch.registers["I.r"][1] = (7, False)
+    assert send(switch, FRAME) == [(0, "07010004")]
