@@ -337,6 +337,18 @@ def test_packets_to_and_from_the_controller(served, control):
     assert "has the metadata ['port', 'unused']" in answer.error.message
 
 
+def test_without_a_cpu_port_the_controllers_packets_are_refused():
+    with contextlib.closing(Served(cpu=None)) as served:
+        with contextlib.closing(P4Runtime(served.address, device=7)) as control:
+            out = p4r.PacketOut(payload=frame_to(0x77))
+            control._run(control._client.send(p4r.StreamMessageRequest(packet=out)))
+            error = control._run(control._client.receive()).error
+        assert error.canonical_code == rpc_code.FAILED_PRECONDITION
+        assert error.message == "the switch has no CPU port: fanin p4 serve --cpu-port"
+        assert error.packet_out.packet_out == out
+        assert served.forwarding.from_controller == 0
+
+
 def test_a_packet_without_a_controller_is_counted(served):
     with contextlib.closing(P4Runtime(served.address, device=7)) as control:
         control.insert(_station(0x30, "I.to_controller"))
