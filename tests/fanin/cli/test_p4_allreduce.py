@@ -48,6 +48,7 @@ def test_what_people_read(capsys):
         ("--window 3", 2, "slots must be a power of two, not 3"),
         ("--operations 0", 2, "--operations 0: must be in 1…1,000,000"),
         ("--drop 2", 2, "drop must be a probability, not 2.0"),
+        ("--gbps inf --link-ns 0 --switch-ns 0", 2, "what takes no time has no rate"),
         ("--timeout-ns inf", 2, "timeout_ns must be in (0, 1e+13], not inf"),
         ("--timeout-ns nan", 2, "timeout_ns must be in (0, 1e+13], not nan"),
         ("--timeout-ns 0", 2, "timeout_ns must be in (0, 1e+13], not 0.0"),
