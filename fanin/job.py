@@ -13,6 +13,8 @@ from fanin.wire.fields import field_bits
 
 JOBS = 1 << field_bits(AGGREGATION, "job")
 SLOTS = 1 << field_bits(AGGREGATION, "slot")  # of a switch, which one job may have
+RETRY_BITS = 16  # of a worker's count of a packet's retransmissions
+MAX_RETRIES = (1 << RETRY_BITS) - 1
 SWITCH = Endpoint(mac=0x02_00_00_00_01_00, ip=0x0A_00_00_FE)  # unless said otherwise
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 import random
 import zlib
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from enum import IntFlag
 from typing import Protocol
 
+from fanin.job import MAX_RETRIES
 from fanin.sim.switch.base import Delivery, OutsideSwitch, Switch, SwitchKind
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
@@ -24,6 +24,7 @@ _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
 
 
 MAX_DELAY_NS = 1e9
+MAX_TIMEOUT_NS = 1e13  # more than a node counts to at any clock
 MIN_GBPS = 1e-3
 SWITCH_NS = 400.0  # from a frame's last bit at the switch to its answer's first one, unless given
 SLOWDOWN = 1000.0  # seconds of the wall clock in a simulated one, unless given, beside what is outside
@@ -95,7 +96,7 @@ class NetworkConfig:
     link: LinkConfig = field(default_factory=LinkConfig)
     switch_ns: float = SWITCH_NS
     timeout_ns: float = 10_000.0  #: until a packet is sent again
-    retries: int = 1000
+    retries: int = 1000  #: of a packet, at most MAX_RETRIES; then its node stops
     slots: int | None = None  #: of the job; all that a node has unless given
     seed: int = 0
     switch: SwitchKind = SwitchKind.EMBEDDED
@@ -106,10 +107,10 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         _check_delay("switch_ns", self.switch_ns)
-        if not 0 < self.timeout_ns < math.inf:
-            raise ValueError(f"timeout_ns must be above 0 and finite, not {self.timeout_ns!r}")
-        if self.retries < 0:
-            raise ValueError(f"retries must be at least 0, not {self.retries!r}")
+        if not 0 < self.timeout_ns <= MAX_TIMEOUT_NS:
+            raise ValueError(f"timeout_ns must be in (0, {MAX_TIMEOUT_NS:g}], not {self.timeout_ns!r}")
+        if self.retries not in range(MAX_RETRIES + 1):
+            raise ValueError(f"retries must be in 0…{MAX_RETRIES}, not {self.retries!r}")
         if self.here and len(self.here) != len(self.ports):
             raise ValueError(f"here must be a worker for each of ports, {len(self.ports)}, not {self.here}")
 

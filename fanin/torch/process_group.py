@@ -131,6 +131,9 @@ class FaninGroup(ProcessGroup):
         """Sums and means by the NICs, which know all-reduces: each rank keeps its part."""
         opts = opts or dist.ReduceScatterOptions()
         op = opts.reduceOp
+        for output, own in zip(outputs, inputs, strict=True):
+            self._check_number("inputs", own)
+            _check_size("output", output, own[self.rank()].numel())
         given = [tensor for own in inputs for tensor in own]
 
         def add() -> None:
@@ -141,13 +144,16 @@ class FaninGroup(ProcessGroup):
                 _put(total[begin : begin + output.numel()], output)
 
         ours = add if self._adds([*given, *outputs], op) else None
-        called = _Called("reduce_scatter", given, _name(op), written=outputs)
+        sizes = [f"{tensor.numel():,}" for tensor in given]
+        detail = _name(op) if len(set(sizes)) == 1 else f"{_name(op)}, parts of {', '.join(sizes)}"
+        called = _Called("reduce_scatter", given, detail, written=outputs)
         return self._call(called, ours, lambda: self._gloo.reduce_scatter(outputs, inputs, opts))
 
     def _reduce_scatter_base(self, output: torch.Tensor, own: torch.Tensor, opts: Any = None) -> Work:
         """``reduce_scatter_tensor``: as ``reduce_scatter``."""
         opts = opts or dist.ReduceScatterOptions()
         op = opts.reduceOp
+        _check_size("input", own, self.size() * output.numel())
 
         def add() -> None:
             begin = self.rank() * output.numel()
@@ -161,6 +167,8 @@ class FaninGroup(ProcessGroup):
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         """By the NICs: all but the root give zeros."""
         root = opts.rootRank
+        if root not in range(self.size()):
+            raise ValueError(f"the root must be a rank of the group, 0 to {self.size() - 1}, not {root}")
 
         def spread() -> None:
             for tensor in tensors:
@@ -174,6 +182,10 @@ class FaninGroup(ProcessGroup):
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """By the NICs: each rank gives zeros where the others have values."""
+        for own, taken in zip(inputs, outputs, strict=True):
+            self._check_number("outputs", taken)
+            for output in taken:
+                _check_size("output", output, own.numel())
         written = [tensor for taken in outputs for tensor in taken]
 
         def gather() -> None:
@@ -187,6 +199,7 @@ class FaninGroup(ProcessGroup):
 
     def _allgather_base(self, output: torch.Tensor, own: torch.Tensor, opts: Any = None) -> Work:
         """``all_gather_into_tensor``: as ``allgather``."""
+        _check_size("output", output, self.size() * own.numel())
 
         def gather() -> None:
             _put(self._gathered(_values(own)), output)
@@ -206,6 +219,11 @@ class FaninGroup(ProcessGroup):
 
         ours = meet if self.size() > 1 else None
         return self._call(_Called("barrier"), ours, lambda: self._gloo.barrier(*_given(opts)))
+
+    def _check_number(self, name: str, tensors: Tensors) -> None:
+        """Raise ValueError unless there is a tensor for each rank."""
+        if len(tensors) != self.size():
+            raise ValueError(f"the {name} must be {self.size()} tensors, one for each rank, not {len(tensors)}")
 
     # ---- what the NICs do ----
 
@@ -251,7 +269,11 @@ class FaninGroup(ProcessGroup):
     def _call(self, called: _Called, ours: Callable[[], None] | None, gloo: Callable[[], dist.Work]) -> Work:
         """Queue a collective: ``ours``, or gloo's where that is None."""
         self.log.begin()
-        return self._calls.call(lambda: self._carry_out(called, ours, gloo))
+        try:
+            return self._calls.call(lambda: self._carry_out(called, ours, gloo))
+        except dist.DistBackendError:  # the group is destroyed
+            self.log.end()
+            raise
 
     def _carry_out(
         self, called: _Called, ours: Callable[[], None] | None, gloo: Callable[[], dist.Work]
@@ -314,6 +336,12 @@ def _adder(options: Options, wire: Wire, *, seconds: float) -> Adder:
     from fanin.torch.rtl import EmittedSwitch, RtlRing  # load what a simulator takes
 
     return RtlRing(options, wire, seconds=seconds) if ring else EmittedSwitch(options, wire)
+
+
+def _check_size(name: str, tensor: torch.Tensor, values: int) -> None:
+    """Raise ValueError unless a tensor has as many values as the others of its collective ask for."""
+    if tensor.numel() != values:
+        raise ValueError(f"the {name} must have {values:,} values, not {tensor.numel():,}")
 
 
 def _name(op: ReduceOp) -> str:

@@ -50,24 +50,34 @@ class InOrder:
     """A thread that carries out calls one after the other. It does not keep the process from ending.
 
     Each result is handed over by a thread of its own, which runs what waits for it: a callback may call
-    collectives itself, and wait for them, as PowerSGD's do.
+    collectives itself, and wait for them, as PowerSGD's do. Once closed, it takes no more calls.
     """
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Work] | None] = queue.SimpleQueue()
         self._handing: list[threading.Thread] = []
+        self._closed = False
+        self._lock = threading.Lock()  # so that no call comes in behind the last one
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def call(self, function: Callable[[], Any]) -> Work:
-        """Carry out ``function`` behind those before it; the work's result is its own."""
+        """Carry out ``function`` behind those before it; the work's result is its own.
+
+        Raises DistBackendError once it is closed: who waits would wait for ever.
+        """
         work = Work()
-        self._calls.put((function, work))
+        with self._lock:
+            if self._closed:
+                raise dist.DistBackendError("the process group has been destroyed")
+            self._calls.put((function, work))
         return work
 
     def close(self, seconds: float) -> bool:
         """End the threads when all calls are carried out; whether they have ended in that time."""
-        self._calls.put(None)
+        with self._lock:
+            self._closed = True
+            self._calls.put(None)
         deadline = monotonic() + seconds
         self._thread.join(seconds)
         threads = (self._thread, *self._handing)  # those of the last calls, too

@@ -7,7 +7,7 @@ from typing import Any
 from amaranth import Cat, Value
 from amaranth.lib import data, enum
 
-from fanin.job import SLOTS
+from fanin.job import RETRY_BITS, SLOTS
 from fanin.wire.aggregation import AGGREGATION
 from fanin.wire.ethernet import ETHERNET, IPV4, UDP
 from fanin.wire.fields import field_bits
@@ -20,7 +20,6 @@ SLOT_BITS = field_bits(AGGREGATION, "slot")
 ROUND_BITS = field_bits(AGGREGATION, "round")
 BITMAP_BITS = field_bits(AGGREGATION, "bitmap")
 TIMEOUT_BITS = 32
-RETRY_BITS = 16
 
 
 class JobConfig(data.Struct):

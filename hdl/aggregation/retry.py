@@ -8,9 +8,10 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.aggregation.headers import values_layout
-from fanin.hdl.aggregation.job import RETRY_BITS, ROUND_BITS, TIMEOUT_BITS
+from fanin.hdl.aggregation.job import ROUND_BITS, TIMEOUT_BITS
 from fanin.hdl.aggregation.slots import SlotState, check_slots, index_bits, use_layout
 from fanin.hdl.arith.delay import delayed
+from fanin.job import RETRY_BITS
 from fanin.wire.aggregation import DEFAULT_VALUES
 
 _LOOK = 3  # cycles from a slot's address to ``overdue``

@@ -24,7 +24,7 @@ from fanin.golden.glm.model import GlmModel, Label
 from fanin.golden.glm.quantise import Float64
 from fanin.golden.glm.train import train as train_golden
 from fanin.hbm import Hbm
-from fanin.hdl.aggregation.job import RETRY_BITS, TIMEOUT_BITS
+from fanin.hdl.aggregation.job import TIMEOUT_BITS
 from fanin.seed import MAX_SEED
 from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.cosim.waves import Waveform
@@ -38,7 +38,6 @@ Int32 = npt.NDArray[np.int32]
 
 MAX_TIMEOUT = (1 << TIMEOUT_BITS - 1) - 1  # cycles: deadlines are compared modulo 2^32
 RISE = 0.1  # of chance's loss: what mini-batches may add to the best epoch's loss and take away again
-MAX_RETRIES = (1 << RETRY_BITS) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +79,6 @@ class TrainOptions:
                 f"{operations * MICRO_BATCH:,} fits, not {self.batch:,}"
             )
         check_timeout(self.network.timeout_ns, self.clock_mhz)
-        if not 0 <= self.network.retries <= MAX_RETRIES:
-            raise InputError(f"retries must be in 0…{MAX_RETRIES}, not {self.network.retries}")
 
 
 def check_timeout(timeout_ns: float, clock_mhz: float) -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from scapy.utils import rdpcap
 
-from fanin.sim.network import Link, LinkConfig, Network
+from fanin.sim.network import Link, LinkConfig, Network, NetworkConfig
 from fanin.sim.pcap import PcapWriter
 from fanin.sim.switch.base import Switch
 from fanin.sim.switch.reference import ReferenceSwitch
@@ -126,6 +126,22 @@ def test_the_same_seed_gives_the_same_network_and_another_seed_another():
 def test_bad_parameters_are_named(fault, message):
     with pytest.raises(ValueError, match=message):
         LinkConfig(**fault)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"timeout_ns": 0}, r"timeout_ns must be in \(0, 1e\+13\], not 0"),
+        ({"timeout_ns": float("nan")}, "timeout_ns must be in"),
+        ({"timeout_ns": float("inf")}, "timeout_ns must be in"),
+        ({"retries": -1}, "retries must be in 0…65535, not -1"),
+        ({"retries": 65_536}, "retries must be in"),
+        ({"retries": 2.5}, "retries must be in 0…65535, not 2.5"),
+    ],
+)
+def test_a_packet_is_sent_again_after_a_while_and_not_for_ever(given, message):
+    with pytest.raises(ValueError, match=message):
+        NetworkConfig(**given)
 
 
 def network(link, **kwargs):

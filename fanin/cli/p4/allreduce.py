@@ -114,6 +114,8 @@ def _measured(args: argparse.Namespace) -> dict[str, Any]:
     else:
         switch = make_switch(args.workers, kind=network.switch, config=program)
         found = allreduce(rows, switch=switch, program=program, network=network)
+    if not found.time_ns:
+        raise InputError("--gbps inf without any delay: what takes no time has no rate")
     latencies = np.array(found.latencies_ns or [np.nan])
     right = args.operations - (found.wrong + found.lost) / args.workers
     return {

@@ -28,6 +28,10 @@ def install_entries(switch: Switch, path: Path) -> None:
     items = {f"{path}: item {number}": item for number, item in enumerate(_items(path))}
     groups = {place: _group(place, item) for place, item in items.items() if "replicas" in item}
     entries = {place: _entry(place, item) for place, item in items.items() if "replicas" not in item}
+    first: dict[int, str] = {}
+    for place, group in groups.items():
+        if first.setdefault(group.id, place) != place:
+            raise InputError(f"{place}: id: {group.id} is the id of another group, {first[group.id]}")
     for place, group in groups.items():
         with _placed(place):
             switch.set_multicast_group(group)
@@ -78,11 +82,14 @@ def _group(place: str, item: Mapping[str, Any]) -> MulticastGroup:
     _fields(place, item, MulticastGroup)
     if not isinstance(item["replicas"], list):
         raise InputError(f"{place}: replicas: must be a list")
-    replicas = []
+    replicas: list[Replica] = []
     for number, replica in enumerate(item["replicas"]):
         where = f"{place}: replicas: {number}"
         _fields(where, _object(where, replica), Replica)
-        replicas.append(Replica(**{name: _number(f"{where}: {name}", v) for name, v in replica.items()}))
+        found = Replica(**{name: _number(f"{where}: {name}", v) for name, v in replica.items()})
+        if (found.port, found.id) in ((other.port, other.id) for other in replicas):
+            raise InputError(f"{where}: port {found.port} is there twice with the id {found.id}")
+        replicas.append(found)
     return MulticastGroup(_number(f"{place}: id", item["id"]), tuple(replicas))
 
 

@@ -48,6 +48,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="searches side by side")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search")
+    search = ("output", "mp", "devices", "batch", "time_limit", "gap", "workers", "seed")
+    parser.set_defaults(defaults={name: parser.get_default(name) for name in search})
     parser.set_defaults(run=run, files=Files(inputs=("model", "cluster")))
 
 
@@ -58,6 +60,10 @@ def run(args: argparse.Namespace) -> int:
     if args.check is not None:
         if args.model is not None:
             raise InputError("--check takes no MODEL: a plan's folder says what it is of")
+        for name, default in args.defaults.items():
+            if getattr(args, name) != default:
+                option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
+                raise InputError(f"--check takes no {option}: it is of the search")
         return verify(args.check, args.json)
     for name, value in (("MODEL", args.model), ("CLUSTER", args.cluster), ("-o DIR", args.output)):
         if value is None:

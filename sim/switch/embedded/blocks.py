@@ -84,13 +84,16 @@ class Generator:
         python = self.objects.fresh("x_" + kind.declaration.name)
         shape_name, kinds = f"{python}_class", f"{python}_types"
         self.constants[shape_name], self.constants[kinds] = shape, kind.arguments
-        fresh = "".join(f"lambda: {self.records.new(a)}, " for a in kind.arguments)
+        fresh, zeros = (
+            "".join(f"lambda: {code(argument)}, " for argument in kind.arguments)
+            for code in (self.records.new, self.records.zero)
+        )
         bodies = {f.name: self.function_of(f, instance) for f in body}
         inner = "".join(f"{method}={function}, " for method, function in bodies.items())
         self.objects.place = node.position
         self.objects.emit(
             f"{python} = {shape_name}({''.join(a + ', ' for a in arguments)}name={name!r}, types={kinds}, "
-            f"fresh=({fresh}), arch=ARCH, {inner})"
+            f"fresh=({fresh}), zeros=({zeros}), arch=ARCH, {inner})"
         )
         values = tuple(map(_constant, node.arguments))
         self.externs[python] = ExternInfo(

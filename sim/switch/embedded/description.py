@@ -8,6 +8,7 @@ from typing import Any
 
 DEFAULT_SIZE = 1024  #: entries of a table that does not say how many, as p4c has it
 NOTHING = "NoAction"
+ORDERED = ("ternary", "range", "optional")  #: a table with a key of such a kind goes by priority
 
 
 @dataclass(frozen=True)

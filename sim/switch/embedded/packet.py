@@ -125,9 +125,6 @@ class HeaderStack:
         for mine, its in zip(self.items, other.items, strict=True):
             mine.set(its)
 
-    def zero(self) -> None:
-        """Give every scalar in it that is not in a header the value 0: there is none."""
-
     def equals(self, other: HeaderStack) -> Any:
         """Equality of all elements."""
         result: Any = True

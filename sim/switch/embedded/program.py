@@ -338,7 +338,11 @@ class Switch:
         group: int | None = None,
         replicas: Sequence[Replica] = (),
     ) -> None:
-        """Where clones of a session go: to a port, to a multicast group, to replicas of its own."""
+        """Where clones of a session go: to a port, to a multicast group, to replicas of its own.
+
+        Raises ValueError.
+        """
+        self._runtime.replication.check(f"clone session {number}", replicas)
         own = [Replica(port)] if port is not None else []
         self._sessions[number] = Session((*own, *replicas), group)
 

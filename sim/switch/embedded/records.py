@@ -1,7 +1,8 @@
 """Headers, structs and header unions as Python classes with ``__slots__``, written out as text.
 
 Each has ``copy()``, ``set(other)``, ``equals(other)``, ``emit(out)``; headers also ``valid``, ``set_valid()``,
-``set_invalid()`` and ``extract(packet)``; structs also ``zero()``. Fields have the prefix ``f_``.
+``set_invalid()`` and ``extract(packet)``; structs also ``zero()``, which returns the struct.
+Fields have the prefix ``f_``.
 """
 
 from __future__ import annotations
@@ -38,6 +39,19 @@ class Records:
         if isinstance(base, types.Tuple):
             return "(" + "".join(self.new(part) + ", " for part in base.elements) + ")"
         return "UNDEFINED"
+
+    def zero(self, kind: Type) -> str:
+        """Code that makes a value of ``kind`` whose scalars are 0 and whose headers are invalid."""
+        base = base_of(kind)
+        if base == BOOL:
+            return "False"
+        if isinstance(base, types.Varbit):
+            return "(0, 0)"
+        if isinstance(base, types.Tuple):
+            return "(" + "".join(self.zero(part) + ", " for part in base.elements) + ")"
+        if isinstance(base, Record) and base.kind == "struct":
+            return self.new(base) + ".zero()"
+        return self.new(base) if isinstance(base, Record | types.Stack) else "0"
 
     def name(self, kind: Record) -> str:
         """The name of the class of ``kind``, which is written at the first call."""
@@ -78,12 +92,11 @@ class Records:
         lines += ["    def set(self, other):", *sets, "        pass"]
         lines += ["    def zero(self):"]
         for field, part in fields:
-            if isinstance(part, Record | types.Stack):
-                if not (isinstance(part, Record) and part.kind != "struct"):
-                    lines.append(f"        self.{field}.zero()")
-            else:
-                lines.append(f"        self.{field} = {'False' if part == BOOL else '0'}")
-        lines += ["        pass", "    def emit(self, out):"]
+            if isinstance(part, Record) and part.kind == "struct":
+                lines.append(f"        self.{field}.zero()")
+            elif not isinstance(part, Record | types.Stack):
+                lines.append(f"        self.{field} = {self.zero(part)}")
+        lines += ["        return self", "    def emit(self, out):"]
         lines += [
             f"        self.{field}.emit(out)"
             for field, part in fields

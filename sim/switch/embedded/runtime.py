@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from fanin.p4.control import MulticastGroup, Replica
 from fanin.sim.switch.embedded import packet, values
 from fanin.sim.switch.embedded.errors import RunRefused
-from fanin.sim.switch.embedded.types import Bits, Type, base_of
+from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Tuple, Type, base_of
 
 MAX_STATES = 4096  # that a parser may go through for one packet
 MAX_PASSES = 256  # of one frame: resubmitted, recirculated, cloned, replicated
+GROUP_BITS = REPLICA_BITS = 16  # of multicast groups and egress_rid, in v1model and TNA
 MAX_SECONDS = 20  # for one frame; what is left when the bounds on states and passes are used up
 NAMES: Mapping[str, Any] = {
     name: getattr(module, name)
@@ -54,18 +55,6 @@ def no_action(_: Any) -> None:
     """What a table without a default action does on a miss."""
 
 
-def zero_of(kind: Type, fresh: Callable[[], Any]) -> Any:
-    """The value that a register begins with."""
-    base = base_of(kind)
-    if isinstance(base, Bits):
-        return 0
-    value = fresh()
-    if hasattr(value, "zero"):
-        value.zero()
-        return value
-    return False
-
-
 def takes_widths(method: Any) -> Any:
     """Mark a method of an extern that is told the widths of its arguments, as ``widths``."""
     method.takes_widths = True
@@ -79,41 +68,56 @@ def takes_frame(method: Any) -> Any:
 
 
 class ExternObject:
-    """An instance of an extern. Subclasses take the constructor's arguments first."""
+    """An instance of an extern. Subclasses take the constructor's arguments first.
 
-    def __init__(self, *, name: str, types: tuple[Type, ...], fresh: tuple[Callable[[], Any], ...], arch: Any):
+    ``fresh`` and ``zeros`` make values of its type arguments: undefined ones, and what a register begins with.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        types: tuple[Type, ...],
+        fresh: tuple[Callable[[], Any], ...],
+        zeros: tuple[Callable[[], Any], ...],
+        arch: Any,
+    ):
         self.name = name
         self.types = types
         self.fresh = fresh
+        self.zeros = zeros
         self.arch = arch
 
 
 class RegisterArray(ExternObject):
-    """An array of values: integers, or records, which are seen from outside as tuples of their fields."""
+    """An array of values: numbers, tuples, or structs, which are tuples of their fields to the outside."""
 
     def __init__(self, size: int, **rest: Any):
         super().__init__(**rest)
         if size > 1 << 24:
             raise RunRefused(f"a register of {size} entries")
         self.kind = base_of(self.types[0])
-        zero = zero_of(self.types[0], self.fresh[0])
-        self.values = [zero.copy() for _ in range(size)] if hasattr(zero, "copy") else [zero] * size
+        self.values: list[Any] = [None] * size
+        self.clear()
         self.tracer: Tracer | None = None
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def clear(self) -> None:
+        """Set all entries to 0."""
+        zero = self.zeros[0]()
+        self.values[:] = [zero.copy() if hasattr(zero, "copy") else zero for _ in self.values]
 
     def __getitem__(self, index: int) -> Any:
         return _plain(self.values[index])
 
     def __setitem__(self, index: int, value: Any) -> None:
         present = self.values[index]
+        _check(f"{self.name}[{index}]", self.kind, value)
         if hasattr(present, "__slots__"):
             _fill(present, value)
         else:
-            low, high = self.kind.limits if isinstance(self.kind, Bits) else (0, 1)
-            if not low <= value <= high:
-                raise ValueError(f"{self.name}[{index}]: {value} does not fit in {self.kind}")
             self.values[index] = value
 
     def changed(self, index: int, value: Any) -> None:
@@ -127,6 +131,21 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "__slots__"):
         return tuple(_plain(getattr(value, field)) for field in value.__slots__)
     return value
+
+
+def _check(what: str, kind: Type, value: Any) -> None:
+    """Raise ValueError unless a value from outside is one of ``kind``."""
+    base = base_of(kind)
+    if isinstance(base, Record | Tuple):
+        parts = tuple(base.fields.values() if isinstance(base, Record) else base.elements)
+        if not isinstance(value, tuple) or len(value) != len(parts):
+            raise ValueError(f"{what}: a value of {kind} has {len(parts)} parts; {value} has not")
+        for number, (part, of) in enumerate(zip(value, parts, strict=True)):
+            _check(f"{what}, part {number}", of, part)
+    elif isinstance(base, Bits) or base == BOOL:
+        low, high = base.limits if isinstance(base, Bits) else (0, 1)
+        if not low <= value <= high:
+            raise ValueError(f"{what}: {value} does not fit in {kind}")
 
 
 def _fill(record: Any, values: tuple[Any, ...]) -> None:
@@ -167,19 +186,37 @@ class Session(NamedTuple):
 
 
 class Replication:
-    """Multicast groups."""
+    """Multicast groups; ``exclusion``: whether a replica may have an exclusion id."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, exclusion: bool = False) -> None:
         self.groups: dict[int, MulticastGroup] = {}
+        self._exclusion = exclusion
 
     def set(self, group: MulticastGroup) -> None:
         """Install or replace a group. Raises ValueError."""
-        if group.id < 1:
-            raise ValueError(f"multicast group {group.id}: 0 stands for none")
+        what = f"multicast group {group.id}"
+        if not group.id:
+            raise ValueError(f"{what}: 0 stands for none")
+        _check_width(what, group.id, GROUP_BITS)
+        self.check(what, group.replicas)
         self.groups[group.id] = group
+
+    def check(self, what: str, replicas: Iterable[Replica]) -> None:
+        """Raise ValueError where one of the replicas of ``what`` has an id that no packet can have."""
+        for replica in replicas:
+            _check_width(f"{what}: replica id", replica.id, REPLICA_BITS)
+            if replica.exclusion is not None:
+                if not self._exclusion:
+                    raise ValueError(f"{what}: port {replica.port}: only TNA has an exclusion id")
+                _check_width(f"{what}: exclusion id", replica.exclusion, REPLICA_BITS)
 
     def delete(self, number: int) -> None:
         """Remove a group. Raises ValueError."""
         if number not in self.groups:
             raise ValueError(f"there is no multicast group {number}")
         del self.groups[number]
+
+
+def _check_width(what: str, number: int, bits: int) -> None:
+    if number not in range(1 << bits):
+        raise ValueError(f"{what}: {number} does not fit in {bits} bits")

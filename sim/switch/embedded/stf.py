@@ -194,9 +194,7 @@ class StfTest:
         )
 
     def _do_register_reset(self, rest: str, _line: int) -> None:
-        register = self._switch.registers[_by_end(rest, self._program.registers, "register")]
-        for index in range(len(register)):
-            register[index] = 0
+        self._switch.registers[_by_end(rest, self._program.registers, "register")].clear()
 
     def _do_check_counter(self, rest: str, number: int) -> None:
         found = _COUNT.fullmatch(rest)

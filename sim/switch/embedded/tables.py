@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fanin.p4.control import Exact, Lpm, Match, Range, TableEntry, Ternary
-from fanin.sim.switch.embedded.description import NO_ACTION, ActionInfo, KeyInfo, TableInfo
+from fanin.sim.switch.embedded.description import NO_ACTION, ORDERED, ActionInfo, KeyInfo, TableInfo
 from fanin.sim.switch.embedded.errors import RunRefused
 
 _REMEMBERED = 1 << 16  # keys whose entry a table remembers
-_ORDERED = ("ternary", "range", "optional")  # a table with such a key goes by priority
 
 
 class Entry:
@@ -92,7 +91,7 @@ class Table:
     def __init__(self, info: TableInfo, functions: Mapping[str, Any]):
         self.info = info
         self._functions = functions
-        self.by_priority = any(key.kind in _ORDERED for key in info.keys)
+        self.by_priority = any(key.kind in ORDERED for key in info.keys)
         self._groups: list[_Group] = []
         self._entries: dict[Any, Entry] = {}
         self._found: dict[int, Entry] = {}  # by key; forgotten when the table changes

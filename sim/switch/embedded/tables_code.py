@@ -12,12 +12,13 @@ from fanin.sim.switch.embedded.description import (
     DEFAULT_SIZE,
     NO_ACTION,
     NOTHING,
+    ORDERED,
     ActionInfo,
     KeyInfo,
     RowInfo,
     TableInfo,
 )
-from fanin.sim.switch.embedded.errors import P4Error, Refused
+from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
 from fanin.sim.switch.embedded.names import annotated_id, annotated_name, spelled, title
 from fanin.sim.switch.embedded.types import BOOL, Bits, base_of
 
@@ -221,6 +222,8 @@ class TableCode:
         largest = self._flag("largest_priority_wins", 1)
         delta = self._flag("priority_delta", 1)
         priorities = self._priorities(entries, bool(largest), delta)
+        ordered = any(key.kind in ORDERED for key in self.node.keys)
+        places: dict[Any, Position] = {}
         rows = []
         for entry, priority in zip(entries, priorities, strict=True):
             if "priority" in entry.annotations:
@@ -231,6 +234,9 @@ class TableCode:
                 for key, match in pairs
                 if key.kind != "selector"
             )
+            place = places.setdefault((matches, priority if ordered else 0), entry.position)
+            if place != entry.position:
+                raise P4Error(entry.position, f"table {self.node.name} has this entry already, at {place}")
             assert isinstance(entry.action, ast.Call)
             info = actions[entry.action.callee.action]
             constant = self.node.constant_entries or entry.constant

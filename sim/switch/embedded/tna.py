@@ -204,7 +204,7 @@ class Tna:
 
     def __init__(self) -> None:
         self.clock: Callable[[], int] | None = None  # what it would give is refused
-        self.replication = Replication()
+        self.replication = Replication(exclusion=True)
         self.checksums: list[Checksum] = []
         self.frame_length = 0
         self.drops: list[str] = []  #: of the packet last processed: why copies did not leave

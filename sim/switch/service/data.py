@@ -95,7 +95,11 @@ def number_in(value: bytes, width: int, what: str) -> int:
     """An unsigned number from its bytes, however many. Raises Fault where ``what`` is not of ``width`` bits."""
     if not value:
         raise Fault(rpc_code.OUT_OF_RANGE, f"{what}: a value of no bytes")
-    number = int.from_bytes(value, "big")
+    return fitting(int.from_bytes(value, "big"), width, what)
+
+
+def fitting(number: int, width: int, what: str) -> int:
+    """The number. Raises Fault where ``what`` is not of ``width`` bits."""
     if number >> width:
         raise Fault(rpc_code.OUT_OF_RANGE, f"{what}: {number} does not fit in {width} bits")
     return number

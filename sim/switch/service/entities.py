@@ -10,8 +10,9 @@ from finsy.proto import p4r, rpc_code
 
 from fanin.p4.control import MulticastGroup, Replica
 from fanin.sim.switch.embedded import Switch
+from fanin.sim.switch.embedded.runtime import GROUP_BITS, REPLICA_BITS
 from fanin.sim.switch.service.ageing import Ageing
-from fanin.sim.switch.service.data import decoded, encoded, number_in
+from fanin.sim.switch.service.data import decoded, encoded, fitting, number_in
 from fanin.sim.switch.service.digests import Digests
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
 from fanin.sim.switch.service.names import Names
@@ -156,6 +157,7 @@ class Entities:
             self._switch.delete_multicast_group(number)
             self._groups.pop(number, None)
         else:
+            fitting(number, GROUP_BITS, what)
             self._switch.set_multicast_group(MulticastGroup(number, self._replicas(group.replicas, what)))
             self._groups[number] = p4r.MulticastGroupEntry.FromString(group.SerializeToString())
 
@@ -173,7 +175,7 @@ class Entities:
         self._sessions[number] = p4r.CloneSessionEntry.FromString(session.SerializeToString())
 
     def _replicas(self, given: Any, what: str) -> tuple[Replica, ...]:
-        """Where copies go. Raises Fault where there is no such port, or one of two copies is the other."""
+        """Where copies go. Raises Fault where no packet can go there, or one of two copies is the other."""
         found = []
         for item in given:
             if item.backup_replicas:
@@ -183,7 +185,7 @@ class Entities:
                 port = number_in(item.port, _PORT_BITS, f"{what}: port")
             if port not in self._switch.ports:
                 raise invalid(f"{what}: there is no port {port}")
-            found.append(Replica(port, item.instance))
+            found.append(Replica(port, fitting(item.instance, REPLICA_BITS, f"{what}: instance")))
         if len({(replica.port, replica.id) for replica in found}) < len(found):
             raise invalid(f"{what}: a port twice with one instance")
         return tuple(found)

@@ -75,7 +75,7 @@ class Forwarding(Generic[F]):
         self._due = math.inf
         self._down: frozenset[int] | None = None
         self._ports = dict(ports)
-        self._cpu = cpu
+        self.cpu = cpu
         self._say = say
         self._said: set[str] = set()
         self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
@@ -147,10 +147,11 @@ class Forwarding(Generic[F]):
         os.close(self._waker)
 
     def inject(self, frame: bytes) -> None:
-        """A frame from the controller, at the CPU port; in the loop's thread."""
+        """A frame from the controller, at the CPU port; in the loop's thread. Raises ValueError without one."""
+        if self.cpu is None:
+            raise ValueError("the switch has no CPU port")
         self.from_controller += 1
-        if self._cpu is not None:
-            self._process(self._cpu, frame)
+        self._process(self.cpu, frame)
 
     def _poke(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it is awake
@@ -189,7 +190,7 @@ class Forwarding(Generic[F]):
                 self._say(f"{error}; frames that need it are lost")
             return
         for to, data in left:
-            if to == self._cpu:
+            if to == self.cpu:
                 self.to_controller += 1
                 self.controller(data)
             elif to not in self._ports:

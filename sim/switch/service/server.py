@@ -174,6 +174,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     def _packet_out(self, stream: Stream, packet: p4r.PacketOut) -> None:
         if not self.controllers.is_primary(stream):
             raise Fault(rpc_code.PERMISSION_DENIED, "only the primary controller sends packets")
+        if self._forwarding.cpu is None:
+            raise Fault(rpc_code.FAILED_PRECONDITION, "the switch has no CPU port: fanin p4 serve --cpu-port")
         frame = self._packets.frame_of(packet)
         self._carried_out(lambda: self._forwarding.inject(frame))
 

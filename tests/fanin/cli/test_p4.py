@@ -52,6 +52,10 @@ ENTRIES = [
 ]
 
 
+def _group(number, **replica):
+    return {"id": number, "replicas": [{"port": 1, **replica}]}
+
+
 def test_captures_go_through_in_the_order_of_their_times(capsys, program, tmp_path):
     entries = tmp_path / "entries.json"
     entries.write_text(json.dumps(ENTRIES))
@@ -325,6 +329,16 @@ class TestBadInput:
             ([{"id": "1.2.3", "replicas": []}], "item 0: id: must be a number"),
             ([{"id": 1, "replicas": [{"id": 1}]}], "item 0: replicas: 0: port is missing; it has id"),
             ([{"id": 1, "replicas": {}}], "item 0: replicas: must be a list"),
+            ([_group(0)], "item 0: multicast group 0: 0 stands for none"),
+            ([_group(65536)], "item 0: multicast group 65536: 65536 does not fit in 16 bits"),
+            ([_group(1, id=65536)], "item 0: multicast group 1: replica id: 65536 does not fit in 16 bits"),
+            ([_group(1, id=-1)], "item 0: multicast group 1: replica id: -1 does not fit in 16 bits"),
+            ([_group(1, exclusion=1)], "item 0: multicast group 1: port 1: only TNA has an exclusion id"),
+            ([_group(1), _group(2), _group(1)], "item 2: id: 1 is the id of another group, "),
+            (
+                [{"id": 1, "replicas": [{"port": 1}, {"port": 1, "id": 1}, {"port": 1, "id": 0}]}],
+                "item 0: replicas: 2: port 1 is there twice with the id 0",
+            ),
             ({}, "must be a list of entries and groups"),
         ):
             entries.write_text(json.dumps(document))

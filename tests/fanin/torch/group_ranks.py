@@ -123,13 +123,44 @@ def others(rank, results):
         results["pair"] = alike.numpy()
 
 
-def message(call):
+def message(call, error=dist.DistBackendError):
     """What a call that must fail says."""
     try:
         call()
-    except dist.DistBackendError as error:
-        return str(error)
+    except error as found:
+        return str(found)
     return "nothing"
+
+
+def unfit(rank, results):
+    """Tensors that do not fit one another, uneven parts, which do, and parts that differ by rank."""
+    own, group = torch.ones(2), dist.new_group(range(RANKS))
+    calls = {
+        "reduce_scatter_tensor long": lambda: dist.reduce_scatter_tensor(own, torch.ones(8)),
+        "reduce_scatter_tensor short": lambda: dist.reduce_scatter_tensor(own, torch.ones(5)),
+        "reduce_scatter output": lambda: dist.reduce_scatter(torch.ones(1), [own] * RANKS),
+        "reduce_scatter inputs": lambda: dist.reduce_scatter(own, [own] * 2),
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(torch.ones(5), own),
+        "all_gather output": lambda: dist.all_gather([own, own, torch.ones(3)], own),
+        "all_gather outputs": lambda: dist.all_gather([own] * 2, own),
+        "broadcast": lambda: dist.broadcast(own, 7),
+    }
+    for name, call in calls.items():
+        results[f"unfit/{name}"] = message(call, (ValueError, RuntimeError))
+    uneven = torch.zeros(rank + 1)
+    dist.reduce_scatter(uneven, [torch.full((n,), 1.0 + n) for n in (1, 2, 3)])
+    results["uneven"] = uneven.numpy()
+    sizes = (1, 2, 3) if rank else (1, 3, 2)
+    parts = [torch.ones(n) for n in sizes]
+    results["parts"] = message(lambda: dist.reduce_scatter(torch.ones(sizes[rank]), parts, group=group))
+
+
+def destroyed(results):
+    """A collective on a group that has been destroyed; its own method, for PyTorch's own finds no group."""
+    group = dist.new_group(range(RANKS), backend="fanin")
+    dist.all_reduce(torch.ones(1), group=group)
+    dist.destroy_process_group(group)
+    results["destroyed"] = message(lambda: group.allreduce([torch.ones(1)]).wait())
 
 
 def failures(rank, results):
@@ -172,6 +203,8 @@ def main(rank, folder):
         if name == "none":
             report(results)
             others(rank, results)
+            unfit(rank, results)
+            destroyed(results)
         if name != list(OPTIONS)[-1]:
             dist.destroy_process_group()
     np.savez(f"{folder}/{rank}.npz", **results)

@@ -95,6 +95,33 @@ def test_reduce_scatter_is_a_part_of_the_rings_sum(results):
         assert _same(found["scattered"], np.stack([total[2 * rank :][:2]] * 2))
 
 
+UNFIT = {
+    "reduce_scatter_tensor long": "the input must have 6 values, not 8",
+    "reduce_scatter_tensor short": "the input must have 6 values, not 5",
+    "reduce_scatter output": "the output must have 2 values, not 1",
+    "reduce_scatter inputs": "the inputs must be 3 tensors, one for each rank, not 2",
+    "all_gather_into_tensor": "the output must have 6 values, not 5",
+    "all_gather output": "the output must have 2 values, not 3",
+    "all_gather outputs": "the outputs must be 3 tensors, one for each rank, not 2",
+    "broadcast": "the root must be a rank of the group, 0 to 2, not 7",
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_tensors_that_do_not_fit_are_refused_at_every_rank(results, name):
+    assert [str(found[f"unfit/{name}"]) for found in results] == [UNFIT[name]] * RANKS
+
+
+def test_reduce_scatter_takes_uneven_parts_but_the_same_at_every_rank(results):
+    assert [found["uneven"].tolist() for found in results] == [[6], [9, 9], [12, 12, 12]]
+    told = "parts of 1, 3, 2, rank 1 reduce_scatter of 6 float32 sum, parts of 1, 2, 3: all ranks must call"
+    assert all(told in str(found["parts"]) for found in results)
+
+
+def test_a_destroyed_group_refuses_collectives(results):
+    assert [str(found["destroyed"]) for found in results] == ["the process group has been destroyed"] * RANKS
+
+
 def test_what_is_handed_on_keeps_every_bit(results):
     special, ones = group_ranks.SPECIAL, np.ones(len(group_ranks.SPECIAL), np.float32)
     for found in results:

@@ -5,9 +5,10 @@ import pytest
 from amaranth import Mux, Signal
 from amaranth.lib import data
 
-from fanin.hdl.aggregation.job import RETRY_BITS, TIMEOUT_BITS
+from fanin.hdl.aggregation.job import TIMEOUT_BITS
 from fanin.hdl.aggregation.retry import RetryScanner
 from fanin.hdl.aggregation.slots import SlotState
+from fanin.job import RETRY_BITS
 from tests.formal import Proof
 
 pytestmark = [pytest.mark.formal, pytest.mark.slow]

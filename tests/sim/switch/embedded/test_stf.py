@@ -8,7 +8,7 @@ import pytest
 from fanin.sim.switch.embedded import P4Error, Refused, load
 from fanin.sim.switch.embedded.stf import StfTest, matches
 
-from .programs import v1model
+from .programs import PARTS, v1model
 
 LOCALS = """register<bit<8>>(4) r; counter(4, CounterType.packets) c;
     action forward(bit<9> to, bit<8> mark) { std.egress_spec = to; hdr.h.d = mark; }
@@ -52,6 +52,30 @@ def test_a_group_and_a_default():
         expect 1 0102
         expect 2 0102
     """)
+
+
+STRUCTS = {
+    "declarations": PARTS["declarations"] + "struct pair { bit<8> low; bit<8> high; }",
+    "locals": "register<pair>(4) r;",
+    "apply": "pair p; r.read(p, 0); hdr.h.b = p.low; hdr.h.c = p.high; p.low = p.low + 1; r.write(0, p);",
+}
+
+
+def test_a_register_of_structs_is_reset_and_takes_no_number():
+    def run(text):
+        return StfTest(v1model(**STRUCTS), text, "test.stf").run()
+
+    assert not run("""
+        packet 0 01020304
+        packet 0 01020304
+        register_reset r
+        packet 0 01020304
+        expect 0 01000004
+        expect 0 01010004
+        expect 0 01000004
+    """)
+    with pytest.raises(P4Error, match=r"^test.stf:1:1: .*I\.r\[0\]: a value of pair has 2 parts; 5 has not$"):
+        run("register_write r 0 5")
 
 
 @pytest.mark.parametrize(

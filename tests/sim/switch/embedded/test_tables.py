@@ -5,7 +5,7 @@ import random
 import pytest
 
 from fanin.p4.control import Exact, Lpm, Range, TableEntry, Ternary
-from fanin.sim.switch.embedded import Refused
+from fanin.sim.switch.embedded import P4Error, Refused
 from tests.support import new_seed
 
 from .programs import one, send, v1model
@@ -72,6 +72,27 @@ def test_priorities_of_entries_in_the_program(more, expected):
         one("00030000", locals=TABLE.format(keys="hdr.h.b: ternary;", more=more), apply="t.apply();")[:2]
         == expected
     )
+
+
+@pytest.mark.parametrize(
+    ("keys", "entries"),
+    [
+        ("hdr.h.b: exact;", "const entries = { 1: mark(1);\n2: mark(1);\n1: mark(2); }"),
+        ("hdr.h.b: lpm;", "const entries = { 0xf0 &&& 0xf0: mark(1);\n_: mark(1);\n0xff &&& 0xf0: mark(2); }"),
+        (
+            "hdr.h.b: range;",
+            "entries = { priority = 3: 1 .. 2: mark(1);\npriority = 4: 1 .. 2: mark(1);\n"
+            "priority = 3: 1 .. 2: mark(2); }",
+        ),
+    ],
+)
+def test_an_entry_that_the_program_has_twice_is_named_with_both_places(keys, entries):
+    with pytest.raises(
+        P4Error, match=r"^test.p4:(\d+):\d+: table t has this entry already, at test.p4:"
+    ) as found:
+        v1model(locals=TABLE.format(keys=keys, more=entries), apply="t.apply();")
+    first = int(str(found.value).rsplit(":", 2)[1])
+    assert found.value.position.line == first + 2
 
 
 def test_tables_against_a_search_through_all_entries():

@@ -46,6 +46,24 @@ class TestMulticast:
         switch.set_multicast_group(self.GROUP)
         assert send(switch, FRAME) == []
 
+    @pytest.mark.parametrize(
+        ("group", "message"),
+        [
+            (MulticastGroup(70000, ()), "multicast group 70000: 70000 does not fit in 16 bits"),
+            (MulticastGroup(-1, ()), "multicast group -1: -1 does not fit in 16 bits"),
+            (MulticastGroup(1, (Replica(1, 65536),)), "multicast group 1: replica id: 65536 does not fit"),
+            (MulticastGroup(1, (Replica(1, -1),)), "multicast group 1: replica id: -1 does not fit"),
+            (MulticastGroup(1, (Replica(1, exclusion=1),)), "port 1: only TNA has an exclusion id"),
+        ],
+    )
+    def test_ids_that_no_packet_can_have_are_refused(self, group, message):
+        with pytest.raises(ValueError, match=message):
+            v1model().switch().set_multicast_group(group)
+
+    def test_a_clone_has_no_replica_id_of_17_bits(self):
+        with pytest.raises(ValueError, match="clone session 3: replica id: 65536 does not fit in 16 bits"):
+            v1model().switch().set_clone_session(3, replicas=[Replica(1, 65536)])
+
     def test_an_unknown_group_has_no_members(self):
         switch = v1model(apply="std.mcast_grp = 5;").switch()
         assert send(switch, FRAME) == []
@@ -220,3 +238,26 @@ def test_an_annotated_state_and_arguments_by_name():
     body = "packet.extract(hdr = hdr.h); packet.advance(sizeInBits = 8); transition accept;"
     parser = f'@name("begin") state start {{ {body} }}'
     assert one("0102030405", parser=parser, deparser="packet.emit(hdr = hdr);") == "01020304"
+
+
+def test_metadata_and_registers_of_every_type_begin_at_0():
+    kinds = "struct pair { bit<8> low; bool high; } enum colour { red, green }"
+    parts = {
+        "declarations": PARTS["declarations"] + kinds,
+        "metadata": "tuple<bit<8>, bool, pair> t; varbit<16> v; error e; colour c; pair p; h_t[2] s;",
+        "locals": "register<tuple<bit<8>, bool>>(4) r; register<bool>(4) b;",
+        "apply": "tuple<bit<8>, bool> x; bool y; r.read(x, 1); b.read(y, 1); "
+        "hdr.h.a = meta.t[0] + x[0]; hdr.h.b = 1; hdr.h.c = meta.t[2].low + meta.p.low; "
+        "if (meta.t[1] || meta.t[2].high || x[1] || y || meta.p.high || meta.s[0].isValid()) { hdr.h.b = 9; } "
+        "if (meta.e != error.NoError || meta.c != colour.red) { hdr.h.b = 8; } r.write(1, {5, true});",
+    }
+    switch = v1model(**parts).switch()
+    assert send(switch, FRAME) == [(0, "00010004")]
+    assert switch.registers["I.r"][1] == (5, True)
+    assert send(switch, FRAME) == [(0, "05090004")]
+    with pytest.raises(ValueError, match="a value of tuple<bit<8>, bool> has 2 parts; 5 has not"):
+        switch.registers["I.r"][1] = 5
+    with pytest.raises(ValueError, match=r"I.r\[1\], part 0: 256 does not fit in bit<8>"):
+        switch.registers["I.r"][1] = (256, False)
+    switch.registers["I.r"][1] = (7, False)
+    assert send(switch, FRAME) == [(0, "07010004")]

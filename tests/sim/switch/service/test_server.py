@@ -116,6 +116,9 @@ def test_modifying_keeps_what_was_counted(served, control):
 def test_groups_and_clone_sessions(served, control):
     control.set_multicast_group(MulticastGroup(3, (Replica(1, 4), Replica(2))))
     assert control.multicast_groups() == [MulticastGroup(3, (Replica(1, 4), Replica(2)))]
+    for group in (MulticastGroup(70_000, (Replica(1),)), MulticastGroup(4, (Replica(1, 70_000),))):
+        with pytest.raises(ToolFailed, match=r"OUT_OF_RANGE: .*70000 does not fit in 16 bits"):
+            control.set_multicast_group(group)
     session = p4entity.P4CloneSessionEntry(5, class_of_service=0, packet_length_bytes=0, replicas=[1, 2])
     control._write(p4r.Update.INSERT, session)
     control.insert(_station(0x20, "I.spread", group=3))
@@ -332,6 +335,18 @@ def test_packets_to_and_from_the_controller(served, control):
     answer = control._run(control._client.receive())
     assert answer.error.canonical_code == rpc_code.INVALID_ARGUMENT
     assert "has the metadata ['port', 'unused']" in answer.error.message
+
+
+def test_without_a_cpu_port_the_controllers_packets_are_refused():
+    with contextlib.closing(Served(cpu=None)) as served:
+        with contextlib.closing(P4Runtime(served.address, device=7)) as control:
+            out = p4r.PacketOut(payload=frame_to(0x77))
+            control._run(control._client.send(p4r.StreamMessageRequest(packet=out)))
+            error = control._run(control._client.receive()).error
+        assert error.canonical_code == rpc_code.FAILED_PRECONDITION
+        assert error.message == "the switch has no CPU port: fanin p4 serve --cpu-port"
+        assert error.packet_out.packet_out == out
+        assert served.forwarding.from_controller == 0
 
 
 def test_a_packet_without_a_controller_is_counted(served):
