@@ -105,7 +105,8 @@ class NodeGraph:
         parts = Parts(self.graph, f"{source.name} → {target.name}")
         widths = source.parallelism.po, target.parallelism.pi
         link = self.sizes.links.get((consumer.stage, consumer.port))
-        return _queued(parts, output, depth, source.layer.output.words, *widths, link)
+        words, resized = source.layer.output.words, target.layer.takes_turns
+        return _queued(parts, output, depth, words, *widths, link, resized=resized)
 
     def _input(self, index: int) -> Channel:
         """Frames from memory: words are there as soon as they can be taken."""
@@ -211,13 +212,25 @@ class NodeGraph:
         self.graph.give(admits, flows.admits, delay=0)
 
 
-def _queued(parts: Parts, source: Source, depth: int, words: int, i: int, o: int, link: Link | None) -> Source:
+def _queued(
+    parts: Parts,
+    source: Source,
+    depth: int,
+    words: int,
+    i: int,
+    o: int,
+    link: Link | None,
+    *,
+    resized: bool = False,
+) -> Source:
     """An edge, one way: what carries it, or else a change of the width behind a FIFO of ``depth`` transfers.
 
-    Where a link carries it, transfers are as wide as where they arrive.
+    Where a link carries it, transfers are as wide as where they arrive; in front of it if it is ``resized``.
     """
     if link:
         source, i = link.carry(parts, source, i, o), o
+    if resized:
+        source, i = parts.resized("words", source, words, i, o), o
     if depth:
         source = Source(parts.passed("the FIFO", source, words // i, depth))
     return parts.resized("words", source, words, i, o)

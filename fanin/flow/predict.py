@@ -9,7 +9,7 @@ from fanin.flow.coarse import bounded, is_large
 from fanin.flow.execute import Execution, Times, execute
 from fanin.flow.graph import Graph
 from fanin.flow.node import NodeGraph, Sizes
-from fanin.flow.verdict import frames_that_tell
+from fanin.flow.verdict import frames_that_tell, how_it_stops, would_stop
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,14 @@ def predict_long(network: Network, sizes: Sizes, batch: int, pace: float, period
 
 
 def prediction(node: NodeGraph, graph: Graph, batches: int) -> Prediction:
-    """Of a job of whole batches; ``graph`` is the node's, perhaps a coarse one."""
+    """Of a job of whole batches; ``graph`` is the node's, perhaps a coarse one.
+
+    Raises InputError of one line, with the circle, for a build that would stop.
+    """
     batch, frames = node.batch, node.batch * batches
     execution = execute(graph, frames, timed=True)
     if not execution.ended:
-        raise ValueError(f"{node.network.name} stops")
+        raise would_stop(node.network, how_it_stops(node, execution))
     assert node.results is not None
     results = execution.times(node.results.index).reshape(frames, -1)[:, -1]
     learnt = (execution.times(actor.index).reshape(frames, -1)[:, -1] for actor, _, _ in node.ends)

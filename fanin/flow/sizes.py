@@ -85,8 +85,9 @@ class Flow:
     def skews(self) -> dict[Edge, int]:
         """Transfers that the FIFO in front of a stage holds, of each input of one that has several.
 
-        And of one that pauses, where what comes before cannot wait for that. A transfer is ``po`` words of the
-        source, unless a link carries it. Labels wait in memory, not in a FIFO.
+        And of one that pauses, where what comes before cannot wait for that. A layer that takes turns has a
+        position more of each input, which waits for the others' turns. ``lanes`` says how wide a transfer is.
+        Labels wait in memory, not in a FIFO.
         """
         found = {}
         for index, stage in enumerate(self.network.stages):
@@ -96,26 +97,30 @@ class Flow:
             (taken,) = self._behind_pause(index, [_latest(times)], forward=True)
             for port, shape in enumerate(stage.layer.inputs):
                 each = ceil_div(shape.c, self.lanes((index, port), forward=True))
-                found[index, port] = self._held(times[port], taken) * each + SPARE
+                held = self._held(times[port], taken) + stage.layer.takes_turns
+                found[index, port] = held * each + SPARE
         return found
 
     @cached_property
     def gradient_skews(self) -> dict[Edge, int]:
         """The same on the way back: of the gradients that the consumers of a stage give it.
 
-        A transfer is ``pi`` words of the consumer, unless a link carries it.
+        A consumer that takes turns always has a FIFO for a position there: so it gives all parts of a gradient
+        without waiting for those who take them, each at its own pace.
         """
         found = {}
         for source, consumers in enumerate(self.network.consumers):
             taken = self.backward[source]
-            if taken is None or (len(consumers) < 2 and not self._pause(source, forward=False)):
+            if taken is None or not self.network.stages[source].layer.trains:
                 continue
+            waits = len(consumers) > 1 or self._pause(source, forward=False) > 0
             for consumer in consumers:
-                stage = self.network.stages[consumer.stage]
-                given, edge = self._given(consumer.stage, consumer.port), (consumer.stage, consumer.port)
-                if given is not None:
-                    each = ceil_div(stage.layer.inputs[consumer.port].c, self.lanes(edge, forward=False))
-                    found[edge] = self._held(self._arrivals(edge, given), taken) * each + SPARE
+                layer, edge = self.network.stages[consumer.stage].layer, (consumer.stage, consumer.port)
+                given = self._given(consumer.stage, consumer.port)
+                if given is not None and (waits or layer.takes_turns):
+                    each = ceil_div(layer.inputs[consumer.port].c, self.lanes(edge, forward=False))
+                    held = self._held(self._arrivals(edge, given), taken) if waits else 0
+                    found[edge] = (held + layer.takes_turns) * each + SPARE
         return found
 
     @cached_property
@@ -172,10 +177,15 @@ class Flow:
         return self.links[edge].arrivals(given) if edge in self.links else given
 
     def lanes(self, edge: Edge, *, forward: bool) -> int:
-        """Words of a transfer where they wait: as they are given, or where a link ends as they are taken."""
+        """Words of a transfer where they wait: as they are given, or where a link ends as they are taken.
+
+        At a layer that takes turns they are as wide as there: its turn is no longer than its own words take.
+        """
         index, port = edge
         stages = self.network.stages
         given, taken = stages[stages[index].sources[port]].parallelism.po, stages[index].parallelism.pi
+        if forward and stages[index].layer.takes_turns:
+            return taken
         return given if forward != (edge in self.links) else taken
 
     def _given(self, index: int, port: int) -> Cycles | None:

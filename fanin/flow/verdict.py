@@ -68,11 +68,16 @@ def _executed(network: Network, sizes: Sizes) -> Verdict:
     return Verdict(2 * batch, None if execution.ended else how_it_stops(node, execution))
 
 
+def would_stop(network: Network, stop: Stop) -> InputError:
+    """One line, with the circle."""
+    return InputError(f"{network.name} would stop: {stop}")
+
+
 def check_liveness(network: Network, sizes: Sizes) -> Verdict:
     """The verdict. Raises InputError of one line, with the circle, for a build that would stop."""
     found = verdict_of(network, sizes)
     if found.stop is not None:
-        raise InputError(f"{network.name} would stop: {found.stop}")
+        raise would_stop(network, found.stop)
     return found
 
 

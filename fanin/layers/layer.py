@@ -99,6 +99,7 @@ class Layer:
     """
 
     kind: ClassVar[str]
+    takes_turns: ClassVar[bool] = False  #: whether it takes, and gives back, its inputs one by one
     inputs: tuple[Shape, ...]
     gradient: bool = False
 

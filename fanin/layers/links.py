@@ -21,8 +21,8 @@ class Links:
     """What a layer's place in the graph adds to it.
 
     ``sums``: gradients that are added to the first that comes back. ``waits``, ``returns``: of each map that
-    waits on another branch while this layer delays its own, or in front of it while it pauses, and of each such
-    gradient, the words of a frame.
+    waits on another branch while this layer delays its own, or at this layer while it pauses or takes another
+    input, and of each such gradient, the words of a frame.
     """
 
     sums: int = 0
@@ -61,10 +61,10 @@ def links_of(layers: Sequence[Layer], sources: Sequence[Sequence[int]]) -> tuple
             for source, others in _apart(sources, sources[index]):
                 for other in others:
                     waits[other].append(layers[source].output.words)
-        if isinstance(layer, OnlineNorm):
-            waits[index].append(layer.input.words)
-            if layer.gradient:
-                returns[index].append(layer.output.words)
+        if isinstance(layer, OnlineNorm) or layer.takes_turns:
+            own = [shape.words for shape in layer.inputs]
+            waits[index] += own
+            returns[index] += own if layer.gradient else []
         if len(consumers[index]) > 1 and layer.trains:
             for _, others in _apart(consumers, consumers[index]):
                 for other in others:

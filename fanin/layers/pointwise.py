@@ -66,9 +66,10 @@ class Add(Layer):
 
 @dataclass(frozen=True, kw_only=True)
 class Concat(Layer):
-    """The channels of all inputs side by side, in their order."""
+    """The channels of all inputs side by side, in their order: of each position one input after the other."""
 
     kind: ClassVar[str] = "concat"
+    takes_turns: ClassVar[bool] = True
 
     def check(self) -> None:
         """Raise ValueError where the inputs differ in rows or columns."""
@@ -84,6 +85,12 @@ class Concat(Layer):
         """Every width that divides the channels of each input."""
         for lanes in divisors(gcd(*(shape.c for shape in self.inputs))):
             yield Parallelism(pi=lanes, po=lanes)
+
+    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+        """A position waits at most for the turns of the other inputs."""
+        pause, _ = super().lags(p)
+        pause += Fraction(1, self.input.h * self.input.w)
+        return pause, pause
 
     def logic_units(self, p: Parallelism) -> Mapping[str, int]:
         """A lane is one of an input beyond the first: so many words a multiplexer chooses among."""

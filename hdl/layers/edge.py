@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.layers.interface import word_stream
-from fanin.hdl.layers.resize import Resize
+from fanin.hdl.layers.resize import resized
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 
@@ -32,6 +32,8 @@ class EdgeLink(wiring.Component):
     ``trains`` : bool, whether gradients come back
     ``waiting``, ``returning`` : int
         Transfers of the source, and of the target, that wait here at most, before their width changes.
+    ``resized`` : bool
+        Whether ``waiting`` are transfers of the target instead, which wait when their width has changed.
 
     Latency
     -------
@@ -43,7 +45,15 @@ class EdgeLink(wiring.Component):
     """
 
     def __init__(
-        self, *, words: int, source: int, target: int, trains: bool, waiting: int = 0, returning: int = 0
+        self,
+        *,
+        words: int,
+        source: int,
+        target: int,
+        trains: bool,
+        waiting: int = 0,
+        returning: int = 0,
+        resized: bool = False,
     ):
         self.words = words
         self.source = source
@@ -51,6 +61,7 @@ class EdgeLink(wiring.Component):
         self.trains = trains
         self.waiting = waiting
         self.returning = returning
+        self.resized = resized
         members = {"features": In(word_stream(source)), "outputs": Out(word_stream(target))}
         if trains:
             members |= {"gradients": In(word_stream(target)), "input_gradients": Out(word_stream(source))}
@@ -61,24 +72,28 @@ class EdgeLink(wiring.Component):
         super().__init__(members)
 
     def elaborate(self, platform: Any) -> Module:
-        """Both ways are alike."""
+        """Each way a queue and a change of width, forward in the order that ``resized`` says."""
         m = Module()
-        forward = self.waiting, self.source, self.target
-        self._way(m, "waiting", flipped(self.features), flipped(self.outputs), *forward)
+        widths = self.source, self.target
+        forward: Any = flipped(self.features)
+        if self.resized:
+            forward = self._queued(m, "waiting", self._resized(m, "waiting", forward, *widths), self.waiting)
+        else:
+            forward = self._resized(m, "waiting", self._queued(m, "waiting", forward, self.waiting), *widths)
+        connect_typed(m, forward, flipped(self.outputs))
         if self.trains:
-            backward = self.returning, self.target, self.source
-            self._way(m, "returning", flipped(self.gradients), flipped(self.input_gradients), *backward)
+            back = self._queued(m, "returning", flipped(self.gradients), self.returning)
+            back = self._resized(m, "returning", back, *reversed(widths))
+            connect_typed(m, back, flipped(self.input_gradients))
         return m
 
-    def _way(self, m: Module, name: str, i: Any, o: Any, depth: int, width: int, other: int) -> None:
-        """From a stream of one width to one of another, behind a queue."""
-        if depth:
-            m.submodules[f"{name}_queue"] = queue = StreamFIFO(shape=i.payload.shape(), depth=depth)
-            connect_typed(m, i, queue.i)
-            m.d.comb += getattr(self, f"{name}_level").eq(queue.level)
-            i = queue.o
-        if width != other:
-            m.submodules[f"{name}_resize"] = resize = Resize(words=self.words, i=width, o=other)
-            connect_typed(m, i, resize.input)
-            i = resize.output
-        connect_typed(m, i, o)
+    def _resized(self, m: Module, name: str, stream: Any, i: int, o: int) -> Any:
+        return resized(m, f"{name}_resize", stream, words=self.words, i=i, o=o)
+
+    def _queued(self, m: Module, name: str, stream: Any, depth: int) -> Any:
+        if not depth:
+            return stream
+        m.submodules[f"{name}_queue"] = queue = StreamFIFO(shape=stream.payload.shape(), depth=depth)
+        connect_typed(m, stream, queue.i)
+        m.d.comb += getattr(self, f"{name}_level").eq(queue.level)
+        return queue.o

@@ -243,6 +243,7 @@ class ClusterNode(wiring.Component):
             trains=trains,
             waiting=self.skews.get(place, 0),
             returning=self.gradient_skews.get(place, 0),
+            resized=stages[consumer.stage].layer.takes_turns,
         )
 
     def _progress(self, m: Module, registers: Any, control: JobControl, ports: StagePorts) -> None:

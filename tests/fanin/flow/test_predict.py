@@ -6,6 +6,7 @@ import pytest
 
 from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_parts import Placement
+from fanin.errors import InputError
 from fanin.flow.coarse import coarse
 from fanin.flow.link import Link, Wiring
 from fanin.flow.node import NodeGraph, Sizes
@@ -16,6 +17,7 @@ from fanin.layers.window import Conv
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.network import unplanned
 from fanin.wire.connection import MAC_WIDTH, RowFrames
+from tests.fanin.flow.turns import CONCAT, PERIOD, TURNS
 
 RESIDUAL = EXAMPLES["residual"]
 
@@ -111,3 +113,18 @@ def test_a_join_hands_gradients_on_no_faster_than_both_branches_take_them():
 
     assert taking(int(0.9 * sizes.gradient_skews[fork, 0])) == pytest.approx(period)
     assert taking(1900) > 1.01 * period  # of gradients: results come at the full rate until rings are full
+
+
+def test_what_takes_turns_keeps_pace_with_neighbours_that_take_half_as_many_words_a_cycle():
+    """A turn takes as long as its own words, not as a neighbour's, since a position waits on each side."""
+    sizes = sizes_of(TURNS)
+    assert Flow(TURNS).period == PERIOD
+    assert predict(TURNS, sizes, batch=12).period == pytest.approx(PERIOD)
+    further_back = {edge: 0 if edge[0] == CONCAT else 80 for edge in sizes.gradient_skews}
+    assert predict(TURNS, replace(sizes, gradient_skews=further_back), batch=12).period > 1.5 * PERIOD
+
+
+def test_what_would_stop_is_said_in_one_line():
+    smaller = replace(sizes_of(TURNS), skews=dict.fromkeys(sizes_of(TURNS).skews, 1))
+    with pytest.raises(InputError, match=r"^turns would stop: .* are full while words are awaited from .*$"):
+        predict(TURNS, smaller)

@@ -13,6 +13,7 @@ from fanin.flow.sizes import SPARE, Flow
 from fanin.layers.layer import ceil_div
 from fanin.planner.model import dsl
 from fanin.planner.model.load import load_model
+from tests.fanin.flow.turns import CHANNELS, CONCAT, TURNS
 
 
 def network_of(model):
@@ -137,3 +138,19 @@ def test_rings_hold_the_frames_that_are_on_their_way_over_links():
 
     for stage, passed in (2, edges), (4, edges[2:]), (6, ()):
         assert fast.rings[stage] - slow.rings[stage] == pytest.approx(later(*passed), abs=1)
+
+
+def test_a_position_of_each_input_waits_on_both_sides_of_what_takes_turns():
+    """As wide as it takes them, though its neighbours give and take half as much at a time."""
+    flow, transfers = Flow(TURNS), CHANNELS // TURNS.stages[CONCAT].parallelism.pi
+    depths = {(CONCAT, port): transfers + SPARE for port in range(2)}
+    assert flow.skews == depths
+    assert {edge: depth for edge, depth in flow.gradient_skews.items() if edge[0] == CONCAT} == depths
+
+
+def test_no_gradient_waits_for_what_does_not_learn():
+    with dsl.new_model() as builder:
+        x = dsl.add_input("input", [3, 3, 2])
+        dsl.add_output("output", dsl.concat(x, dsl.conv(2, 1, 1, x)))
+        network = network_of(builder.finish("model", "test"))
+    assert {port for _, port in Flow(network).gradient_skews} <= {1}

@@ -7,8 +7,11 @@ import pytest
 from fanin.cnn_examples import EXAMPLES
 from fanin.errors import InputError
 from fanin.flow.node import Sizes
-from fanin.flow.sizes import Flow
+from fanin.flow.sizes import SPARE, Flow
 from fanin.flow.verdict import Stream, check_liveness, verdict_of
+from fanin.planner.model import dsl
+from fanin.planner.plan.network import unplanned
+from tests.fanin.flow.turns import CONCAT, TURNS
 
 RESIDUAL = EXAMPLES["residual"]
 SIZES = Sizes.of(Flow(RESIDUAL))
@@ -53,3 +56,21 @@ def test_on_the_way_back_the_fork_waits():
     stop = verdict_of(RESIDUAL, with_depth("gradient_skews", BOUND - 1)).stop
     assert "the FIFO of add → relu1" in stop.full
     assert {"conv2", "norm2"} <= set(stop.empty)
+
+
+@pytest.mark.parametrize("way", ["skews", "gradient_skews"])
+def test_what_takes_turns_stops_the_node_unless_a_position_waits(way):
+    """In RTL, too: tests/sim/cnn/test_cosim.py."""
+    sizes = Sizes.of(Flow(TURNS))
+    assert verdict_of(TURNS, sizes).stop is None
+    held = {edge: SPARE if edge[0] == CONCAT else depth for edge, depth in getattr(sizes, way).items()}
+    assert verdict_of(TURNS, replace(sizes, **{way: held})).stop is not None
+
+
+def test_one_map_twice_side_by_side_does_not_stop():
+    with dsl.new_model() as builder:
+        y = dsl.relu(dsl.conv(64, 1, 1, dsl.add_input("x", [3, 3, 1])))
+        y = dsl.dense(2, dsl.global_avg_pool(dsl.concat(y, y)))
+        dsl.add_output("o", dsl.soft_cross_loss(y, dsl.add_input("l", [2])))
+        network = unplanned(builder.finish("twice", "test"))
+    assert verdict_of(network, Sizes.of(Flow(network))).stop is None

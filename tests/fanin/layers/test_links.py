@@ -1,5 +1,6 @@
 """Adders and queues that a layer's place in the graph adds to its cost, beside those of a build."""
 
+from dataclasses import replace
 from math import ceil
 
 import pytest
@@ -17,6 +18,7 @@ from fanin.layers.window import Conv
 from fanin.planner.model import dsl
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.network import unplanned
+from tests.fanin.flow.turns import TURNS
 
 
 def links(network):
@@ -37,6 +39,8 @@ def widened(name, most):
 
 NETWORKS = {
     **{name: EXAMPLES[name] for name in ("residual", "pools")},
+    "turns": TURNS,
+    "turns 1": Network("turns", tuple(replace(stage, parallelism=Parallelism()) for stage in TURNS.stages)),
     **{f"{name} {most}": widened(name, most) for name in ("listing1", "digits_cnn") for most in (1, 2, 4, 8)},
 }
 

@@ -13,7 +13,11 @@ def payloads(words, lanes):
     return [words[at : at + lanes] for at in range(0, len(words), lanes)]
 
 
-@pytest.mark.parametrize("depths", [{}, {"waiting": 12, "returning": 5}], ids=["direct", "queues"])
+@pytest.mark.parametrize(
+    "depths",
+    [{}, {"waiting": 12, "returning": 5}, {"waiting": 3, "resized": True}],
+    ids=["direct", "queues", "resized"],
+)
 @pytest.mark.parametrize(("source", "target"), [(2, 2), (2, 6), (6, 1)])
 def test_words_go_forward_and_gradients_back(source, target, depths):
     seed = new_seed()
@@ -46,3 +50,22 @@ def test_as_many_transfers_wait_as_it_says(stream, queue):
     simulate(dut, processes=[offer], idle=120)
     assert taken == 24
     assert levels == [*range(1, 25), *[24] * 76]
+
+
+@pytest.mark.parametrize("resized", [False, True])
+def test_what_waits_forward_is_as_wide_as_the_source_or_as_the_target(resized):
+    """24 words of two at a time, of which 6 or 4 make what waits; Resize keeps up to 6 more."""
+    dut = EdgeLink(words=12, source=2, target=4, trains=False, waiting=3, resized=resized)
+    taken = 0
+
+    async def offer(ctx):
+        nonlocal taken
+        ctx.set(dut.features.valid, 1)
+        for _ in range(60):
+            _, _, ready = await ctx.tick().sample(dut.features.ready)
+            taken += 2 * ready
+
+    simulate(dut, processes=[offer], idle=80)
+    waiting = 3 * (4 if resized else 2)
+    assert waiting <= taken <= waiting + 8
+    assert (taken > 3 * 2 + 8) == resized or taken == waiting + 4

@@ -14,8 +14,8 @@ from fanin.cnn_training import Job
 from fanin.flow.execute import execute
 from fanin.flow.node import NodeGraph, Sizes
 from fanin.flow.predict import predict
-from fanin.flow.sizes import Flow
-from fanin.flow.verdict import how_it_stops
+from fanin.flow.sizes import SPARE, Flow
+from fanin.flow.verdict import how_it_stops, verdict_of
 from fanin.golden.cnn.image import state_image
 from fanin.golden.cnn.network import GoldenNetwork, initial_state
 from fanin.hdl.layers.node import ClusterNode
@@ -28,6 +28,7 @@ from fanin.sim.cnn.cosim import NodeCosim, part_of
 from fanin.sim.cnn.epochs import Epoch
 from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.simulator import SimulationFailed, simulation_sources
+from tests.fanin.flow.turns import CONCAT, PERIOD, TURNS
 from tests.support import slow
 
 pytestmark = pytest.mark.verilator
@@ -45,7 +46,7 @@ class Trial:
 
     @property
     def network(self):
-        return EXAMPLES[self.name]
+        return TURNS if self.name == TURNS.name else EXAMPLES[self.name]
 
     @cached_property
     def cosim(self):
@@ -264,6 +265,28 @@ def test_a_node_stops_where_and_at_what_the_flow_model_says(way, depth):
         what = f"what {stages[stream.stage].name} gives {'backward' if stream.backward else 'forward'}"
         with pytest.raises(SimulationFailed, match=f"TIMEOUT: {what} is not taken"):
             cosim.run(trial.words(trial.states), [epoch], timeout=20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_takes_turns_keeps_pace_and_does_not_stop_while_a_position_waits(waits):
+    """With no more than is spare the node stops, as the flow model says."""
+    trial = Trial(TURNS.name)
+    sizes, (images, labels) = Sizes.of(Flow(TURNS)), trial.data
+    skews = {edge: depth if waits or edge[0] != CONCAT else SPARE for edge, depth in sizes.skews.items()}
+    assert (verdict_of(TURNS, replace(sizes, skews=skews)).stop is None) == waits
+    node = ClusterNode(network=TURNS, rings=sizes.rings, skews=skews, gradient_skews=sizes.gradient_skews)
+    cosim, job = NodeCosim(node, quiet=True), Job.of(FRAMES, FRAMES, 0.5, 0.9)
+    epoch = Epoch(job, images, labels, dump=True)
+    if not waits:
+        with pytest.raises(SimulationFailed, match="TIMEOUT"):
+            cosim.run(trial.words(trial.states), [epoch], timeout=20_000)
+        return
+    (found,) = cosim.run(trial.words(trial.states), [epoch], timeout=20_000).epochs
+    golden = GoldenNetwork(TURNS, trial.states)
+    assert np.array_equal(found.results, golden.train(images, labels, job).reshape(FRAMES, CLASSES))
+    assert all(map(np.array_equal, found.states, trial.words(golden.states)))
+    assert np.all(np.diff(found.written) == PERIOD)
 
 
 def test_a_node_of_another_network_is_refused():
