@@ -127,6 +127,7 @@ class Plan:
     host: str
     devices: tuple[Device, ...]
     throughput: Fraction
+    flow: Fraction  #: frames per second in the flow model
     with_update: Fraction
     batch: int
     drain: Fraction  #: seconds; so update
@@ -183,8 +184,6 @@ def read_plan(directory: Path) -> Plan:
     for field in ("fanin", "model"):
         plan.text(field)
     plan.integer("split", 1)
-    if not plan.number("throughput"):
-        raise plan.wrong('"throughput" must be above 0')
     placed = {layer.device for layer in layers}
     used = [device.name for device in devices if device.name in placed]
     folder = directory / "devices"
@@ -192,7 +191,8 @@ def read_plan(directory: Path) -> Plan:
     return Plan(
         host=cluster.text("host"),
         devices=devices,
-        throughput=plan.number("throughput"),
+        throughput=_above_0(plan, "throughput"),
+        flow=_above_0(plan, "flow_throughput"),
         with_update=plan.number("throughput_with_update"),
         batch=plan.integer("batch", 1),
         drain=plan.number("drain_seconds"),
@@ -210,6 +210,12 @@ def read_plan(directory: Path) -> Plan:
         files={name: _device_file(folder / f"{name}.json") for name in used},
         strays=tuple(sorted(path.name for path in folder.glob("*.json") if path.stem not in used)),
     )
+
+
+def _above_0(item: Record, field: str) -> Fraction:
+    if not (value := item.number(field)):
+        raise item.wrong(f'"{field}" must be above 0')
+    return value
 
 
 def _device(item: Record) -> Device:

@@ -155,15 +155,21 @@ def _bound(plan: Plan, facts: Layers) -> Iterator[str]:
         yield f"solver: status is optimal, but the gap {_figure(gap)}"
 
 
+def _flow(plan: Plan, facts: Layers) -> Iterator[str]:
+    """Frames flow no faster than layers and ports let them."""
+    if plan.flow > plan.throughput * (1 + ROUNDING):
+        yield f"flow_throughput: {_figure(plan.flow)} is above the throughput, {_figure(plan.throughput)}"
+
+
 def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
     """Updates cost time: at most draining and updating, one after the other, and a few frames', once a batch.
 
     A batch takes each layer at least the cycles of its frames and of its update: it does one at a time.
     """
     said = f"throughput_with_update: {_figure(plan.with_update)}"
-    if plan.with_update > plan.throughput * (1 + ROUNDING):
-        yield f"{said} is above the throughput"
-    apart = plan.batch / ((plan.batch + STARTING) / plan.throughput + plan.drain + plan.update)
+    if plan.with_update > plan.flow * (1 + ROUNDING):
+        yield f"{said} is above flow_throughput, {_figure(plan.flow)}"
+    apart = plan.batch / ((plan.batch + STARTING) / plan.flow + plan.drain + plan.update)
     if plan.with_update < apart * (1 - ROUNDING):
         yield f"{said} is below {_figure(apart)}, which is draining and updating one after the other"
     clocks = {device.name: device.clock for device in plan.devices}
@@ -176,10 +182,10 @@ def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
     }
     slowest = max(updates, key=lambda name: updates[name], default=None)
     limit = plan.batch / updates[slowest] if slowest else plan.throughput
-    if slowest and plan.throughput * (1 + ROUNDING) >= plan.with_update > limit * (1 + ROUNDING):
+    if slowest and plan.flow * (1 + ROUNDING) >= plan.with_update > limit * (1 + ROUNDING):
         yield f"{said}, but {slowest} lets {_figure(limit)} through, with its updates"
 
 
 RATE_RULES: tuple[Callable[[Plan, Layers], Iterator[str]], ...] = (
-    *(_limits, _clocks, _utilisation, _throughput, _bound, _updates),
+    *(_limits, _clocks, _utilisation, _throughput, _bound, _flow, _updates),
 )

@@ -49,8 +49,13 @@ class Plan:
 
     @property
     def throughput(self) -> Fraction:
-        """Frames per second while frames stream."""
+        """Frames per second while frames stream, as far as layers, DRAM and network limit them."""
         return 1 / self.period
+
+    @property
+    def flow_throughput(self) -> float:
+        """The same in the flow model, whose frames FIFOs and neighbours may hold up: no more than that."""
+        return min(float(self.throughput), 1 / self.timing.period)
 
     @property
     def gap(self) -> float:
@@ -80,7 +85,7 @@ class Plan:
     @property
     def throughput_with_update(self) -> float:
         """Frames per second where layers update their parameters after every batch."""
-        return self.batch / (self.batch * float(self.period) + self.timing.exposed)
+        return self.batch / (self.batch * self.timing.period + self.timing.exposed)
 
     @property
     def loads(self) -> tuple[Load, ...]:

@@ -1,4 +1,4 @@
-"""How long a plan drains and updates: two batches in the flow model."""
+"""How fast frames of a plan flow, and how long it drains and updates: two batches in the flow model."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ from fanin.cnn import Network, Stage
 from fanin.flow.coarse import bounded
 from fanin.flow.link import Edge, Link, Wiring
 from fanin.flow.node import NodeGraph, Sizes
-from fanin.flow.predict import prediction
+from fanin.flow.predict import Prediction, prediction
 from fanin.flow.sizes import Flow
 from fanin.flow.verdict import frames_that_tell
 from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import Storage
 from fanin.planner.search.instance import Instance, Placement
 
+ROUNDING = 1e-9  #: of times in cycles, which are sums of floats
+
 
 @dataclass(frozen=True)
 class Timing:
-    """In seconds. ``exposed``: by which frames of a batch take longer than so many periods."""
+    """In seconds. ``period``: from frame to frame: the plan's, or a longer one where the build holds frames up.
 
+    ``exposed``: by which frames of a batch take longer than so many periods.
+    """
+
+    period: float
     drain: float
     update: float
     exposed: float
@@ -51,22 +57,31 @@ def _clocks(instance: Instance, placement: Placement) -> list[int]:
 
 
 def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
-    """Two batches of so many frames, or of more than are under way: what is larger tells nothing new."""
+    """Two batches of so many frames, or of more than are under way: what is larger tells nothing new.
+
+    Raises InputError of one line for a build that would stop.
+    """
     network = network_of(instance, placement)
     clocks = _clocks(instance, placement)
     clock = max(clocks)  # all cycles are this one's
-    period = float(instance.period(placement) * clock)
-    sizes = Sizes.of(Flow(network, round(period), links_of(instance, placement)))
+    planned = float(instance.period(placement) * clock)
+    sizes = Sizes.of(Flow(network, round(planned), links_of(instance, placement)))
     updates = _updates(instance, placement, network)
-    frames = min(batch, frames_that_tell(sizes))
-    node = NodeGraph(network, sizes, frames, period, updates)
     rows = max(stage.layer.output.h for stage in network.stages)
     factors = {stage.name: clock / own for stage, own in zip(network.stages, clocks, strict=True)}
-    found = prediction(node, bounded(node.graph.scaled(factors), rows), 2)
-    exposed = found.exposed
-    if frames == batch:  # too few for a period of their own
-        exposed += frames * (found.period - period)
-    return Timing(found.drain / clock, found.update / clock, max(exposed, 0) / clock)
+
+    def flow(frames: int) -> Prediction:
+        node = NodeGraph(network, sizes, frames, planned, updates)
+        return prediction(node, bounded(node.graph.scaled(factors), rows), 2)
+
+    enough = frames_that_tell(sizes)
+    steady = flow(enough)
+    period = steady.period if steady.period > planned * (1 + ROUNDING) else planned
+    found, exposed = steady, steady.exposed
+    if batch < enough:  # too few for a period of their own
+        found = flow(batch)
+        exposed = batch * (found.period - period) + found.exposed
+    return Timing(period / clock, found.drain / clock, found.update / clock, max(exposed, 0) / clock)
 
 
 def _updates(instance: Instance, placement: Placement, network: Network) -> dict[int, float]:

@@ -44,6 +44,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "throughput": float(plan.throughput),
         "bound": float(plan.bound),
         "gap": plan.gap,
+        "flow_throughput": plan.flow_throughput,
         "throughput_with_update": plan.throughput_with_update,
         "drain_seconds": plan.drain,
         "update_seconds": plan.update,

@@ -168,6 +168,7 @@ def build(plan):
         "throughput": throughput,
         "bound": throughput * 1.25,
         "gap": 0.25,
+        "flow_throughput": throughput,
         "throughput_with_update": BATCH / ((BATCH + 2) / throughput + 1e-4),
         "drain_seconds": 2 / throughput,
         "update_seconds": 2e-4,

@@ -125,7 +125,9 @@ MISSTATED = [
     (PLAN, "gap", 0.2, "gap: is 0.2, not 0.25"),
     (PLAN, "bound", 79_000, "bound: 79,000 is below the throughput, 80,000", "gap: is 0.25, not -0.0125"),
     (PLAN, "solver/status", "optimal", "solver: status is optimal, but the gap 0.25"),
-    (PLAN, "throughput_with_update", 80_001, "throughput_with_update: 80,001 is above the throughput"),
+    (PLAN, "flow_throughput", 80_001, "flow_throughput: 80,001 is above the throughput, 80,000"),
+    (PLAN, "flow_throughput", 60_000, "throughput_with_update: 69,189.1892 is above flow_throughput, 60,000"),
+    (PLAN, "throughput_with_update", 80_001, "throughput_with_update: 80,001 is above flow_throughput, 80,000"),
     (PLAN, "throughput_with_update", 50_000,
      "throughput_with_update: 50,000 is below 59,534.8837, which is draining and updating one after the other"),
     # Files of devices.

@@ -187,6 +187,7 @@ def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[Found
             "throughput": float(plan.throughput),
             "bound": float(plan.bound),
             "gap": plan.gap,
+            "flow_throughput": plan.flow_throughput,
             "throughput_with_update": plan.throughput_with_update,
             "status": "optimal" if plan.optimal else "gap",
             "split": plan.split,
@@ -235,6 +236,7 @@ def _show(output: Path, plan: Plan) -> None:
                 ["with updates", f"{plan.throughput_with_update:,.2f} frames/s (batch {plan.batch})"],
                 ["search ended", ENDED[values["solver"]["stopped_by"]]],
                 ["limit", f"{resource}{layer} on {limit['device']}"],
+                *([["held up", _flow(plan)]] if _held_up(plan) else []),
                 ["verified", f"yes: fanin plan --check {output}"],
                 ["report", str(output / "report.html")],
             ]
@@ -244,7 +246,21 @@ def _show(output: Path, plan: Plan) -> None:
 
 def _rate(plan: Plan) -> str:
     proof = "optimal" if plan.optimal else f"at most {float(plan.bound):,.2f}, a gap of {100 * plan.gap:.2f} %"
-    return f"{float(plan.throughput):,.2f} frames/s, {proof}"
+    planned = f"{float(plan.throughput):,.2f} frames/s, {proof}"
+    return f"{plan.flow_throughput:,.2f} frames/s, planned for {planned}" if _held_up(plan) else planned
+
+
+def _held_up(plan: Plan) -> bool:
+    """Whether the flow model says that frames of the build come more slowly than the plan counts."""
+    return plan.flow_throughput < float(plan.throughput)
+
+
+def _flow(plan: Plan) -> str:
+    """In cycles of the fastest clock that the plan uses."""
+    devices = plan.instance.cluster.devices
+    clock = max(devices[device].part.clock for device in plan.placement.devices)
+    counted, found = float(plan.period * clock), clock / plan.flow_throughput
+    return f"the flow model has a frame every {found:,.1f} cycles, where the plan counts {counted:,.1f}"
 
 
 ENDED = {
@@ -259,7 +275,7 @@ def _show_sweep(output: Path, what: str, plans: list[Found]) -> None:
     heads = ["devices", *("no MP" if ways == 1 else f"MP{ways}" for ways in factors)]
     rows = [heads]
     for count in sorted({devices for devices, *_ in plans}):
-        cells = [f"{float(p.throughput):,.2f} ({_proof(p)})" for n, _, p in plans if n == count]
+        cells = [f"{p.flow_throughput:,.2f} ({_proof(p)})" for n, _, p in plans if n == count]
         rows.append([str(count), *cells])
     print(f"{what}: frames/s, and how much more there may be\n")
     print(table(rows, right=range(len(heads))))
@@ -267,6 +283,8 @@ def _show_sweep(output: Path, what: str, plans: list[Found]) -> None:
 
 
 def _proof(plan: Plan) -> str:
+    if _held_up(plan):
+        return f"planned for {float(plan.throughput):,.2f}"
     return "optimal" if plan.optimal else f"{100 * plan.gap:.2f} %"
 
 

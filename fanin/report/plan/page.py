@@ -57,8 +57,10 @@ def _headline(plan: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Name, figure and unit."""
     used = {layer["device"] for layer in plan["layers"]}
     device, resource = charts.limit_words(plan)
+    flow = ("in the flow model", charts.figure(plan["flow_throughput"]), "frames/s: the build holds frames up")
     return [
         ("throughput", charts.figure(plan["throughput"]), "frames/s"),
+        *([flow] if plan["flow_throughput"] < plan["throughput"] else []),
         ("proven bound", charts.figure(plan["bound"]), f"frames/s, gap {charts.percent(plan['gap'])}"),
         ("with updates", charts.figure(plan["throughput_with_update"]), f"frames/s, batch {plan['batch']:,}"),
         ("devices used", str(len(used)), f"of {len(plan['cluster']['devices'])}"),

@@ -113,6 +113,7 @@ def make_plan(count=4, size=60, order=None, status="gap", **changes):
         "throughput": throughput,
         "bound": 1.0314 * throughput,
         "gap": 0.0314,
+        "flow_throughput": throughput,
         "throughput_with_update": 2871.0,
         "drain_seconds": 0.001,
         "update_seconds": 0.002,
