@@ -38,6 +38,7 @@ from fanin.cli import (
 from fanin.cli.ranks import carry_out
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.extras import how_to_install
+from fanin.threads import one_blas_thread
 
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -125,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Told to end, we clean up behind us, as on an interrupt.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     try:
-        return _main(argv)
+        with one_blas_thread():
+            return _main(argv)
     finally:
         signal.signal(signal.SIGTERM, before)
 

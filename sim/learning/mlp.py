@@ -1,7 +1,8 @@
 """Networks with flat gradients in NumPy; INCEPTIONN's handwritten digit classifier (section VII-A, table I).
 
 The same seed gives the same bits on one machine; matrix products are the BLAS library's, whose last bits differ
-between processors and with the number of its threads (``OPENBLAS_NUM_THREADS=1`` fixes that).
+between processors and with the number of its threads. Commands use one thread; programs may by
+``OPENBLAS_NUM_THREADS=1``.
 """
 
 from __future__ import annotations
