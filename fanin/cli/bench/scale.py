@@ -83,9 +83,9 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     Raises InputError without MPI, or for a folder that cannot be written; ToolFailed when a run fails.
     """
     for option, least in ("cores", 1), ("rtt_us", 0), ("runs", 1):
-        if not least <= getattr(args, option) < math.inf:
-            given = f"--{option.replace('_', '-')} {getattr(args, option)}"
-            raise InputError(f"{given}: must be at least {least}, and finite")
+        if not least <= (value := getattr(args, option)) < math.inf:
+            must = f"at least {least}" if value < least else "finite"
+            raise InputError(f"--{option.replace('_', '-')} {value}: must be {must}")
     page, pictures = args.output / PAGE, outputs(NAME, args.output)
     check_writable(page)
     import mpi4py  # noqa: F401  (main says how to install it)

@@ -65,10 +65,18 @@ def test_what_is_checked_was_not_fitted():
     assert len(CHECKED) == 10
 
 
-@pytest.mark.parametrize("option", ["--cores", "--runs"])
-def test_bad_numbers_are_refused(capsys, tmp_path, option):
-    assert main(["bench", "scale", option, "0", "-o", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"fanin: error: {option} 0: must be at least 1\n"
+@pytest.mark.parametrize(
+    ("given", "must"),
+    [
+        ("--cores 0", "at least 1"),
+        ("--runs 0", "at least 1"),
+        ("--rtt-us inf", "finite"),
+        ("--rtt-us nan", "finite"),
+    ],
+)
+def test_bad_numbers_are_refused(capsys, tmp_path, given, must):
+    assert main(["bench", "scale", *given.split(), "-o", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"fanin: error: {given}: must be {must}\n"
     assert not list(tmp_path.iterdir())
 
 

@@ -1,6 +1,7 @@
 """The P4Runtime server, driven by finsy's client: entities, faults, arbitration, pipelines, packets."""
 
 import contextlib
+import time
 
 import grpc
 import pytest
@@ -353,6 +354,10 @@ def test_a_packet_without_a_controller_is_counted(served):
     with contextlib.closing(P4Runtime(served.address, device=7)) as control:
         control.insert(_station(0x30, "I.to_controller"))
         control.insert(_station(0x10, port=1))
+    limit = time.monotonic() + 20
+    while served.service.controllers._streams:  # the server hears of the end later than the controller
+        assert time.monotonic() < limit
+        time.sleep(0.01)
     served.send(2, frame_to(0x30))
     served.send(2, frame_to(0x10))
     served.receive(1)
