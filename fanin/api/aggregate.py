@@ -101,6 +101,7 @@ def aggregate(
     check_numbers(gbps=gbps, link_ns=link_ns, switch_ns=switch_ns, timeout_ns=timeout_ns)
     if frac is not None:
         check_integers(frac=frac)
+    slots, values, retries, seed = map(int, (slots, values, retries, seed))  # NumPy's overflow
     stacked = _stacked(arrays)
     integers, frac = _integers(stacked, frac)
     limited = fixed.clamp(integers, fixed.clamp_bits(len(stacked)))

@@ -15,12 +15,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from fanin.api.arguments import path_of
 from fanin.api.shown import page_frame
 from fanin.cli.main import build_parser
 from fanin.cli.output import REPORT_FILE, write_file
 from fanin.errors import InputError
 from fanin.extras import how_to_install
+from fanin.threads import one_blas_thread
 
 PathLike = str | os.PathLike[str]
 Repeatable = str | Sequence[str]  #: the value of an option, or of each time that it is given
@@ -83,7 +86,7 @@ def arguments(command: Sequence[str], given: Mapping[str, Any]) -> argparse.Name
                 raise InputError(f"{action.dest} needs {left_out}, which stands in front of it")
             places.append(str(path_of(action.dest, value)))
         elif action.nargs == 0:
-            if not isinstance(value, bool):
+            if not isinstance(value, bool | np.bool_):
                 raise InputError(f"{action.dest} must be True or False, not {value!r}")
             argv.append(action.option_strings[0 if value else -1])
         else:
@@ -132,7 +135,7 @@ def _run(kind: type[Result], command: Sequence[str], given: Mapping[str, Any], f
     args = arguments(command, {**given, "output": folder})
     said = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said):
+        with one_blas_thread(), contextlib.redirect_stdout(said):
             args.run(args)
     except ModuleNotFoundError as error:
         if install := how_to_install(error):

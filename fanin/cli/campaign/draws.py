@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Mapping
+from sys import float_info
 from typing import Any
 
 from fanin.errors import InputError
@@ -69,7 +70,7 @@ def _ends(ends: Any, kind: str, place: str) -> tuple[float, float]:
     two = (
         isinstance(ends, list)
         and len(ends) == 2
-        and all(type(end) in kinds and math.isfinite(end) for end in ends)
+        and all(type(end) in kinds and abs(end) <= float_info.max for end in ends)
     )
     if not two or not ends[0] <= ends[1] or (kind == "log" and ends[0] <= 0):
         what = {"integer": "two integers", "uniform": "two numbers", "log": "two numbers above 0"}[kind]

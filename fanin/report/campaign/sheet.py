@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from sys import float_info
 from typing import Any
 
 from fanin.report.campaign.statistics import Mean, mean_of
@@ -84,4 +84,4 @@ def _words(values: Iterable[Any]) -> str:
 
 def is_number(value: Any) -> bool:
     """Whether it is one that an axis has; true and false are none, nor is what is not finite."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= float_info.max

@@ -92,6 +92,13 @@ def test_bad_input(arrays, options, message):
         fanin.aggregate(arrays, **options)
 
 
+def test_numpys_integers_are_taken():
+    total = fanin.aggregate(
+        [[1.0], [2.0]], slots=np.int64(8), values=np.int8(4), seed=np.uint32(3), frac=np.int16(4)
+    )
+    assert np.asarray(total.values).tolist() == [3.0]
+
+
 def test_nothing_is_left_of_a_capture_whose_run_failed(tmp_path):
     with pytest.raises(fanin.CheckFailed):
         fanin.aggregate([[1.0]], drop=1.0, retries=2, pcap=tmp_path / "frames.pcap")

@@ -7,13 +7,16 @@ import os
 import shutil
 import weakref
 
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 import fanin
 from fanin.api.commands import arguments, parser_of
 from fanin.api.plan import Planned
 from fanin.api.train import TrainRun
 from fanin.cli.main import build_parser, main
+from fanin.cli.param_server import execute
 
 COMMANDS = {
     "train": ("train",),
@@ -128,6 +131,20 @@ def test_several_plans():
 def test_bad_input(call, message):
     with pytest.raises(fanin.InputError, match=f"^{message}"):
         call()
+
+
+def test_numpys_numbers_are_taken_and_matrix_products_have_one_thread(monkeypatch):
+    """So that ``fanin rerun`` finds the same bits."""
+    threads = []
+    train = execute._Work.train
+
+    def counted(*args, **options):
+        threads.extend(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
+        return train(*args, **options)
+
+    monkeypatch.setattr(execute._Work, "train", counted)
+    fanin.ps_train(on="model", epochs=np.int64(1), workers=2, optimum=np.bool_(False))
+    assert set(threads) == {1}
 
 
 @pytest.mark.slow

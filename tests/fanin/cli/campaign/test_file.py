@@ -145,6 +145,7 @@ WRONG = {
     PS + "[random]\ndraws = 3": "random.options: must be a table of what is drawn",
     PS + "[random]\ndraws = 0\n[random.options]\nrate = [1]": "random.draws: must be an integer of at least 1",
     PS + "[random]\ndraws = 1\n[random.options]\nrate = {log = [0, 1]}": "must be two numbers above 0",
+    PS + f"[random]\ndraws = 1\n[random.options]\nslots = {{integer = [1, {10**400}]}}": "must be two integers",
     PS
     + "[random]\ndraws = 1\n[random.options]\nrate = {normal = [0, 1]}": "must be a list, or a table of one of",
     PS + '[cluster]\nkind = "sloth"\n[[grid]]\nworkers = 2': "cluster.kind must be one of slurm",
