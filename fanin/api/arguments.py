@@ -1,4 +1,4 @@
-"""Arguments of functions: what is none of its kind is told in one line."""
+"""Arguments of functions: checks that raise InputError, of one line, for a value of the wrong kind."""
 
 from __future__ import annotations
 

@@ -13,9 +13,8 @@ class TrainRun(Folder):
     """A training, and the folder that ``fanin train`` writes."""
 
     mark = RUN_FILE
-    _whole: TrainRun | None = (
-        None  # of a class: the training whose folder, maybe a temporary one, holds its own
-    )
+    #: Of a class: its training, whose folder, maybe a temporary one, holds that of the class.
+    _whole: TrainRun | None = None
 
     @property
     def bit_exact(self) -> bool:

@@ -1,6 +1,6 @@
 """Sockets whose data an INCEPTIONN NIC compresses: the paper's interface for programs (section VI-B).
 
-And what TCP asks of all who call a port at which nobody listens yet.
+Besides, ``refuse_self`` is for clients that connect again and again until their server listens.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def limit_segments(sock: socket.socket, mss: int) -> None:
 
 
 def refuse_self(connection: socket.socket) -> None:
-    """Close a TCP connection, and raise ConnectionRefusedError, where its other end is itself; else do nothing.
+    """Close a TCP connection whose other end is itself, and raise ConnectionRefusedError; else do nothing.
 
-    TCP makes one where nobody listens at the port that is called, and the caller's own port is that one, as
-    the kernel may choose. Its port is free for the listener at once. Raises OSError where it has ended.
+    The kernel makes such a connection where no server listens, and it has chosen the server's port as the
+    client's own. Closing frees the port at once. Raises OSError for a connection that has ended.
     """
     try:
         if connection.getsockname() == connection.getpeername():

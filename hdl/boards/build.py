@@ -24,7 +24,7 @@ NAME = "top"
 SOURCE = f"{NAME}.il"  # Amaranth's
 TIMING, NETLIST, ROUTED = f"{NAME}.timing.json", f"{NAME}.json", f"{NAME}.routed.json"
 CONFIG, BITSTREAM = f"{NAME}.config", f"{NAME}.bit"  # ecppack's: text in, bitstream out
-MAX_PLACE_SEED = (1 << 31) - 1  #: what every nextpnr takes; newer ones take more, and -1 for another number
+MAX_PLACE_SEED = (1 << 31) - 1  #: a signed word; nextpnr 0.11 takes more
 _LAST_LINES = 5
 _INSTALL = "pip install 'fanin[boards]'"
 

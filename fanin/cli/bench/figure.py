@@ -48,7 +48,7 @@ def outputs(name: str, folder: Path) -> tuple[Path, Path]:
 
     Raises ModuleNotFoundError without what draws them, before anything is measured.
     """
-    import matplotlib  # noqa: F401
+    import matplotlib  # noqa: F401  (main says how to install it)
 
     json_path, png_path = (folder / f"{name}.{kind}" for kind in ("json", "png"))
     for path in (json_path, png_path):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fanin.cli.files import Files
 from fanin.cli.output import add_json
@@ -49,18 +52,18 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="searches side by side")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search")
     search = ("output", "mp", "devices", "batch", "time_limit", "gap", "workers", "seed")
-    parser.set_defaults(defaults={name: parser.get_default(name) for name in search})
-    parser.set_defaults(run=run, files=Files(inputs=("model", "cluster")))
+    defaults = {name: parser.get_default(name) for name in search}
+    parser.set_defaults(run=partial(run, defaults), files=Files(inputs=("model", "cluster")))
 
 
-def run(args: argparse.Namespace) -> int:
-    """Plan, or check."""
+def run(defaults: Mapping[str, Any], args: argparse.Namespace) -> int:
+    """Plan, or check; ``defaults``: of the options that are the search's alone."""
     from fanin.cli.plan.execute import execute, verify  # OR-Tools takes a second to load; --help need not wait
 
     if args.check is not None:
         if args.model is not None:
             raise InputError("--check takes no MODEL: a plan's folder says what it is of")
-        for name, default in args.defaults.items():
+        for name, default in defaults.items():
             if getattr(args, name) != default:
                 option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
                 raise InputError(f"--check takes no {option}: it is of the search")

@@ -11,7 +11,6 @@ from fanin.cli.main import main
 from fanin.cli.param_server.options import ALGORITHMS, BUNDLED, MODELS, PUSHES, RECEIVERS, WIDTHS
 from fanin.cli.param_server.stragglers import Stragglers, parse_stragglers
 from fanin.cli.stops import parse_stops
-from fanin.errors import CheckFailed
 from fanin.report.param_server.page import TABLES
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm import data
@@ -22,10 +21,7 @@ from fanin.sim.param_server.costs import DESIGN, Compute
 from fanin.sim.param_server.paper import PAPER, cluster
 from fanin.sim.param_server.recipes import DIGITS
 from tests.fanin.cli.json_page import documented
-from tests.fanin.cli.ps import SMALL, json_of_ps, refused_ps, run_ps
-
-FILES = ["model.npy", "provenance.json", "report.html", "run.json", "trace.json"]
-EACH = 1347 // 4 // 8  # mini-batches of a worker and epoch
+from tests.fanin.cli.ps import EACH, FILES, SMALL, json_of_ps, refused_ps, run_ps
 
 
 def test_a_run_writes_its_folder_and_counts_every_gradient(capsys, tmp_path):
@@ -95,7 +91,7 @@ def test_defaults_are_the_models_and_the_configuration_says_all(capsys, tmp_path
     }
 
 
-def test_options_reach_therun_ps(capsys, tmp_path):
+def test_options_reach_the_run(capsys, tmp_path):
     given = (
         "--model lr-rff --features 50 --gamma 0.1 --rate 3 --decay 0.01 --dtype float32 --batch 20 --slots 2"
         " --warm-up 1"
@@ -156,7 +152,7 @@ def test_the_optimum_is_of_convex_models_alone(capsys, tmp_path):
         )
 
 
-def test_a_seed_repeats_arun_ps(capsys, tmp_path):
+def test_a_seed_repeats_a_run(capsys, tmp_path):
     first, again, other = (json_of_ps(capsys, tmp_path / "run", f"{SMALL} --seed {seed}") for seed in (5, 5, 6))
     assert first == again
     assert first["simulated_seconds"] != other["simulated_seconds"]
@@ -164,7 +160,7 @@ def test_a_seed_repeats_arun_ps(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("stragglers", ["2:3", "20%:5", "1:2,10%:4"])
-def test_stragglers_slow_therun_ps(capsys, tmp_path, stragglers):
+def test_stragglers_slow_the_run(capsys, tmp_path, stragglers):
     plain = json_of_ps(capsys, tmp_path / "plain")
     slowed = json_of_ps(capsys, tmp_path / "slowed", f"{SMALL} --stragglers {stragglers}")
     assert slowed["simulated_seconds"] > 1.5 * plain["simulated_seconds"]
@@ -222,7 +218,7 @@ def test_the_doctor_says_how_far_workers_and_servers_got(capsys, tmp_path):
     assert answer == {name: found[name] for name in ("error", "gradients_each", "workers")}
 
 
-def test_the_doctor_names_a_fault_and_what_is_norun_ps(capsys, tmp_path):
+def test_the_doctor_names_a_fault_and_what_is_no_run(capsys, tmp_path):
     status, _, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --rate 1e9 --decay 1")
     assert main(["doctor", str(tmp_path / "run")]) == status == 1
     assert capsys.readouterr().err == err
@@ -258,7 +254,7 @@ def test_a_model_that_diverges_is_told_and_has_no_numbers(capsys, tmp_path):
     assert "the model diverged" in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_lost_gradients_fail_therun_ps(capsys, tmp_path, monkeypatch):
+def test_lost_gradients_fail_the_run(capsys, tmp_path, monkeypatch):
     def overwritten(job, learner, *, progress):
         outcome = events.run(job, learner)
         outcome.tally = type(outcome.tally)(504, 503, 2, 1)
@@ -379,111 +375,6 @@ def test_bad_input_takes_one_line_and_writes_nothing(capsys, tmp_path, monkeypat
     assert cause in refused_ps(capsys, tmp_path, f"{SMALL} {arguments}")
 
 
-def test_a_run_beside_that_cannot_be_is_refused_before_the_first_begins(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(events, "run", lambda *_: pytest.fail("it began"))
-    assert main(["ps", "train", *f"{SMALL} --beside batch=1000 -o {tmp_path / 'run'}".split()]) == 2
-    assert capsys.readouterr().err.startswith("fanin: error: batch must be 1 to ")
-    assert not list(tmp_path.iterdir())
-
-
-def test_sync_dsgd_beside_has_none_of_wilds_pushes(capsys, tmp_path):
-    options = f"{SMALL} --push-after scan --receivers broadcast --beside algorithm=sync"
-    found = json_of_ps(capsys, tmp_path / "run", options)
-    names = "algorithm", "push_after", "receivers"
-    runs = [[run["configuration"][name] for name in names] for run in (found, *found["beside"])]
-    assert runs == [["wild", "scan", "broadcast"], ["sync", None, "barter"]]
-
-
-def test_runs_beside_the_first_are_trainings_of_their_own(capsys, tmp_path):
-    beside = "--beside algorithm=sync --beside receivers=broadcast,push-after=scan"
-    found = json_of_ps(capsys, tmp_path / "run", f"{SMALL} {beside}")
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
-    sync, broadcast = found["beside"]
-    assert sync["configuration"]["algorithm"] == "sync"
-    assert sync["configuration"]["push_after"] is None
-    alone = json_of_ps(capsys, tmp_path / "alone", f"{SMALL} --algorithm sync")
-    assert {**sync, "beside": []} == alone
-    options = broadcast["configuration"]
-    assert (options["algorithm"], options["push_after"], options["receivers"]) == ("wild", "scan", "broadcast")
-    assert found["configuration"] == options | {
-        "push_after": "gradient",
-        "receivers": "barter",
-    }
-    for run in (found, *found["beside"]):
-        assert sum(run["server_seconds"].values()) == pytest.approx(run["simulated_seconds"])
-        assert 0 <= run["waiting_beside_work"] <= 1
-    assert "Runs beside one another" in (tmp_path / "run" / "report.html").read_text()
-    assert main(["ps", "train", *f"{SMALL} {beside}".split(), "-o", str(tmp_path / "run")]) == 0
-    assert "algorithm wild, push-after scan, receivers broadcast" in capsys.readouterr().out
-
-
-STRAGGLERS = "stragglers=0:3,stragglers=1:4,slots=2"
-
-
-def test_a_run_beside_has_all_of_its_own_stragglers_and_none_of_the_first_ones(capsys, tmp_path):
-    found = json_of_ps(capsys, tmp_path / "run", f"{SMALL} --epochs 1 --stragglers 2:5 --beside {STRAGGLERS}")
-    assert [run["configuration"]["stragglers"] for run in (found, *found["beside"])] == ["2:5", "0:3,1:4"]
-
-
-def _fails_with_sync(failure):
-    """What is run in the place of the event model: it ends the run of Sync-DSGD before its end."""
-
-    def run(job, learner, progress, whole=events.run):
-        if job.algorithm is training.Algorithm.SYNC:
-            progress(5, 0.25, ())
-            raise failure
-        return whole(job, learner, progress)
-
-    return run
-
-
-BESIDE = "--beside slots=2 --beside algorithm=sync --beside slots=3"
-
-
-@pytest.mark.parametrize(
-    ("failure", "status", "error"),
-    [
-        (CheckFailed("worker 1 stopped answering"), 1, "--beside algorithm=sync: worker 1 stopped answering"),
-        (KeyboardInterrupt(), 130, "interrupted"),
-    ],
-    ids=["failed", "interrupted"],
-)
-def test_a_run_beside_that_fails_is_named_and_the_ones_before_are_kept(
-    capsys, tmp_path, monkeypatch, failure, status, error
-):
-    alone = json_of_ps(capsys, tmp_path / "alone")
-    monkeypatch.setattr(events, "run", _fails_with_sync(failure))
-    folder = tmp_path / "run"
-    found_status, out, err = run_ps(capsys, folder, f"{SMALL} {BESIDE} --json")
-    cause = f"--beside algorithm=sync: {str(failure) or error}"
-    assert (found_status, err) == (status, f"fanin: error: {cause} (fanin doctor {folder} says more)\n")
-    found = documented("ps train", out)
-    assert found | {"beside": [], "error": None} == alone
-    assert found["error"] == error
-    slots, sync = found["beside"]
-    assert (slots["error"], slots["configuration"]["slots"]) == (None, 2)
-    assert (sync["error"], sync["gradients_applied"]) == (str(failure) or error, 5)
-    assert (sync["simulated_seconds"], sync["gradients_each"]) == (0.25, 3 * EACH)
-    assert sync["configuration"]["algorithm"] == "sync"
-    assert sorted(path.name for path in folder.iterdir()) == FILES
-    for name in "model.npy", "trace.json":
-        assert (folder / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
-    page = (folder / "report.html").read_text()
-    assert error in page
-    assert "Runs beside one another" in page
-
-
-def test_a_run_beside_that_diverges_is_named(capsys, tmp_path):
-    with np.errstate(all="ignore"):
-        status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --epochs 1 --json --beside rate=1e9")
-    said = "--beside rate=1e9: the model diverged: "
-    assert (status, err.startswith(f"fanin: error: {said}")) == (1, True)
-    found = json.loads(out)
-    assert found["error"].startswith(said)
-    assert found["beside"][0]["error"].startswith("the model diverged")
-    assert found["accuracy"] > 0.5
-
-
 def test_the_papers_cluster_has_its_times_and_sizes(capsys, tmp_path):
     found = json_of_ps(capsys, tmp_path / "run", f"{SMALL} --costs cluster --jitter 0 --beside algorithm=sync")
     row = PAPER["lr"]
@@ -508,7 +399,7 @@ def test_computing_may_take_no_time(capsys, tmp_path):
     assert "What workers and servers do" in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_features_that_memory_has_no_room_for_arerefused_ps(capsys, tmp_path, monkeypatch):
+def test_features_that_memory_has_no_room_for_are_refused(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("os.sysconf", lambda name: 1 << 12)  # 16 MiB
     err = refused_ps(capsys, tmp_path, f"{SMALL} --model lr-rff --features 20000")
     assert "20,000 features of 1,797 samples take 1 GiB; this machine has 0 GiB" in err
@@ -522,7 +413,7 @@ def test_features_that_memory_has_no_room_for_arerefused_ps(capsys, tmp_path, mo
         ("out/model.npy", "out/model.npy: cannot be frames.pcap and model.npy at once"),
     ],
 )
-def test_a_capture_that_cannot_be_written_isrefused_ps(capsys, tmp_path, monkeypatch, where, cause):
+def test_a_capture_that_cannot_be_written_is_refused(capsys, tmp_path, monkeypatch, where, cause):
     monkeypatch.chdir(tmp_path)
     assert cause in refused_ps(capsys, tmp_path, f"--workers 2 --pcap {where}")
 

@@ -4,7 +4,7 @@ import socket
 
 
 class SelfConnecting(socket.socket):
-    """Calls from the very port that it calls, at which nobody listens."""
+    """A client whose own port is the one that it connects to, without a server."""
 
     def connect(self, address):
         self.bind(address)

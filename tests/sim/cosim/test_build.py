@@ -119,7 +119,9 @@ def test_a_build_that_is_interrupted_ends_its_compilers(tmp_path, monkeypatch):
         run_tool(tmp_path, ["sh", "-c", "sleep 60 & echo $! > some; mv some pid; wait"])
     status = Path("/proc") / (tmp_path / "pid").read_text().strip() / "stat"
     limit = time.monotonic() + 10
-    while status.exists() and status.read_text().split()[2] != "Z":  # a zombie, where nobody waits for orphans
+    while (
+        status.exists() and status.read_text().split()[2] != "Z"
+    ):  # it is a zombie until its new parent waits for it
         assert time.monotonic() < limit
         time.sleep(0.01)
 
