@@ -54,7 +54,7 @@ def test_as_many_transfers_wait_as_it_says(stream, queue):
 
 @pytest.mark.parametrize("resized", [False, True])
 def test_what_waits_forward_is_as_wide_as_the_source_or_as_the_target(resized):
-    """24 words of two at a time, of which 6 or 4 make what waits; Resize keeps up to 6 more."""
+    """Three transfers wait, of two words or of four; Resize holds six words more."""
     dut = EdgeLink(words=12, source=2, target=4, trains=False, waiting=3, resized=resized)
     taken = 0
 
@@ -66,6 +66,4 @@ def test_what_waits_forward_is_as_wide_as_the_source_or_as_the_target(resized):
             taken += 2 * ready
 
     simulate(dut, processes=[offer], idle=80)
-    waiting = 3 * (4 if resized else 2)
-    assert waiting <= taken <= waiting + 8
-    assert (taken > 3 * 2 + 8) == resized or taken == waiting + 4
+    assert taken == 3 * (4 if resized else 2) + 6
