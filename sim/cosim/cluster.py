@@ -23,6 +23,7 @@ from fanin.job import worker_endpoint
 from fanin.sim.cosim.build import check_build
 from fanin.sim.cosim.clock import period_of, port_rate
 from fanin.sim.cosim.live import Board, LiveHosts
+from fanin.sim.cosim.process import python_library
 from fanin.sim.cosim.run import (
     MEMORY_LATENCY,
     QUIET_CYCLES,
@@ -74,6 +75,7 @@ class Cluster:
     ):
         self.period_ps = period_of(clock_mhz)
         check_build()
+        python_library()
         made, self._wave, self._nodes_per_memory = groups(), wave, nodes_per_memory
         shown = wave.window.of(sum(group.count for group in made)) if wave else ()  # before it is built
         self.simulator = Simulator(made, together=nodes_per_memory, waves=wave is not None, quiet=quiet)

@@ -15,6 +15,7 @@ from socket import socket
 import cocotb_tools.config
 import find_libpython
 
+from fanin.errors import InputError
 from fanin.sim.cosim.build import EXECUTABLE
 from fanin.sim.cosim.run import Progress, RunRequest, RunResult
 
@@ -37,6 +38,18 @@ class SimulationFailed(Exception):
     def __init__(self, text: str, result: RunResult | None = None):
         super().__init__(text)
         self.result = result
+
+
+def python_library() -> str:
+    """Path of Python's shared library, which a simulator loads. Raises InputError without one."""
+    found = find_libpython.find_libpython()
+    if found is None:
+        name = f"libpython{sys.version_info.major}.{sys.version_info.minor}"
+        raise InputError(
+            f"the simulator needs Python's shared library, which {sys.executable} has not: install it "
+            f"(Debian: {name}), or a Python built with --enable-shared"
+        )
+    return found
 
 
 def execute(
@@ -76,7 +89,7 @@ def _execute(
         | {
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             "PYGPI_PYTHON_BIN": sys.executable,
-            "GPI_USERS": f"{find_libpython.find_libpython()};{cocotb_tools.config.pygpi_entry_point()}",
+            "GPI_USERS": f"{python_library()};{cocotb_tools.config.pygpi_entry_point()}",
             "FANIN_COSIM_REQUEST": str(work / "request"),
             "FANIN_COSIM_RESULT": str(work / "result"),
             "FANIN_COSIM_PROGRESS": str(writer),

@@ -151,8 +151,18 @@ def _verilator() -> Tool:
     return Tool("verilator", "executes the Verilog", False, found.version, str(found.program))
 
 
+def _python_library() -> Tool:
+    try:
+        from fanin.sim.cosim.process import python_library  # needs cocotb, which may be what is missing
+
+        return Tool("libpython", "runs Python beside the simulator", False, "present", python_library())
+    except (ImportError, InputError):
+        return Tool("libpython", "runs Python beside the simulator", False, None)
+
+
 PROBES: tuple[Callable[[], Tool], ...] = (
     _python,
+    _python_library,
     _program("g++", "compiles Verilated models"),
     _program("make", "compiles Verilated models"),
     _program("perl", "Verilator's start script"),

@@ -1,5 +1,7 @@
 """What the co-simulations of all systems have in common: memories in and out, phases, words that were read."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -108,6 +110,16 @@ def test_no_node_is_made_for_a_bad_clock_or_without_the_tools(monkeypatch):
         Cluster(groups, clock_mhz=0, quiet=True)
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(InputError, match=r"missing: g\+\+, make, perl"):
+        Cluster(groups, quiet=True)
+
+
+def test_a_python_without_its_shared_library_is_named_before_a_node_is_made(monkeypatch):
+    def groups():
+        pytest.fail("Verilog takes seconds")
+
+    monkeypatch.setattr("find_libpython.find_libpython", lambda: None)
+    name = f"libpython{sys.version_info.major}.{sys.version_info.minor}"
+    with pytest.raises(InputError, match=rf"shared library, which .* has not: install it \(Debian: {name}\)"):
         Cluster(groups, quiet=True)
 
 
