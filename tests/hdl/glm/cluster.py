@@ -26,7 +26,7 @@ from tests.support import simulate
 #: What a link does with a packet on its way (up, worker, packet, how many there were of its kind before):
 #: the delays of what arrives; [] loses it.
 Link = Callable[[bool, int, AggPacket, int], list[int]]
-REGION = 1 << 20  # bytes between the regions of a node's memories
+REGION_BITS = 20  # of the bytes between the regions of a node's memories, where its addresses are so wide
 
 
 def perfect(up: bool, worker: int, packet: AggPacket, before: int) -> list[int]:
@@ -210,7 +210,7 @@ class Cluster:
         regions = layout.split_ports(layout.pack_samples(job.features, job.shape, worker))
         regions.append(layout.pack_labels(job.labels, job.shape, worker))
         for port, (axi, region) in enumerate(zip([*node.samples, node.labels], regions, strict=True)):
-            content, start, step = region.tobytes(), port * REGION, len(axi.rdata) // 8
+            content, start, step = region.tobytes(), self._base(port), len(axi.rdata) // 8
 
             def word(address: int, content=content, start=start, step=step) -> int:
                 offset = address - start
@@ -219,6 +219,11 @@ class Cluster:
 
             errors = self.errors if (worker, port) == (0, 0) else set()
             yield ReadMemory(axi, word, latency=7, stall=self.stall, seed=job.seed + port, errors=errors)
+
+    def _base(self, port: int) -> int:
+        """Address of a port's region; the port after the samples' is the labels'."""
+        node = self.job.node
+        return port << min(REGION_BITS, node.address_width - node.sample_ports.bit_length())
 
     def _bus(self, host: Any) -> AsyncRegisterDriver:
         async def read32(address: int) -> int:
@@ -251,7 +256,7 @@ class Cluster:
             decay=job.decay,
             job=replace(settings, **changes),
             memories=NodeMemories(
-                samples=[port * REGION for port in range(job.node.sample_ports)],
-                labels=job.node.sample_ports * REGION,
+                samples=[self._base(port) for port in range(job.node.sample_ports)],
+                labels=self._base(job.node.sample_ports),
             ),
         )

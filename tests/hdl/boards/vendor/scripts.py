@@ -1,5 +1,6 @@
 """Tcl as the vendors' tools read it: run with commands in place of theirs that only write down their calls."""
 
+import contextlib
 import tkinter
 
 # What Tcl itself has is run; all else is the tool's.
@@ -17,8 +18,8 @@ def run(folder, name):
     """The calls of the tool's commands in a script, each a list of words; a syntax error is an error."""
     interpreter = tkinter.Tcl()
     interpreter.eval(_RECORDER)
-    interpreter.eval(f"cd {{{folder}}}")
-    interpreter.eval(f"source {{{name}}}")
+    with contextlib.chdir(folder):
+        interpreter.eval(f"source {{{name}}}")
     split = interpreter.splitlist
     return [list(split(call)) for call in split(interpreter.eval("set ::calls"))]
 
