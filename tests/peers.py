@@ -1,16 +1,15 @@
 """Third-party bus models as peers: a component's emitted Verilog in Verilator, under cocotb."""
 
 import contextlib
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 from amaranth.lib import wiring
 from cocotb_tools.runner import get_results, get_runner
 
 from fanin.hdl.emission import kept_verilog
 from fanin.sim.cosim.build import EXECUTABLE, build
+from tests.needs import require
 
 _ROOT = Path(__file__).parent.parent
 _VISIBLE = '`verilator_config\npublic_flat_rw -module "top" -var "*"\n'
@@ -42,8 +41,7 @@ def run_cocotb(component: wiring.Component, module: str, directory: Path, *, see
 
 def tshark_roce(pcap):
     """Opcode, PSN, queue pair and ICRC of every packet, as tshark reads them; it must complain of none."""
-    if not shutil.which("tshark"):
-        pytest.skip("tshark is not installed (Debian: tshark)")
+    require("tshark")
     bth = [f"infiniband.{name}" for name in ("bth.opcode", "bth.psn", "bth.destqp", "invariant.crc")]
     fields = [*bth, "_ws.malformed", "_ws.expert.severity"]
     done = subprocess.run(

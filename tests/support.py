@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from amaranth.sim import Simulator
 
 from fanin.sim.rtl.monitor import Monitored
 from fanin.sim.rtl.stalls import Side, Stalls
+from tests.lanes import draw
 
 # Streams inside components that may change what they offer until it is taken, and why.
 EXCUSED = {
@@ -23,9 +25,22 @@ EXCUSED = {
 PROBED = 0.1  # share of cycles in which ``valid`` is asked whether it waits for ``ready``
 
 
+_drawn: Counter[str] = Counter()  # seeds, by test
+
+
 def new_seed() -> int:
-    """A seed, printed so that a failure can be repeated with FANIN_SEED."""
-    seed = int(os.environ.get("FANIN_SEED", random.SystemRandom().randrange(2**32)))
+    """A seed, printed so that a failure can be repeated with FANIN_SEED.
+
+    In CI it derives from the tree's content and from the test, so that a run on the same tree is the same run.
+    """
+    if given := os.environ.get("FANIN_SEED"):
+        seed = int(given)
+    elif "CI" in os.environ:
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]  # without the phase
+        _drawn[test] += 1
+        seed = int.from_bytes(draw("seed", test, _drawn[test])[:4])
+    else:
+        seed = random.SystemRandom().randrange(2**32)
     print(f"FANIN_SEED={seed}")
     return seed
 
@@ -80,15 +95,19 @@ class _Traffic:
         port = resolve(self.dut, name)
 
         async def process(ctx: Any) -> None:
-            cycle = 0
-            while True:
+            def offer(cycle: int) -> None:
                 if rng.random() < PROBED:
                     _probe(ctx, name, port)
                 ctx.set(port.ready, not self.stalls.pauses(name, Side.SINK, cycle))
-                _, _, valid, ready, payload = await ctx.tick().sample(port.valid, port.ready, port.payload)
+
+            cycle = 0
+            offer(cycle)
+            # One trigger for all cycles: to make one takes as long as a cycle of a small component.
+            async for _, _, valid, ready, payload in ctx.tick().sample(port.valid, port.ready, port.payload):
                 if valid and ready:
                     self._note(name, cycle, payload)
                 cycle += 1
+                offer(cycle)
 
         return process
 

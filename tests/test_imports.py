@@ -1,6 +1,7 @@
 """Imports run one way, module by module: facts, golden models, what is generated, what runs, what shows it."""
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -37,8 +38,17 @@ def _imports(file, modules):
             yield from submodules or {node.module}
 
 
-FILES = {_module(file): file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")}
-GRAPH = {module: set(_imports(file, set(FILES))) - {module} for module, file in FILES.items()}
+@cache
+def source_modules():
+    """File of each module of ours."""
+    return {_module(file): file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")}
+
+
+@cache
+def import_graph():
+    """Modules of ours that each of them imports. All sources are parsed, which takes seconds."""
+    files = source_modules()
+    return {module: set(_imports(file, set(files))) - {module} for module, file in files.items()}
 
 
 def _part(module):
@@ -63,9 +73,9 @@ def _wrong(graph):
 
 
 def test_every_module_imports_its_own_floor_or_those_below():
-    assert len(GRAPH) > 400
-    assert {_part(module) for module in GRAPH} == {part for floor in FLOORS for part in floor}
-    assert _wrong(GRAPH) == []
+    assert len(import_graph()) > 400
+    assert {_part(module) for module in import_graph()} == {part for floor in FLOORS for part in floor}
+    assert _wrong(import_graph()) == []
 
 
 @pytest.mark.parametrize(
@@ -82,6 +92,6 @@ def test_an_import_in_the_wrong_direction_is_seen(module, other):
 
 def test_no_module_imports_itself_by_way_of_others():
     try:
-        list(TopologicalSorter(GRAPH).static_order())
+        list(TopologicalSorter(import_graph()).static_order())
     except CycleError as error:
         pytest.fail(" imports ".join(error.args[1]))

@@ -127,7 +127,7 @@ def test_make_emits_builds_and_passes(copied, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not installed (Debian: iverilog)")
+@pytest.mark.needs("iverilog")
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_four_states_and_another_simulator_make_no_difference(copied, folder):
     passed(make(copied / folder, "SIM=icarus", f"COCOTB_RANDOM_SEED={new_seed() % 2**31}"))

@@ -14,12 +14,7 @@ from fanin.cli.main import main
 from fanin.sim.cosim.build import find_verilator
 from fanin.tools import yosys
 
-LITEX = ("litex", "litex_boards", "litedram", "liteeth", "litespi", "migen", "pythondata_cpu_vexriscv")
-MISSING = [name for name in LITEX if importlib.util.find_spec(name) is None]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}: pip install 'fanin[litex]'"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("litex")]
 ROOT = Path(__file__).parent.parent.parent
 CELLS = "+/ecp5/cells_sim.v +/ecp5/cells_bb.v"
 TOP = "colorlight_i5"  # LiteX' platform of both boards

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from fanin.codec import Inceptionn
-from fanin.host.lab import may_have_namespace
 from tests.support import new_seed, slow
 
 NIC = Path(__file__).parents[2] / "examples" / "nic"
 NO_RTL = ()
 RTL = ("--rtl",)
 
-pytestmark = pytest.mark.skipif(not may_have_namespace(), reason="network namespaces need root")
+pytestmark = pytest.mark.needs("namespaces")
 
 
 def _measured(*options, lab="lab.py", limit=120):

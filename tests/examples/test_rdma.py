@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fanin.host.lab import Lab, may_have_namespace
+from fanin.host.lab import Lab
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "rdma" / "write.py"
 LIMIT = 60
-pytestmark = pytest.mark.skipif(not may_have_namespace(), reason="network namespaces need root")
+pytestmark = pytest.mark.needs("namespaces")
 
 
 def test_two_models_write_to_one_another_over_veth():

@@ -3,7 +3,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 from types import MappingProxyType
 
@@ -349,7 +348,7 @@ def test_every_combinational_block_is_triggered_at_time_0_in_simulation_alone():
     assert simulated == [f"  initial {trigger} <= 1;\n"]
 
 
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not installed (Debian: iverilog)")
+@pytest.mark.needs("iverilog")
 @pytest.mark.parametrize("language", ["2005", "2012"])
 def test_no_output_stays_x_whether_it_is_read_as_verilog_or_systemverilog(tmp_path, language):
     """By SystemVerilog's rules the start value of a register is no change: nothing would run the block."""

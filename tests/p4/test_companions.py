@@ -1,6 +1,5 @@
 """What is emitted beside the program: run by PTF, by tshark, and by something that stands in for bfshell."""
 
-import shutil
 import subprocess
 
 import pytest
@@ -13,6 +12,7 @@ from fanin.p4.deployment import default_deployment, load_deployment
 from fanin.sim.pcap import PcapWriter
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire.aggregation import AggPacket, Encap, Kind, Protocol, encode
+from tests.needs import require
 from tests.p4.bridge import run_tests
 
 ENCAPS = pytest.mark.parametrize("encap", list(Encap))
@@ -65,8 +65,7 @@ def test_the_ptf_tests_find_a_broken_switch(emitted, monkeypatch, fault):
 
 
 def _tshark(folder, pcap, *options):
-    if not shutil.which("tshark"):
-        pytest.skip("tshark is not installed (Debian: tshark)")
+    require("tshark")
     command = ["tshark", "-X", f"lua_script:{folder / 'aggregation.lua'}", "-r", str(pcap), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert "Lua Error" not in done.stdout + done.stderr

@@ -4,15 +4,14 @@ import warnings
 from collections import Counter
 
 import pytest
+import torch
+from torch import nn
 
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.onnx_model import load_onnx
 from fanin.planner.plan.plan import make_plan
 from fanin.planner.search.instance import Instance
 from fanin.planner.search.limits import Limits
-
-torch = pytest.importorskip("torch")
-nn = torch.nn
 
 
 class Block(nn.Module):

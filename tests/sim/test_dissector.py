@@ -1,6 +1,5 @@
 """The link's dissector: tshark reads every field of what the encoders write, and says what is malformed."""
 
-import shutil
 import struct
 import subprocess
 
@@ -12,6 +11,7 @@ from fanin.wire.connection import ConnectionFrame, encode_connection
 from fanin.wire.ethernet import Encap, Endpoint
 from fanin.wire.link import LinkKind
 from fanin.wire.ring import RingFrame, encode_ring
+from tests.needs import require
 
 ENDS = {"source": Endpoint(0x020000000001, 0x0A000001), "destination": Endpoint(0x020000000002, 0x0A000002)}
 FLOATS = (1.5, -2.0, 0.25)
@@ -20,8 +20,7 @@ WORDS = tuple(struct.unpack("<I", struct.pack("<f", value))[0] for value in FLOA
 
 def tshark(folder, frames, *options):
     """What tshark says of frames."""
-    if not shutil.which("tshark"):
-        pytest.skip("tshark is not installed (Debian: tshark)")
+    require("tshark")
     (folder / FILE).write_text(link_dissector())
     with PcapWriter(folder / "in.pcap") as pcap:
         for frame in frames:

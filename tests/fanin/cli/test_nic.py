@@ -2,7 +2,6 @@
 
 import json
 import selectors
-import shutil
 import signal
 import subprocess
 import threading
@@ -15,8 +14,9 @@ import pytest
 from fanin.cli.main import main
 from fanin.host.ethernet import open_interface
 from fanin.host.lab import Lab
+from tests.echo_request import echo_requests
 from tests.fanin.cli.json_page import documented
-from tests.fanin.cli.nic_command import FANIN, LIMIT, needs_root, running
+from tests.fanin.cli.nic_command import FANIN, LIMIT, running
 from tests.support import new_seed, slow
 
 TRAIN = ("train", "breast_cancer", "--preset", "tiny", "--epochs", "1")
@@ -68,7 +68,7 @@ def lab():
         yield lab
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 def test_more_classes_than_two_are_refused_before_anything_is_built(lab, tmp_path):
     (tmp_path / "three.csv").write_text("x,class\n" + "".join(f"{n},{n % 3}\n" for n in range(60)))
     train = [*FANIN, "train", tmp_path / "three.csv", "--ports", "host,wire", "-o", tmp_path / "run"]
@@ -79,7 +79,7 @@ def test_more_classes_than_two_are_refused_before_anything_is_built(lab, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 @pytest.mark.parametrize("engine", [("--model",), *slow((("--rtl",),))])
 def test_it_ends_when_told_to_and_says_what_it_did(lab, engine):
     options = ["--model"] if engine == ("--model",) else []
@@ -105,7 +105,7 @@ def test_it_ends_when_told_to_and_says_what_it_did(lab, engine):
     assert (found["lost"], found["unaligned"]) == (0, 0)
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 @pytest.mark.parametrize("engine", [("--model",), *slow((("--rtl",),))])
 def test_an_interface_that_goes_ends_it(lab, engine):
     options = ["--model"] if engine == ("--model",) else []
@@ -184,7 +184,7 @@ def _training(lab, workers, encap, *options):
     return lab.inside("nodes", [*FANIN, *TRAIN, "--encap", encap, "--ports", ports, "--json", *options])
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 @pytest.mark.verilator
 @pytest.mark.parametrize(("workers", "encap", "drop"), [(2, "l2", "0"), *slow((4, "udp", "0.02"))])
 def test_nodes_train_through_a_served_switch_beside_foreign_traffic(workers, encap, drop, tmp_path):
@@ -216,7 +216,7 @@ def _frames(lab, namespace, interface):
     return int(lab.run(namespace, ["cat", "/proc/net/dev"]).split(f"{interface}:")[1].split()[1])
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 @pytest.mark.verilator
 @pytest.mark.slow
 def test_a_training_outlasts_an_interface_that_is_down_and_ends_where_one_goes(tmp_path):
@@ -247,7 +247,7 @@ def test_a_training_outlasts_an_interface_that_is_down_and_ends_where_one_goes(t
     assert "the interface is gone" in json.loads((tmp_path / "run" / "run.json").read_text())["error"]
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 @pytest.mark.verilator
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["model-parallel", "data-parallel"])
@@ -275,13 +275,12 @@ def test_a_process_for_each_worker_trains_the_golden_model_whoever_starts_first(
     assert np.array_equal(*models)
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 @pytest.mark.verilator
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("ping") is None, reason="ping is not installed")
 def test_a_node_answers_arp_and_ping_while_it_trains(tmp_path):
-    """The kernel's own, at the interface of the switch that leads to it."""
-    answers = ""
+    """Requests go to the interface of the switch that leads to the node; the kernel sends the ARP request."""
+    answers = []
     with _switch(tmp_path / "switch", 2, "udp") as (lab, _):
         lab.address("switch", "port0", "10.0.0.77/24")
         training = subprocess.Popen(
@@ -290,14 +289,13 @@ def test_a_node_answers_arp_and_ping_while_it_trains(tmp_path):
         )  # fmt: skip
         try:
             end = time.monotonic() + BUILD
-            while " 0% packet loss" not in answers and training.poll() is None and time.monotonic() < end:
-                ping = ["ping", "-n", "-c", "3", "-i", "0.2", "-W", "1", "-s", "1000", "10.0.0.1"]
-                answers = lab.run("switch", ping, check=False)
+            while len(answers) < 3 and training.poll() is None and time.monotonic() < end:
+                answers = echo_requests(lab, "switch", "10.0.0.1", count=3, size=1000, timeout=1)
             neighbour = lab.run("switch", ["ip", "neighbour", "show", "10.0.0.1"])
             out, error = training.communicate(timeout=BUILD)
         finally:
             training.kill()
             training.wait()
-    assert " 0% packet loss" in answers, (answers, error)
+    assert len(answers) == 3, error
     assert "lladdr 02:00:00:00:00:01" in neighbour
     assert json.loads(out)["bit_exact"] is True

@@ -17,7 +17,7 @@ from fanin.host.lab import Lab
 from fanin.job import worker_endpoint
 from fanin.ring import PRESETS
 from tests.fanin.cli.json_page import documented
-from tests.fanin.cli.nic_command import FANIN, LIMIT, needs_root
+from tests.fanin.cli.nic_command import FANIN, LIMIT
 from tests.support import new_seed
 
 BUILD = 600  # seconds of a simulator, and a run
@@ -90,7 +90,7 @@ def _vectors(rng, ranks, values):
     return [rng.normal(size=values).astype(np.float32) for _ in range(ranks)]
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 @pytest.mark.verilator
 @pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "codec", "drop"), [(2, None, 0.0), (3, None, 0.05), (3, Bfp(block=8), 0.05)])
@@ -113,7 +113,7 @@ def test_every_node_has_the_golden_models_sum_whatever_the_wire_loses(lab, tmp_p
     assert (wire.dropped > 0) == (sum(run["counters"]["retransmitted"] for run in found) > 0) == (drop > 0)
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 @pytest.mark.verilator
 @pytest.mark.slow
 def test_who_is_not_there_and_who_has_another_vector_is_told(lab, tmp_path):

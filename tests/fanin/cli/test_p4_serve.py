@@ -17,12 +17,12 @@ from scapy.layers.l2 import Ether
 
 from fanin.cli.main import main
 from fanin.host.ethernet import open_interface
-from fanin.host.lab import Lab, may_have_namespace
+from fanin.host.lab import Lab
 from fanin.tools import program
+from tests.echo_request import echo_requests
 from tests.support import new_seed, slow
 
 CACHE = 10_000  # kB: 65,536 keys whose entries a table remembers
-needs_root = pytest.mark.skipif(not may_have_namespace(), reason="network namespaces need root")
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "namespaces"
 
@@ -75,13 +75,11 @@ def _ended(process, how=signal.SIGTERM):
     return out
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_hosts_ping_each_other_through_a_program(lab, router, how):
     with _serving(lab, router, "--entries", router / "entries.json", "--grpc", "none") as process:
-        answer = lab.run("h1", ["ping", "-c", "3", "-i", "0.05", "-W", "5", "10.0.2.1"])
-        assert "3 received" in answer
-        assert "ttl=63" in answer
+        assert echo_requests(lab, "h1", "10.0.2.1", count=3) == [63] * 3  # the program decrements the TTL
         out = _ended(process, how)
     counts = [
         list(map(int, line.split()[2:]))
@@ -92,7 +90,7 @@ def test_hosts_ping_each_other_through_a_program(lab, router, how):
     assert "PROMISC" not in lab.run("switch", ["ip", "link", "show", "port1"])  # as it was
 
 
-@needs_root
+@pytest.mark.needs("namespaces", "ping")
 def test_the_example_pings():
     done = subprocess.run([sys.executable, EXAMPLE / "ping.py"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -100,7 +98,7 @@ def test_the_example_pings():
     assert "port1" in done.stdout
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 def test_a_controller_from_outside_installs_what_hosts_need(lab, router):
     with _serving(lab, router, "--json", "--p4info", router / "router.p4info") as process:
         script = (
@@ -115,13 +113,13 @@ def test_a_controller_from_outside_installs_what_hosts_need(lab, router):
             "control.close()\n"
         )
         lab.run("switch", [sys.executable, "-c", script])
-        assert "2 received" in lab.run("h2", ["ping", "-c", "2", "-i", "0.05", "-W", "5", "10.0.1.1"])
+        assert len(echo_requests(lab, "h2", "10.0.1.1", count=2)) == 2
         ports = json.loads(_ended(process))["ports"]
     assert [ports[n]["frames_in"] for n in ("1", "2")] == [2, 2]
     assert 'name: "Router.route"' in (router / "router.p4info").read_text()
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 def test_jobs_are_managed_as_on_bmv2(lab, tmp_path):
     assert main(["p4", "emit", "--workers", "2", "--slots", "8", "-o", str(tmp_path)]) == 0
     fanin = program("fanin", "pip install fanin")
@@ -134,7 +132,7 @@ def test_jobs_are_managed_as_on_bmv2(lab, tmp_path):
 
 
 @pytest.mark.slow
-@needs_root
+@pytest.mark.needs("namespaces")
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -154,7 +152,7 @@ def test_a_header_that_is_invalid_is_read_where_that_is_allowed(lab, router, opt
         _ended(process)
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 def test_an_interface_that_vanishes_ends_the_service_with_its_name(lab, router):
     with _serving(lab, router, "--grpc", "none") as process:
         lab.run("h2", ["ip", "link", "delete", "eth0"])
@@ -163,7 +161,7 @@ def test_an_interface_that_vanishes_ends_the_service_with_its_name(lab, router):
         assert error.splitlines()[-1] == "fanin: error: port2: the interface is gone"
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 def test_what_is_taken_is_named(lab, router):
     with _serving(lab, router):
         fanin = program("fanin", "pip install fanin")
@@ -176,7 +174,7 @@ def test_what_is_taken_is_named(lab, router):
         assert "--grpc 127.0.0.1:9559: the address is in use" in taken
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 @pytest.mark.parametrize("seconds", [3, *slow(60)])
 def test_load_and_malformed_frames_leave_counters_exact_and_memory_as_it_was(lab, router, seconds):
     rng = random.Random(new_seed())

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 from fanin.cli.main import main
@@ -16,6 +17,7 @@ from fanin.planner.check.plan import check_plan
 from fanin.planner.plan.network import read_network
 from tests.fanin.cli.json_page import documented
 from tests.fanin.report.drawn import bars, figures, outside
+from tests.planner.onnx_net import Net
 
 QUICK = ("--workers", "1", "--time-limit", "3")
 FILES = ["connections.json", "devices", "plan.json", "provenance.json", "report.html"]
@@ -159,9 +161,6 @@ class TestOnePlan:
         assert {layer["device"] for layer in plan["layers"] if layer["kind"] == "input"} == {"edge"}
 
     def test_of_an_onnx_file(self, tmp_path, capsys):
-        onnx = pytest.importorskip("onnx")
-        from tests.planner.onnx_net import Net
-
         net = Net(1, 3, 8, 8)
         x = net("Relu", net.conv("x", (4, 3, 3, 3), bias=True, pads=[1, 1, 1, 1]))
         net.gemm(net("Flatten", net("GlobalAveragePool", x)), 4, 10)

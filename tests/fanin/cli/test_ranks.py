@@ -15,7 +15,6 @@ from tests.support import slow
 TRAIN = ["train", "breast_cancer", "--preset", "tiny", "--workers", "3", "--epochs", "2"]
 SERVED = ["ps", "train", "--workers", "2", "--width", "128", "--batch", "64", "--epochs", "1"]
 BIN = Path(sys.executable).parent
-needs_mpi = pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="pip install 'fanin[mpi]'")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,6 @@ def _fanin(*arguments):
     )
 
 
-@needs_mpi
 @pytest.mark.verilator
 @pytest.mark.parametrize("command", [TRAIN, [*SERVED, "--sample-seconds", "1e-6", "--no-optimum"]])
 @pytest.mark.parametrize("count", slow(2, 3))
@@ -94,7 +92,6 @@ def test_a_folder_is_the_same_on_any_number_of_ranks(tmp_path, count, command):
     assert [options["ranks"] for options in of_command] == [None, count]
 
 
-@needs_mpi
 @pytest.mark.verilator
 @pytest.mark.parametrize("options", slow((["--ranks", "4"],), (["--ranks", "2", "--wave", "w.fst"],)))
 def test_what_ranks_cannot_do_is_one_line(tmp_path, options):
@@ -105,7 +102,6 @@ def test_what_ranks_cannot_do_is_one_line(tmp_path, options):
     assert not list(tmp_path.iterdir())
 
 
-@needs_mpi
 def test_a_launcher_does_not_take_the_callers_input(tmp_path):
     """A shell's loop reads its lines from there."""
     launcher = tmp_path / "mpiexec"
@@ -133,7 +129,6 @@ def test_ranks_that_do_not_meet_are_refused(capsys, monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@needs_mpi
 def test_a_program_that_raises_ends_on_all_ranks(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("from fanin.sim.cosim import ranks\nif ranks.join():\n    raise ValueError('its own')\n")

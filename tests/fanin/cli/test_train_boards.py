@@ -1,6 +1,5 @@
 """``fanin train --on``: what the file must say; and two simulated boards train, bit for bit."""
 
-import importlib.util
 import json
 import os
 import signal
@@ -253,7 +252,7 @@ def test_a_simulated_board_that_dies_in_mid_run_ends_it_and_the_other_is_free(tm
 
 
 @pytest.mark.slow  # likewise
-@pytest.mark.skipif(not importlib.util.find_spec("litedram"), reason="no litedram: pip install 'fanin[sdram]'")
+@pytest.mark.needs("litedram")
 def test_two_simulated_boards_train_out_of_sdram(tmp_path):
     """More than a megabit a board, which block RAM does not hold; the chips stop where a rule is broken."""
     seed = new_seed()

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from xml.etree import ElementTree
 
@@ -27,8 +26,7 @@ def test_a_node_s_registers_are_a_header_that_compiles(capsys, tmp_path, monkeyp
     offset = rdma_registers(PRESETS["tiny"]).offset("status")
     check = f'#include "rdma_nic.h"\nstatic_assert(FANIN_RDMA_NIC_STATUS_OFFSET == {offset}, "");\n'
     (tmp_path / "check.cpp").write_text(check)
-    if compiler := shutil.which("g++"):
-        subprocess.run([compiler, "-fsyntax-only", "check.cpp"], check=True)
+    subprocess.run(["g++", "-fsyntax-only", "check.cpp"], check=True)
 
 
 def test_registers_go_to_stdout_as_json_or_svd(capsys):

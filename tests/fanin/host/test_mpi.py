@@ -31,7 +31,6 @@ from tests.support import new_seed, slow
 SOURCES = Path(__file__).parents[3] / "fanin" / "host" / "c"
 BIN = Path(sys.executable).parent
 FLAGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fPIC"]
-needs_mpi = pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="pip install 'fanin[mpi]'")
 
 ALL_REDUCE = """
 import sys
@@ -116,7 +115,6 @@ def _mpiexec(ranks, *command):
     )
 
 
-@needs_mpi
 @pytest.mark.parametrize(
     ("ranks", "lengths"), [(4, [1000]), (3, []), (1, []), *slow((4, [10**6]), (7, [99_991]))]
 )
@@ -128,7 +126,6 @@ def test_all_ranks_have_the_golden_sum(ranks, lengths):
     ]
 
 
-@needs_mpi
 @pytest.mark.parametrize(
     ("what", "message"),
     [
@@ -248,7 +245,6 @@ def test_a_socket_is_marked_with_segments_of_whole_values(library):
     assert library.compressed(-1, 0) == -1
 
 
-@needs_mpi
 @pytest.mark.parametrize("count", [1, 3, 4, 1001])
 def test_a_c_program_of_four_ranks(tmp_path, count):
     (tmp_path / "main.c").write_text(C_PROGRAM)

@@ -2,9 +2,9 @@
 
 import csv
 import json
-import shutil
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from fanin.api.shown import page_frame
 from fanin.report.cnn.page import cnn_page
@@ -21,7 +21,9 @@ from tests.fanin.report import test_reproduction as reproduction
 from tests.fanin.report import test_ring as ring
 from tests.fanin.report.drawn import figures
 from tests.fanin.report.plans import make_plan, make_sweep
+from tests.needs import chromium
 
+pytestmark = pytest.mark.needs("chromium")
 PAGES = {
     "train": lambda: render(glm.report()),
     "cluster": lambda: cnn_page(cnn.run()),
@@ -49,12 +51,10 @@ RANGE_FROM = "document.querySelector('figure.chart div').layout.xaxis.range[0]"
 
 @pytest.fixture(scope="module")
 def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("Chromium is not installed")
-    with api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"], timeout=WAIT_MS)
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox"], timeout=WAIT_MS
+        )
         yield launched
         launched.close()
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from fanin.cnn_training import Job
 from fanin.golden.cnn import compiled, layers
@@ -9,14 +10,11 @@ from fanin.golden.cnn.folds import tree
 from fanin.golden.cnn.network import GoldenNetwork, Trace, initial_state
 from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.pointwise import OnlineNorm
+from fanin.torch import cnn as float64
 from tests.fanin.golden.cnn import cases
 from tests.fanin.golden.cnn.cases import CASES
 from tests.fanin.golden.cnn.networks import residual
 from tests.support import new_seed
-
-torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'fanin[torch]'")
-
-from fanin.torch import cnn as float64  # noqa: E402  (after the check that there is a PyTorch)
 
 
 def tensors(arrays):

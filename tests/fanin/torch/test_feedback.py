@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
-torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'fanin[torch]'")
-
-import torch.distributed as dist  # noqa: E402  (after the check that there is a PyTorch)
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-
-from fanin.torch.feedback import ErrorFeedback  # noqa: E402
-from fanin.torch.hooks import nics, top_k  # noqa: E402
-from tests.fanin.torch.ranks import Bucket  # noqa: E402
+from fanin.torch.feedback import ErrorFeedback
+from fanin.torch.hooks import nics, top_k
+from tests.fanin.torch.ranks import Bucket
 
 
 @pytest.fixture

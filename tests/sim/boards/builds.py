@@ -4,18 +4,15 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from fanin.cli.board.builds import BOARD_FILE, PROJECT
 from fanin.cli.main import main
-from fanin.errors import InputError
 from fanin.hdl.boards.board import Board, find_board
-from fanin.hdl.boards.build import Tools
 from fanin.sim.boards.board import BoardConfig
 from fanin.sim.boards.model import BoardModel
 from fanin.sim.boards.setup import board_config, project_model
 from fanin.wire.control import CONTROL_PORT
 from fanin.wire.ethernet import Endpoint
+from tests.needs import require
 
 
 @dataclass(frozen=True)
@@ -50,9 +47,6 @@ class Built:
 
 def build(arguments: str, folder: Path) -> Built:
     """``fanin board build`` with these arguments; skips where there is no nextpnr."""
-    try:
-        Tools.find()
-    except InputError as missing:
-        pytest.skip(str(missing))
+    require("nextpnr")
     assert main(["board", "build", *arguments.split(), "-o", str(folder)]) == 0
     return Built(folder)

@@ -201,6 +201,7 @@ boards.close()
 """
 
 
+@pytest.mark.needs("tap")
 def test_scapy_and_the_kernel_reach_the_board_through_a_tap_device(shell, tmp_path):
     path, own = tmp_path / "configs", shell.control
     path.write_bytes(pickle.dumps([shell.config(ppm=40)]))

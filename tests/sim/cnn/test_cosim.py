@@ -77,7 +77,10 @@ class Trial:
 
 
 TINY, STREAMED = Trial("tiny"), Trial("streamed")
-TRIALS = [TINY, *slow(Trial("residual"), Trial("pools"), STREAMED, Trial("tiny", Arith.RTL))]
+TRIALS = [
+    pytest.param(TINY, marks=pytest.mark.end_to_end),
+    *slow(Trial("residual"), Trial("pools"), STREAMED, Trial("tiny", Arith.RTL)),
+]
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=str)

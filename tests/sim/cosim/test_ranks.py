@@ -23,10 +23,7 @@ from tests.support import new_seed, slow
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
 OF_THE_MACHINE = ("seconds", "cpu_seconds", "network_seconds", "meetings", "meeting_seconds")
-pytestmark = [
-    pytest.mark.verilator,
-    pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="pip install 'fanin[mpi]'"),
-]
+pytestmark = pytest.mark.verilator
 
 
 def run(case, folder, ranks, *seeds):

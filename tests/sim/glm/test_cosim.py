@@ -47,6 +47,7 @@ def check(result, golden):
         np.testing.assert_array_equal(model, expected)
 
 
+@pytest.mark.end_to_end
 def test_the_model_of_every_epoch_is_the_golden_one(cosim, problem):
     data, run, golden = problem
     result = cosim.train(*data, **run)

@@ -1,6 +1,5 @@
 """Exchanges and training over RTL NICs: the golden model's bits, packets and bytes, whatever links do."""
 
-import shutil
 import subprocess
 from collections import Counter
 from dataclasses import replace
@@ -121,6 +120,7 @@ def test_a_nic_of_100_mhz_binds_where_it_compresses():
     assert nic < slow.exchange(plan, own).seconds < 1.6 * nic
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("codec", [None, CODEC], ids=str)
 def test_training_is_bit_exact_every_step(hardware, codec):
     job = DataParallel(network=Mlp((64, 16, 10)), nodes=3, batch=100, epochs=1)
@@ -143,10 +143,16 @@ def test_a_node_that_dies_is_named(hardware):
         hardware.exchange(plan, gradients(topology, 30_000))
 
 
-def test_scapy_and_tshark_read_the_capture(hardware, tmp_path):
-    topology, capture = Topology(3, AGGREGATOR), tmp_path / "frames.pcap"
+@pytest.fixture(scope="module")
+def captured(hardware, tmp_path_factory):
+    """An exchange, and the capture of its frames."""
+    topology, capture = Topology(3, AGGREGATOR), tmp_path_factory.mktemp("captured") / "frames.pcap"
     own = [values.clip(-0.01, 0.01) for values in gradients(topology, 3000)]
-    run = hardware.exchange(Plan(topology, CODEC), own, pcap=capture)
+    return hardware.exchange(Plan(topology, CODEC), own, pcap=capture), capture
+
+
+def test_scapy_reads_the_capture(captured):
+    run, capture = captured
     packets = rdpcap(str(capture))
     marks = Counter((packet[TCP].dport, packet[IP].tos) for packet in packets if len(packet[TCP].payload))
     up, down = run.legs[Leg.UP], run.legs[Leg.DOWN]
@@ -156,12 +162,16 @@ def test_scapy_and_tshark_read_the_capture(hardware, tmp_path):
         checksum = packet[IP].chksum
         del packet[IP].chksum
         assert type(packet)(bytes(packet))[IP].chksum == checksum
-    if shutil.which("tshark"):
-        fields = ["-T", "fields", "-e", "tcp.port", "-e", "_ws.malformed"]
-        done = subprocess.run(["tshark", "-r", capture, *fields], capture_output=True, text=True, check=True)
-        lines = [line.split("\t") for line in done.stdout.splitlines()]
-        assert len(lines) == len(packets)
-        assert {malformed for _, malformed in lines} == {""}
+
+
+@pytest.mark.needs("tshark")
+def test_tshark_reads_the_capture(captured):
+    _, capture = captured
+    fields = ["-T", "fields", "-e", "tcp.port", "-e", "_ws.malformed"]
+    done = subprocess.run(["tshark", "-r", capture, *fields], capture_output=True, text=True, check=True)
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    assert len(lines) == len(rdpcap(str(capture)))
+    assert {malformed for _, malformed in lines} == {""}
 
 
 def test_bad_input(hardware):

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from fanin.sim.learning.mlp import Samples
-
-pytest.importorskip("torch")
 from fanin.sim.learning.convolutional import Convolutions, FlatNetwork, Residual
+from fanin.sim.learning.mlp import Samples
 
 CNN = FlatNetwork(Convolutions, channels=3)
 RESIDUAL = FlatNetwork(Residual, side=6, classes=5, channels=4)

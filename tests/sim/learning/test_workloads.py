@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
 
 from fanin.sim.learning.learner import Training
@@ -19,7 +20,6 @@ def _build(model, **fields):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_gradient_and_loss_are_those_of_autograd(model, dtype):
-    torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'fanin[torch]'")
     work = _build(model, decay=0.03, dtype=dtype)
     rng = np.random.default_rng(new_seed())
     w = (0.3 * rng.standard_normal(work.network.count)).astype(dtype)

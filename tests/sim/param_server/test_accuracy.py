@@ -45,7 +45,7 @@ def test_servers_and_slots_change_no_epochs_accuracy_but_by_the_order_of_gradien
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("MNIST" not in os.environ, reason="MNIST must name a folder with MNIST's four idx files")
+@pytest.mark.needs("MNIST")
 def test_servers_and_slots_change_no_epochs_accuracy_on_mnist():
     """One order a seed, on the cluster whose server is the bottleneck; Sync-DSGD's is the same, too."""
     study = Study("lr", "cluster", Path(os.environ["MNIST"]), {"epochs": 3})

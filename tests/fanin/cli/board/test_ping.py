@@ -2,14 +2,12 @@
 
 import json
 import re
-import shutil
 
 import pytest
 
 from fanin.cli.main import main
 from tests.sim.boards.test_world import in_namespace
 
-PROGRAMS = {"ping": "iputils-ping", "arping": "iputils-arping"}
 BOARD, MAC, NOBODY = "10.0.0.1", "02:00:00:00:00:01", "10.0.0.9"
 COUNT = 3
 PING = f"ping -n -c {COUNT} -i 0.2 -W 5"
@@ -35,9 +33,8 @@ with subprocess.Popen(simulate, stdout=subprocess.PIPE) as board:
 
 @pytest.mark.slow  # the RTL of a shell becomes a simulator, a minute
 @pytest.mark.verilator
+@pytest.mark.needs("ping", "arping", "tap")
 def test_ping_and_arping_reach_a_simulated_board(tmp_path):
-    if missing := [package for name, package in PROGRAMS.items() if not shutil.which(name)]:
-        pytest.skip(f"not installed: {', '.join(missing)}")
     folder = str(tmp_path / "shell")
     assert main(["board", "build", "colorlight_5a75b", "--node", "shell", "--no-place", "-o", folder]) == 0
     pings = [f"{PING} -s {size} {BOARD}" for size in SIZES]

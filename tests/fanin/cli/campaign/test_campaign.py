@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 from fanin.cli.campaign import worker
 from fanin.cli.campaign.file import read_campaign
@@ -21,7 +22,6 @@ from tests.fanin.cli.campaign.support import alone, finish, rows, start, write_f
 from tests.fanin.cli.json_page import documented
 from tests.fanin.report.drawn import figures
 
-pytest.importorskip("distributed", reason="fanin[campaign] is not installed")
 WRONG = "[[run]]\nworkers = 40"
 
 
@@ -76,7 +76,6 @@ def test_a_figure_that_differs_from_the_option_of_its_name_is_kept():
 
 
 def test_both_tables_are_the_same(done):
-    parquet = pytest.importorskip("pyarrow.parquet")
     _, output, _ = done
     table = parquet.read_table(output / "results.parquet").to_pylist()
     assert [row["run"] for row in table] == list(rows(output))

@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from pyarrow import parquet
 
 from fanin.cli.campaign.figures import figures_of
+from fanin.cli.campaign.results import _table
 from fanin.cli.main import main
 from tests.fanin.cli.json_page import documented
-
-pytest.importorskip("pyarrow", reason="fanin[campaign] is not installed")
 
 
 @pytest.fixture
@@ -16,10 +16,6 @@ def write(tmp_path):
     """Writes a campaign's table of the figure ``y``: the values of each seed for each value of option ``x``."""
 
     def write(name, points, *, seeds=True, renamed=False, **more):
-        from pyarrow import parquet
-
-        from fanin.cli.campaign.results import _table
-
         rows = []
         for x, values in points.items():
             for seed, y in enumerate(values):

@@ -18,7 +18,6 @@ from fanin.cli.main import build_parser
 from tests.fanin.cli.campaign.support import LIMIT, alone, finish, rows, start, write_file
 from tests.support import new_seed
 
-pytest.importorskip("distributed", reason="fanin[campaign] is not installed")
 KILLS, RUNS = 10, 200
 
 

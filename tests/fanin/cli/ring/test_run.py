@@ -45,6 +45,7 @@ def test_the_sum_is_the_golden_models(gradients, tmp_path, capsys, options, code
 
 
 @pytest.mark.verilator
+@pytest.mark.end_to_end
 def test_nodes_in_rtl_have_the_golden_sum(gradients, tmp_path, capsys):
     paths, vectors = gradients
     output = tmp_path / "sum.npy"

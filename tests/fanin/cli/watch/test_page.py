@@ -1,7 +1,6 @@
 """The page of ``fanin watch`` in headless Chromium: it shows a run, has no error, and becomes the report."""
 
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -9,8 +8,8 @@ import pytest
 from fanin.cli import live
 from fanin.cli.live import LiveFile
 from tests.fanin.cli.watch.served import serving
+from tests.needs import chromium
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 OPTIONS = (
     "--headless",
     "--no-sandbox",
@@ -20,13 +19,13 @@ OPTIONS = (
 )
 SECONDS = 60
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+pytestmark = pytest.mark.needs("chromium")
 
 
 def _opened(url):
     """The document after the first answers; nothing is said on the console."""
     done = subprocess.run(
-        [CHROMIUM, *OPTIONS, "--dump-dom", url], capture_output=True, text=True, timeout=SECONDS, check=True
+        [chromium(), *OPTIONS, "--dump-dom", url], capture_output=True, text=True, timeout=SECONDS, check=True
     )
     assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
     return done.stdout

@@ -1,6 +1,5 @@
 """litedram's Verilog: the module that SdramMemory instantiates, the same each time."""
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -10,9 +9,7 @@ import pytest
 
 from fanin.sdram import SDRAM_4M, SDRAM_8M
 
-pytestmark = pytest.mark.skipif(
-    not importlib.util.find_spec("litedram"), reason="no litedram: pip install 'fanin[sdram]'"
-)
+pytestmark = pytest.mark.needs("litedram")
 WRITE = """
 from fanin.hdl.boards.sdram.core import core_verilog
 from fanin.sdram import {sdram} as sdram

@@ -1,8 +1,6 @@
 # amaranth: UnusedElaboratable=no
 """SdramMemory: litedram's core between our ports and a model of the chips, in Verilator."""
 
-import importlib.util
-
 import pytest
 
 from fanin.sdram import SDRAM_4M, SDRAM_8M
@@ -13,9 +11,7 @@ from tests.support import new_seed
 pytestmark = [
     pytest.mark.slow,  # a minute of yosys and Verilator
     pytest.mark.verilator,
-    pytest.mark.skipif(
-        not importlib.util.find_spec("litedram"), reason="no litedram: pip install 'fanin[sdram]'"
-    ),
+    pytest.mark.needs("litedram"),
 ]
 SAMPLES, LABELS = SDRAM_4M.split(2)
 MEMORIES = ((SAMPLES, 32), (SAMPLES, 8), (LABELS, 32))

@@ -23,10 +23,11 @@ from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.ring.node import RingNode
 from fanin.ring import PRESETS as RING_PRESETS
 from tests.hdl.boards.vendor.lint import complaints, node_stub
+from tests.needs import require
 from tests.support import slow
 
-pytest.importorskip("tkinter", reason="Python's Tcl runs the scripts")
-from tests.hdl.boards.vendor.scripts import run, words
+require("tkinter")  # Python's Tcl runs the scripts
+from tests.hdl.boards.vendor.scripts import run, words  # noqa: E402
 
 VENDOR = sorted(name for name, board in BOARDS.items() if board.flow is Flow.VENDOR)
 LOOP_STEPS = 5000  # of a loop at most, to Quartus

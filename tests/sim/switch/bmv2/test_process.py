@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from fanin.errors import InputError, ToolFailed
-from fanin.host.lab import may_have_namespace
 from fanin.sim.switch.bmv2 import process
 from fanin.sim.switch.bmv2.frames import StreamFrames, VethFrames
 from fanin.sim.switch.bmv2.p4runtime import Unreachable, connect
@@ -21,7 +20,6 @@ from tests.sim.switch.bmv2.fake import compiled
 from tests.sim.switch.bmv2.test_control import CONFIGS
 
 WAITS = "echo one; echo two; echo three; echo four; exec sleep 600"
-needs_root = pytest.mark.skipif(not may_have_namespace(), reason="network namespaces need root")
 
 
 @pytest.fixture
@@ -126,7 +124,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("how", [pytest.param("veth", marks=needs_root), "stream"])
+@pytest.mark.parametrize("how", [pytest.param("veth", marks=pytest.mark.needs("namespaces")), "stream"])
 def test_a_killed_owner_takes_its_switch_along_and_the_next_one_clears_up(install, how):
     folder = install(WAITS)
     command = [sys.executable, "-c", OWNER, str(folder), how]
@@ -143,7 +141,7 @@ def test_a_killed_owner_takes_its_switch_along_and_the_next_one_clears_up(instal
     switch.close()
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 def test_veth_pairs_live_and_die_with_the_switch(install):
     before = os.listdir("/sys/class/net")
     install(WAITS)
@@ -162,7 +160,7 @@ def test_veth_pairs_live_and_die_with_the_switch(install):
     switch.close()
 
 
-@needs_root
+@pytest.mark.needs("namespaces")
 def test_frames_cross_a_veth_pair_as_they_are(install):
     install(WAITS)
     switch = BmvProcess([0], veth=True)
