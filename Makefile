@@ -1,8 +1,9 @@
-# `make` alone lists the targets. `make demo` and `make test` need nothing but Python >= 3.11, g++, make and perl:
-# each builds .venv itself. PYTHON=python3.12 chooses the interpreter, JOBS=4 the number of test processes.
+# `make` alone lists the targets. `make demo` and `make test` need nothing but Python >= 3.11 with its shared library,
+# g++, make and perl: each builds .venv itself. PYTHON=python3.12 chooses the interpreter, JOBS=4 the number of test processes
+# (by default one a processor, 8 at most).
 
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
 VENV := .venv
 BIN := $(VENV)/bin
 LINT := build/lint
@@ -12,8 +13,9 @@ DEVICE ?= 0
 P4_SHELL := .venv-p4-shell
 FILES ?= hdl/stream hdl/arith hdl/aggregation hdl/bus
 N ?= 20
+MINUTES ?= 60
 
-.PHONY: help demo demo-ring test test-all mutate lint docs host verilog p4 plan bitstreams bench p4-shell clean
+.PHONY: help demo demo-ring test test-all test-bare test-tools shards mutate lint docs host verilog p4 plan bitstreams bench p4-shell clean
 .DELETE_ON_ERROR:
 # Containers often set it; then each of the thousands of processes of tests and runs compiles fanin anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -22,16 +24,26 @@ help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: $(VENV)/.user ## train on real data through generated RTL; the report is runs/demo/report.html
-	$(BIN)/fanin train breast_cancer -o runs/demo
+	$(BIN)/fanin train breast_cancer --epochs 10 -o runs/demo
 
 demo-ring: $(VENV)/.user ## train over the ring of NICs, in RTL; the report is runs/ring/report.html
 	$(BIN)/fanin ring train digits -o runs/ring
 
-test: $(VENV)/.developer ## every test that is not marked slow
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow"
+PYTEST = $(BIN)/pytest -n $(JOBS) --dist worksteal
+test: $(VENV)/.developer ## the quick lane: unit tests, and a run of each system, in minutes
+	$(PYTEST) --lane quick
 
-test-all: $(VENV)/.developer ## every test
-	$(BIN)/pytest -n $(JOBS) --dist worksteal
+test-all: $(VENV)/.developer ## every test (hours); SHARD=k/n: part k of n parts of equal time
+	$(PYTEST) $(if $(SHARD),--shard $(SHARD))
+
+test-bare: ## demo and test in a fresh clone, with the README's programs alone on PATH
+	$(PYTHON) tests/bare.py
+
+test-tools: $(VENV)/.developer ## print the commands that install what skipped tests need
+	@$(BIN)/python -m tests.needs
+
+shards: $(VENV)/.developer ## run parts of test-all, the longest not passed first (MINUTES=60); record those that pass
+	$(BIN)/python -m tests.shards --jobs $(JOBS) --minutes $(MINUTES)
 
 mutate: $(VENV)/.developer ## which of N small changes in FILES no test notices (SEED=1 repeats a sample)
 	$(BIN)/python -m tests.mutation $(FILES) -n $(N) $(if $(SEED),--seed $(SEED))
@@ -112,43 +124,21 @@ clean: ## what these targets made, but .venv
 	rm -rf build runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find fanin hdl p4 planner sim tests -name __pycache__ -prune -exec rm -rf {} +
 
-# A virtual environment for users (what `fanin` needs) and, on top of it, for developers (tests and lint).
-need = @command -v $(1) >/dev/null || { echo "fanin: $(1) is missing; install it (Debian: $(2))" >&2; exit 2; }
+# A virtual environment for users (what `fanin` needs) and, on top of it, what some targets need beside.
+environment = @PYTHON=$(PYTHON) ./environment.sh $(@D)
 
-$(VENV)/.user: pyproject.toml
-	$(call need,$(PYTHON),python3)
-	$(call need,g++,g++)
-	$(call need,perl,perl)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "fanin: $(PYTHON) is older than Python 3.11; choose another with PYTHON=..." >&2; exit 2; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
-		{ echo "fanin: $(PYTHON) has no venv module; install it (Debian: python3-venv)" >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+$(VENV)/.user: pyproject.toml environment.sh
+	$(environment) .
 	@touch $@
 
-$(P4_SHELL)/.ready:
-	$(call need,$(PYTHON),python3)
-	$(PYTHON) -m venv $(P4_SHELL)
-	$(P4_SHELL)/bin/pip install --quiet --disable-pip-version-check p4runtime-shell
+$(P4_SHELL)/.ready: environment.sh
+	$(environment) p4runtime-shell
 	@touch $@
 
-$(VENV)/.boards: $(VENV)/.user
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[boards]'
-	@touch $@
-
-$(VENV)/.all: $(VENV)/.user
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[all]'
-	@touch $@
-
-$(VENV)/.mpi: $(VENV)/.user
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mpi]'
-	@touch $@
-
-$(VENV)/.docs: $(VENV)/.user
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+$(VENV)/.boards $(VENV)/.all $(VENV)/.mpi $(VENV)/.docs: $(VENV)/.user
+	$(environment) . $(@F:.%=%)
 	@touch $@
 
 $(VENV)/.developer: $(VENV)/.user
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[all,test,lint]'
+	$(environment) . all test lint
 	@touch $@

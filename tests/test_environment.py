@@ -1,0 +1,112 @@
+"""environment.sh, by which `make demo` and `make test` install: what stops it takes one line."""
+
+import os
+import subprocess
+
+import pytest
+
+from tests.lanes import ROOT
+
+PIP = """#!/bin/sh
+echo "$@" >> {folder}/asked
+cat <<'TEXT' >&2
+{said}
+TEXT
+exit {status}
+"""
+UNREACHABLE = """WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('…')'/
+ERROR: Could not find a version that satisfies the requirement amaranth (from versions: none)
+ERROR: No matching distribution found for amaranth"""
+FULL = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
+DENIED = "ERROR: Could not install packages due to an OSError: [Errno 13] Permission denied: '/x/site-packages'"
+CONFLICT = "ERROR: Cannot install fanin because these package versions have conflicting dependencies."
+
+
+def run(folder, *arguments, **environment):
+    done = subprocess.run(
+        ["sh", ROOT / "environment.sh", *arguments],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """An environment whose pip says what a test wants."""
+
+    def install(said, status):
+        pip = tmp_path / "env/bin/pip"
+        pip.parent.mkdir(parents=True)
+        pip.write_text(PIP.format(folder=tmp_path, said=said, status=status))
+        pip.chmod(0o755)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (
+            UNREACHABLE,
+            "fanin: pip cannot reach its package index; check the network, or the proxy of pip (log: ",
+        ),
+        (FULL, "fanin: the disk is full: pip install .[all,test] needs 1 GB, with the tests 4 GB, in "),
+        (DENIED, f"fanin: no permission to write: {DENIED}"),
+        (CONFLICT, f"fanin: pip install .[all,test] failed: {CONFLICT} (log: env/pip.log)"),
+    ],
+)
+def test_a_failure_of_pip_takes_one_line(tmp_path, installed, said, line):
+    installed(said, 1)
+    status, error = run(tmp_path, "env", ".", "all", "test")
+    assert status == 2
+    assert error.startswith(line)
+    assert error.count("\n") == 1
+
+
+def test_extras_and_packages_are_asked_of_pip(tmp_path, installed):
+    installed("", 0)
+    for arguments in (["env", ".", "all", "test"], ["env", "."], ["env", "p4runtime-shell"]):
+        assert run(tmp_path, *arguments) == (0, "")
+    asked = (
+        (tmp_path / "asked")
+        .read_text()
+        .replace("install --quiet --no-compile --disable-pip-version-check ", "")
+    )
+    assert asked.splitlines() == ["--editable .[all,test]", "--editable .", "p4runtime-shell"]
+
+
+def test_a_missing_program_is_named(tmp_path):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "sh").symlink_to("/bin/sh")
+    (programs / "python3").write_text("#!/bin/sh\nexit 0\n")
+    (programs / "python3").chmod(0o755)
+    assert run(tmp_path, "env", ".", PATH=str(programs)) == (
+        2,
+        "fanin: g++ is missing; install it (Debian: g++)\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("asks", "line"),
+    [
+        ("version_info", "is older than Python 3.11; choose another with PYTHON=..."),
+        ("ensurepip", "has no venv module; install it (Debian: python3-venv)"),
+    ],
+)
+def test_a_python_that_does_not_do_is_named(tmp_path, asks, line):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\ncase "$2" in *{asks}*) exit 1;; esac\n')
+    python.chmod(0o755)
+    assert run(tmp_path, "env", ".", PYTHON=str(python)) == (2, f"fanin: {python} {line}\n")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_named(tmp_path):
+    tmp_path.chmod(0o555)
+    status, error = run(tmp_path, "env", ".")
+    tmp_path.chmod(0o755)
+    assert (status, error) == (2, f"fanin: no permission to write to {tmp_path}, or no space there\n")
