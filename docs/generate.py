@@ -1,4 +1,4 @@
-"""Writes the pages that are derived from declarations: ``python docs/generate.py``. A test compares them."""
+"""Write the pages that derive from declarations: ``python docs/generate.py [PAGE…]``. A test compares them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import runpy
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,12 @@ COMMANDS = """# Commands
 
 Generated from each command's `--help` by `docs/generate.py`. `python -m fanin` is the same command as `fanin`.
 Exit status: 0 done, 1 a check failed, 2 bad input, which takes one line.
+"""
+
+SHARDS = """# Last passes of the tests
+
+Generated from `tests/shards.json`, which `make shards` writes, by `docs/generate.py`. A shard is a part of
+`make test-all`; all take the same time ([Tests](tests.md)). A shard that is not listed has not passed yet.
 """
 
 REGISTERS = """# Registers of a node
@@ -401,6 +408,14 @@ def commands_page() -> str:
     return "".join(parts)
 
 
+def shards_page() -> str:
+    """Commit and date at which each shard of the tests passed last."""
+    record = json.loads((ROOT / "tests/shards.json").read_text())
+    rows = [["shard", "commit", "date (UTC)", "result"]]
+    rows += [[number, entry["commit"], entry["date"], entry["tests"]] for number, entry in record.items()]
+    return SHARDS + "\n" + _markdown(rows)
+
+
 def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """The commands below a parser that do something themselves, in order."""
     deeper = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
@@ -440,7 +455,8 @@ def _program(target: Target) -> Callable[[], str]:
 
 
 FOLDER = Path(__file__).parent / "reference"
-EXAMPLES = Path(__file__).parent.parent / "examples"
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
 COCOTB = "<!-- Copied from examples/cocotb/README.md by docs/generate.py. -->\n\n"
 BITSTREAMS = Path(__file__).parent.parent / "bitstreams"
 
@@ -460,6 +476,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "planner-listing1.md": listing1_page,
     "boards-reached.md": boards_reached_page,
     "commands.md": commands_page,
+    "shards.md": shards_page,
     **{
         f"../../bitstreams/{board.name}/README.md": _bitstream_page(board)
         for board in BOARDS.values()
@@ -470,6 +487,8 @@ PAGES: dict[str, Callable[[], str]] = {
 
 if __name__ == "__main__":
     for name, page in PAGES.items():
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         path = FOLDER / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page())
