@@ -19,7 +19,7 @@ need() {
 
 # The cause of a failure, from the output of venv or pip in the file $1; $2 is what failed.
 explain() {
-    if grep -qiE 'No space left on device|Disk quota exceeded' "$1"; then
+    if [ ! -s "$1" ] || grep -qiE 'No space left on device|Disk quota exceeded' "$1"; then  # or no space for the log
         fail "the disk is full: $2 needs 1 GB, with the tests 4 GB, in $(pwd)/$folder and ${TMPDIR:-/tmp}"
     elif grep -qiE 'Permission denied|Read-only file system' "$1"; then
         fail "no permission to write: $(grep -iE 'Permission denied|Read-only file system' "$1" | tail -n 1)"

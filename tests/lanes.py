@@ -30,6 +30,7 @@ TREE = "FANIN_TREE"  # environment variable: the tree's digest, computed once fo
 LEAST = 0.1  # seconds of processor time that are recorded; a faster test counts as UNRECORDED
 UNRECORDED, SLOW_UNRECORDED = 0.02, 20.0  # seconds of a test that has no record
 PROPERTY = "processor_seconds"  # of a test's last report: seconds by name in the record
+LONG = 5.0  # seconds of a test of the quick lane that the summary names
 LIMIT = 0.7  # seconds of a test in the quick lane, unless it is marked end_to_end
 ALLOWANCE = 0.1  # seconds of a function's cases in the quick lane; its first case always fits
 #: Files whose content decides neither cases nor seeds: words, and what tests write about themselves.
@@ -236,7 +237,7 @@ class Times:
         skipped = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", [])]
         lines = needs.summary(reason.removeprefix("Skipped: ") for reason in skipped)
         if self.config.option.lane == "quick":
-            long = sorted((-seconds, test) for test, seconds in self.seconds.items() if seconds > LIMIT)
+            long = sorted((-seconds, test) for test, seconds in self.seconds.items() if seconds > LONG)
             lines += [f"{-seconds:5.1f} s of processor time: {test}" for seconds, test in long]
         lines.append(f"{sum(self.seconds.values()) / 60:.1f} minutes of processor time in tests")
         terminalreporter.section("fanin")

@@ -9,9 +9,7 @@ from tests.lanes import ROOT
 
 PIP = """#!/bin/sh
 echo "$@" >> {folder}/asked
-cat <<'TEXT' >&2
-{said}
-TEXT
+cat {folder}/said >&2
 exit {status}
 """
 UNREACHABLE = """WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('…')'/
@@ -40,7 +38,8 @@ def installed(tmp_path):
     def install(said, status):
         pip = tmp_path / "env/bin/pip"
         pip.parent.mkdir(parents=True)
-        pip.write_text(PIP.format(folder=tmp_path, said=said, status=status))
+        (tmp_path / "said").write_text(said)
+        pip.write_text(PIP.format(folder=tmp_path, status=status))
         pip.chmod(0o755)
 
     return install
@@ -54,6 +53,7 @@ def installed(tmp_path):
             "fanin: pip cannot reach its package index; check the network, or the proxy of pip (log: ",
         ),
         (FULL, "fanin: the disk is full: pip install .[all,test] needs 1 GB, with the tests 4 GB, in "),
+        ("", "fanin: the disk is full: "),  # not even a log
         (DENIED, f"fanin: no permission to write: {DENIED}"),
         (CONFLICT, f"fanin: pip install .[all,test] failed: {CONFLICT} (log: env/pip.log)"),
     ],
