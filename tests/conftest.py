@@ -16,8 +16,8 @@ pytest_plugins = ["tests.lanes"]
 # A deadline measures the machine, not the code. In CI every run draws the same examples.
 settings.register_profile("fanin", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("fanin")
-# Hypothesis would also draw constants of all loaded modules: to parse them takes each process 10 s, and a
-# test's examples would depend on the tests before it.
+# Hypothesis would also draw constants of all loaded modules: to parse them takes each process seconds, and
+# a test's examples would depend on the tests before it.
 providers.is_local_module_file = lambda path: False
 
 

@@ -25,7 +25,7 @@ EXCUSED = {
 PROBED = 0.1  # share of cycles in which ``valid`` is asked whether it waits for ``ready``
 
 
-_drawn: Counter[str] = Counter()  # seeds, by test
+_drawn: Counter[str] = Counter()  # number of seeds drawn so far, by test
 
 
 def new_seed() -> int:
@@ -102,7 +102,7 @@ class _Traffic:
 
             cycle = 0
             offer(cycle)
-            # One trigger for all cycles: to make one takes as long as a cycle of a small component.
+            # One trigger serves all cycles.
             async for _, _, valid, ready, payload in ctx.tick().sample(port.valid, port.ready, port.payload):
                 if valid and ready:
                     self._note(name, cycle, payload)

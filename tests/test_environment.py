@@ -53,7 +53,7 @@ def installed(tmp_path):
             "fanin: pip cannot reach its package index; check the network, or the proxy of pip (log: ",
         ),
         (FULL, "fanin: the disk is full: pip install .[all,test] needs 1 GB, with the tests 4 GB, in "),
-        ("", "fanin: the disk is full: "),  # not even a log
+        ("", "fanin: pip install .[all,test] failed:  (log: env/pip.log)"),  # killed, say
         (DENIED, f"fanin: no permission to write: {DENIED}"),
         (CONFLICT, f"fanin: pip install .[all,test] failed: {CONFLICT} (log: env/pip.log)"),
     ],
@@ -64,6 +64,15 @@ def test_a_failure_of_pip_takes_one_line(tmp_path, installed, said, line):
     assert status == 2
     assert error.startswith(line)
     assert error.count("\n") == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_disk_without_space_for_the_log_is_full(tmp_path, installed):
+    installed("", 1)
+    (tmp_path / "env/pip.log").symlink_to("/dev/full")
+    status, error = run(tmp_path, "env", ".")
+    assert (status, error.count("\n")) == (2, 1)
+    assert error.startswith("fanin: the disk is full: pip install . needs 1 GB")
 
 
 def test_extras_and_packages_are_asked_of_pip(tmp_path, installed):

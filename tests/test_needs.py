@@ -13,7 +13,12 @@ from tests.needs import NEEDS, Need
 TESTS = Path(__file__).parent
 SOURCES = {path: path.read_text() for path in sorted(TESTS.rglob("*.py")) if path.name != "needs.py"}
 #: First arguments, as ast.unparse writes them, of the skips that no missing need causes.
-OTHER_SKIPS = ("sys.platform != 'linux'", "os.geteuid() == 0", '"all layers are the host\'s"')
+OTHER_SKIPS = (
+    "sys.platform != 'linux'",
+    "os.geteuid() == 0",
+    "not os.path.exists('/dev/full')",
+    '"all layers are the host\'s"',
+)
 IMPLIED = {"iproute2"}  # by namespaces and tap; in the table for its package
 
 

@@ -26,7 +26,7 @@ from tests.support import simulate
 #: What a link does with a packet on its way (up, worker, packet, how many there were of its kind before):
 #: the delays of what arrives; [] loses it.
 Link = Callable[[bool, int, AggPacket, int], list[int]]
-REGION_BITS = 20  # of the bytes between the regions of a node's memories, where its addresses are so wide
+REGION_BITS = 20  # log2 of the bytes between a node's memory regions; less where addresses are narrow
 
 
 def perfect(up: bool, worker: int, packet: AggPacket, before: int) -> list[int]:
