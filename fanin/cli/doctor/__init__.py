@@ -17,7 +17,7 @@ from fanin.cache import KINDS, Kept, cache_directory, kept
 from fanin.cli.output import add_json, print_json, table
 from fanin.errors import CheckFailed, InputError
 from fanin.extras import EXTRAS, Extra
-from fanin.tools import yosys
+from fanin.tools import verilog_yosys
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,10 @@ def _python() -> Tool:
 
 def _yosys() -> Tool:
     try:
-        place = yosys()
+        command = verilog_yosys()
     except InputError:
-        return Tool("yosys", "RTLIL to Verilog, area, proofs", False, None)
-    return Tool("yosys", "RTLIL to Verilog, area, proofs", False, _version([place, "-V"]), place)
+        return Tool("yosys", "RTLIL to Verilog", False, None)
+    return Tool("yosys", "RTLIL to Verilog", False, _version([*command, "-V"]), command[-1])
 
 
 def _verilator() -> Tool:

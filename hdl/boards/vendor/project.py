@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +22,6 @@ from fanin.hdl.emission import kept_verilog
 from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.ring.node import RingNode
 from fanin.ring import PRESETS as RING_PRESETS
-from fanin.tools import yosys
 
 Emit = Callable[[wiring.Component, str], str]
 
@@ -52,20 +49,6 @@ CARDS: Mapping[str, Card] = MappingProxyType(
 )
 
 
-@contextmanager
-def _yosys_for_amaranth() -> Iterator[None]:
-    """Amaranth looks for yosys by this variable, and would not find the wheel's program."""
-    before = os.environ.get("YOSYS")
-    os.environ["YOSYS"] = yosys()
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["YOSYS"]
-        else:
-            os.environ["YOSYS"] = before
-
-
 def _emit(node: wiring.Component, module: str) -> str:
     return kept_verilog(node, name=module)
 
@@ -89,8 +72,7 @@ def make_project(board: Board, *, top: Any = None, emit: Emit = _emit) -> Any:
         node = card.node(board.preset)
         platform.add_file(f"{card.module}.v", emit(node, card.module))
         top = card.top(node=node, module=card.module)
-    with _yosys_for_amaranth():
-        return platform.prepare(top, NAME, **overrides)
+    return platform.prepare(top, NAME, **overrides)
 
 
 def write_project(board: Board, folder: Path, *, top: Any = None) -> list[Path]:
