@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fanin.cli.output import add_json, check_writable, output_file, print_json
 from fanin.cli.p4.jobs import switch_with_jobs
+from fanin.cli.p4.source import add_source, load_program
 from fanin.cli.p4.step import Stepper
 from fanin.errors import CheckFailed, InputError
 
@@ -47,9 +48,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--recorded", type=Path, metavar="FILE", help="a capture at the switch, of both ways; needs --job"
     )
     part.add_argument("--out", type=Path, metavar="DIR", help="where the ports' captures go; --in needs it")
-    part.add_argument(
-        "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include"
-    )
+    add_source(part)
     part.add_argument(
         "--trace",
         action="store_true",
@@ -64,7 +63,6 @@ def run(args: argparse.Namespace) -> int:
     """Replay. Raises InputError for a wrong program, job or capture, CheckFailed where answers differ."""
     from fanin.cli.p4.replay import Recording
     from fanin.p4.deployment import load_deployment
-    from fanin.sim.switch.embedded import load
 
     if args.recorded and not args.job:
         raise InputError("--recorded needs --job, which says who is who in the capture")
@@ -75,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     frames = recording.received if recording else _inputs(args.inputs)
     if args.out:
         check_writable(args.out / "0.pcap")
-    program = load(args.program, include_dirs=args.include)
+    program = load_program(args)
     if args.json and args.step:
         raise InputError("--json and --step would both write to stdout")
     show = partial(print, file=sys.stderr) if args.json else print

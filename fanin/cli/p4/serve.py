@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fanin.cli.output import add_json, output_file, print_json
 from fanin.cli.p4.jobs import switch_with_jobs
 from fanin.cli.p4.rates import OTHERS, Rates, totals
+from fanin.cli.p4.source import add_source, load_program
 from fanin.cli.serving import add_seconds, check_seconds, forward, opened_interfaces, say, warn
 from fanin.errors import InputError
 
@@ -56,9 +57,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--cpu-port", type=int, metavar="N", help="the port whose frames are packets of the controller"
     )
     part.add_argument("--p4info", type=Path, metavar="FILE", help="write P4Info here, as text")
-    part.add_argument(
-        "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include"
-    )
+    add_source(part)
     part.add_argument(
         "--permissive",
         action="store_true",
@@ -71,13 +70,12 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Serve. Raises InputError for a wrong program, port, address or job; before any frame is taken."""
-    from fanin.sim.switch.embedded import load
     from fanin.sim.switch.service.forwarding import Forwarding
 
     check_seconds(args)
     names = _ports(args.ports, args.cpu_port)
     try:
-        program = load(args.program, include_dirs=args.include, permissive=args.permissive)
+        program = load_program(args, permissive=args.permissive)
         switch = _switch(program, args, names)
     except ValueError as error:
         raise InputError(str(error)) from error

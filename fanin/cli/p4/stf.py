@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from fanin.cli.output import add_json, print_json
+from fanin.cli.p4.source import add_source, load_program
 from fanin.errors import CheckFailed, InputError
 
 EXIT_REFUSED = 3
@@ -23,16 +24,14 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     stf.add_argument("program", type=Path, metavar="PROGRAM.p4")
     stf.add_argument("test", type=Path, metavar="TEST.stf")
-    stf.add_argument(
-        "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include"
-    )
+    add_source(stf)
     add_json(stf)
     stf.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the test. Raises CheckFailed when a packet is not as expected."""
-    from fanin.sim.switch.embedded import Refused, load
+    from fanin.sim.switch.embedded import Refused
     from fanin.sim.switch.embedded.stf import StfTest
 
     try:
@@ -40,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{args.test}: {error}") from error
     try:
-        wrong = StfTest(load(args.program, include_dirs=args.include), text, str(args.test)).run()
+        wrong = StfTest(load_program(args), text, str(args.test)).run()
     except Refused as error:
         return _refused(str(error))
     if args.json:

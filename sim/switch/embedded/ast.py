@@ -165,9 +165,20 @@ class ListValue(Expression):
 
 @dataclass(slots=True, eq=False)
 class StructValue(Expression):
-    """``{x = a, y = b}``."""
+    """``{x = a, y = b}``; ``rest``: ``...`` stands at the end, and gives the other fields their defaults."""
 
     items: dict[str, Expression]
+    rest: bool = field(default=False, kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
+class InvalidValue(Expression):
+    """``{#}``, an invalid header or header union of the type that is expected."""
+
+
+@dataclass(slots=True, eq=False)
+class DefaultValue(Expression):
+    """``...``, the default of the type that is expected: zeros, and invalid headers."""
 
 
 # Types as written --------------------------------------------------------------------------------------------

@@ -195,13 +195,20 @@ class CallBody(Body):
             raise Refused(node.position, f"{kind} in a digest")
         return f"({''.join(part + ', ' for part in parts)})"
 
+    def _extern_of(self, node: ast.Name) -> str:
+        """The Python name of an extern instance, of this block or outside of all blocks."""
+        if self.instance is not None:
+            return self.instance.extern_of(node)
+        if isinstance(node.target, ast.Instance):
+            return self.generator.global_extern(node.target)
+        return self.place_of(node.target)
+
     def _call_architecture(self, node: ast.Call, function: ast.Function) -> str:
         """Call a method of the architecture, or of an instance of one of its extern objects."""
         if isinstance(node.function, ast.Member):
-            assert self.instance is not None
             base = node.function.base
             assert isinstance(base, ast.Name)
-            holder = self.instance.extern_of(base)
+            holder = self._extern_of(base)
             shape = self.generator.extern_class(node.position, function.owner.name)
         else:
             holder, shape = "ARCH", self.generator.architecture

@@ -22,6 +22,7 @@ _ASSIGN = {
 }  # fmt: skip
 _BASE = {"bool", "error", "string", "void", "int", "bit"}
 _DECLARES = {"header", "struct", "header_union", "control", "parser", "package"}
+_ENDS_OPERAND = {"NAME", "TYPE", "THIS", ")", "]", "ERROR"}
 _CLOSE = {"(": ")", "[": "]", "{": "}"}
 _REFUSED = ("for", "value_set", "list")
 
@@ -49,6 +50,7 @@ class Classifier:
         self._open: list[int] = []  # nesting of parentheses at each open type-argument list
         self._entries: int | None = None  # brace depth of the table entries that we are in
         self._typedef = False
+        self._parameters: list[str] = []  # that hide types, in the braces to come
 
     def run(self) -> list[Token]:
         """The tokens, classified; annotations are one token each."""
@@ -177,24 +179,35 @@ class Classifier:
         end = self._end_of_parameters(0)
         if end is not None and self._is_declaration(before) and self._text(end) in ("(", "{", ";"):
             self._emit(token, "NAME")
-            self._generic.add(text)
+            if self._text(end) == "(" and before.lower() not in _DECLARES:
+                self._generic.add(text)
             self._open_parameters()
             return
         if self._returned_parameter(text):
             self._emit(token, "TYPE")
+            return
+        if self._is_member(before):
+            self._emit(token, "NAME")
             return
         after_type = before in ("TYPE", "GT_ARGS", "]") or before in {b.upper() for b in _BASE}
         if self._is_type(text) and not (after_type and self._text() in ("=", ";", ",", ")")):
             self._emit(token, "TYPE")
         elif before == "." or not self._typedef:
             self._emit(token, "NAME")
-            if after_type and self._is_type(text) and not self._parens:
-                self._declare(text, False)
+            if after_type and self._is_type(text):
+                if self._parens:
+                    self._parameters.append(text)
+                else:
+                    self._declare(text, False)
         else:
             self._emit(token, "NAME")
         if self._typedef and self._text() == ";":
             self._declare(text)
             self._typedef = False
+
+    def _is_member(self, before: str) -> bool:
+        """Whether the name is that of a member, after ``.``, and not one of the outermost scope."""
+        return before == "." and len(self._out) > 1 and self._out[-2].type in _ENDS_OPERAND
 
     def _is_declaration(self, before: str) -> bool:
         return before in ("TYPE", "GT_ARGS", "]") or before.lower() in _BASE | _DECLARES | {"extern"}
@@ -270,7 +283,8 @@ class Classifier:
             self._parens -= 1
         elif text == "{":
             self._depth += 1
-            self._scopes.append(_Scope(self._depth))
+            self._scopes.append(_Scope(self._depth, types=dict.fromkeys(self._parameters, False)))
+            self._parameters.clear()
         elif text == "}":
             if self._depth == 0:
                 raise P4Error(token.position, "unexpected }")
@@ -281,6 +295,7 @@ class Classifier:
             self._depth -= 1
             self._end_parameters()
         elif text == ";" and not self._parens:
+            self._parameters.clear()
             self._end_parameters()
 
     def _end_parameters(self) -> None:

@@ -275,18 +275,48 @@ class Expressions(Scopes):
         return result
 
     def _convert_items(self, node: ast.Expression, kind: Type) -> None:
+        if isinstance(node, ast.InvalidValue):
+            if not isinstance(kind, types.Record) or kind.kind == "struct":
+                raise P4Error(node.position, f"{{#}} where {kind} is needed")
+            node.type = kind
+            return
+        if isinstance(node, ast.DefaultValue):
+            self._convert_default(node, kind)
+            return
         parts = parts_of(kind)
         if parts is None:
             raise P4Error(node.position, f"a list where {kind} is needed")
         if isinstance(node, ast.StructValue):
-            if set(node.items) != set(parts):
+            if not (node.items.keys() <= parts.keys() if node.rest else node.items.keys() == parts.keys()):
                 raise P4Error(node.position, f"{kind} has the fields {', '.join(map(str, parts))}")
+            for name in parts.keys() - node.items.keys():
+                node.items[name] = self._defaultvalue(ast.DefaultValue(node.position), None)
             node.items = {str(name): self.convert(node.items[str(name)], part) for name, part in parts.items()}
         elif isinstance(node, ast.ListValue):
+            if node.items and isinstance(node.items[-1], ast.DefaultValue):
+                place = node.items.pop().position
+                missing = len(parts) - len(node.items)
+                node.items += [self._defaultvalue(ast.DefaultValue(place), None) for _ in range(missing)]
             if len(node.items) != len(parts):
                 raise P4Error(node.position, f"{kind} has {len(parts)} parts, not {len(node.items)}")
             node.items = [self.convert(i, p) for i, p in zip(node.items, parts.values(), strict=True)]
         node.type = kind
+
+    @staticmethod
+    def _convert_default(node: ast.DefaultValue, kind: Type) -> None:
+        base = base_of(kind)
+        if isinstance(base, types.Meta | types.Block | types.External | types.SetOf | types.Variable):
+            raise P4Error(node.position, f"{kind} has no default")
+        node.type = kind
+        if isinstance(base, Bits | types.Enum) or base in (INTEGER, BOOL, types.ERROR):
+            node.constant = False if base == BOOL else 0
+
+    @staticmethod
+    def _defaultvalue(node: ast.DefaultValue, _: Type | None) -> ast.Expression:
+        node.type = types.Tuple(())  # until it is converted to what is expected
+        return node
+
+    _invalidvalue = _defaultvalue
 
     def _listvalue(self, node: ast.ListValue, expected: Type | None) -> ast.Expression:
         parts = parts_of(expected)
@@ -318,7 +348,8 @@ def parts_of(kind: Type | None) -> dict[Any, Type] | None:
 
 
 def _is_list(node: ast.Expression) -> bool:
-    return isinstance(node, ast.ListValue | ast.StructValue)
+    """Whether ``node`` takes the type that is expected."""
+    return isinstance(node, ast.ListValue | ast.StructValue | ast.InvalidValue | ast.DefaultValue)
 
 
 def _castable(actual: Type, kind: Type) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fanin.sim.switch.embedded import ast
+from fanin.sim.switch.embedded.lexer import integer
 
 
 def title(node: ast.Declaration) -> str:
@@ -19,7 +20,7 @@ def annotated_name(annotations: ast.Annotations) -> str | None:
 def annotated_id(annotations: ast.Annotations) -> int | None:
     """What ``@id`` says, if it is there."""
     body = annotations.get("id")
-    return int(body[0].text, 0) if body and body[0].type == "INT" else None
+    return integer(body[0])[0] if body and body[0].type == "INT" else None
 
 
 def annotated_words(annotations: ast.Annotations) -> dict[str, str]:
@@ -32,7 +33,7 @@ def translation(annotations: ast.Annotations) -> tuple[str, int | None] | None:
     body = annotations.get("p4runtime_translation")
     if not body:
         return None
-    widths = [int(token.text, 0) for token in body if token.type == "INT"]
+    widths = [integer(token)[0] for token in body if token.type == "INT"]
     return body[0].text[1:-1], widths[0] if widths else None
 
 

@@ -19,7 +19,7 @@ _GRAMMAR = Path(__file__).with_name("grammar.lark")
 _PUNCTUATION = {
     ";": "_SEMI", ",": "_COMMA", ":": "_COLON", "(": "_LPAR", ")": "_RPAR", "{": "_LBRACE", "}": "_RBRACE",
     "[": "_LBRACK", "]": "_RBRACK", "=": "_EQUAL", ".": "_DOT", "?": "_QUESTION", "+": "PLUS", "-": "MINUS",
-    "...": "ELLIPSIS", "+:": "_PLUSCOLON",
+    "...": "ELLIPSIS", "+:": "_PLUSCOLON", "#": "_HASH",
 }  # fmt: skip
 # Keywords that say nothing which the rule around them does not: lark drops names with an underscore.
 _UNTOLD = {
@@ -127,7 +127,8 @@ class _Builder(lark.Transformer):
     def _list(self, parts: list[Any]) -> list[Any]:
         return parts
 
-    type_arguments = parameters = expressions = arguments = list_items = enum_members = keyset_items = _list
+    type_arguments = parameters = expressions = arguments = enum_members = keyset_items = _list
+    list_items = struct_items = _list
 
     # declarations
 
@@ -434,12 +435,19 @@ class _Builder(lark.Transformer):
     def list_value(self, parts: list[Any]) -> ast.ListValue:
         return ast.ListValue(parts[0][0].position if parts[0] else self.here, parts[0])
 
-    def struct_items(self, parts: list[Any]) -> dict[str, ast.Expression]:
-        return dict(parts)
+    def invalid_value(self, _: list[Any]) -> ast.InvalidValue:
+        return ast.InvalidValue(self.here)
+
+    def default_value(self, parts: list[Any]) -> ast.DefaultValue:
+        return ast.DefaultValue(parts[0].position)
 
     def struct_item(self, parts: list[Any]) -> tuple[str, ast.Expression]:
         return parts[0].name, parts[1]
 
     def struct_value(self, parts: list[Any]) -> ast.StructValue:
-        place = next((value.position for value in parts[0].values()), self.here)
-        return ast.StructValue(place, parts[0])
+        named = [part for part in parts[0] if not isinstance(part, Token)]
+        items = dict(named)
+        place = named[0][1].position
+        if len(items) < len(named):
+            raise P4Error(place, "a field is named twice")
+        return ast.StructValue(place, items, rest=len(named) < len(parts[0]))

@@ -10,6 +10,7 @@ from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
 from fanin.sim.switch.embedded.lexer import Token, integer, tokens
 
 OWN_TEXTS = Path(__file__).parent / "include"
+_BYTE_ORDER_MARK = "\ufeff"
 _INCLUDES = 256
 _DEPTH = 64  # of macros in macros
 _TOKENS = 1_000_000  # that macros may grow to
@@ -20,8 +21,13 @@ _BINARY = {
     "==": (6, lambda a, b: int(a == b)), "!=": (6, lambda a, b: int(a != b)),
     "<": (7, lambda a, b: int(a < b)), ">": (7, lambda a, b: int(a > b)),
     "<=": (7, lambda a, b: int(a <= b)), ">=": (7, lambda a, b: int(a >= b)),
+    "<<": (8, lambda a, b: a << b), ">>": (8, lambda a, b: a >> b),
     "+": (9, lambda a, b: a + b), "-": (9, lambda a, b: a - b), "*": (10, lambda a, b: a * b),
+    "/": (10, lambda a, b: (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1)),  # towards 0, as in C
+    "%": (10, lambda a, b: (abs(a) % abs(b)) * (-1 if a < 0 else 1)),
 }  # fmt: skip
+_UNARY = {"!": lambda a: int(not a), "-": lambda a: -a, "+": lambda a: a, "~": lambda a: ~a}
+_SHIFT = 64  # bits in an #if, at most
 
 
 @dataclass
@@ -41,14 +47,14 @@ class Preprocessor:
             name: Macro(None, [t for t in tokens(str(text), "<define>") if t.type != "NEWLINE"])
             for name, text in defines.items()
         }
-        self._included = 0
+        self.included: list[str] = []  # names as they are written, in order
 
     def run(self, text: str, file: str, folder: Path | None) -> list[Token]:
         """All tokens of ``text``; ``folder`` is where its quoted includes are looked for first."""
         result: list[Token] = []
         pending: list[Token] = []  # a macro's arguments may go over several lines
         conditions: list[_Condition] = []
-        for line in _lines(text, file):
+        for line in _lines(text.removeprefix(_BYTE_ORDER_MARK), file):
             if line and line[0].text == "#":
                 result += self._expanded(pending)
                 pending = []
@@ -129,8 +135,8 @@ class Preprocessor:
         found = next((c for c in candidates if c.is_file()), None)
         if found is None:
             raise Refused(place, f"#include of {name}, which is neither a known architecture nor a file")
-        self._included += 1
-        if self._included > _INCLUDES:
+        self.included.append(name)
+        if len(self.included) > _INCLUDES:
             raise P4Error(place, f"more than {_INCLUDES} includes")
         try:
             text = found.read_text(encoding="utf-8")
@@ -210,10 +216,21 @@ class _Arithmetic:
 
     def value(self) -> int:
         """The value of all tokens."""
-        result = self._binary(0)
+        result = self._choice()
         if self._index != len(self._tokens):
             raise P4Error(self._place, f"#if: unexpected {self._tokens[self._index].text}")
         return result
+
+    def _text(self) -> str:
+        """Text of the next token; ``>>``, which the lexer leaves apart for types, is one."""
+        texts = [token.text for token in self._tokens[self._index : self._index + 2]]
+        if texts == [">", ">"] and self._touching():
+            return ">>"
+        return texts[0] if texts else ""
+
+    def _touching(self) -> bool:
+        one, other = (token.position for token in self._tokens[self._index : self._index + 2])
+        return other == one._replace(column=one.column + 1)
 
     def _next(self) -> Token:
         if self._index >= len(self._tokens):
@@ -221,31 +238,47 @@ class _Arithmetic:
         self._index += 1
         return self._tokens[self._index - 1]
 
+    def _choice(self) -> int:
+        condition = self._binary(0)
+        if self._text() != "?":
+            return condition
+        self._index += 1
+        yes = self._choice()
+        self._expect(":")
+        no = self._choice()
+        return yes if condition else no
+
+    def _expect(self, text: str) -> None:
+        if self._index >= len(self._tokens) or self._next().text != text:
+            raise P4Error(self._place, f"#if: {text} is missing")
+
     def _binary(self, least: int) -> int:
         left = self._operand()
-        while self._index < len(self._tokens):
-            level, apply = _BINARY.get(self._tokens[self._index].text, (-1, None))
+        while operator := self._text():
+            level, apply = _BINARY.get(operator, (-1, None))
             if apply is None or level <= least:
                 break
-            self._index += 1
-            left = apply(left, self._binary(level))
+            self._index += 2 if operator == ">>" else 1
+            right = self._binary(level)
+            if operator in ("/", "%") and right == 0:
+                raise P4Error(self._place, f"#if: {operator} by 0")
+            if operator in ("<<", ">>") and not 0 <= right <= _SHIFT:
+                raise P4Error(self._place, f"#if: a shift by {right}; it must be 0 to {_SHIFT}")
+            left = apply(left, right)
         return left
 
     def _operand(self) -> int:
         token = self._next()
-        if token.text == "!":
-            return int(not self._operand())
-        if token.text == "-":
-            return -self._operand()
+        if apply := _UNARY.get(token.text):
+            return apply(self._operand())
         if token.text == "(":
-            inner = self._binary(0)
-            if self._next().text != ")":
-                raise P4Error(self._place, "#if: ) is missing")
+            inner = self._choice()
+            self._expect(")")
             return inner
         if token.type == "INT":
             return integer(token)[0]
         if token.type == "NAME":
-            return 0  # as in C: what is not defined is 0
+            return 0  # as in C: a name without a definition
         raise P4Error(token.position, f"#if: unexpected {token.text}")
 
 

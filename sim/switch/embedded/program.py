@@ -14,6 +14,7 @@ from fanin.sim.switch.embedded.blocks import Generator, Instance
 from fanin.sim.switch.embedded.checker import Checker
 from fanin.sim.switch.embedded.description import ActionInfo, ControllerHeader, ExternInfo, KeyInfo, TableInfo
 from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, RunRefused
+from fanin.sim.switch.embedded.lexer import Token
 from fanin.sim.switch.embedded.names import annotated_id, title
 from fanin.sim.switch.embedded.parser import parse
 from fanin.sim.switch.embedded.permissive import names as permissive_names
@@ -34,6 +35,10 @@ from fanin.sim.switch.embedded.v1model import V1Model
 
 ARCHITECTURES = {architecture.package: architecture for architecture in (V1Model, Tna)}
 _INTERNAL = "internal error"
+#: Macros of p4c, and of its driver for each target.
+P4C = {"__p4c__": "1", "__p4c_major__": "1", "__p4c_minor__": "2", "__p4c_patchlevel__": "5"}
+TARGETS = {"bmv2": {"__TARGET_BMV2__": "1"}, "tofino": {"__TARGET_TOFINO__": "1"}}
+TOFINO_FILES = frozenset({"tna.p4"})
 
 
 def load(
@@ -46,6 +51,8 @@ def load(
 ) -> Program:
     """Read, check and compile a program: a path, or its text, of which messages speak as ``name``.
 
+    ``include_dirs``: folders of ``#include``. ``defines``: macros, beside those of p4c for the target
+    (``__p4c__`` and its version, ``__TARGET_BMV2__`` or ``__TARGET_TOFINO__``).
     ``permissive``: what is undefined is taken as BMv2 has it (:mod:`permissive`).
     Raises P4Error for what is wrong, and Refused, which is one, for what is not implemented.
     """
@@ -57,8 +64,7 @@ def load(
         except (OSError, UnicodeDecodeError) as error:
             raise P4Error(Position(name, 1, 1), f"cannot be read: {error}") from error
     try:
-        sequence = Preprocessor(include_dirs, defines or {}).run(source, name, folder)
-        tree = parse(sequence, name)
+        tree = parse(_preprocessed(source, name, folder, include_dirs, defines or {}), name)
         checker = Checker()
         checker.check(tree)
         return Program(tree, name, list(checker.errors), permissive=permissive)
@@ -68,6 +74,19 @@ def load(
         raise Refused(Position(name, 1, 1), "a text nested this deep") from None
     except Exception as error:  # right or refused: what we did not think of is no answer
         raise Refused(Position(name, 1, 1), f"{_INTERNAL}: {type(error).__name__}: {error}") from error
+
+
+def _preprocessed(
+    source: str, name: str, folder: Path | None, include_dirs: Sequence[Path], defines: Mapping[str, str]
+) -> list[Token]:
+    """Tokens under the macros of the target: Tofino if the program includes tna.p4, else BMv2."""
+    if any(macro.startswith("__TARGET_") for macro in defines):
+        return Preprocessor(include_dirs, P4C | defines).run(source, name, folder)
+    preprocessor = Preprocessor(include_dirs, P4C | TARGETS["bmv2"] | defines)
+    sequence = preprocessor.run(source, name, folder)
+    if TOFINO_FILES.isdisjoint(preprocessor.included):
+        return sequence
+    return Preprocessor(include_dirs, P4C | TARGETS["tofino"] | defines).run(source, name, folder)
 
 
 class Program:

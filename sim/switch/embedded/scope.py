@@ -137,7 +137,7 @@ def is_type(declaration: ast.Declaration) -> bool:
 
 def refuse_strings(position: Position, kind: Type) -> None:
     """Strings exist for externs and annotations only."""
-    if kind is types.STRING:
+    if kind == types.STRING:
         raise Refused(position, "a string that is kept")
 
 

@@ -270,7 +270,7 @@ def width_of(kind: Type) -> int | None:
     kind = base_of(kind)
     if isinstance(kind, Bits | Varbit):
         return kind.width
-    if kind is BOOL:
+    if kind == BOOL:
         return 1
     parts: Mapping[Any, Type] | None = None
     if isinstance(kind, Record):

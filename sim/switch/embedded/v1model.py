@@ -11,6 +11,7 @@ from fanin.p4.control import Replica
 from fanin.sim.switch.embedded import types
 from fanin.sim.switch.embedded.checksums import as_bytes, csum16, digest_of
 from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.lexer import integer
 from fanin.sim.switch.embedded.packet import PacketIn
 from fanin.sim.switch.embedded.profiles import Profile
 from fanin.sim.switch.embedded.runtime import (
@@ -408,7 +409,7 @@ def _field_lists(metadata: Any, path: tuple[str, ...] = ()) -> dict[int, list[tu
         here = (*path, f"f_{field.name}")
         for token in field.annotations.get("field_list", []):
             if token.type == "INT":
-                result.setdefault(int(token.text, 0), []).append(here)
+                result.setdefault(integer(token)[0], []).append(here)
         for number, paths in _field_lists(kind.fields[field.name], here).items():
             result.setdefault(number, []).extend(paths)
     return result

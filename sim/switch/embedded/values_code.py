@@ -55,7 +55,8 @@ class ValueCode:
     def fresh(self, node: ast.Expression) -> str:
         """Code of a value that nobody else refers to."""
         code = self.value(node)
-        copies = not is_scalar(node.type) and not isinstance(node, ast.ListValue | ast.StructValue)
+        made = isinstance(node, ast.ListValue | ast.StructValue | ast.InvalidValue | ast.DefaultValue)
+        copies = not is_scalar(node.type) and not made
         return f"{code}.copy()" if copies and not isinstance(base_of(node.type), types.Tuple) else code
 
     def saved(self, code: str, kind: Type) -> str:
@@ -90,6 +91,12 @@ class ValueCode:
     def _structvalue(self, node: ast.StructValue) -> str:
         codes = self.values_fresh(list(node.items.values()))
         return self._record(base_of(node.type), dict(zip(node.items, codes, strict=True)))
+
+    def _invalidvalue(self, node: ast.InvalidValue) -> str:
+        return self.records.new(node.type)
+
+    def _defaultvalue(self, node: ast.DefaultValue) -> str:
+        return self.records.zero(node.type)
 
     def values_fresh(self, nodes: list[ast.Expression]) -> list[str]:
         """As ``values``, each as ``fresh``."""

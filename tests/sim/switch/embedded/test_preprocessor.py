@@ -9,6 +9,8 @@ from fanin.sim.switch.embedded.lexer import integer, tokens
 from fanin.sim.switch.embedded.preprocessor import Preprocessor
 from tests.support import slow
 
+from .programs import PARTS, V1MODEL, send
+
 
 def words(text: str, folder: Path | None = None, **defines: str) -> str:
     return " ".join(t.text for t in Preprocessor([], defines).run(text, "text.p4", folder))
@@ -31,6 +33,12 @@ def words(text: str, folder: Path | None = None, **defines: str) -> str:
         ("#if 0\nisn't read\n#endif\nx // #if\n/* \n#if */ y", "x y"),
         ('@pragma stage 3 "x"\nx', "x"),
         ("#line 7\nx", "x"),
+        ("\ufeff#define A 1\nA", "1"),
+        ("#if (GIVEN << 2) > 11 && GIVEN >> 1 == 1\nx\n#endif", "x"),
+        ("#if -7 / 2 == -3 && -7 % 2 == -1 && ~0 == -1 && +1\nx\n#endif", "x"),
+        ("#if 0 ? 1 : GIVEN == 3 ? 2 : 0\nx\n#endif", "x"),
+        ("#if 1 + 1 << 2 != 8\ny\n#else\nx\n#endif", "x"),
+        ("#if true\ny\n#else\nx\n#endif", "x"),
     ],
 )
 def test_what_is_left(text, expected):
@@ -46,6 +54,10 @@ def test_what_is_left(text, expected):
         ("#define F(x) x\nF(1", "F: ) is missing"),
         ("#define F(x) #x", "# in a macro"),
         ("#frobnicate", "#frobnicate"),
+        ("#if 1 / 0\n#endif", "#if: / by 0"),
+        ("#if 1 << 65\n#endif", "#if: a shift by 65"),
+        ("#if 1 ? 2\n#endif", "#if: : is missing"),
+        ("#if 1 > > 2\n#endif", "#if: unexpected >"),
         *slow(("\n".join(f"#define A{n} A{n + 1} A{n + 1}" for n in range(40)) + "\nA0", "macros that grow")),
     ],
 )
@@ -101,3 +113,39 @@ def test_numbers_that_are_none(text):
     (token,) = tokens(text, "t")
     with pytest.raises(P4Error):
         integer(token)
+
+
+TARGET = """
+#ifdef __TARGET_TOFINO__
+const bit<8> TARGET = __TARGET_TOFINO__;
+#elif defined(__TARGET_BMV2__)
+const bit<8> TARGET = 2;
+#else
+const bit<8> TARGET = OTHER;
+#endif
+"""
+
+
+@pytest.mark.parametrize(("defines", "target"), [({}, "02"), ({"__TARGET_X__": "1", "OTHER": "7"}, "07")])
+def test_the_macro_of_the_target_is_that_of_bmv2_unless_one_is_given(defines, target):
+    parts = {"declarations": TARGET + PARTS["declarations"], "apply": "hdr.h.a = TARGET;"}
+    text = V1MODEL.format(**PARTS | parts)
+    assert send(load(text, "test.p4", defines=defines).switch(), "01020304") == [(0, f"{target}020304")]
+
+
+def test_the_macro_of_the_target_is_that_of_tofino_for_its_architecture():
+    """Which architecture is included may depend on it, too: then BMv2 comes first."""
+    tna = "#include <tna.p4>\n#ifdef __TARGET_TOFINO__\n#error for Tofino\n#endif\n"
+    with pytest.raises(P4Error, match=r"^test\.p4:3:2: #error for Tofino$"):
+        load(tna, "test.p4")
+    either = "#ifdef __TARGET_BMV2__\n#include <v1model.p4>\n#error for BMv2\n"
+    either += "#else\n#include <tna.p4>\n#endif\n"
+    with pytest.raises(P4Error, match="#error for BMv2"):
+        load(either, "test.p4")
+    with pytest.raises(P4Error, match="there is no package instance main"):
+        load(either, "test.p4", defines={"__TARGET_TOFINO__": "1"})
+
+
+def test_the_macros_of_p4c():
+    with pytest.raises(P4Error, match="#error p4c of version 1"):
+        load("#if __p4c__ && __p4c_major__ == 1\n#error p4c of version 1\n#endif\n", "test.p4")
