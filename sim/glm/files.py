@@ -1,25 +1,49 @@
-"""What the readers of files share. A file may be compressed, which its name says, as for scikit-learn."""
+"""Functions that the readers of files share: compressed files, kinds by name, numbers."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-_OPENERS: dict[str, Callable[[Path, str], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+from fanin.errors import InputError
+
+#: First bytes of a compressed file, and what opens it.
+_OPENERS: dict[bytes, Callable[[Path, str], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}
+_PACKED = {b"\x28\xb5\x2f\xfd": "Zstandard", b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7-Zip"}
+_SUFFIXES = (".gz", ".bz2", ".xz")
+READ_ERRORS = (
+    OSError,
+    EOFError,
+    lzma.LZMAError,
+)  #: of an unreadable or damaged file
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """The file's content, unpacked."""
-    opened: IO[bytes] = _OPENERS.get(path.suffix, open)(path, "rb")
+    """The content of a file, unpacked if its first bytes are those of gzip, bzip2 or xz.
+
+    Raises OSError, and InputError for a compressed form that is not read here.
+    """
+    with open(path, "rb") as file:
+        start = file.read(8)
+    for magic, name in _PACKED.items():
+        if start.startswith(magic):
+            raise InputError(f"{path}: a file of {name}; unpack it, or pack it with gzip, bzip2 or xz")
+    opener = next((opener for magic, opener in _OPENERS.items() if start.startswith(magic)), open)
+    opened: IO[bytes] = opener(path, "rb")
     return opened
 
 
 def kind_of(path: Path) -> str:
     """The end of the name that says what is in it: ``.csv`` of ``data.csv.gz``."""
-    return (path.with_suffix("") if path.suffix in _OPENERS else path).suffix.lower()
+    return (path.with_suffix("") if path.suffix.lower() in _SUFFIXES else path).suffix.lower()
 
 
 def number_in(text: str) -> float | None:

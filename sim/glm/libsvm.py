@@ -12,16 +12,17 @@ from sklearn import datasets
 
 from fanin.errors import InputError
 from fanin.golden.glm.quantise import Float64
-from fanin.sim.glm.files import number_in, open_bytes
+from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 
 
 def read_libsvm(path: Path) -> tuple[sparse.csr_matrix, Float64]:
     """Features and labels of a file, which may be compressed. Raises InputError, FileNotFoundError."""
     try:
-        features, labels = datasets.load_svmlight_file(str(path))
+        with open_bytes(path) as file:
+            features, labels = datasets.load_svmlight_file(file)
     except FileNotFoundError:
         raise
-    except (OSError, EOFError, zlib.error) as error:
+    except (*READ_ERRORS, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     except (ValueError, OverflowError) as error:
         raise InputError(_first_bad_line(path) or f"{path}: not LIBSVM: {error}") from error
@@ -44,7 +45,8 @@ def _line_error(line: str) -> str | None:
     label, *pairs = line.partition("#")[0].split() or ["0"]
     value = number_in(label)
     if value is None or not math.isfinite(value):
-        return f"not LIBSVM: label {label[:20]!r} is not a {'finite ' if value is not None else ''}number"
+        cause = f"not LIBSVM: label {label[:20]!r} is not a {'finite ' if value is not None else ''}number"
+        return f"{cause}; a table of commas needs .csv in its name, and a header" if "," in label else cause
     last = -1
     for pair in pairs:
         index, colon, text = pair.partition(":")

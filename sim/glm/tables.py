@@ -8,7 +8,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +18,29 @@ import numpy.typing as npt
 from fanin.archive import read_archive
 from fanin.errors import InputError
 from fanin.golden.glm.quantise import Float64
-from fanin.sim.glm.files import number_in, open_bytes
+from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 
 Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_]
 
 _DELIMITERS = ",;\t"
 _PAIRS = (("features", "labels"), ("X", "y"), ("x", "y"))  # what the arrays of an .npz may be called
-_UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile)
+_UNREADABLE = (*READ_ERRORS, zlib.error, zipfile.BadZipFile)
+_BOOLEANS = {"false": "0", "true": "1"}  # as pandas and R write them, in lower case
 
 
 @dataclass(frozen=True)
 class CsvTable:
-    """A CSV file: the first line names the columns; ``lines`` are where the samples end in the file."""
+    """A CSV file, whose first line names the columns.
+
+    ``names``: the columns. ``cells``: a list for each sample. ``lines``: the line on which each sample ends.
+    ``indexed``: the first column has no name, as the index that pandas writes; it is left out of the others.
+    """
 
     path: Path
-    names: list[str]
-    cells: list[list[str]]
-    lines: list[int]
+    names: list[str] = field(default_factory=list)
+    cells: list[list[str]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    indexed: bool = False
 
     @classmethod
     def read(cls, path: Path) -> CsvTable:
@@ -48,40 +54,44 @@ class CsvTable:
             raise InputError(f"{path}: cannot be read: {error}") from error
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: not CSV: byte {error.start} is no UTF-8") from error
-        first = text.partition("\n")[0]
-        rows = csv.reader(io.StringIO(text), delimiter=max(_DELIMITERS, key=first.count), strict=True)
-        table = cls(path, [], [], [])
+        delimiter, before = _delimiter(text)
+        rows = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True, strict=True)
+        table = None
         try:
             for row in rows:
-                table._take(row, rows.line_num)
+                cells = [cell.strip() for cell in row]
+                if rows.line_num <= before or not any(cells):
+                    continue  # Excel's line of the delimiter, and empty lines
+                if table is None:
+                    table = cls._of_header(path, cells, rows.line_num)
+                else:
+                    table._take(cells, rows.line_num)
         except csv.Error as error:
             raise InputError(f"{path}:{rows.line_num}: not CSV: {error}") from error
-        return table
+        return table or cls(path)
 
-    def _take(self, row: list[str], line: int) -> None:
-        cells = [cell.strip() for cell in row]
-        if not any(cells):
-            return  # an empty line
-        if not self.names:
-            self.names.extend(self._header(cells, line))
-            return
-        if len(cells) != len(self.names):
-            raise InputError(f"{self.path}:{line}: {len(cells)} fields, but the header has {len(self.names)}")
-        self.cells.append(cells)
+    def _take(self, cells: list[str], line: int) -> None:
+        wanted = len(self.names) + self.indexed
+        if len(cells) != wanted:
+            raise InputError(f"{self.path}:{line}: {len(cells)} fields, but the header has {wanted}")
+        self.cells.append(cells[self.indexed :])
         self.lines.append(line)
 
-    def _header(self, names: list[str], line: int) -> list[str]:
-        for number, name in enumerate(names, start=1):
+    @classmethod
+    def _of_header(cls, path: Path, cells: list[str], line: int) -> CsvTable:
+        indexed = len(cells) > 1 and not cells[0]
+        names = cells[indexed:]
+        for number, name in enumerate(names, start=1 + indexed):
             if number_in(name) is not None:
                 cause = f"no header: {name!r} is a number, but the first line must name the columns"
             elif not name:
                 cause = f"column {number} has no name"
-            elif name in names[: number - 1]:
+            elif name in names[: number - 1 - indexed]:
                 cause = f"two columns are called {name!r}"
             else:
                 continue
-            raise InputError(f"{self.path}:{line}: {cause}")
-        return names
+            raise InputError(f"{path}:{line}: {cause}")
+        return cls(path, names, indexed=indexed)
 
     def column(self, name: str) -> int:
         """Where a column is. Raises InputError that lists those there are."""
@@ -91,10 +101,10 @@ class CsvTable:
         return self.names.index(name)
 
     def features(self, names: Sequence[str]) -> Float64:
-        """The numbers of some columns. Raises InputError with line and column of what is none."""
+        """The numbers of some columns; false and true are 0 and 1. Raises InputError with line and column."""
         picked = [self.column(name) for name in names]
         try:
-            found = np.array([[row[k] for k in picked] for row in self.cells], dtype=np.float64)
+            found = np.array([[_plain(row[k]) for k in picked] for row in self.cells], dtype=np.float64)
         except ValueError:
             found = np.array([])
         if found.size == len(self.cells) * len(picked) and np.isfinite(found).all():
@@ -112,12 +122,36 @@ class CsvTable:
     def _first_bad(self, picked: Sequence[int]) -> str:
         for row, line in zip(self.cells, self.lines, strict=True):
             for k in picked:
-                value = number_in(row[k])
+                value = number_in(_plain(row[k]))
                 if value is None or not math.isfinite(value):
                     what = f"{row[k][:20]!r} is not a {'' if value is None else 'finite '}number"
                     what = what if row[k] else "is empty"
                     return f"{self.path}:{line}: column {self.names[k]!r}: {what}"
         raise AssertionError("some cell is bad")
+
+
+def _plain(cell: str) -> str:
+    """A cell as text that float() takes, if it is a number or a boolean."""
+    return _BOOLEANS.get(cell.lower(), cell)
+
+
+def _delimiter(text: str) -> tuple[str, int]:
+    """The delimiter of the first record, outside of quotes, and how many lines come before that record.
+
+    Excel writes ``sep=;`` as a first line; else the delimiter is the one that gives the most fields.
+    """
+    first = text.partition("\n")[0].rstrip("\r")
+    if len(first) == 5 and first.lower().startswith("sep="):
+        return first[4], 1
+
+    def fields(delimiter: str) -> int:
+        try:
+            reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
+            return len(next((row for row in reader if any(cell.strip() for cell in row)), []))
+        except csv.Error:
+            return 0
+
+    return max(_DELIMITERS, key=fields), 0
 
 
 def read_npz(path: Path) -> tuple[Float64, Labels | None]:

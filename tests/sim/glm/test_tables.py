@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import lzma
 
 import numpy as np
 import pytest
@@ -34,6 +35,13 @@ def write(tmp_path):
         ("data.csv", '"age",height,ill\n3, 1.5,"no"\n4,-2e1,yes\n5,0,no'),
         ("data.csv.gz", gzip.compress(GOOD.encode(), mtime=0)),  # the time would be in the test's name
         ("data.CSV.bz2", bz2.compress(GOOD.encode())),
+        ("data.csv.xz", lzma.compress(GOOD.encode())),
+        ("packed.csv", lzma.compress(GOOD.encode())),  # by content, not by name
+        ("plain.csv.gz", GOOD),
+        ("data.csv", "sep=;\r\n" + GOOD.replace(",", ";")),
+        ("data.csv", "sep=\t\n" + GOOD.replace(",", "\t")),
+        ("data.csv", '"age", "height", "ill"\n3, 1.5, "no"\n4, -2e1, yes\n5, 0, no\n'),
+        ("data.csv", ",age,height,ill\n0,3,1.5,no\n1,4,-2e1,yes\n2,5,0,no\n"),  # pandas' index
     ],
 )
 def test_a_csv_file_has_its_labels_in_the_last_column(write, name, content):
@@ -42,6 +50,19 @@ def test_a_csv_file_has_its_labels_in_the_last_column(write, name, content):
     assert raw.labels.tolist() == [0, 1, 0]
     assert raw.classes == ("no", "yes")
     assert (raw.columns, raw.target) == (("age", "height"), "ill")
+
+
+def test_a_delimiter_within_quotes_delimits_nothing(write):
+    raw = data.read(write('"temp, C";"hum, %";y\n1;2;0\n3;4;1\n'), Loss.LOGISTIC)
+    assert (raw.columns, raw.target) == (("temp, C", "hum, %"), "y")
+    assert raw.features.tolist() == [[1, 2], [3, 4]]
+
+
+def test_booleans_are_numbers_as_features_and_classes_as_labels(write):
+    raw = data.read(write("a,b,ill\nTrue,false,no\nFALSE,1,no\n0.5,TRUE,yes\n"), Loss.LOGISTIC)
+    assert raw.features.tolist() == [[1, 0], [0, 1], [0.5, 1]]
+    raw = data.read(write("a,ill\n1,False\n2,True\n"), Loss.LOGISTIC)
+    assert (raw.labels.tolist(), raw.classes) == ([0, 1], ("False", "True"))
 
 
 def test_the_target_may_be_another_column(write):
@@ -94,7 +115,12 @@ def test_what_does_not_fit_the_options_is_refused(write):
     with pytest.raises(InputError, match=r"none.csv: no such file"):
         data.read("none.csv", Loss.LINEAR)
     with pytest.raises(InputError, match=r"data.csv.gz: cannot be read"):
-        data.read(write("a,b\n1,2\n", "data.csv.gz"), Loss.LINEAR)
+        data.read(write(gzip.compress(GOOD.encode())[:-9], "data.csv.gz"), Loss.LINEAR)
+
+
+def test_a_file_of_another_packer_is_named(write):
+    with pytest.raises(InputError, match=r"data.csv: a file of Zstandard; unpack it, or pack it with gzip"):
+        data.read(write(b"\x28\xb5\x2f\xfd rest", "data.csv"), Loss.LINEAR)
 
 
 @pytest.mark.parametrize("names", [("X", "y"), ("features", "labels"), ("x", "y")])
