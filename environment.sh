@@ -54,3 +54,12 @@ case $requirement in
 *) set -- "$requirement" ;;
 esac
 install "$@" >"$folder/pip.log" 2>&1 || explain "$folder/pip.log" "pip install $requirement"
+
+# A clone is a folder named fanin. For a script beside it, Python would take the folder for a package, before the
+# installed one: so the finder of editable packages comes first.
+first='import sys; sys.meta_path.sort(key=lambda f: "EditableFinder" not in getattr(f, "__name__", ""))'
+if [ "$1" = --editable ]; then
+    for site in "$folder"/lib/python*/site-packages; do
+        [ ! -d "$site" ] || echo "$first" >"$site/fanin_first.pth"
+    done
+fi

@@ -2,9 +2,11 @@
 
 import os
 import subprocess
+import sys
 
 import pytest
 
+import fanin
 from tests.lanes import ROOT
 
 PIP = """#!/bin/sh
@@ -119,3 +121,16 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path):
     status, error = run(tmp_path, "env", ".")
     tmp_path.chmod(0o755)
     assert (status, error) == (2, f"fanin: no permission to write to {tmp_path}, or no space there\n")
+
+
+def test_a_script_beside_the_clone_finds_the_installed_package(tmp_path):
+    """``make`` installs an editable package; the clone's folder has its name, and no ``__init__.py``."""
+    (tmp_path / "fanin").mkdir()
+    script = tmp_path / "script.py"
+    script.write_text("import fanin, fanin.hdl\nprint(fanin.__version__, fanin.__file__)")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == [fanin.__version__, str(ROOT / "fanin/__init__.py")]
