@@ -11,7 +11,7 @@ import heapq
 import itertools
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import IntFlag
 from typing import Protocol
@@ -104,6 +104,8 @@ class NetworkConfig:
     ports: tuple[str, ...] = ()
     here: tuple[int, ...] = ()  #: the workers whose nodes are simulated; all unless given
     slowdown: float = SLOWDOWN
+    #: workers and the simulated seconds after which their links drop every frame
+    stops: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         _check_delay("switch_ns", self.switch_ns)
@@ -168,6 +170,7 @@ class Link:
         self._port, self._up, self._log = port, up, log
         self.statistics = LinkStatistics()
         self.cut = False  # if so, every frame is dropped
+        self.cut_at: int | None = None  # from this time on, in ps, every frame is dropped
         self._random = random.Random(seed)
         self._free = 0  # when the sender's wire is idle again
         self._delay_ps = round(config.delay_ns * 1000)
@@ -191,7 +194,7 @@ class Link:
         self._free = end + config.duration(GAP_BYTES)
         arrival = self._handed = max(end + self._delay_ps + self._host(), self._handed)
         times, fate, corrupted = [arrival], 0, statistics.corrupted
-        if draw() < config.drop or self.cut:
+        if draw() < config.drop or self.cut or (self.cut_at is not None and time >= self.cut_at):
             statistics.dropped += 1
             times, fate = [], Fate.DROPPED
         elif draw() < config.reorder:
@@ -247,6 +250,7 @@ class Network:
     as ``(frame, time)``, received or sent, in order of time; ``log`` gets all that links carry, lost frames
     too, in the order in which they take them. Frames go in by ``send``, in order of time;
     ``advance`` lets the switch receive what arrives up to a time and returns what nodes will receive of that.
+    ``cuts`` has, by port, the time in ps from which both directions of its link drop every frame.
     """
 
     def __init__(
@@ -259,6 +263,7 @@ class Network:
         seed: int = 0,
         capture: Callable[[bytes, int], None] | None = None,
         log: Log | None = None,
+        cuts: Mapping[int, int] | None = None,
     ):
         _check_delay("switch_ns", switch_ns)
         self.switch = switch
@@ -267,6 +272,8 @@ class Network:
             [Link(link, f"{seed} {way} {port}", port=port, up=way == "up", log=log) for port in range(ports)]
             for way in ("up", "down")
         )
+        for port, time in (cuts or {}).items():
+            self.up[port].cut_at = self.down[port].cut_at = time
         self.lookahead = min((link.least_latency for link in self.up), default=0)
         self.first_arrival: list[int | None] = [None] * ports  # per port, when the switch received from it
         self._severed: set[frozenset[int]] = set()  # pairs of ports between which nothing passes any more

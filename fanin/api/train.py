@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from fanin.api.commands import Folder, PathLike, carried_out
+from fanin.api.commands import Folder, PathLike, Repeatable, carried_out
 from fanin.cli.output import CLASSES_FOLDER, MODEL_FILE, RUN_FILE
 from fanin.golden.glm.model import GlmModel
 
@@ -58,7 +58,7 @@ class TrainRun(Folder):
 
 
 def train(
-    data: PathLike,
+    data: PathLike | None = None,
     *,
     target: str | None = None,
     loss: str = "logistic",
@@ -101,6 +101,10 @@ def train(
     host_ns: float = 0.0,
     host_jitter_ns: float = 0.0,
     frame_bytes: int = 60,
+    stop: Repeatable | None = None,
+    checkpoint: int | None = None,
+    resume: PathLike | None = None,
+    restart: int | None = None,
     wave: PathLike | None = None,
     wave_nodes: str | None = None,
     wave_from: int | None = None,

@@ -65,9 +65,11 @@ RUN = Kind(
         JOB_FILE,
         PROGRAM_FILE,
         CLASSES_FOLDER,
+        "states",
     ),
     results=(
         MODEL_FILE,
+        "states/*.npz",
         RUN_FILE,
         TRACE_FILE,
         PCAP_FILE,

@@ -139,6 +139,15 @@ class NodeDriver(BaseDriver):
                 batch.read("model_data")
         return batch
 
+    def write_model(self, weights: npt.NDArray[np.int32]) -> Batch:
+        """Write weights, [engine, chunk, lane]; the node must not be busy."""
+        batch = self.batch()
+        for engine, part in enumerate(weights):
+            batch.write("model_address", model_address(engine, 0))
+            for weight in part.ravel().view(np.uint32).tolist():
+                batch.write("model_data", weight)
+        return batch
+
     def model_of(self, values: Sequence[Value]) -> npt.NDArray[np.int32]:
         """The weights that were read, [engine, chunk, lane]."""
         weights = np.array(values, dtype=np.uint32).view(np.int32)

@@ -105,7 +105,9 @@ class Cluster:
         seed: int = 0,
         pcap: Path | None = None,
         link_log: Path | None = None,
+        cuts: tuple[tuple[int, int], ...] = (),
         progress: Callable[[Progress], None] | None = None,
+        keep: Callable[[RunResult], None] | None = None,
     ) -> RunResult:
         """Carry out the phases, then let ``hosts`` drive; the result has memories and events, too.
 
@@ -120,7 +122,8 @@ class Cluster:
         times in a row: a part of the data stands for all where time alone is asked for, and takes its room.
         With ``hbm``, which nodes must not write, words come when its banks and refreshes let them.
         ``events`` bounds the entries of the event trace. The other arguments are those of RunRequest;
-        ``progress`` is called while the run goes on. Raises SimulationFailed when the run cannot go on.
+        ``progress`` is called while the run goes on, ``keep`` after each ``kept`` phase. Raises
+        SimulationFailed when the run cannot go on.
         """
         link, ports = link or LinkConfig(), self.simulator.ports
         macs = [worker_endpoint(node).mac for node in range(len(ports))]
@@ -142,6 +145,7 @@ class Cluster:
                 link=link,
                 switch_ns=switch_ns,
                 seed=seed,
+                cuts=cuts,
                 mac_bytes_per_cycle=port_rate(link.gbps, self.period_ps, width) if paced else 0.0,
                 memory_bytes_per_cycle=port_rate(memory_gbps, self.period_ps, widest) if memory_gbps else 0.0,
                 watchdog=_NEVER if endless else _WATCHDOG + longest_wait,
@@ -158,7 +162,7 @@ class Cluster:
                 pcap=pcap,
                 link_log=link_log,
             )
-            result = self._run(request, progress)
+            result = self._run(request, progress, keep)
             writes = [any(port.writes for port in own.memories) for own in ports]
             contents = functools.cache(lambda path: np.fromfile(path, np.uint8))
             result.memories = [
@@ -167,15 +171,20 @@ class Cluster:
             ]
         return result
 
-    def _run(self, request: RunRequest, progress: Callable[[Progress], None] | None) -> RunResult:
+    def _run(
+        self,
+        request: RunRequest,
+        progress: Callable[[Progress], None] | None,
+        keep: Callable[[RunResult], None] | None,
+    ) -> RunResult:
         """The request, with the waveform of what has come of its window."""
         if (wave := self._wave) is None:
-            return self.simulator.run(request, progress=progress)
+            return self.simulator.run(request, progress=progress, keep=keep)
         window = wave.ahead()
         result: RunResult | None = None
         try:
             request = replace(request, wave=(window, wave.path) if window else None)
-            result = self.simulator.run(request, progress=progress)
+            result = self.simulator.run(request, progress=progress, keep=keep)
             return result
         except SimulationFailed as failure:
             result = failure.result

@@ -37,6 +37,7 @@ class Fabric:
             seed=request.seed,
             capture=self._pcap.write if self._pcap else None,
             log=self._link_log,
+            cuts=dict(request.cuts),
         )
         self.exchange = Exchange(self._network, clock, nodes=request.nodes)
 
@@ -47,6 +48,10 @@ class Fabric:
             self._pcap.close()
         if self._link_log:
             self._link_log.close()
+        self.count(result)
+
+    def count(self, result: RunResult) -> None:
+        """Collect what was counted until now."""
         exchange = self.exchange
         result.allreduce_cycles = exchange.allreduce_cycles
         result.frames = dict(exchange.sent)

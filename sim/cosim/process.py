@@ -17,7 +17,7 @@ import find_libpython
 
 from fanin.errors import InputError
 from fanin.sim.cosim.build import EXECUTABLE
-from fanin.sim.cosim.run import Progress, RunRequest, RunResult
+from fanin.sim.cosim.run import Phase, Progress, RunRequest, RunResult, kept_file
 
 _LOG_LINES = 15
 _GRACE_SECONDS = 5
@@ -57,18 +57,20 @@ def execute(
     request: RunRequest,
     *,
     progress: Callable[[Progress], None] | None = None,
+    keep: Callable[[RunResult], None] | None = None,
     channels: Sequence[socket] = (),
 ) -> RunResult:
     """Carry out a request with the build in ``directory``; its result, which may have an ``error``.
 
-    ``progress`` is called a few times a second, and when a phase has ended. ``channels`` lead to other ranks;
+    ``progress`` is called a few times a second, and when a phase has ended; ``keep`` after each ``kept`` phase,
+    with the phases since its last call, and what was counted until then. ``channels`` lead to other ranks;
     they are the simulator's then, and closed here.
     Raises SimulationFailed for a simulator that died; nothing is left running, not on KeyboardInterrupt either.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
         work = Path(temporary)
         (work / "request").write_bytes(pickle.dumps(request))
-        status = _execute(directory, work, progress, channels)
+        status = _execute(directory, work, _Watch(work, request.phases, progress, keep), channels)
         try:
             result: RunResult = pickle.loads((work / "result").read_bytes())
         except (OSError, EOFError, pickle.UnpicklingError):  # none, or one that was not written to its end
@@ -78,8 +80,31 @@ def execute(
     return result
 
 
+class _Watch:
+    """Hands on what a simulator reports: its progress, and what came out of its ``kept`` phases."""
+
+    def __init__(
+        self,
+        work: Path,
+        phases: Sequence[Phase],
+        progress: Callable[[Progress], None] | None,
+        keep: Callable[[RunResult], None] | None,
+    ):
+        self._work, self._progress, self._keep = work, progress, keep
+        self._awaited = [number for number, phase in enumerate(phases, start=1) if phase.kept]
+
+    def __call__(self, now: Progress) -> None:
+        while self._awaited and self._awaited[0] <= now.phases:
+            file = kept_file(self._work, self._awaited.pop(0))
+            if self._keep:
+                self._keep(pickle.loads(file.read_bytes()))
+            file.unlink()
+        if self._progress:
+            self._progress(now)
+
+
 def _execute(
-    directory: Path, work: Path, progress: Callable[[Progress], None] | None, channels: Sequence[socket]
+    directory: Path, work: Path, report: Callable[[Progress], None], channels: Sequence[socket]
 ) -> int:
     reader, writer = os.pipe()
     descriptors = [channel.fileno() for channel in channels]
@@ -111,8 +136,7 @@ def _execute(
             channel.close()
         try:
             for line in lines:
-                if progress:
-                    progress(Progress(*map(int, line.split())))
+                report(Progress(*map(int, line.split())))
             return process.wait()
         finally:
             _end(process)

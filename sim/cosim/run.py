@@ -43,11 +43,13 @@ class Phase:
 
     All start together, and the next phase begins at the end of the window (docs/scale.md) in which the last
     has ended. A ``settled`` one begins when, besides, no frame is in flight: nodes must have stopped sending.
+    After a ``kept`` one, the caller gets what came out until then: see ``Simulator.run``.
     """
 
     name: str
     programs: list[HostProgram]
     settled: bool = False
+    kept: bool = False
 
 
 @dataclass
@@ -66,6 +68,7 @@ class RunRequest:
     link: LinkConfig
     switch_ns: float
     seed: int
+    cuts: tuple[tuple[int, int], ...] = ()  # nodes, and the ps from which their links drop every frame
     memory_latency: int = MEMORY_LATENCY
     hbm: Hbm | None = None  # what memories are, in place of a constant latency; for nodes that only read theirs
     memory_repeats: int = 1  # how many times a memory's bytes follow one another; 1 for nodes that write
@@ -169,6 +172,11 @@ class RunResult:
             self.hosts.add(other.hosts)
         self.events = np.concatenate([self.events, other.events])
         self.cpu_seconds += other.cpu_seconds
+
+
+def kept_file(folder: Path, phases: int) -> Path:
+    """Return the file in a simulator's folder with what came out of its first ``phases`` phases."""
+    return folder / f"kept{phases}"
 
 
 def in_order(events: npt.NDArray, limit: int) -> npt.NDArray:

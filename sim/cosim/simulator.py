@@ -166,9 +166,17 @@ class Simulator:
         if self._ranks:
             self._build = self._ranks.build(tops, sources.models, quiet=quiet)
 
-    def run(self, request: RunRequest, *, progress: Callable[[Progress], None] | None = None) -> RunResult:
+    def run(
+        self,
+        request: RunRequest,
+        *,
+        progress: Callable[[Progress], None] | None = None,
+        keep: Callable[[RunResult], None] | None = None,
+    ) -> RunResult:
         """Carry out a request; ``progress`` is called a few times a second, and when a phase has ended.
 
+        ``keep`` is called after each ``kept`` phase, with the phases since its last call, and what was counted
+        until then. No phase of a run on several ranks may be kept.
         Raises SimulationFailed; nothing is left running, not on KeyboardInterrupt either. InputError for what
         several ranks cannot do.
         """
@@ -179,7 +187,7 @@ class Simulator:
         if self._ranks:
             result = self._ranks.run(self._build, self.directory, request, progress)
         else:
-            result = execute(self.directory, request, progress=progress)
+            result = execute(self.directory, request, progress=progress, keep=keep)
         if result.error:
             raise SimulationFailed(result.error, result)
         return result
@@ -194,6 +202,8 @@ class Simulator:
         for name, count in ("nodes", request.nodes), ("memories", len(request.memories)):
             if count != len(self.ports):
                 raise ValueError(f"{name} must be {len(self.ports)}, as built, not {count}")
+        if self._ranks and any(phase.kept for phase in request.phases):
+            raise ValueError("kept must be False for all phases of a run on several ranks")
         if request.hosts and not request.memory_latency < request.quiet_cycles < request.watchdog:
             raise ValueError(
                 f"quiet_cycles must be more than memory_latency, {request.memory_latency}, and less than "

@@ -29,7 +29,7 @@ from fanin.sim.cosim.meeting import (
     Stopped,
     window,
 )
-from fanin.sim.cosim.run import EVENT, Phase, PhaseResult, RunRequest, RunResult, in_order
+from fanin.sim.cosim.run import EVENT, Phase, PhaseResult, RunRequest, RunResult, in_order, kept_file
 from fanin.sim.cosim.state import Fact, State, Verdict, first_of
 from fanin.sim.network import least_trip
 
@@ -54,6 +54,7 @@ class Session:
         self._board: Board | None = None
         self._hosts: LiveRun | None = None
         self._reported = time.monotonic()
+        self._kept = 0  # phases that have been handed over
         peers = range(1, len(request.shares)) if request.rank == 0 else [0]
         descriptors = os.environ[CHANNELS].split()
         channels = [Channel(int(descriptor), peer) for descriptor, peer in zip(descriptors, peers, strict=True)]
@@ -76,6 +77,8 @@ class Session:
             if len(result.phases) == len(self.request.phases) and not hosts:
                 result.cycles, result.recorded = result.phases[-1].end, self.library.close_wave()
             await self._window_end(self.library.cycle())
+            if phase.kept:
+                self._keep()
             self._report()
         if hosts:
             await self._live(hosts)
@@ -258,6 +261,15 @@ class Session:
         frames = exchange.sent.total() if exchange else 0
         numbers = (self.library.cycle(), len(self.result.phases), operations, frames)
         os.write(int(os.environ[PROGRESS]), (" ".join(map(str, numbers)) + "\n").encode())
+
+    def _keep(self) -> None:
+        """Hand over what came out until now: a file, which the next report announces."""
+        number = len(self.result.phases)
+        result = RunResult(phases=self.result.phases[self._kept :], cycles=self.result.phases[-1].end)
+        self._kept = number
+        if self.fabric:
+            self.fabric.count(result)
+        kept_file(Path.cwd(), number).write_bytes(pickle.dumps(result))
 
     def finish(self) -> None:
         """Close files and collect what was counted."""

@@ -32,7 +32,7 @@ from fanin.sim.boards.events import read_events
 from fanin.sim.boards.model import BoardModel
 from fanin.sim.boards.setup import board_config, core_clock
 from fanin.sim.boards.world import GIGABIT, World
-from fanin.sim.glm.cosim import JOB_ID
+from fanin.sim.glm.course import JOB_ID
 from fanin.sim.glm.held_board import HeldBoard
 from fanin.sim.switch.base import Delivery, Switch, SwitchKind
 from fanin.sim.switch.make import make_switch

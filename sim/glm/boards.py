@@ -18,19 +18,21 @@ from fanin.boards import BoardMemory
 from fanin.errors import DoesNotFit, InputError, ToolFailed
 from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
 from fanin.glm import GlmConfig, TrainShape
-from fanin.golden.glm.layout import join_model
+from fanin.golden.glm.layout import join_model, split_model
 from fanin.hdl.boards.memory_map import NODE
 from fanin.hdl.boards.registers import VERSION
 from fanin.hdl.glm.node_registers import Failure
 from fanin.host.board import BoardClient, BoardError
 from fanin.host.glm import NodeDriver, NodeJob
+from fanin.job import Job
 from fanin.p4.aggregation import ProgramConfig
-from fanin.p4.deployment import default_deployment
 from fanin.sim.cosim.run import Progress, RunResult
-from fanin.sim.glm.cosim import JOB_ID, Bytes, Int32, TrainRun
+from fanin.sim.glm.cosim import Bytes, Int32, deployment_of
+from fanin.sim.glm.course import WHOLE, Course, TrainRun
 from fanin.sim.glm.held_board import HeldBoard, NodeFailed
 from fanin.sim.network import NetworkConfig
 from fanin.sim.pcap import PcapWriter
+from fanin.sim.switch.base import Switch
 from fanin.sim.switch.host import HostSwitch
 from fanin.sim.switch.make import make_switch
 from fanin.wire.aggregation import Encap
@@ -178,17 +180,19 @@ class Boards:
         epochs: int,
         decay: Decay = NO_DECAY,
         network: NetworkConfig | None = None,
+        course: Course = WHOLE,
         pcap: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> TrainRun:
-        """Run ``epochs`` epochs from model 0 on the boards; as Cosim.train, without a timeline.
+        """Run ``epochs`` epochs from model 0, or what a course leaves, on the boards; as Cosim.train, without a
+        timeline.
 
         Raises BoardError and ToolFailed, which name the board; the others are released. However the run ends,
         the nodes send nothing any more. InputError: the boards are not on one network, or two are one.
         """
         network = network or NetworkConfig()
         program = self.program(network)
-        (job,) = default_deployment(program).jobs
+        (job,) = deployment_of(program, course).jobs
         run = TrainRun()
         with ExitStack() as stack, ThreadPoolExecutor(self.workers) as pool:
             held = [HeldBoard.meet(client, self.driver) for client in self._acquire(stack)]
@@ -209,13 +213,15 @@ class Boards:
 
             def prepare(worker: int, board: HeldBoard) -> None:
                 board.load(shape, features, labels, worker)
-                node_job = self._job(board, job.slots, worker, network)
+                node_job = self._job(board, job, worker, network)
                 board.configure(shape, loss=loss, rate=rate, epochs=1, decay=decay, job=node_job)
                 crew.until_ready(board)
+                if course.model is not None:
+                    board.set_model(split_model(course.model, shape, worker))
 
             crew.each(prepare)
             before = [0] * self.workers
-            for number in range(1, epochs + 1):
+            for number in range(course.first + 1, epochs + 1):
                 parts = self._epoch(crew, shape)
                 run.cycles.append(max(cycles - b for (cycles, _), b in zip(parts, before, strict=True)))
                 run.models.append(join_model([weights for _, weights in parts], shape))
@@ -224,7 +230,15 @@ class Boards:
                     done = len(server.latencies_ns) * self.workers
                     cycle = sum(run.cycles)
                     progress(Progress(cycle=cycle, phases=number, operations=done, frames=server.frames))
-            run.counters = crew.each(crew.end)
+                if course.kept(number, epochs) or number == epochs:
+                    run.counters = crew.each(crew.end)
+                    self._count(run, server, switch, job)
+                    if course.keep:
+                        course.keep(run)
+        return run
+
+    def _count(self, run: TrainRun, server: HostSwitch, switch: Switch, job: Job) -> None:
+        """Note what the switch has seen until now."""
         run.allreduce_ns = np.array(server.latencies_ns, dtype=np.float64)
         run.raw = RunResult(
             cycles=sum(run.cycles),
@@ -232,7 +246,6 @@ class Boards:
             switch=switch.counters().as_dict(),
             jobs={job.id: switch.job_counters(job.id).as_dict()},
         )
-        return run
 
     def _acquire(self, stack: ExitStack) -> list[BoardClient]:
         """Hold all boards until the stack ends; none, where they cannot be one cluster."""
@@ -271,12 +284,12 @@ class Boards:
             encap=Encap.UDP,
         )
 
-    def _job(self, board: HeldBoard, slots: int, worker: int, network: NetworkConfig) -> NodeJob:
+    def _job(self, board: HeldBoard, job: Job, worker: int, network: NetworkConfig) -> NodeJob:
         """The run's only job, as a worker's node has to know it."""
         return NodeJob(
-            id=JOB_ID,
-            base=0,
-            slots=slots,
+            id=job.id,
+            base=job.base,
+            slots=job.slots,
             member=1 << worker,
             own=board.own,
             switch=board.host,

@@ -13,7 +13,8 @@ from fanin import __version__
 from fanin.golden.glm import metrics
 from fanin.golden.glm.model import GlmModel
 from fanin.golden.glm.quantise import Quantised
-from fanin.sim.glm.train import Trainer, TrainResult, options_json
+from fanin.sim.glm.result import TrainResult, options_json
+from fanin.sim.glm.train import Trainer
 
 Places = npt.NDArray[np.int64]
 

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,20 @@ import numpy.typing as npt
 from fanin.clock import CLOCK_MHZ
 from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
 from fanin.glm import GlmConfig, TrainShape
-from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split_ports
+from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split_model, split_ports
 from fanin.hbm import Hbm
 from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
-from fanin.job import SWITCH, worker_endpoint
+from fanin.job import SWITCH, Job, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
-from fanin.p4.deployment import default_deployment
+from fanin.p4.deployment import Deployment, default_deployment
 from fanin.sim.cosim.cluster import Cluster, Reads, check_identities
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import Phase, Progress, RunResult, Words
+from fanin.sim.cosim.run import Phase, PhaseResult, Progress, RunResult, Words
 from fanin.sim.cosim.simulator import Group, SimulationFailed
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.waves import Waveform
+from fanin.sim.glm.course import WHOLE, Course, Timeline, TrainRun
 from fanin.sim.network import NetworkConfig
 from fanin.sim.nic.outside import InterfaceSwitch
 from fanin.sim.nic.pace import Pace
@@ -40,31 +41,8 @@ from fanin.wire.aggregation import AGGREGATION, Kind, header_length
 Int32 = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
-JOB_ID = 1
+_EPOCH, _COUNT = "epoch ", "count"  # names of phases
 LONGEST_JITTER = 20  # of a host, in means: one frame in 10^8 takes longer
-
-
-@dataclass
-class Timeline:
-    """Events of all nodes: arrays of the same length, in order of time."""
-
-    cycle: npt.NDArray[np.uint64]
-    node: npt.NDArray[np.uint32]
-    event: npt.NDArray[np.uint8]  # index into ``names``
-    names: tuple[str, ...]
-
-
-@dataclass
-class TrainRun:
-    """What came out of a training on simulated nodes; counters are sums over the run."""
-
-    models: list[Int32] = field(default_factory=list)  # per epoch, in column order
-    cycles: list[int] = field(default_factory=list)  # per epoch, of the slowest node
-    counters: list[dict[str, int]] = field(default_factory=list)  # per node, when all that was sent had arrived
-    replicas_equal: bool = True  # data-parallel: every worker has the same model after every epoch
-    allreduce_ns: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # per operation and node
-    timeline: Timeline | None = None
-    raw: RunResult = field(default_factory=RunResult)
 
 
 class Cosim:
@@ -123,6 +101,7 @@ class Cosim:
         epochs: int,
         decay: Decay = NO_DECAY,
         network: NetworkConfig | None = None,
+        course: Course = WHOLE,
         part: TrainShape | None = None,
         events: int = 20_000,
         models: bool = True,
@@ -130,6 +109,8 @@ class Cosim:
         progress: Callable[[Progress], None] | None = None,
     ) -> TrainRun:
         """Run ``epochs`` epochs from model 0; features are quantised, labels as ``fanin.fixed.labels`` says.
+
+        Of a ``course`` that begins later, the run has the epochs that are left.
 
         With ``part``, features and labels are that data set's, and memories repeat it until they have as many
         micro-batches as ``shape``. ``events`` bounds the entries of the timeline; without ``models`` no model
@@ -145,13 +126,20 @@ class Cosim:
             raise ValueError(f"part must be a whole share of {shape.micro_batches_per_epoch} micro-batches")
         network = network or NetworkConfig()
         program = self.program(network)
-        (job,) = default_deployment(program).jobs
+        (job,) = deployment_of(program, course).jobs
         make = self._switch(network, program)
         nodes = len(self.here)
         training = {"loss": loss, "rate": rate, "decay": decay}
-        configure = [self._configure(shape, training, job.slots, worker, network) for worker in self.here]
-        epoch = self._epoch(shape, models)
-        count = HostProgram().extend(self.driver.counters().operations)
+        configure = [
+            self._configure(shape, training, job, worker, network, course.model) for worker in self.here
+        ]
+        before: list[PhaseResult] = []
+
+        def keep(raw: RunResult) -> None:
+            before.extend(raw.phases)
+            if course.keep:
+                course.keep(self._collect(replace(raw, phases=before), shape))
+
         try:
             raw = self._cluster.run(
                 memories=(_memories(part, features, labels, worker) for worker in self.here),
@@ -159,9 +147,7 @@ class Cosim:
                 hbm=self._hbm,
                 phases=[
                     Phase("configure", configure),
-                    *(Phase(f"epoch {number}", [epoch] * nodes) for number in range(1, epochs + 1)),
-                    Phase("end", [self._end()] * nodes),
-                    Phase("count", [count] * nodes, settled=True),  # what was counted adds up
+                    *self._phases(self._epoch(shape, models), epochs, course),
                 ],
                 longest_wait=self._longest_wait(network),
                 switch=functools.partial(make, nodes),
@@ -172,11 +158,27 @@ class Cosim:
                 switch_ns=network.switch_ns,
                 seed=network.seed,
                 pcap=pcap,
+                cuts=self._cuts(network),
                 progress=progress,
+                keep=keep,
             )
         except SimulationFailed as failure:
             raise SimulationFailed(self._explain(failure), failure.result) from None
-        return self._collect(raw, shape, epochs)
+        return self._collect(raw, shape)
+
+    def _phases(self, epoch: HostProgram, epochs: int, course: Course) -> Iterator[Phase]:
+        """The epochs that are left. At a checkpoint and at the end no frame is in flight: all counts add up."""
+        nodes = len(self.here)
+        count = HostProgram().extend(self.driver.counters().operations)
+        for number in range(course.first + 1, epochs + 1):
+            yield Phase(f"{_EPOCH}{number}", [epoch] * nodes)
+            if number == epochs or course.kept(number, epochs):
+                yield Phase("end", [self._end()] * nodes)
+                yield Phase(_COUNT, [count] * nodes, settled=True, kept=course.keep is not None)
+
+    def _cuts(self, network: NetworkConfig) -> tuple[tuple[int, int], ...]:
+        """Of each node that stops, when, in ps."""
+        return tuple((worker, round(seconds * 1e12)) for worker, seconds in network.stops)
 
     def program(self, network: NetworkConfig) -> ProgramConfig:
         """The switch program for these nodes; its default deployment has the one job."""
@@ -208,14 +210,15 @@ class Cosim:
         self,
         shape: TrainShape,
         training: dict[str, Any],
-        slots: int,
+        job: Job,
         worker: int,
         network: NetworkConfig,
+        model: Int32 | None,
     ) -> HostProgram:
-        job = NodeJob(
-            id=JOB_ID,
-            base=0,
-            slots=slots,
+        node_job = NodeJob(
+            id=job.id,
+            base=job.base,
+            slots=job.slots,
             member=1 << worker,
             own=worker_endpoint(worker),
             switch=SWITCH,
@@ -225,9 +228,13 @@ class Cosim:
         driver = self.driver
         memories = NodeMemories(samples=[0] * self.config.sample_ports, labels=0)
         program = HostProgram().extend(driver.identify().operations)
-        program.extend(driver.configure(shape, **training, epochs=1, job=job, memories=memories).operations)
+        settings = driver.configure(shape, **training, epochs=1, job=node_job, memories=memories)
+        program.extend(settings.operations)
         program.extend(driver.command("clear_model", "clear_counters").operations)
-        return program.poll_field(driver.registers, "status", "busy", 0)
+        program.poll_field(driver.registers, "status", "busy", 0)
+        if model is not None:
+            program.extend(driver.write_model(split_model(model, shape, worker)).operations)
+        return program
 
     def _epoch(self, shape: TrainShape, models: bool) -> HostProgram:
         driver = self.driver
@@ -243,11 +250,13 @@ class Cosim:
         program = HostProgram().poll_field(registers, "status", "idle", 1)
         return program.check_field(registers, "status", "failed", 0)
 
-    def _collect(self, raw: RunResult, shape: TrainShape, epochs: int) -> TrainRun:
+    def _collect(self, raw: RunResult, shape: TrainShape) -> TrainRun:
         run = TrainRun(raw=raw, timeline=_timeline(raw))
         check_identities(self.driver, raw.phases[0].reads)
         before = [0] * len(self.here)
-        for phase in raw.phases[1 : 1 + epochs]:
+        for phase in raw.phases:
+            if not phase.name.startswith(_EPOCH):
+                continue
             parts = [self._read_back(words) for words in phase.reads]
             after = [counters["cycles"] for counters, _ in parts]
             run.cycles.append(max(b - a for a, b in zip(before, after, strict=True)))
@@ -290,6 +299,13 @@ class Cosim:
             status = self.driver.status_of(self.driver.status().results([check.value]))
             what = f"node {self.here[check.node]} stopped at cycle {result.cycles}: {status.cause.name}"
         return "; ".join([what, *how_far(result, self.here)])
+
+
+def deployment_of(program: ProgramConfig, course: Course) -> Deployment:
+    """Return the switch of a run: the job of its course, with slots of its own."""
+    (job,) = default_deployment(program).jobs
+    whole = default_deployment(replace(program, slots=max(program.slots, 2 * course.base)))
+    return replace(whole, jobs=(replace(job, id=course.job, base=course.base),))
 
 
 def how_far(result: RunResult, workers: Sequence[int]) -> list[str]:

@@ -94,6 +94,10 @@ class HeldBoard:
         )
         self.client.run(self.driver.command("clear_model", "clear_counters"))
 
+    def set_model(self, weights: Int32) -> None:
+        """Write the weights, [engine, chunk, lane], of a node that is not busy."""
+        self.client.run(self.driver.write_model(weights))
+
     def start(self) -> None:
         """Start the epochs that are configured."""
         self.client.run(self.driver.command("start"))

@@ -19,7 +19,7 @@ from fanin.cli.bench.nodes import CYCLE_NS
 from fanin.cli.bench.result import Result
 from fanin.clock import CLOCK_MHZ
 from fanin.glm import MICRO_BATCH, PRESETS, GlmConfig, TrainShape
-from fanin.sim.glm.cosim import TrainRun
+from fanin.sim.glm.course import TrainRun
 from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.wire.aggregation import Protocol
 

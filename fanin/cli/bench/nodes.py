@@ -14,7 +14,8 @@ from fanin.fixed import Loss
 from fanin.glm import MICRO_BATCH, PRESETS, GlmConfig, Partitioning, TrainShape
 from fanin.hbm import Hbm
 from fanin.hdl.glm.backward import backward_latency
-from fanin.sim.glm.cosim import Cosim, TrainRun
+from fanin.sim.glm.cosim import Cosim
+from fanin.sim.glm.course import TrainRun
 from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.wire.aggregation import MAX_VALUES, Protocol
 

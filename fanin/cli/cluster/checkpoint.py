@@ -6,8 +6,6 @@ a run trains beside, are called LAYER/NAME@float64. Beside them lies ``about``, 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,20 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.archive import read_archive
 from fanin.cli.cluster.machine import FLOAT64, AnyState, State64
 from fanin.cli.cluster.measures import Tally
-from fanin.cli.output import output_file
+from fanin.cli.states import Arrays, load_state, save_state
 from fanin.cnn import Network
 from fanin.cnn_training import Place
 from fanin.errors import InputError
 from fanin.golden.cnn.state import State, zero_state
 
-FORMAT = 2
-_ABOUT, _DIGEST = "about", "sha256"
 _BINARY64 = f"@{FLOAT64}"  # how names of arrays end
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -74,16 +67,14 @@ def save_checkpoint(path: Path, network: Network, checkpoint: Checkpoint) -> Non
     arrays = flat(network, checkpoint.states)
     if checkpoint.binary64 is not None:
         arrays |= {f"{name}{_BINARY64}": values for name, values in flat(network, checkpoint.binary64).items()}
-    about = json.dumps({"format": FORMAT, **asdict(checkpoint.about)}, sort_keys=True)
-    texts: Arrays = {_ABOUT: np.array(about), _DIGEST: np.array(_digest(about, arrays))}
-    with output_file(path) as file:
-        np.savez(file, allow_pickle=False, **texts, **arrays)
+    save_state(path, asdict(checkpoint.about), arrays)
 
 
 def load_checkpoint(path: Path, network: Network) -> Checkpoint:
     """A state of this model, however it is built. Raises InputError of one line for any other file."""
-    arrays = read_arrays(path)
-    about = _about(path, arrays)
+    fields, arrays = load_state(path, "fanin cluster")
+    tallies = {machine: Tally(**tally) for machine, tally in fields.pop("tallies").items()}
+    about = About(**fields, tallies=tallies)
     if about.model != network.model_digest:
         other = "another model of that name" if about.name == network.name else about.name
         raise InputError(f"{path}: holds a state of {other}, not of {network.name}")
@@ -124,39 +115,6 @@ def shaped(
                 raise ValueError(f"{stage.name}/{name} is {kinds[0]}, not {kinds[1]}")
             state[name] = found
     return states
-
-
-def read_arrays(path: Path) -> Arrays:
-    """The arrays of a NumPy archive. Raises InputError of one line for a file that is none, or not whole."""
-    try:
-        return read_archive(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise InputError(f"{path}: {error}") from error
-
-
-def _about(path: Path, arrays: Arrays) -> About:
-    """Take what the arrays are about out of them. Raises InputError where they are not whole."""
-    if _ABOUT not in arrays or _DIGEST not in arrays:
-        raise InputError(f"{path}: no checkpoint of fanin cluster")
-    text, digest = (str(arrays.pop(name)) for name in (_ABOUT, _DIGEST))
-    if digest != _digest(text, arrays):
-        raise InputError(f"{path}: is torn: what it holds has not the SHA-256 that it says")
-    fields = json.loads(text)  # ours, word by word
-    if fields.pop("format") != FORMAT:
-        raise InputError(f"{path}: is of another version of fanin")
-    tallies = {machine: Tally(**tally) for machine, tally in fields.pop("tallies").items()}
-    return About(**fields, tallies=tallies)
-
-
-def _digest(about: str, arrays: Arrays) -> str:
-    found = hashlib.sha256(about.encode())
-    for name in sorted(arrays):
-        values = arrays[name]
-        found.update(f"\n{name} {values.dtype.str} {values.shape}\n".encode())
-        found.update(np.ascontiguousarray(values).tobytes())
-    return found.hexdigest()
 
 
 def _sizes(shape: tuple[int, ...]) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fanin.cli.cluster.checkpoint import flat, read_arrays, shaped
+from fanin.cli.cluster.checkpoint import flat, shaped
+from fanin.cli.states import read_arrays
 from fanin.cnn import Network
 from fanin.errors import InputError
 from fanin.golden.cnn.state import NORM_STATE, State, zero_state

@@ -11,19 +11,20 @@ from fanin.cli.cluster.checkpoint import Checkpoint, load_checkpoint
 from fanin.cli.cluster.conditions import Conditions, recorded_conditions
 from fanin.cli.cluster.machine import GOLDEN, RTL
 from fanin.cli.output import CLUSTER_RUN, open_kind
+from fanin.cli.states import state_name
 from fanin.cnn import Network
 from fanin.cnn_training import Place, Schedule, Training
 from fanin.errors import InputError
 from fanin.records import Record
 
-BUILD, BUILDS, STATES = "build", "builds", "states"  #: folders of a run
+BUILD, BUILDS = "build", "builds"  #: folders of a run
 
 Metrics = dict[str, Any]
 
 
 def state_file(place: Place) -> str:
     """The file of the state at a place of the training; names sort as states follow."""
-    return f"{STATES}/epoch{place.epoch:06}-{place.frame:08}.npz"
+    return state_name(place.epoch, place.frame)
 
 
 @dataclass(frozen=True)

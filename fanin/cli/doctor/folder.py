@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,13 +18,15 @@ from fanin.cli.output import (
     STATE_FILE,
     SWEEP,
     Kind,
+    has_writer,
     is_kind,
     print_json,
     table,
 )
 from fanin.cli.plan.execute import verify
+from fanin.cli.states import STATES
 from fanin.errors import CheckFailed, InputError
-from fanin.records import open_record
+from fanin.records import Record, open_record
 
 
 def diagnose(folder: Path, *, as_json: bool) -> int:
@@ -50,13 +53,28 @@ def _train(folder: Path, as_json: bool) -> int:
         raise InputError(f"{folder}: has a run for each class: name {', '.join(map(str, parts))}")
     nodes = first_packet.diagnose(run)
     error = run.text("error") if "error" in run.value else None
+    under_way = error is not None and has_writer(folder)
+    if under_way:
+        error = None
     if as_json:
         print_json({"error": error, "nodes": [asdict(node) for node in nodes]})
-    else:
+    elif nodes:
         print("\n".join(map(str, nodes)))
+    if not as_json:
+        _tell_survival(folder, run, error, under_way=under_way)
     if error:
         raise CheckFailed(error)
     return 0
+
+
+def _tell_survival(folder: Path, run: Record, error: str | None, *, under_way: bool) -> None:
+    """Say whether a process trains a run of ``fanin train``, and how it continues where it has stopped."""
+    states = run.texts("checkpoints") if "checkpoints" in run.value else ()
+    if under_way:
+        print("a process is training it")
+    elif error and states:
+        epoch = int(states[-1].removeprefix(f"{STATES}/epoch").partition("-")[0])
+        print(f"{shlex.join(['fanin', 'train', '--resume', str(folder)])} continues after epoch {epoch}")
 
 
 def _param_server(folder: Path, as_json: bool) -> int:

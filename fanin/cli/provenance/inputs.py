@@ -18,12 +18,13 @@ from fanin.cli.output import (
     PROVENANCE_FILE,
     REPORT_FILE,
     RING_RUN,
+    RUN,
     is_kind,
 )
 from fanin.records import Record
 
 ITSELF = "."  #: of ``Input.files``, the name of an input that is one file
-_FOLDERS = (PLAN, CLUSTER_BUILD, CLUSTER_RUN, RING_RUN)  #: kinds of folders that a command takes
+_FOLDERS = (PLAN, CLUSTER_BUILD, CLUSTER_RUN, RING_RUN, RUN)  #: kinds of folders that a command takes
 _MNIST = "*-ubyte*"  #: what a folder of data holds
 _UNREAD = (REPORT_FILE, PCAP_FILE, DISSECTOR_FILE, PROVENANCE_FILE)  #: of a folder, what decides no bits
 _PIECE = 1 << 20

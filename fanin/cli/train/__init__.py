@@ -28,7 +28,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Train a generalised linear model through the Verilog of several nodes, which aggregate "
         "over simulated links through a switch; then compare the model with NumPy's, bit by bit.",
     )
-    parser.add_argument("data", metavar="DATA", help="a LIBSVM, CSV or .npz file, breast_cancer or digits")
+    _add_options(parser)
+    files = Files(inputs=("data", "on", "resume"), copies=("pcap", "model_out"))
+    parser.set_defaults(run=run, files=files)
+
+
+def option_parser() -> argparse.ArgumentParser:
+    """Return a parser of the words after the command."""
+    parser = argparse.ArgumentParser(add_help=False)
+    _add_options(parser)
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "data", metavar="DATA", nargs="?", help="a LIBSVM, CSV or .npz file, breast_cancer or digits"
+    )
     parser.add_argument(
         "--target", metavar="NAME", help="column of a CSV file that has the labels; its last one by default"
     )
@@ -36,12 +51,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _hardware_options(parser.add_argument_group("hardware"))
     _board_options(parser.add_argument_group("boards"))
     _network_options(parser.add_argument_group("network"))
+    _survival_options(parser.add_argument_group("checkpoints"))
     _output_options(parser.add_argument_group("output"))
     add_wave(parser)
     add_ranks(parser)
     add_no_cache(parser)
-    files = Files(inputs=("data", "on"), copies=("pcap", "model_out"))
-    parser.set_defaults(run=run, files=files)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -168,6 +182,33 @@ def _network_options(group: argparse._ArgumentGroup) -> None:
         *HOST_OPTIONS,
     ):
         group.add_argument(option, type=type(default), default=default, metavar=metavar, help=meaning)
+    group.add_argument(
+        "--stop",
+        action="append",
+        metavar="WORKER:T,…",
+        help="1:1e-4: worker 1 stops answering after 1e-4 simulated seconds; a restart replaces it",
+    )
+
+
+def _survival_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--checkpoint",
+        type=int,
+        metavar="N",
+        help="keep the state every N epochs, and after the last one, in the run's folder",
+    )
+    group.add_argument(
+        "--resume",
+        type=Path,
+        metavar="DIR",
+        help="continue the run in this folder from its last whole state, with its options; -o: DIR by default",
+    )
+    group.add_argument(
+        "--restart",
+        type=int,
+        metavar="N",
+        help="after a failure of a node, restart from the last state as a new job; at most N times",
+    )
 
 
 def _output_options(group: argparse._ArgumentGroup) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from fanin.cli.live import TRAINING, LiveFile
 from fanin.cli.progress import EpochBar
@@ -29,26 +30,29 @@ class Following:
     def __init__(self, live: LiveFile, runs: Sequence[Trainer]):
         self._live, self._runs = live, runs
         self._begun, self._before = 0, 0  # runs, and AllReduces of those that have ended
+        self._run: Trainer | None = None
+        self._shown = 0  # epochs of the run whose losses have been told
         self._what = ""
         live.expect(sum(run.operations for run in runs))
 
     @contextlib.contextmanager
-    def training(self, run: Trainer) -> Iterator[Callable[[Progress], None]]:
-        """The next of the runs trains; what is to be called with its progress."""
-        self._begun += 1
+    def training(self, run: Trainer, done: int = 0) -> Iterator[Callable[[Progress], None]]:
+        """A run trains, after so many epochs that are done; yields what is to be called with its progress."""
+        self.begin(run)
         label = run.against_the_rest
         series = GOLDEN if label is None else f"class {label_text(label)}"
         self._what = "" if label is None else f"{series}, {self._begun} of {len(self._runs)}: "
-        epochs, shown = run.options.epochs, 0
+        epochs = run.options.epochs
+        before = done * run.operations_each
         self._live.stage(self._what + TRAINING)
 
         def progress(now: Progress) -> None:
-            nonlocal shown
+            now = replace(now, operations=before + now.operations)
             bar.update(now)
-            ended = min(now.operations * epochs // run.operations, epochs)
-            for number, reference in enumerate(run.golden(ended)[shown:], start=shown + 1):
+            ended = min(now.operations // run.operations_each, epochs)
+            for number, reference in enumerate(run.golden(ended)[self._shown :], start=self._shown + 1):
                 self._live.losses(series, number, reference.loss)
-                shown = number
+                self._shown = number
             self._live.advance(
                 self._before + now.operations,
                 epoch=f"{min(ended + 1, epochs)}/{epochs}",
@@ -58,7 +62,15 @@ class Following:
 
         with EpochBar(epochs=epochs, operations=run.operations) as bar:
             yield progress
-        self._before += run.operations
+
+    def begin(self, run: Trainer) -> None:
+        """Note that a run begins; where it begins again, nothing changes."""
+        if run is self._run:
+            return
+        if self._run:
+            self._before += self._run.operations
+        self._run, self._shown = run, 0
+        self._begun += 1
 
     def comparing(self) -> None:
         """The nodes have ended, and their models are compared."""

@@ -111,6 +111,19 @@ def join_model(parts: Sequence[Int32], shape: TrainShape, workers: Sequence[int]
     return model
 
 
+def split_model(model: Int32, shape: TrainShape, worker: int) -> Int32:
+    """Return the weights that a worker holds, [engine, chunk, lane], of a model in column order.
+
+    Places without a column are 0, as ``join_model`` leaves them out.
+    """
+    node = shape.node
+    part = np.zeros((node.engines, shape.chunks * node.lanes), dtype=np.int32)
+    for engine in range(node.engines):
+        columns = engine_columns(shape, worker, engine)
+        part[engine, : columns.stop - columns.start] = model[columns]
+    return part.reshape(node.engines, shape.chunks, node.lanes)
+
+
 def columns_of(shape: TrainShape, workers: Sequence[int]) -> npt.NDArray[np.bool_]:
     """Which columns of the model ``workers`` hold: in data-parallel mode all."""
     held = np.full(shape.columns, shape.data_parallel)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from fanin.report.glm.charts import Span
 from fanin.report.glm.page import Report
 from fanin.report.html import Rows
-from fanin.sim.glm.cosim import Timeline
-from fanin.sim.glm.train import TrainResult
+from fanin.sim.glm.course import Timeline
+from fanin.sim.glm.result import TrainResult
 from fanin.sim.network import FAULTS
 
 TIMELINE_NODES = 4

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fanin.job import SWITCH
 from fanin.report.glm.run import stage_spans
 from fanin.report.perfetto import Trace
-from fanin.sim.glm.train import TrainResult
+from fanin.sim.glm.result import TrainResult
 from fanin.sim.network import LinkConfig
 from fanin.wire.aggregation import AggPacket, Kind, decode_payload, header_length, payload_length
 from fanin.wire.ethernet import FCS_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES

@@ -6,7 +6,7 @@ import pytest
 from fanin.report.glm import charts
 from fanin.report.glm.page import Report, render
 from fanin.report.glm.run import spans
-from fanin.sim.glm.cosim import Timeline
+from fanin.sim.glm.course import Timeline
 from tests.fanin.report.drawn import bars, figures, names, outside, own, points, rows
 
 LOSSES = {"run": [0.5, 0.25], "golden": [0.5, 0.25], "binary64": [0.5, 0.26]}

@@ -10,7 +10,7 @@ from fanin.job import SWITCH, worker_endpoint
 from fanin.report import perfetto
 from fanin.report.glm.trace import train_trace
 from fanin.report.perfetto import Trace
-from fanin.sim.glm.cosim import Timeline
+from fanin.sim.glm.course import Timeline
 from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.wire.aggregation import AggPacket, Encap, Kind, encode
 from tests.fanin.report.traces import read

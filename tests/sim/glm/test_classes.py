@@ -11,7 +11,7 @@ from fanin.glm import PRESETS
 from fanin.golden.glm.model import GlmModel
 from fanin.golden.glm.train import train
 from fanin.sim.glm.classes import together
-from fanin.sim.glm.cosim import TrainRun
+from fanin.sim.glm.course import TrainRun
 from fanin.sim.glm.train import TrainOptions, trainers
 from fanin.sim.network import NetworkConfig
 from fanin.sklearn import GlmClassifier

@@ -23,7 +23,8 @@ from fanin.job import SWITCH, worker_endpoint
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
-from fanin.sim.glm.cosim import JOB_ID, Cosim
+from fanin.sim.glm.cosim import Cosim
+from fanin.sim.glm.course import JOB_ID
 from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch

@@ -12,7 +12,7 @@ from fanin.cli.bench.result import Result, number
 from fanin.cli.main import main
 from fanin.errors import InputError
 from fanin.glm import PRESETS, Partitioning, TrainShape
-from fanin.sim.glm.cosim import Timeline
+from fanin.sim.glm.course import Timeline
 from tests.fanin.cli.json_page import documented
 
 

@@ -1,0 +1,119 @@
+"""What ``fanin train`` tells people at its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fanin.cli.output import CLASSES_FOLDER, REPORT_FILE, table
+from fanin.cli.ranks import Meetings
+from fanin.cli.train.following import label_text
+from fanin.sim.glm.classes import ClassesResult
+from fanin.sim.glm.result import TrainResult
+
+SHOWN_EPOCHS = 6
+BIT_EXACT = "yes: every epoch's model equals the golden model"
+
+
+def summary(result: TrainResult, output: Path) -> str:
+    """The result for people."""
+    accuracy = "none held out" if result.test_accuracy is None else f"{100 * result.test_accuracy:.1f} %"
+    clamps = result.total("clamps")
+    meetings = Meetings()
+    meetings.add(result.run.raw)
+    facts = [
+        ["test accuracy", accuracy],
+        ["bit-exact", _exact(result)],
+        ["cycles", f"{result.cycles:,}, {100 * result.cycles_ideal / result.cycles:.1f} % of them take a word"],
+        [
+            "AllReduce",
+            f"{result.percentile(50):,.0f} ns median, {result.percentile(99):,.0f} ns 99th percentile",
+        ],
+        ["packets", f"{sum(result.run.raw.frames.values()):,} sent by nodes, {_losses(result)}"],
+        *(
+            [["clamps", f"{clamps:,} activations were clamped: a smaller --frac widens the range"]]
+            * bool(clamps)
+        ),
+        *([["L2", _decay(result)]] * bool(result.l2)),
+        *meetings.facts(),
+        *([["warning", result.warning]] * bool(result.warning)),
+        ["report", str(output / REPORT_FILE)],
+    ]
+    return "\n".join(
+        [
+            _heading(result),
+            "",
+            _epochs(result),
+            "",
+            table(facts),
+        ]
+    )
+
+
+def summary_of_classes(whole: ClassesResult, output: Path) -> str:
+    """The result of more than two classes for people."""
+    classes, results = whole.model.classes or (), whole.results
+    rows = [["class", "loss", "float64", "against the rest", "cycles"]]
+    for label, result in zip(classes, results, strict=True):
+        last = result.epochs[-1]
+        accuracy = f"{100 * last.accuracy:.1f} %"
+        losses = f"{last.loss:.4f}", f"{result.float64_loss[-1]:.4f}"
+        rows.append([label_text(label), *losses, accuracy, f"{result.cycles:,}"])
+    held_out = "none held out" if whole.test_accuracy is None else f"{100 * whole.test_accuracy:.1f} %"
+    facts = [
+        ["accuracy", f"{100 * whole.accuracy:.1f} %"],
+        ["test accuracy", held_out],
+        ["bit-exact", BIT_EXACT if whole.bit_exact else "NO"],
+        *([["L2", _decay(results[0])]] * bool(results[0].l2)),
+        *([["warning", whole.warning]] * bool(whole.warning)),
+        ["reports", str(output / CLASSES_FOLDER / "*" / REPORT_FILE)],
+    ]
+    return "\n".join(
+        [
+            _heading(results[0], f"{len(classes)} classes, "),
+            "",
+            table(rows, right=range(1, 5)),
+            "",
+            table(facts),
+        ]
+    )
+
+
+def _heading(result: TrainResult, what: str = "") -> str:
+    options, shape = result.options, result.shape
+    engines = f"{options.node.engines} engine{'s' * (options.node.engines > 1)}"
+    return (
+        f"{options.data}: {what}{shape.samples:,} samples × {shape.columns:,} columns, "
+        f"{options.loss.name.lower()} loss, {options.workers} × {options.node.name} node of {engines}"
+    )
+
+
+def _exact(result: TrainResult) -> str:
+    """Of what it has been seen."""
+    here = result.options.network.here
+    if not (result.bit_exact and here) or result.shape.data_parallel:
+        return BIT_EXACT if result.bit_exact else "NO"
+    workers = ", ".join(map(str, here))
+    return f"yes: after every epoch the columns of worker {workers} equal the golden model's"
+
+
+def _decay(result: TrainResult) -> str:
+    """Which λ it is, and what it means for the weights."""
+    weights = "the weights, the bias apart" if result.options.bias else "the weights"
+    asked = result.options.l2
+    share = f"each mini-batch takes 2^-{result.decay.shift} of {weights}"
+    return f"λ = {result.l2:.4g} for {asked:g}: {share}; losses are the data's alone"
+
+
+def _losses(result: TrainResult) -> str:
+    retransmissions, duplicates = result.total("retransmissions"), result.total("duplicates")
+    return f"{retransmissions:,} retransmitted, {duplicates:,} duplicate, {result.frames_rejected:,} rejected"
+
+
+def _epochs(result: TrainResult) -> str:
+    rows = [["epoch", "loss", "float64", "accuracy", "cycles"]]
+    count = len(result.epochs)
+    for number in sorted({round(count ** (k / (SHOWN_EPOCHS - 1))) for k in range(SHOWN_EPOCHS)}):
+        epoch, float64 = result.epochs[number - 1], result.float64_loss[number - 1]
+        accuracy = f"{100 * epoch.accuracy:.1f} %"
+        rows.append([str(number), f"{epoch.loss:.4f}", f"{float64:.4f}", accuracy, f"{epoch.cycles:,}"])
+    return table(rows, right=range(5))

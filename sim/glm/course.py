@@ -1,0 +1,135 @@
+"""Parts of a training: which epochs a run carries out, as which job, and what came of the epochs before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.sim.cosim.run import RunResult
+
+Int32 = npt.NDArray[np.int32]
+
+JOB_ID = 1
+
+
+@dataclass
+class Timeline:
+    """Events of all nodes: arrays of the same length, in order of time."""
+
+    cycle: npt.NDArray[np.uint64]
+    node: npt.NDArray[np.uint32]
+    event: npt.NDArray[np.uint8]  # index into ``names``
+    names: tuple[str, ...]
+
+
+@dataclass
+class TrainRun:
+    """What came out of a training on simulated nodes; counters are sums over the run."""
+
+    models: list[Int32] = field(default_factory=list)  # per epoch, in column order
+    cycles: list[int] = field(default_factory=list)  # per epoch, of the slowest node
+    counters: list[dict[str, int]] = field(default_factory=list)  # per node, when all that was sent had arrived
+    replicas_equal: bool = True  # data-parallel: every worker has the same model after every epoch
+    allreduce_ns: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # per operation and node
+    timeline: Timeline | None = None
+    raw: RunResult = field(default_factory=RunResult)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """Part of a training that one run carries out.
+
+    ``first`` : int
+        Epochs that are done; the run begins with the next one.
+    ``model`` : weights in column order, or None
+        Model after these epochs; None: all weights are 0.
+    ``job`` : int
+        Id of the aggregation job.
+    ``base`` : int
+        First slot of the job in the switch.
+    ``checkpoint`` : int or None
+        Epochs between two checkpoints. None: there are none.
+    ``keep`` : callable or None
+        Called at each checkpoint, and at the end of the run, with the run until then.
+    """
+
+    first: int = 0
+    model: Int32 | None = None
+    job: int = JOB_ID
+    base: int = 0
+    checkpoint: int | None = None
+    keep: Callable[[TrainRun], None] | None = None
+
+    def kept(self, epoch: int, epochs: int) -> bool:
+        """Return whether a checkpoint follows an epoch; the end of all ``epochs`` has its own."""
+        return self.checkpoint is not None and epoch < epochs and epoch % self.checkpoint == 0
+
+
+WHOLE = Course()
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """Epochs of a training that are done: the model after them, and what was seen of them.
+
+    ``epoch`` : int
+        Their number.
+    ``model`` : weights in column order
+    ``scores`` : per epoch, loss, accuracy and cycles
+    ``counters`` : per node, by name
+    ``allreduce_ns`` : latencies, per operation and node
+    ``raw`` : RunResult
+        Counts of frames, links, switch and jobs.
+    """
+
+    epoch: int
+    model: Int32
+    scores: tuple[tuple[float, float, int], ...]
+    counters: list[dict[str, int]]
+    allreduce_ns: npt.NDArray[np.float64]
+    raw: RunResult
+
+    def followed_by(self, run: TrainRun) -> TrainRun:
+        """Return a run with what was counted before it added. Models and cycles are the run's alone."""
+        return TrainRun(
+            models=run.models,
+            cycles=run.cycles,
+            counters=added(self.counters, run.counters),
+            replicas_equal=run.replicas_equal,
+            allreduce_ns=np.concatenate([self.allreduce_ns, run.allreduce_ns]),
+            timeline=run.timeline,
+            raw=_together(self.raw, run.raw),
+        )
+
+
+def _together(before: RunResult, after: RunResult) -> RunResult:
+    names = ("frames", "links", "switch", "jobs")
+    sums = {name: added(getattr(before, name), getattr(after, name)) for name in names}
+    return RunResult(
+        phases=after.phases,
+        cycles=before.cycles + after.cycles,
+        error=after.error,
+        failed_check=after.failed_check,
+        last_reads=after.last_reads,
+        first_packet=before.first_packet or after.first_packet,
+        events=after.events,
+        meetings=after.meetings,
+        meeting_seconds=after.meeting_seconds,
+        seconds=after.seconds,
+        **sums,
+    )
+
+
+def added(before: Any, after: Any) -> Any:
+    """Add counts by name and place; a count that one of the two lacks is 0 there."""
+    if not before or not after:
+        return before or after
+    if isinstance(before, Mapping):
+        return {name: added(before.get(name, 0), after.get(name, 0)) for name in {**before, **after}}
+    if isinstance(before, list):
+        return [added(one, other) for one, other in zip(before, after, strict=True)]
+    return before + after

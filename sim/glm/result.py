@@ -1,0 +1,210 @@
+"""Options of a training run, and its result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fanin import __version__, fixed
+from fanin.errors import InputError
+from fanin.fixed import Loss
+from fanin.glm import MICRO_BATCH, GlmConfig, TrainShape
+from fanin.golden.glm.model import GlmModel, Label
+from fanin.hbm import Hbm
+from fanin.hdl.aggregation.job import TIMEOUT_BITS
+from fanin.seed import MAX_SEED
+from fanin.sim.glm.course import TrainRun
+from fanin.sim.network import NetworkConfig
+
+MAX_TIMEOUT = (1 << TIMEOUT_BITS - 1) - 1  # cycles: deadlines are compared modulo 2^32
+RISE = 0.1  # of chance's loss: what mini-batches may add to the best epoch's loss and take away again
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """Everything that decides the outcome of a run."""
+
+    data: str
+    target: str | None = None  #: column of a CSV file that has the labels; by default its last one
+    node: GlmConfig
+    network: NetworkConfig
+    loss: Loss
+    workers: int
+    precision: int
+    batch: int
+    vanilla: bool = False  #: forward and backward of a mini-batch do not overlap
+    epochs: int
+    lr: float
+    l2: float = 0.0  #: λ that was asked for; the nearest one that nodes have is trained with
+    bias: bool
+    shuffle: bool
+    test: float
+    seed: int
+    clock_mhz: float
+    hbm: Hbm | None = None  #: what samples and labels lie in; else behind a constant latency
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise InputError(f"epochs must be at least 1, not {self.epochs}")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise InputError(f"seed must be in 0…{MAX_SEED}, not {self.seed}")
+        if self.l2 and not self.node.l2:
+            raise InputError(
+                f"l2: the weights of the nodes cannot decay, so that l2 must be 0, not {self.l2:g}"
+            )
+        operations = (self.network.slots or self.node.slots) // self.node.protocol.slots_per_operation
+        if self.vanilla and self.batch > operations * MICRO_BATCH:
+            raise InputError(
+                f"vanilla: the slots hold {operations:,} micro-batches of a mini-batch: --batch "
+                f"{operations * MICRO_BATCH:,} fits, not {self.batch:,}"
+            )
+        check_timeout(self.network.timeout_ns, self.clock_mhz)
+
+
+def check_timeout(timeout_ns: float, clock_mhz: float) -> None:
+    """Raise InputError for a timeout that a node with this clock cannot count."""
+    longest = MAX_TIMEOUT * 1000 / clock_mhz if clock_mhz > 0 else math.inf
+    if not 0 < timeout_ns <= longest:
+        raise InputError(f"timeout must be in (0, {longest:.6g}] ns, not {timeout_ns:g}")
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """The model at the end of an epoch on the quantised training samples, and the epoch's cycles."""
+
+    loss: float
+    accuracy: float
+    cycles: int
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a run yields. ``golden_loss`` and ``float64_…``: of the same samples, per epoch.
+
+    ``chance_loss``: theirs under a model of zeros (logistic: ln 2).
+    """
+
+    options: TrainOptions
+    against_the_rest: Label | None  # of more than two classes, the one that is told from the others
+    shape: TrainShape
+    decay: fixed.Decay
+    epochs: list[EpochResult]
+    golden_loss: list[float]
+    float64_loss: list[float]
+    float64_accuracy: list[float]
+    chance_loss: float
+    test_accuracy: float | None
+    model: GlmModel
+    bit_exact: bool
+    verilog_sha256: str  # on boards: their builds
+    run: TrainRun = field(repr=False)
+
+    @property
+    def l2(self) -> float:
+        """λ of the training: the nearest to the one asked for that nodes have."""
+        return fixed.l2_of(self.decay.shift, self.options.lr)
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of all epochs."""
+        return sum(epoch.cycles for epoch in self.epochs)
+
+    @property
+    def cycles_ideal(self) -> int:
+        """Cycles that all epochs would take at one word a cycle without any wait."""
+        shape = self.shape
+        return self.options.epochs * shape.micro_batches_per_epoch * shape.words_per_micro_batch
+
+    def total(self, *counters: str) -> int:
+        """Counters added up over all nodes."""
+        return sum(node[name] for node in self.run.counters for name in counters)
+
+    @property
+    def frames_rejected(self) -> int:
+        """Frames that a node or the switch dropped: corrupt, malformed, foreign or stale."""
+        raw = self.run.raw
+        nodes = self.total(*(name for name in self.run.counters[0] if name.startswith("bad_")), "stale")
+        switch = (
+            raw.switch["malformed"] + raw.switch["foreign"] + sum(job["stale"] for job in raw.jobs.values())
+        )
+        return nodes + switch + sum(link["up"]["fcs_errors"] for link in raw.links)
+
+    @property
+    def warning(self) -> str:
+        """Why the model is none to be content with, in a line; empty where its loss falls."""
+        return warning_of([epoch.loss for epoch in self.epochs], self.chance_loss, self.options.lr)
+
+    def percentile(self, share: float) -> float:
+        """A percentile of the AllReduce latency, in ns."""
+        return float(np.percentile(self.run.allreduce_ns, share))
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as ``fanin train --json`` and ``run.json`` have it."""
+        raw = self.run.raw
+        return {
+            "fanin": __version__,
+            "bit_exact": self.bit_exact,
+            "against_the_rest": self.against_the_rest,
+            "epochs": [vars(epoch) for epoch in self.epochs],
+            "test_accuracy": self.test_accuracy,
+            "cycles": self.cycles,
+            "cycles_ideal": self.cycles_ideal,
+            "utilization": self.cycles_ideal / self.cycles,
+            "allreduce_ns": {"p50": self.percentile(50), "p99": self.percentile(99)},
+            "packets": sum(raw.frames.values()),
+            "retransmissions": self.total("retransmissions"),
+            "duplicates": self.total("duplicates"),
+            "frames_rejected": self.frames_rejected,
+            "clamps": self.total("clamps"),
+            "verilog_sha256": self.verilog_sha256,
+            "l2": self.l2,
+            "decay_shift": self.decay.shift,
+            "golden_loss": self.golden_loss,
+            "float64_loss": self.float64_loss,
+            "float64_accuracy": self.float64_accuracy,
+            "chance_loss": self.chance_loss,
+            "warning": self.warning or None,
+            "options": options_json(self.options),
+            **observations(self.run),
+        }
+
+
+def warning_of(losses: Sequence[float], chance: float, rate: float) -> str:
+    """What is wrong with a run's losses, epoch by epoch: one exceeds chance, or they end far above the best."""
+    advice = f"a --lr below {rate:g} may help"
+    for epoch, loss in enumerate(losses, start=1):
+        if loss > chance:
+            return f"the loss of epoch {epoch}, {loss:.4g}, exceeds chance, {chance:.4g}: {advice}"
+    best, last = min(losses), losses[-1]
+    if last > best + RISE * chance:
+        return f"the loss rises, from {best:.4g} after epoch {losses.index(best) + 1} to {last:.4g}: {advice}"
+    return ""
+
+
+def options_json(options: TrainOptions) -> dict[str, Any]:
+    """The options by name, configurations as dictionaries."""
+    network = vars(options.network) | {"link": vars(options.network.link)}
+    network.pop("make_switch")
+    hbm = vars(options.hbm) if options.hbm else None
+    return vars(options) | {
+        "loss": options.loss.name.lower(),
+        "node": vars(options.node),
+        "network": network,
+        "hbm": hbm,
+    }
+
+
+def observations(run: TrainRun) -> dict[str, Any]:
+    """What was seen of nodes, links and switch; of a run that failed, up to then."""
+    raw = run.raw
+    return {
+        "counters": run.counters,
+        "first_packet": raw.first_packet,
+        "links": raw.links,
+        "switch": raw.switch,
+        "jobs": raw.jobs,
+    }
