@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from fanin.cnn_memory import BEAT_BYTES, MemoryMap, pack, state_stages, unpack
 from fanin.cnn_training import Job
+from fanin.cnn_watchdog import watchdog
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.layers.interface import FRAME_BITS, Mode
-from fanin.hdl.layers.network_port import FAILURE, LINK_COUNTERS
+from fanin.hdl.layers.network_port import FAILURE, HIGH_WORD, LINK_COUNTERS
 from fanin.hdl.layers.registers import (
-    TIMEOUT,
     Failure,
     StageFifo,
     StageStream,
@@ -30,7 +30,20 @@ from fanin.hdl.layers.registers import (
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.wire.ethernet import Endpoint
 
-_LINK_WORDS = (*LINK_COUNTERS, FAILURE)
+_FAILURE_WORD = len(LINK_COUNTERS)
+_LOW_BITS = (1 << WORD_BITS) - 1
+_READS_OF_LINK = 3 * len(LINK_COUNTERS) + 1
+
+_MEANINGS = {
+    Failure.TIMEOUT: "nothing moved for too long",
+    Failure.MEMORY: "memory answered with an error",
+    Failure.SETTINGS: "a job of no frames, or of batches of none",
+    Failure.LINK: "a connection failed",
+    Failure.ADDRESS: f"an address is no multiple of {BEAT_BYTES} bytes, or beyond the node's address space",
+    Failure.UNLOADED: "no parameters have been loaded since the node was reset",
+    Failure.CONNECTION: "a connection has no run, or still holds words of an earlier job",
+}
+NEEDS_RESET = (Failure.TIMEOUT, Failure.MEMORY, Failure.LINK)  #: after which no job begins before ``reset``
 
 Words = npt.NDArray[np.uint32]
 Float32 = npt.NDArray[np.float32]
@@ -50,11 +63,19 @@ class CnnStatus:
     nonfinite: bool
     waits: StageStream | None
     connection: int | None = None
+    resetting: bool = False  #: a reset waits for memory's last answers
+    refused: bool = False  #: the last start was refused: the node was not idle
+    links_refused: bool = False  #: the last connection's settings, or start of the connections, was refused
 
     @property
     def names_place(self) -> bool:
         """Whether it says where a failed job has stopped."""
         return self.waits is not None or self.connection is not None
+
+    @property
+    def needs_reset(self) -> bool:
+        """Whether a job begins only after :meth:`CnnDriver.reset`."""
+        return self.cause in NEEDS_RESET
 
 
 @dataclass(frozen=True)
@@ -106,8 +127,13 @@ class CnnDriver(BaseDriver):
         self._streams = stage_streams(memory_map.network)
         self._fifos = stage_fifos(memory_map.network)
 
-    def configure(self, *, timeout: int = TIMEOUT) -> Batch:
-        """Where everything lies, and after how many cycles without any transfer a job fails."""
+    def configure(self, *, timeout: int | None = None) -> Batch:
+        """Where everything lies, and after how many cycles without any transfer a job fails.
+
+        ``timeout`` is that of ``fanin.cnn_watchdog`` for the node's network unless given; with connections it
+        must be that for the networks of all devices.
+        """
+        timeout = watchdog([self.memory_map.network]) if timeout is None else timeout
         batch = self.batch().write("timeout", timeout)
         ends = ("images", "labels", "results") if self.memory_map.network.at_host else ()
         for name in ("parameters", *ends):
@@ -150,6 +176,14 @@ class CnnDriver(BaseDriver):
         """Have all connections fall silent, so that the peers find out."""
         return self.batch().write("control", reset_links=1)
 
+    def reset(self) -> Batch:
+        """Have the node forget its job, its parameters and the runs of its connections, whatever it does.
+
+        It is done when its status is not ``resetting``; then :meth:`connect` and :meth:`load` are due. It stays
+        ``resetting`` where memory never answers: the device must be configured anew.
+        """
+        return self.batch().write("control", reset=1)
+
     def load(self) -> Batch:
         """Have every layer take its words of the parameter image."""
         return self._start(Mode.LOAD)
@@ -187,18 +221,35 @@ class CnnDriver(BaseDriver):
         (fields,) = values
         assert isinstance(fields, dict)
         cause = Failure(fields["cause"]) if fields["failed"] else Failure.NONE
-        waits = self._streams[fields["waiting_stream"]] if fields["waits"] else None
+        waits = (
+            self._streams[fields["waiting_stream"]] if cause is Failure.TIMEOUT and fields["waits"] else None
+        )
         connection = fields["failed_connection"] if cause is Failure.LINK else None
-        return CnnStatus(bool(fields["running"]), cause, bool(fields["nonfinite"]), waits, connection)
+        return CnnStatus(
+            running=bool(fields["running"]),
+            cause=cause,
+            nonfinite=bool(fields["nonfinite"]),
+            waits=waits,
+            connection=connection,
+            resetting=bool(fields["resetting"]),
+            refused=bool(fields["refused"]),
+            links_refused=bool(fields["links_refused"]),
+        )
 
     def explain(self, status: CnnStatus) -> str:
         """Why a job has failed, in one line."""
         network = self.memory_map.network
         if status.connection is not None:
             return f"{status.cause.name}: {network.stages[network_ends(network)[status.connection]].name}"
-        if status.waits is None:
-            return status.cause.name
-        return f"{status.cause.name}: what {self.name_of(status.waits)} is not taken"
+        if status.waits is not None:
+            return f"{status.cause.name}: what {self.name_of(status.waits)} is not taken"
+        if status.cause is Failure.NONE and status.refused:
+            return "REFUSED: the node was not idle when the job was to begin"
+        return (
+            f"{status.cause.name}: {_MEANINGS[status.cause]}"
+            if status.cause in _MEANINGS
+            else status.cause.name
+        )
 
     def name_of(self, stream: StageStream) -> str:
         """The stage, and which way it gives."""
@@ -241,15 +292,21 @@ class CnnDriver(BaseDriver):
         """Read the words of all connections; see :meth:`links_of`."""
         batch = self.batch()
         for index in range(len(network_ends(self.memory_map.network))):
-            for word in range(len(_LINK_WORDS)):
-                batch.write("link", link_word=word, link_index=index).read("link_count")
+            for place in range(len(LINK_COUNTERS)):
+                for word in (place + HIGH_WORD, place, place + HIGH_WORD):
+                    batch.write("link", link_word=word, link_index=index).read("link_count")
+            batch.write("link", link_word=_FAILURE_WORD, link_index=index).read("link_count")
         return batch
 
     def links_of(self, values: Sequence[Value]) -> list[dict[str, int]]:
         """The counters that were read, of each connection by name; ``failure`` is a LinkFailure's value."""
-        size = len(_LINK_WORDS)
         words = [int(value) for value in values]  # type: ignore[arg-type]
-        return [dict(zip(_LINK_WORDS, words[at : at + size], strict=True)) for at in range(0, len(words), size)]
+        found = []
+        for at in range(0, len(words), _READS_OF_LINK):
+            *halves, failure = words[at : at + _READS_OF_LINK]
+            counters = {name: _joined(*halves[3 * n : 3 * n + 3]) for n, name in enumerate(LINK_COUNTERS)}
+            found.append({**counters, FAILURE: failure})
+        return found
 
     def fifos(self) -> Batch:
         """Read the most that each FIFO has held; see :meth:`fifos_of`."""
@@ -272,6 +329,12 @@ class CnnDriver(BaseDriver):
             return one.nonfinite or 0, stream.way, stage, stream.port
 
         return min((one for one in counters if one.nonfinite is not None), key=order, default=None)
+
+
+def _joined(before: int, low: int, after: int) -> int:
+    """Join a running counter's low word with its high word, which was read before and after it."""
+    high = before if low > _LOW_BITS // 2 else after
+    return high << WORD_BITS | low
 
 
 class HostMemory:

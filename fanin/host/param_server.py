@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fanin.hdl.param_server.registers import param_server_constants, param_server_registers
+from fanin.hdl.param_server.server_control import Refusal
 from fanin.hdl.rdma.registers import TIMEOUT
 from fanin.host.driver import Batch, Value
 from fanin.host.rdma_nic import NicDriver
@@ -26,6 +27,7 @@ class ServerStatus:
     staleness: int
     stalest: int
     gone: tuple[int, ...]
+    refused: Refusal = Refusal.NONE  #: why the last worker, or the last start, was refused
 
 
 class ParamServerDriver(NicDriver):
@@ -131,4 +133,5 @@ class ParamServerDriver(NicDriver):
             low | high << 32,
             stalest,
             tuple(n for n in range(flags.bit_length()) if flags >> n & 1),
+            Refusal(status["refused"]),
         )

@@ -27,8 +27,8 @@ class BlockMemory(wiring.Component):
     order in which they are asked for. What is read while it is written is
     undefined.
 
-    What lies behind the end of memory is answered with SLVERR, beat by beat, and so is a write of the host that
-    is not a whole word at a multiple of 4; nothing is written then.
+    What lies after the end of memory is answered with SLVERR, beat by beat, and so is an access of the host
+    that is not to a whole word at a multiple of 4; nothing is written then.
 
     Members
     -------
@@ -143,12 +143,12 @@ class BlockMemory(wiring.Component):
         m.d.comb += host_read.eq(axil.arvalid & ~axil.arready & ~axil.rvalid & free)
         m.d.sync += axil.arready.eq(host_read)
         word = axil.araddr[2 : exact_log2(self._row_bits // 8)]
-        beyond = self._beyond(axil.araddr, 1)
+        bad = self._beyond(axil.araddr, 1) | axil.araddr[:2].any()
         with m.If(axil.arready):
             m.d.sync += [
                 axil.rvalid.eq(1),
                 axil.rdata.eq(row.word_select(word, WORD_BITS) if len(word) else row),
-                axil.rresp.eq(Mux(beyond, Resp.SLVERR, Resp.OKAY)),
+                axil.rresp.eq(Mux(bad, Resp.SLVERR, Resp.OKAY)),
             ]
         with m.Elif(axil.rready):
             m.d.sync += axil.rvalid.eq(0)

@@ -26,6 +26,8 @@ class BurstArbiter(wiring.Component):
     -------
     ``requests`` : In, array of ``count`` streams of BurstRequest
         The channel that is served next is the next one, in a circle, that waits.
+    ``stop`` : In(1)
+        No further request is chosen; one that stands on ``o`` is still to be taken.
     ``o`` : Out, stream of :func:`granted_layout`
 
     Parameters
@@ -48,6 +50,7 @@ class BurstArbiter(wiring.Component):
         super().__init__(
             {
                 "requests": In(stream.Signature(BurstRequest)).array(count),
+                "stop": In(1),
                 "o": Out(stream.Signature(granted_layout(count))),
             }
         )
@@ -60,7 +63,7 @@ class BurstArbiter(wiring.Component):
         choose = Signal()
         m.d.comb += [
             turns.requests.eq(Cat(port.valid for port in self.requests)),
-            choose.eq(age[-1] & turns.valid & (~self.o.valid | self.o.ready)),
+            choose.eq(age[-1] & ~self.stop & turns.valid & (~self.o.valid | self.o.ready)),
         ]
         m.d.sync += age.eq(Mux(choose, 0, Cat(1, age)))
         with m.If(self.o.ready):

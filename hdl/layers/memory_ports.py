@@ -66,6 +66,10 @@ class ReadPort(wiring.Component):
     ``finished`` : Out(count)
         Likewise, where the beat is the last of a frame.
     ``error`` : Out(1), a response was not OKAY in the cycle before
+    ``stop`` : In(1)
+        No burst is begun; those that were begun are carried out.
+    ``quiet`` : Out(1)
+        No burst was under way in the cycle before.
     ``axi`` : Out, :class:`AXI4ReadSignature`
 
     Parameters
@@ -91,6 +95,8 @@ class ReadPort(wiring.Component):
                 "arrived": Out(count),
                 "finished": Out(count),
                 "error": Out(1),
+                "stop": In(1),
+                "quiet": Out(1),
                 "axi": Out(AXI4ReadSignature(data_width=BEAT_BITS, address_width=ADDRESS_BITS)),
             }
         )
@@ -103,6 +109,8 @@ class ReadPort(wiring.Component):
         for outer, inner in zip(self.requests, arbiter.requests, strict=True):
             wiring.connect(m, wiring.flipped(outer), inner)
         axi, grant = self.axi, arbiter.o
+        m.d.comb += arbiter.stop.eq(self.stop)
+        m.d.sync += self.quiet.eq(~(grant.valid | axi.arvalid | claims.level.any()))
         go = Signal()
         free = Signal()
         _address(m, axi, "ar", grant.payload.request, go=go, free=free)
@@ -141,6 +149,10 @@ class WritePort(wiring.Component):
     ``landed`` : Out(count)
         Likewise, where the burst is the last of a frame.
     ``error`` : Out(1), a response was not OKAY in the cycle before
+    ``stop`` : In(1)
+        No burst is begun; those that were begun are carried out.
+    ``quiet`` : Out(1)
+        No burst was under way in the cycle before.
     ``axi`` : Out, :class:`AXI4WriteSignature`
 
     Parameters
@@ -165,6 +177,8 @@ class WritePort(wiring.Component):
                 "acknowledged": Out(count),
                 "landed": Out(count),
                 "error": Out(1),
+                "stop": In(1),
+                "quiet": Out(1),
                 "axi": Out(AXI4WriteSignature(data_width=BEAT_BITS, address_width=ADDRESS_BITS)),
             }
         )
@@ -178,6 +192,9 @@ class WritePort(wiring.Component):
         for outer, inner in zip(self.requests, arbiter.requests, strict=True):
             wiring.connect(m, wiring.flipped(outer), inner)
         grant = arbiter.o
+        m.d.comb += arbiter.stop.eq(self.stop)
+        under_way = grant.valid | self.axi.awvalid | self.axi.wvalid | bursts.level.any() | claims.level.any()
+        m.d.sync += self.quiet.eq(~under_way)
         go = Signal()
         free = Signal()
         _address(m, self.axi, "aw", grant.payload.request, go=go, free=free)

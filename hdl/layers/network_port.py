@@ -4,17 +4,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.cnn import Stage
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.layers.connection import Connection, ConnectionJob
-from fanin.hdl.layers.interface import word_stream
+from fanin.hdl.layers.frame_gate import FrameGate
+from fanin.hdl.layers.interface import LayerControl, Mode, word_stream
 from fanin.hdl.layers.word_select import WordSelect
 from fanin.hdl.net.link.job import LinkCounters
 from fanin.hdl.net.mac_hub import MacHub
@@ -27,9 +29,12 @@ from fanin.wire.ethernet import Encap
 MAX_CONNECTIONS = 64  # of a node
 INDEX_BITS = 6
 
-_WORDS = 16  # of each connection, those that are none included
 LINK_COUNTERS = tuple(LinkCounters.as_shape().members)
-FAILURE = "failure"  # the word behind the counters: a LinkFailure
+FAILURE = "failure"  # the word after the counters: a LinkFailure
+COUNTER_BITS = 48  # 13 days of a frame a cycle
+HIGH_WORD = 16  # from the number of a counter's low word to that of its high word
+LINK_WORD_BITS = 5
+_WORDS = 1 << LINK_WORD_BITS  # of each connection, unused ones included
 
 _OWN = ("run", "own_mac", "own_ip", "timeout", "retries", "ack_frames", "ack_delay")
 _PEER = ("connection", "priority", "peer_mac", "peer_ip")
@@ -40,18 +45,22 @@ PeerSettings = data.StructLayout({"index": INDEX_BITS, **{name: _JOB[name] for n
 
 @dataclass(frozen=True)
 class EndShape:
-    """A connection here: words of a transfer, words of a row of the map, and its rows."""
+    """A connection here: words of a transfer, words of a row of the map, and its rows.
+
+    ``learns``: what comes is gradients, where a job trains alone.
+    """
 
     lanes: int
     row: int
     rows: int
+    learns: bool = False
 
     @classmethod
     def of(cls, stage: Stage) -> EndShape:
         """That of a stage that is an Ingress or an Egress."""
         shape = stage.layer.output
         lanes = stage.parallelism.po if isinstance(stage.layer, Ingress) else stage.parallelism.pi
-        return cls(lanes, shape.w * shape.c, shape.h)
+        return cls(lanes, shape.w * shape.c, shape.h, isinstance(stage.layer, Egress))
 
 
 @dataclass(frozen=True)
@@ -90,16 +99,39 @@ class NetworkPort(wiring.Component):
     ``ends`` : Out, ``end0``, ``end1``, …: ``i`` and ``o``, streams of ``lanes`` words to and from the peer
     ``mac_tx`` : Out, packet stream, 512 bits
     ``mac_rx`` : In, the same with ``error``
-    ``own`` : In, OwnSettings; stands still from ``start`` on
-    ``peer`` : In, PeerSettings; becomes that of the connection ``index`` with ``set``
-    ``set``, ``start``, ``reset`` : In(1), pulses
-    ``watch`` : In(1), peers are asked whether they live
-    ``clear`` : In(1), pulse: all counters become 0
-    ``failed`` : Out(1), ``first`` : Out(6)
-        Whether connections have failed, and the lowest number of these.
-    ``index`` : In, ``word`` : Out(32)
-        A counter, or why a connection has failed: LINK_COUNTERS and FAILURE of each connection, padded to 16
-        words, one connection after the other.
+    ``own`` : In, OwnSettings
+        Taken with ``start``.
+    ``peer`` : In, PeerSettings
+        Taken with ``set``, by the connection ``index``.
+    ``set`` : In(1)
+        Pulse. Refused for a connection that does not exist or has a run, and while ``blocked``.
+    ``start`` : In(1)
+        Pulse: all connections begin a run. Refused while one has a run or has failed, for the number of the run
+        before, whose frames may still arrive, and while ``blocked``.
+    ``reset`` : In(1)
+        Pulse: all connections forget their run. With ``set`` and ``start`` in the same cycle the order is
+        ``reset``, ``set``, ``start``.
+    ``control`` : In, LayerControl
+        The job: connections hand on as many frames as it has, and keep those that come after them.
+    ``blocked`` : In(1)
+        From the cycle after ``set`` or ``start`` on: the node resets itself.
+    ``refused`` : Out(1)
+        The last ``set`` or ``start`` was refused.
+    ``watch`` : In(1)
+        Peers are probed whether they live.
+    ``clear`` : In(1)
+        Pulse: all counters become 0.
+    ``failed`` : Out(1)
+        Connections have failed.
+    ``first`` : Out(6)
+        The lowest index of those that have failed.
+    ``unready`` : Out(1)
+        A connection has no run, or words from its peer wait.
+    ``index`` : In, range(32 · connections)
+        Of ``word``.
+    ``word`` : Out(32)
+        A counter's low half at its place in LINK_COUNTERS, bits 47…32 of it 16 places later; why a connection
+        has failed after the low halves. 32 words of each connection, one connection after the other.
 
     Parameters
     ----------
@@ -139,9 +171,12 @@ class NetworkPort(wiring.Component):
                 "mac_rx": In(packet_stream(MAC_WIDTH, error=True)),
                 "own": In(OwnSettings),
                 "peer": In(PeerSettings),
-                **dict.fromkeys(("set", "start", "reset", "watch", "clear"), In(1)),
+                "control": In(LayerControl),
+                **dict.fromkeys(("set", "start", "reset", "blocked", "watch", "clear"), In(1)),
+                "refused": Out(1),
                 "failed": Out(1),
                 "first": Out(INDEX_BITS),
+                "unready": Out(1),
                 "index": In(range(_WORDS * len(ends))),
                 "word": Out(WORD_BITS),
             }
@@ -156,18 +191,11 @@ class NetworkPort(wiring.Component):
         m = Module()
         m.submodules.hub = hub = MacHub(connections=len(self.shapes), encap=self.encap)
         m.submodules.select = select = WordSelect(count=_WORDS * len(self.shapes))
-        connections = []
-        for number, shape in enumerate(self.shapes):
-            connection = Connection(
-                lanes=shape.lanes,
-                row=shape.row,
-                rows=shape.rows,
-                encap=self.encap,
-                published=self.published,
-            )
+        connections = [self._made(shape) for shape in self.shapes]
+        begin, settings, taken = self._commands(m, connections)
+        for number, connection in enumerate(connections):
             m.submodules[f"connection{number}"] = connection
-            connections.append(connection)
-            self._connection(m, number, connection, hub)
+            self._connection(m, number, connection, hub, begin, settings, taken[number])
             self._count(m, number, connection, select)
         connect_typed(m, hub.mac_tx, flipped(self.mac_tx))
         connect_typed(m, flipped(self.mac_rx), hub.mac_rx)
@@ -176,44 +204,108 @@ class NetworkPort(wiring.Component):
         for number in reversed(range(len(connections))):
             with m.If(failed[number]):
                 m.d.sync += self.first.eq(number)
+        m.d.sync += self.unready.eq(
+            Cat(~connection.status.running | connection.o.valid for connection in connections).any()
+        )
         m.d.comb += [select.index.eq(self.index), self.word.eq(select.o)]
         return m
 
-    def _connection(self, m: Module, number: int, connection: Any, hub: Any) -> None:
+    def _made(self, shape: EndShape) -> Connection:
+        return Connection(
+            lanes=shape.lanes,
+            row=shape.row,
+            rows=shape.rows,
+            encap=self.encap,
+            published=self.published,
+        )
+
+    def _commands(self, m: Module, connections: Sequence[Connection]) -> tuple[Signal, Any, Signal]:
+        """When a run begins, with which settings, and which connections take ``peer``.
+
+        ``set`` waits a cycle for ``reset``, and ``start`` another one for ``set``.
+        """
+        setting, starting, start_next, begin, started = (
+            Signal(name=name) for name in ("setting", "starting", "start_next", "begin", "started")
+        )
+        settings = Signal(OwnSettings)
+        last_run = Signal.like(self.own.run)  # of all runs since power-up the last one
+        repeated = Signal()
+        taken = Signal(len(connections))
+        free = Cat(~(connection.status.running | connection.status.failed) for connection in connections).all()
+        may_start = free & ~repeated & ~self.blocked
+        m.d.sync += [
+            setting.eq(self.set),
+            start_next.eq(self.start),
+            starting.eq(start_next),
+            repeated.eq(started & (self.own.run == last_run)),
+            begin.eq(starting & may_start),
+        ]
+        with m.If(starting & may_start):
+            m.d.sync += [settings.eq(self.own), last_run.eq(self.own.run), started.eq(1)]
+        m.d.comb += [
+            at.eq(setting & (self.peer.index == number) & ~connection.status.running & ~self.blocked)
+            for number, (at, connection) in enumerate(zip(taken, connections, strict=True))
+        ]
+        with m.If(starting):
+            m.d.sync += self.refused.eq(~may_start)
+        with m.If(setting & ~taken.any()):
+            m.d.sync += self.refused.eq(1)
+        with m.Elif(setting & ~start_next):
+            m.d.sync += self.refused.eq(0)
+        return begin, settings, taken
+
+    def _connection(
+        self, m: Module, number: int, connection: Any, hub: Any, begin: Signal, settings: Any, taken: Any
+    ) -> None:
         """One connection: its words, its frames, its settings."""
         end = self.end(number)
         connect_typed(m, flipped(end).i, connection.i)
-        connect_typed(m, connection.o, flipped(end).o)
+        self._gate(m, number, connection.o, flipped(end).o)
         connect_typed(m, connection.mac_tx, hub.tx[number])
         connect_typed(m, hub.rx[number], connection.mac_rx)
         peer = Signal(PeerSettings, name=f"peer{number}")
-        with m.If(self.set & (self.peer.index == number)):
+        with m.If(taken):
             m.d.sync += peer.eq(self.peer)
         m.d.comb += [
-            *(connection.job[name].eq(self.own[name]) for name in _OWN),
+            *(connection.job[name].eq(settings[name]) for name in _OWN),
             *(connection.job[name].eq(peer[name]) for name in _PEER),
-            connection.start.eq(self.start),
+            connection.start.eq(begin),
             connection.reset.eq(self.reset),
             connection.watch.eq(self.watch),
             hub.control[number].eq(connection.control),
             hub.numbers[number].eq(peer.connection),
         ]
 
+    def _gate(self, m: Module, number: int, words: Any, end: Any) -> None:
+        """Let the frames of a job through."""
+        shape, control = self.shapes[number], self.control
+        gate = FrameGate(lanes=shape.lanes, transfers=shape.row * shape.rows // shape.lanes)
+        m.submodules[f"gate{number}"] = ResetInserter(self.reset)(gate)
+        trains = control.mode == Mode.TRAIN
+        comes = trains if shape.learns else trains | (control.mode == Mode.EVALUATE)
+        connect_typed(m, words, gate.i)
+        connect_typed(m, gate.o, end)
+        m.d.comb += [gate.start.eq(control.start), gate.frames.eq(Mux(comes, control.frames, 0))]
+
     def _count(self, m: Module, number: int, connection: Any, select: WordSelect) -> None:
         """Counters of what it sent and received, and why it has failed."""
         for place, name in enumerate(LINK_COUNTERS):
-            count = Signal(WORD_BITS, name=f"{name}{number}")
+            count = Signal(COUNTER_BITS, name=f"{name}{number}")
             with m.If(self.clear):
                 m.d.sync += count.eq(0)
             with m.Elif(connection.counters[name]):
                 m.d.sync += count.eq(count + 1)
-            m.d.comb += select.words[_WORDS * number + place].eq(count)
+            low, high = (select.words[_WORDS * number + place + at] for at in (0, HIGH_WORD))
+            m.d.comb += Cat(low, high).eq(count)
         m.d.comb += select.words[_WORDS * number + len(LINK_COUNTERS)].eq(connection.status.cause)
 
 
-def drive_network(m: Module, registers: Any, port: NetworkPort) -> None:
-    """Settings, commands and counters, from and to the registers of a cluster node."""
+def drive_network(m: Module, registers: Any, port: NetworkPort, *, clear: Any) -> None:
+    """Settings, commands and counters, from and to the registers of a cluster node; ``clear`` is its reset."""
     own, peer = port.own, port.peer
+    index = Cat(registers.link_word, registers.link_index)
+    exists = Signal()  # what is selected; the select drops an index's upper bits
+    m.d.sync += exists.eq(registers.link_index < len(port.shapes))
     m.d.comb += [
         own.run.eq(registers.run),
         own.own_mac.eq(registers.own_mac),
@@ -229,9 +321,10 @@ def drive_network(m: Module, registers: Any, port: NetworkPort) -> None:
         peer.peer_ip.eq(registers.peer_ip),
         port.set.eq(registers.set_peer),
         port.start.eq(registers.start_links),
-        port.reset.eq(registers.reset_links),
+        port.reset.eq(registers.reset_links | clear),
         port.clear.eq(registers.clear_counters),
-        port.index.eq(Cat(registers.link_word, registers.link_index)),
-        registers.link_count.eq(port.word),
+        port.index.eq(index),
+        registers.link_count.eq(Mux(exists, port.word, 0)),
+        registers.links_refused.eq(port.refused),
         registers.failed_connection.eq(port.first),
     ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.cnn import Consumer, Network
 from fanin.cnn_memory import ADDRESS_BITS, BEAT_BYTES, MemoryMap, image_stages, saving_stages, spilled_stages
+from fanin.cnn_watchdog import MOST, watchdog
 from fanin.flow.link import Edge
 from fanin.flow.sizes import Flow
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
@@ -110,8 +111,9 @@ class ClusterNode(wiring.Component):
 
     @property
     def register_map(self) -> RegisterMap:
-        """The node's registers."""
-        return cluster_registers()
+        """The node's registers; of a device of several, the watchdog has to wait for the others, too."""
+        alone = not network_ends(self.network)
+        return cluster_registers(timeout=watchdog([self.network]) if alone else MOST)
 
     @property
     def fifos(self) -> dict[StageFifo, int]:
@@ -129,8 +131,10 @@ class ClusterNode(wiring.Component):
         """Layers in the middle, memory on one side, registers on the other."""
         m = Module()
         m.submodules.registers = registers = RegisterFile(registers=self.register_map)
-        m.submodules.control = control = JobControl()
-        m.submodules.store = store = Store(config=self._memory_map.store)
+        stateful = bool(self._memory_map.store.sections)
+        m.submodules.control = control = JobControl(stateful=stateful)
+        store = Store(config=self._memory_map.store)
+        m.submodules.store = ResetInserter(control.clear)(store)
         connect_typed(m, flipped(self.axil), registers.axil)
         connect_typed(m, store.memory, flipped(self.memory))
         layers = self._layers(m, control, store)
@@ -138,7 +142,7 @@ class ClusterNode(wiring.Component):
         ports = StagePorts(self.network, layers | ends, store)
         levels: dict[StageFifo, Any] = {}
         for index in range(len(self.network.stages)):
-            self._edges(m, index, ports, levels)
+            self._edges(m, index, ports, levels, control.clear)
         for ring, index in enumerate(saving_stages(self.network)):
             levels[StageFifo(Fifo.RING, index)] = store.levels[f"ring{ring}"]
             levels[StageFifo(Fifo.SAVE, index)] = store.levels[f"save{ring}"]
@@ -157,7 +161,7 @@ class ClusterNode(wiring.Component):
         for index, stage in enumerate(self.network.stages):
             if not isinstance(stage.layer, ENDS):
                 layers[index] = layer = component_of(stage)
-                m.submodules[f"stage{index}"] = layer
+                m.submodules[f"stage{index}"] = ResetInserter(control.clear)(layer)
                 m.d.comb += layer.control.eq(control.control)
         for ring, index in enumerate(saving_stages(self.network)):
             connect_typed(m, layers[index].save, streams(store.save)[ring])
@@ -179,8 +183,14 @@ class ClusterNode(wiring.Component):
         m.submodules.network = port
         connect_typed(m, port.mac_tx, flipped(self.mac_tx))
         connect_typed(m, flipped(self.mac_rx), port.mac_rx)
-        drive_network(m, registers, port)
-        m.d.comb += [port.watch.eq(control.running), control.link_failed.eq(port.failed)]
+        drive_network(m, registers, port, clear=control.clear)
+        m.d.comb += [
+            port.watch.eq(control.running),
+            port.control.eq(control.control),
+            port.blocked.eq(control.resetting),
+            control.link_failed.eq(port.failed | registers.reset_links),
+            control.unready.eq(port.unready),
+        ]
         return {index: NetworkEnd(stages[index], port.end(number)) for number, index in enumerate(ends)}
 
     def _passed(self, end: int, watches: Mapping[StageStream, Watch], control: JobControl) -> Any:
@@ -197,10 +207,12 @@ class ClusterNode(wiring.Component):
         frames = forward if back is None else Mux(job.mode == Mode.TRAIN, back.frames == job.frames, forward)
         return frames | (job.mode == Mode.LOAD) | (job.mode == Mode.DUMP)
 
-    def _edges(self, m: Module, index: int, ports: StagePorts, levels: dict[StageFifo, Any]) -> None:
+    def _edges(
+        self, m: Module, index: int, ports: StagePorts, levels: dict[StageFifo, Any], clear: Any
+    ) -> None:
         """From a stage to its consumers, and back: a fork if there are several, and an edge to each.
 
-        What each edge holds goes to ``levels``.
+        What each edge holds goes to ``levels``; ``clear`` resets all of it.
         """
         consumers = self.network.consumers[index]
         if not consumers:
@@ -208,20 +220,20 @@ class ClusterNode(wiring.Component):
         outputs, gradients = ports.outputs(index), ports.gradients(index)
         features, returns = [outputs], [gradients]
         if len(consumers) > 1 and gradients is None:
-            m.submodules[f"fork{index}"] = copy = StreamFork(
-                shape=outputs.payload.shape(), outputs=len(consumers)
-            )
+            copy = StreamFork(shape=outputs.payload.shape(), outputs=len(consumers))
+            m.submodules[f"fork{index}"] = ResetInserter(clear)(copy)
             connect_typed(m, outputs, copy.i)
             features, returns = copy.o, [None] * len(consumers)
         elif len(consumers) > 1:
             lanes = self.network.stages[index].parallelism.po
-            m.submodules[f"fork{index}"] = fork = Fork(lanes=lanes, consumers=len(consumers))
+            fork = Fork(lanes=lanes, consumers=len(consumers))
+            m.submodules[f"fork{index}"] = ResetInserter(clear)(fork)
             connect_typed(m, outputs, fork.features)
             connect_typed(m, fork.input_gradients, gradients)
             features, returns = fork.outputs, fork.gradients
         for consumer, forward, back in zip(consumers, features, returns, strict=True):
             link = self._link(index, consumer, trains=back is not None)
-            m.submodules[f"edge{consumer.stage}_{consumer.port}"] = link
+            m.submodules[f"edge{consumer.stage}_{consumer.port}"] = ResetInserter(clear)(link)
             for kind, name in (Fifo.FORWARD, "waiting_level"), (Fifo.BACKWARD, "returning_level"):
                 if hasattr(link, name):
                     levels[StageFifo(kind, consumer.stage, consumer.port)] = getattr(link, name)
@@ -255,6 +267,8 @@ class ClusterNode(wiring.Component):
             progress.ready.eq(Cat(port.ready for port in leaving)),
         ]
         m.d.sync += control.moves.eq(progress.moves | registers.read_beats | registers.written_beats)
+        with m.If(control.control.start):
+            m.d.sync += registers.waits.eq(0)
         with m.If(control.expired):
             m.d.sync += [registers.waits.eq(progress.waits), registers.waiting_stream.eq(progress.number)]
 
@@ -294,11 +308,13 @@ class ClusterNode(wiring.Component):
             words += [Const(0)] * ((1 << len(registers.word)) - len(StreamWord))
             nonfinite.append(watch.nonfinite)
         m.submodules.select = select = WordSelect(count=len(words))
+        exists = Signal()  # the stream that is selected; the select drops a number's upper bits
         m.d.comb += [
             *(port.eq(word) for port, word in zip(select.words, words, strict=True)),
             select.index.eq(Cat(registers.word, registers.stream_number)),
-            registers.stream_word.eq(select.o),
+            registers.stream_word.eq(Mux(exists, select.o, 0)),
         ]
+        m.d.sync += exists.eq(registers.stream_number < len(watches))
         m.d.sync += registers.nonfinite.eq(Cat(nonfinite).any())
         return watches
 
@@ -311,10 +327,12 @@ class ClusterNode(wiring.Component):
                 m.d.comb += [high.level.eq(levels[fifo]), high.clear.eq(control.control.start)]
             found.append(high.most if fifo in levels else Const(0))
         m.submodules.select_fifo = select = WordSelect(count=max(len(found), 1))
+        exists = Signal()  # the FIFO that is selected; the select drops a number's upper bits
+        m.d.sync += exists.eq(registers.fifo < len(found))
         m.d.comb += [
             *(port.eq(level) for port, level in zip(select.words, found, strict=False)),
             select.index.eq(registers.fifo),
-            registers.fifo_level.eq(select.o),
+            registers.fifo_level.eq(Mux(exists, select.o, 0)),
         ]
 
     def _settings(self, m: Module, registers: Any, control: JobControl, store: Store) -> None:
@@ -324,17 +342,30 @@ class ClusterNode(wiring.Component):
         def beats_of(name: str) -> Any:
             return getattr(registers, name)[beat:ADDRESS_BITS]
 
+        places = ("parameters", "images", "labels", "results")
+        m.d.sync += control.misplaced.eq(
+            Cat(
+                Cat(address[:beat], address[ADDRESS_BITS:]).any()
+                for address in (getattr(registers, name) for name in places)
+            ).any()
+        )
+
         drive_constants(m, registers, network_constants(self.network))
         settings = ("frames", "batch", "eta", "last_eta", "momentum")
         m.d.comb += [
             control.settings.mode.eq(Mode(registers.mode)),
             *(control.settings[name].eq(getattr(registers, name)) for name in settings),
             control.start.eq(registers.start),
+            control.reset.eq(registers.reset),
+            control.quiet.eq(store.quiet),
+            store.stop.eq(control.stop),
             control.timeout.eq(registers.timeout),
             control.memory_error.eq(store.error),
             store.control.eq(control.control),
             store.bases.parameters.eq(beats_of("parameters")),
             registers.running.eq(control.running),
+            registers.resetting.eq(control.resetting),
+            registers.refused.eq(control.refused),
             registers.failed.eq(control.failed),
             registers.cause.eq(control.cause),
         ]

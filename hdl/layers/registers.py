@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from fanin.cnn import Network
 from fanin.cnn_memory import BEAT_BYTES, saving_stages
+from fanin.cnn_watchdog import LEAST
 from fanin.hdl.bus.common_registers import (
     control_register,
     counter_registers,
@@ -18,13 +19,20 @@ from fanin.hdl.bus.common_registers import (
 )
 from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, RegisterMap
 from fanin.hdl.layers.interface import FRAME_BITS, Mode
-from fanin.hdl.layers.network_port import FAILURE, INDEX_BITS, LINK_COUNTERS, OwnSettings, PeerSettings
+from fanin.hdl.layers.network_port import (
+    FAILURE,
+    HIGH_WORD,
+    INDEX_BITS,
+    LINK_COUNTERS,
+    LINK_WORD_BITS,
+    OwnSettings,
+    PeerSettings,
+)
 from fanin.layers.ends import Egress, Ingress, Output, SoftCrossLoss
 from fanin.layers.pointwise import OnlineNorm
 
 IDENTITY = 0x464E4E43  # "CNNF" in memory order: fanin CNN
-VERSION = 2
-TIMEOUT = 1 << 20  # cycles; more than the longest update of parameters
+VERSION = 3
 ACK_DELAY = 64  # cycles
 STAGE_BITS = 12
 STREAM_BITS = 13  # of a stream's number
@@ -38,7 +46,10 @@ class Failure(IntEnum):
     TIMEOUT = 1  #: nothing has moved for ``timeout`` cycles
     MEMORY = 2  #: memory answered a read or a write with an error
     SETTINGS = 3  #: a job of no frames, or of batches of none
-    LINK = 4  #: a connection has failed
+    LINK = 4  #: a connection has failed, or its run was reset during the job
+    ADDRESS = 5  #: an address is no multiple of a beat, or beyond the node's address space
+    UNLOADED = 6  #: parameters are unknown: since the last reset of the node no LOAD has ended
+    CONNECTION = 7  #: a connection has not begun its run, or still holds words of an earlier job
 
 
 class Way(IntEnum):
@@ -159,11 +170,18 @@ def _identity() -> tuple[Register, ...]:
 def _control() -> tuple[Register, ...]:
     return (
         control_register(
-            Field("start", 1, "a job, with the registers below; nothing while one is under way"),
-            Field("set_peer", 1, "the connection at `connection` has what stands there"),
-            Field("start_links", 1, "all connections begin a run"),
-            Field("reset_links", 1, "and forget it"),
-            note="after TIMEOUT, MEMORY and LINK only a reset helps",
+            Field("start", 1, "begin a job with the registers below; refused while the node is not idle"),
+            Field("set_peer", 1, "give the connection at `connection` its values; refused while it has a run"),
+            Field(
+                "start_links",
+                1,
+                "all connections begin run `run`; refused while one has a run, and for the last run's number",
+            ),
+            Field("reset_links", 1, "all connections forget their run; a job under way fails with LINK"),
+            Field("reset", 1, "the node forgets its job, its connections' runs and its parameters"),
+            note="those of one write take effect in the order `reset_links`, `set_peer`, `start_links`; beside "
+            "`reset`, and until it has ended, others are refused. After TIMEOUT, MEMORY and LINK `start` needs "
+            "a `reset`",
         ),
         status_register(
             Field("running", 1, "a job is under way"),
@@ -172,11 +190,14 @@ def _control() -> tuple[Register, ...]:
             Field("waits", 1, "of TIMEOUT: a stream is offered and not taken"),
             Field("waiting_stream", STREAM_BITS, "the number of the first one of these"),
             Field("failed_connection", INDEX_BITS, "of LINK: the lowest index of those that have failed"),
+            Field("resetting", 1, "`reset` waits for memory to answer what it was asked for"),
+            Field("refused", 1, "the last `start` was refused"),
+            Field("links_refused", 1, "the last `set_peer` or `start_links` was refused"),
         ),
     )
 
 
-def _job() -> tuple[Register, ...]:
+def _job(timeout: int) -> tuple[Register, ...]:
     modes = ", ".join(f"{mode.value} {mode.name.lower()}" for mode in Mode.__members__.values())
     places = {
         "parameters": "of the parameter image",
@@ -199,7 +220,12 @@ def _job() -> tuple[Register, ...]:
             "timed_first", Access.RW, "the frame that begins the batch whose times are kept", bits=FRAME_BITS
         ),
         Register("timed_last", Access.RW, "the frame that ends it", bits=FRAME_BITS),
-        Register("timeout", Access.RW, "cycles in which nothing moves until TIMEOUT", reset=TIMEOUT),
+        Register(
+            "timeout",
+            Access.RW,
+            "cycles in which nothing moves until TIMEOUT; at first those that the network needs, this at least",
+            reset=timeout,
+        ),
     )
 
 
@@ -222,6 +248,7 @@ def _streams() -> tuple[Register, ...]:
 def _links() -> tuple[Register, ...]:
     own, peer = OwnSettings.members, PeerSettings.members
     words = ", ".join(f"{number} {name}" for number, name in enumerate((*LINK_COUNTERS, FAILURE)))
+    words += f"; of the counters, bits 31…0, and bits 47…32 at {HIGH_WORD} more"
     return (
         Register("run", Access.RW, "number of the run, alike at all devices", bits=own["run"]),
         Register("own_mac", Access.RW, "this node's MAC address", bits=own["own_mac"]),
@@ -259,7 +286,7 @@ def _links() -> tuple[Register, ...]:
             "which counter of which connection `link_count` shows; failure: 1 the peer is silent, 2 its frames "
             "do not fit, 3 a frame is lost",
             (
-                Field("link_word", 4, words),
+                Field("link_word", LINK_WORD_BITS, words),
                 Field("link_index", INDEX_BITS, "its place"),
             ),
         ),
@@ -283,7 +310,7 @@ def _fifos() -> tuple[Register, ...]:
     )
 
 
-def cluster_registers() -> RegisterMap:
-    """The register map of a cluster node; the same for all networks."""
+def cluster_registers(*, timeout: int = LEAST) -> RegisterMap:
+    """The register map of a cluster node; the same for all networks, except for the first ``timeout``."""
     counters = counter_registers(NODE_COUNTERS, bits=64)
-    return node_map(_identity(), _control(), _job(), _streams(), _fifos(), _links(), counters)
+    return node_map(_identity(), _control(), _job(timeout), _streams(), _fifos(), _links(), counters)

@@ -56,6 +56,10 @@ class Store(wiring.Component):
     Members
     -------
     ``control`` : In, LayerControl
+    ``stop`` : In(1)
+        No burst is begun at the port; those that were begun are carried out.
+    ``quiet`` : Out(1)
+        No burst is under way. With ``stop`` all of the store may be reset then.
     ``bases`` : In, beats of memory at which ``parameters``, ``readers`` and ``writers`` begin
         They stand still in a job.
     ``readers`` : Out, stream0, stream1, …: of ``lanes`` words each
@@ -106,6 +110,8 @@ class Store(wiring.Component):
         super().__init__(
             {
                 "control": In(LayerControl),
+                "stop": In(1),
+                "quiet": Out(1),
                 "bases": In(data.StructLayout(bases)),
                 "readers": Out(readers),
                 "writers": In(writers),
@@ -130,6 +136,8 @@ class Store(wiring.Component):
         passes = sum(2 + kind.gradient for kind in config.spilled), 2 * len(config.spilled)
         m.submodules.read_port = read_port = ReadPort(count=max(1, len(config.readers) + others + passes[0]))
         m.submodules.write_port = write_port = WritePort(count=max(1, len(config.writers) + others + passes[1]))
+        m.d.comb += [read_port.stop.eq(self.stop), write_port.stop.eq(self.stop)]
+        m.d.sync += self.quiet.eq(read_port.quiet & write_port.quiet)
         join_memory(m, read=read_port.axi, write=write_port.axi, memory=self.memory)
         frames = Signal(FRAME_BITS)  # of the job that go through the layers
         m.d.comb += frames.eq(Mux((mode == Mode.EVALUATE) | (mode == Mode.TRAIN), self.control.frames, 0))

@@ -7,11 +7,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature, join_memory, memory_signature
-from fanin.hdl.bus.common_registers import drive_constants, drive_counters, drive_request
+from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.param_server.registers import SERVER_COUNTERS, param_server_constants, param_server_registers
 from fanin.hdl.param_server.server import ParamServer, ServerEvents
-from fanin.hdl.param_server.shapes import settings_layout
+from fanin.hdl.param_server.server_control import JobRequest, ServerControl
 from fanin.hdl.rdma.nic import RdmaNic
 from fanin.hdl.rdma.nic_control import flag_words, nic_counters, nic_settings
 from fanin.hdl.stream.connect import connect_typed
@@ -73,7 +73,9 @@ class ParamServerNode(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Registers, server and NIC; the NIC reads memory through the server's streamed reads."""
         m = Module()
-        m.submodules.registers = registers = RegisterFile(registers=param_server_registers(self.config))
+        register_map = param_server_registers(self.config)
+        m.submodules.registers = registers = RegisterFile(registers=register_map, counters_in_memory=True)
+        m.submodules.control = control = ServerControl(config=self.config)
         m.submodules.nic = nic = RdmaNic(config=self.config)
         m.submodules.server = server = ParamServer(config=self.config)
         connect_typed(m, flipped(self.axil), registers.axil)
@@ -87,32 +89,39 @@ class ParamServerNode(wiring.Component):
         join_memory(m, read=server.memory, write=nic.write, memory=self.memory)
         join_memory(m, read=server.rows_read, write=server.rows_write, memory=self.rows)
         nic_settings(m, self.config, registers, nic)
-        self._settings(m, registers, server)
+        self._settings(m, registers, control, server)
         self._counters(m, registers, nic, server)
         # A worker's write with immediate data is as good as any other one.
         m.d.comb += [nic.arrival.ready.eq(1), self.events.eq(server.events)]
         return m
 
-    def _settings(self, m: Module, registers: Any, server: ParamServer) -> None:
+    def _settings(self, m: Module, registers: Any, control: ServerControl, server: ParamServer) -> None:
         """What the registers say, and what they show."""
-        config, settings, worker = self.config, server.settings, server.worker.payload
-        same = (name for name in settings_layout(config).members if name != "base")
+        job, request = control.job, control.request
+        same = (name for name in JobRequest.as_shape().members if name != "base")
         shown = ("busy", "exhausted", "stalest")
         drive_constants(m, registers, param_server_constants(self.config))
-        m.d.comb += [settings[name].eq(getattr(registers, name)) for name in same]
+        connect_typed(m, control.worker, server.worker)
+        m.d.comb += [job[name].eq(getattr(registers, name)) for name in same]
         m.d.comb += [getattr(registers, name).eq(getattr(server, name)) for name in shown]
         m.d.comb += [
-            settings.base.eq(registers.rows_base),
-            server.enable.eq(registers.run),
-            server.start.eq(registers.start),
-            worker.index.eq(registers.worker),
-            worker.table.eq(registers.worker_table),
-            worker.remote.eq(registers.worker_buffers),
-            worker.rkey.eq(registers.worker_key),
+            job.base.eq(registers.rows_base),
+            request.index.eq(registers.worker),
+            request.table.eq(registers.worker_table),
+            request.remote.eq(registers.worker_buffers),
+            request.rkey.eq(registers.worker_key),
+            control.set_worker.eq(registers.set_worker),
+            control.start.eq(registers.start),
+            control.run.eq(registers.run),
+            control.busy.eq(server.busy),
+            registers.setting.eq(control.setting),
+            registers.refused.eq(control.refused),
+            server.settings.eq(control.settings),
+            server.enable.eq(control.enable),
+            server.start.eq(control.begin),
             registers.w_version.eq(server.version),
             *(word.eq(server.staleness.word_select(n, 32)) for n, word in enumerate(registers.staleness)),
         ]
-        drive_request(m, registers, command="set_worker", pending="setting", request=server.worker)
         flag_words(m, registers.gone, server.excluded)
 
     def _counters(self, m: Module, registers: Any, nic: RdmaNic, server: ParamServer) -> None:

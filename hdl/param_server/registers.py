@@ -12,6 +12,7 @@ from fanin.hdl.bus.common_registers import (
 )
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
 from fanin.hdl.param_server.server import ServerEvents
+from fanin.hdl.param_server.server_control import Refusal
 from fanin.hdl.param_server.shapes import FLOAT_BITS, VERSION_BITS, WORDS_BITS
 from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS, index_bits
 from fanin.hdl.rdma.registers import COUNTERS as NIC_COUNTERS
@@ -27,7 +28,7 @@ from fanin.param_server import MAX_ROWS, MAX_SLOTS
 from fanin.rdma import RdmaConfig
 
 IDENTITY = 0x464E5053  # "SPNF" in memory order: fanin parameter server
-VERSION = 3
+VERSION = 4
 
 SERVER_COUNTERS = {
     "updates": "gradients that were taken",
@@ -39,6 +40,9 @@ SERVER_COUNTERS = {
     "memory_errors": "responses of memory to the server that were errors",
 }
 assert list(SERVER_COUNTERS) == list(ServerEvents.as_shape().members)
+_REFUSALS = "why the last `set_worker` or `start` was refused: " + ", ".join(
+    f"{cause.value} {cause.name}" for cause in Refusal
+)
 #: What the node counts: the server's events, then the NIC's.
 COUNTERS = SERVER_COUNTERS | {f"nic_{name}": doc for name, doc in NIC_COUNTERS.items()}
 
@@ -59,15 +63,18 @@ def _control(config: RdmaConfig) -> tuple[Register, ...]:
         ),
         control_register(
             *NIC_COMMANDS,
-            Field("set_worker", 1, "the worker at `worker` becomes what stands there"),
-            Field("start", 1, "w is in row 0, and its version is 0; not while `busy`"),
+            Field("set_worker", 1, "the worker at `worker` gets these values; before every `start`"),
+            Field("start", 1, "w is in row 0, and its version is 0; refused beside `set_worker`"),
+            note="`set_worker` and `start` are refused with `run` 1, while `busy`, and for wrong sizes and "
+            "places: see `refused`",
         ),
-        Register("run", Access.RW, "1: gradients are taken", bits=1),
+        Register("run", Access.RW, "1: gradients are taken, after a `start`", bits=1),
         status_register(
             Field("connecting", 1, "the last `connect` has not been carried out yet"),
             Field("setting", 1, "the last `set_worker` has not been carried out yet"),
             Field("busy", 1, "an update or a push is not complete, or a read under way"),
             Field("exhausted", 1, "there is no version of w left"),
+            Field("refused", max(Refusal).bit_length(), _REFUSALS),
         ),
         flags("gone", "workers that a push to has failed: they are left out", config),
     )
@@ -110,5 +117,5 @@ def param_server_registers(config: RdmaConfig) -> RegisterMap:
     assert index_bits(config) <= INDEX_BITS
     return node_map(
         _control(config), endpoint_registers(config), pair_registers(config), region_registers(config),
-        _server(), counter_registers(COUNTERS),
+        _server(), counter_registers(COUNTERS, bits=64),
     )  # fmt: skip

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from fanin.clock import CLOCK_MHZ
 from fanin.cnn_memory import MemoryMap
 from fanin.cnn_parts import Part
+from fanin.cnn_watchdog import watchdog
 from fanin.hdl.layers.node import ClusterNode
-from fanin.hdl.layers.registers import TIMEOUT, StageFifo
+from fanin.hdl.layers.registers import StageFifo
 from fanin.host.cnn import HostMemory, Peer
 from fanin.job import worker_endpoint
 from fanin.sim.cnn.device import Place, load_states, whole_fifo
@@ -102,7 +103,7 @@ class ClusterCosim:
         states: Sequence[Words],
         epochs: Sequence[Epoch],
         *,
-        timeout: int = TIMEOUT,
+        timeout: int | None = None,
         link_timeout: int | None = None,
         link_retries: int | None = None,
         cut: Cut | None = None,
@@ -113,11 +114,14 @@ class ClusterCosim:
     ) -> NodeRun:
         """Load the words of each stage that has state, then carry out the epochs.
 
-        ``timeout`` is the nodes', in cycles; that of links is :meth:`link_timeout` unless given;
+        ``timeout`` is the nodes', in cycles, that of ``fanin.cnn_watchdog`` unless given; that of links is
+        :meth:`link_timeout` unless given;
         ``memory_gbps`` bounds each memory each way, if it is given; ``seed`` is of what the network does to
         frames; progress counts epochs. Raises JobFailed when a node fails a job, SimulationFailed when the run
         cannot go on.
         """
+        if timeout is None:
+            timeout = watchdog(part.network for part in self.parts)
         if link_timeout is None:
             link_timeout = self.link_timeout(settings.get("link"), settings.get("switch_ns", SWITCH_NS))
         frames = max(len(epoch.images) for epoch in epochs)

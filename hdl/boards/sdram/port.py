@@ -25,8 +25,8 @@ class SdramPort(wiring.Component):
     is read for each. The host goes before the beats; what it has written is read by whatever asks behind the
     response.
 
-    What lies behind the end is answered with SLVERR, beat by beat, and so is a write of the host that is not a
-    whole word at a multiple of 4; nothing is written then.
+    What lies after the end is answered with SLVERR, beat by beat, and so is an access of the host that is not
+    to a whole word at a multiple of 4; nothing is written then.
 
     Members
     -------
@@ -125,7 +125,7 @@ class SdramPort(wiring.Component):
         index = self._beats(m, may_read & ~wanted, beat, note)
         host_address = Mux(writes, self.axil.awaddr, self.axil.araddr)
         with m.If(reads):
-            m.d.comb += note.beyond.eq(self._beyond(self.axil.araddr, 1))
+            m.d.comb += note.beyond.eq(self._beyond(self.axil.araddr, 1) | self.axil.araddr[:2].any())
         with m.Else():
             m.d.comb += note.beyond.eq(self._beyond(index, self.beat_width // 8))
         word = Mux(writes | reads, host_address[2:], index[exact_log2(WORD_BITS // self.beat_width) :])

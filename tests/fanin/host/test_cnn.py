@@ -7,8 +7,10 @@ from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_memory import MemoryMap
 from fanin.cnn_parts import Placement
 from fanin.cnn_training import Job
+from fanin.cnn_watchdog import LEAST, MOST, watchdog
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.network_port import LINK_COUNTERS
+from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import (
     Failure,
     Fifo,
@@ -22,6 +24,8 @@ from fanin.hdl.layers.registers import (
     stage_streams,
 )
 from fanin.host.cnn import CnnDriver, HostMemory, Peer, StreamCounters, timed_batch
+from fanin.planner.model.load import load_model
+from fanin.planner.plan.network import unplanned
 from fanin.wire.ethernet import Endpoint
 
 MAP = MemoryMap(EXAMPLES["tiny"], frames=5)
@@ -69,9 +73,24 @@ def test_each_connection_is_told_who_is_at_its_other_end():
     assert commands == [command("set_peer")] * 2 + [command("start_links")]
     with pytest.raises(ValueError, match="there must be 2 peers, one for each connection, not 1"):
         driver.connect(own, peers[:1], run=7)
-    counters = driver.links_of(range(2 * (len(LINK_COUNTERS) + 1)))
-    assert [one["received"] for one in counters] == [LINK_COUNTERS.index("received") + k for k in (0, 11)]
-    assert [one["failure"] for one in counters] == [10, 21]
+    reads = [words for _ in LINK_COUNTERS for words in ((1, 2, 1))]
+    counters = driver.links_of([*reads, 3, *reads, 4])
+    assert [one["received"] for one in counters] == [1 << 32 | 2] * 2
+    assert [one["failure"] for one in counters] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [((1, 5, 1), 1 << 32 | 5), ((1, 5, 2), 2 << 32 | 5), ((1, 0xFFFF_FFF0, 2), 1 << 32 | 0xFFFF_FFF0)],
+)
+def test_a_counter_that_runs_is_read_of_one_moment(words, count):
+    """Its high word, its low word, its high word again: a carry may come between any two."""
+    part = Placement(EXAMPLES["tiny"], tuple("aaaabbaaaa")).parts[1]
+    driver = CnnDriver(MemoryMap(part.network, frames=5, rings=part.rings))
+    reads = [*words * len(LINK_COUNTERS), 0]
+    assert {one["sent"] for one in driver.links_of(reads * 2)} == {count}
+    numbers = [operation.data & 0x1F for operation in driver.links().operations if operation.data is not None]
+    assert numbers[:4] == [16, 0, 16, 17]
 
 
 def test_a_node_without_connections_has_nothing_to_connect():
@@ -110,6 +129,20 @@ def test_a_node_of_another_network_is_refused():
         other.check_identity(other.identify().results(reads))
 
 
+def test_a_watchdog_is_as_long_as_the_network_needs():
+    """MobileNetV2's last layer updates 1,280,000 parameters, one a cycle: more than 2^20 cycles."""
+    mobile = unplanned(load_model("mobilenet_v2"))
+    longest = max(stage.layer.parameters for stage in mobile.stages)
+    assert longest > LEAST
+    assert 2 * longest < watchdog([mobile]) < MOST
+    assert watchdog([MAP.network]) == LEAST
+    assert value(CnnDriver(MAP).configure(), "timeout") == LEAST
+    assert watchdog([mobile] * 8) == MOST  # devices wait for one another
+    driver = CnnDriver(MemoryMap(mobile, frames=1))
+    assert value(driver.configure(), "timeout") == watchdog([mobile])
+    assert ClusterNode(network=MAP.network).register_map["timeout"].reset == LEAST
+
+
 DRIVER = CnnDriver(MAP)
 
 
@@ -124,7 +157,20 @@ def test_a_status_says_who_waits():
     failed = status(failed=1, cause=1, waits=1, waiting_stream=5)
     assert (failed.cause, failed.waits) == (Failure.TIMEOUT, StageStream(4, Way.FORWARD))
     assert DRIVER.explain(failed) == "TIMEOUT: what relu gives forward is not taken"
-    assert DRIVER.explain(status(failed=1, cause=2)) == "MEMORY"
+    assert DRIVER.explain(status(failed=1, cause=2)) == "MEMORY: memory answered with an error"
+    assert status(failed=1, cause=2, waits=1).waits is None  # of a job before
+
+
+def test_a_status_says_what_helps():
+    helpless = {Failure.TIMEOUT, Failure.MEMORY, Failure.LINK}
+    for cause in Failure:
+        found = status(failed=cause is not Failure.NONE, cause=cause)
+        assert found.needs_reset == (cause in helpless)
+        assert cause in (Failure.NONE, Failure.LINK) or DRIVER.explain(found).startswith(f"{cause.name}: ")
+    assert value(DRIVER.reset(), "control") == command("reset")
+    assert status(resetting=1).resetting
+    assert DRIVER.explain(status(refused=1)) == "REFUSED: the node was not idle when the job was to begin"
+    assert status(links_refused=1).links_refused
 
 
 def read_streams(changes):

@@ -148,13 +148,15 @@ def test_beyond_the_end_every_beat_and_access_is_an_error(width, size):
         for address in (size, size + 4, 1 << 20):
             answers.append(await host.write(address, 1))
             answers.append((await host.read(address))[1])
+        for address in (1, 2, 7):  # no word's
+            answers.append((await host.read(address))[1])
 
     bursts, content = run(
         BlockMemory(size=size, data_width=width),
         [(count - 2, 4), (count, 1), (count << 20, 2), (2 * count - 1, 2 * count), (0, count)],
         host_does=access,
     )
-    assert answers == [Resp.SLVERR] * 6
+    assert answers == [Resp.SLVERR] * 9
     responses = [response for *_, response in bursts.beats]
     assert responses == [Resp.OKAY] * 2 + [Resp.SLVERR] * (5 + 2 * count) + [Resp.OKAY] * count
     assert [data for _, _, data, _ in bursts.beats[-count:]] == [

@@ -63,7 +63,7 @@ class ServerBench:
                  patience=4096, errors=0.0, limit=20_000, **job):  # fmt: skip
         self.rng = random.Random(seed)
         self.numbers = np.random.default_rng(seed)
-        self.dut = rtl.ParamServer(config=config, patience=patience)
+        self.dut = self.make(config, patience)
         self.stall, self.back, self.late, self.pause, self.mtu = stall, back, late, pause, mtu
         self.errors, self.limit = errors, limit
         options = {"latency": latency, "stall": stall}
@@ -73,6 +73,10 @@ class ServerBench:
         }
         self.writes = WriteMemory(self.dut.rows_write, seed=seed, **options)
         self._prepare(**job)
+
+    def make(self, config, patience):
+        """What is tested: a server, or one behind something that has its members, too."""
+        return rtl.ParamServer(config=config, patience=patience)
 
     def _prepare(self, *, rounds, sizes, barrier=False, broadcast=False, scan=False, base=0x1000, short=None,
                  deaf=None):  # fmt: skip
@@ -125,14 +129,7 @@ class ServerBench:
     async def job(self, ctx):
         """Set up, start, and wait; when the host may begin anew, look at what has become of it."""
         dut, sizes, layout = self.dut, self.sizes, self.layout
-        row, slot = layout.row(0), layout.slot(0, 0)
-        settings = {
-            "workers": sizes.workers, "slots": sizes.slots, "rows": sizes.rows, "base": row.base,
-            "words": sizes.words, "gradient_bytes": slot.others - slot.base, "row_bytes": row.size,
-            "slot_bytes": slot.size, "step": int(self.golden.step.view(np.uint32)),
-            "barrier": int(self.barrier), "broadcast": int(self.broadcast), "scan": int(self.scan),
-        }  # fmt: skip
-        ctx.set(dut.settings, settings)
+        ctx.set(dut.settings, self.settings)
         await ctx.tick().repeat(4)
         for worker in range(sizes.workers):
             place = {"index": worker, "table": layout.slot(worker, 0).base, "remote": self.remote, "rkey": KEY}
@@ -156,6 +153,11 @@ class ServerBench:
         ctx.set(dut.enable, 1)
         await ctx.tick().repeat(40)  # nothing is taken twice
         ctx.set(dut.enable, 0)
+        await self.rest(ctx)
+
+    async def rest(self, ctx):
+        """Wait until the server does nothing any more, and look at what it has done."""
+        dut = self.dut
         await ctx.tick().repeat(4)
         while ctx.get(dut.busy) or self._asked:
             await ctx.tick()
@@ -163,6 +165,17 @@ class ServerBench:
         names = ("version", "excluded", "staleness", "stalest", "exhausted")
         self.status = {name: ctx.get(getattr(dut, name)) for name in names}
         self.check()
+
+    @property
+    def settings(self):
+        """Of the job, as the server gets them."""
+        sizes, row, slot = self.sizes, self.layout.row(0), self.layout.slot(0, 0)
+        return {
+            "workers": sizes.workers, "slots": sizes.slots, "rows": sizes.rows, "base": row.base,
+            "words": sizes.words, "gradient_bytes": slot.others - slot.base, "row_bytes": row.size,
+            "slot_bytes": slot.size, "step": int(self.golden.step.view(np.uint32)),
+            "barrier": int(self.barrier), "broadcast": int(self.broadcast), "scan": int(self.scan),
+        }  # fmt: skip
 
     @property
     def remote(self):
@@ -338,6 +351,10 @@ class ServerBench:
                 self._prepare(**job)
                 await self.job(ctx)
 
+        return self.simulate(main)
+
+    def simulate(self, main):
+        """Run a testbench beside the memories and the NIC."""
         simulator = Simulator(self.dut)
         simulator.add_clock(1e-6)
         simulator.add_testbench(main)
@@ -358,9 +375,9 @@ class ServerBench:
             assert self._meant(self.memory[place]) == self._meant(self.golden.memory[place]), f"row {number}"
         ages = [update.staleness for update in self.updates]
         assert self.status["version"] == len(ages)
-        assert (self.status["staleness"], self.status["stalest"]) == (sum(ages), max(ages))
+        assert (self.status["staleness"], self.status["stalest"]) == (sum(ages), max(ages, default=0))
         assert self.status["excluded"] == sum(1 << n for n in self.stopped)
-        assert set(self.golden.applied.values()) == {1}
+        assert set(self.golden.applied.values()) <= {1}
 
     def _meant(self, row):
         """A row, with zeros between the last worker's LGVnum and the version behind it: they mean nothing."""

@@ -1,0 +1,65 @@
+"""What a connection may hand on: the frames of a job, and nothing of what comes after them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.layers.interface import FRAME_BITS, word_stream
+
+
+class FrameGate(wiring.Component):
+    """Pass so many frames from ``start`` on, then none until the next one.
+
+    Members
+    -------
+    ``start`` : In(1)
+        Pulse; only while no frame is to pass any more, or after a reset.
+    ``frames`` : In(24)
+        Frames to pass; taken with ``start``.
+    ``i`` : In, stream of ``lanes`` words
+    ``o`` : Out, stream of ``lanes`` words
+
+    Parameters
+    ----------
+    ``lanes`` : int, words of a transfer
+    ``transfers`` : int, at least 1
+        Transfers of a frame.
+
+    Latency
+    -------
+    None; the first frame passes from the cycle after ``start`` on.
+
+    Source
+    ------
+    docs/systems/cluster.md, "The life of a node".
+    """
+
+    def __init__(self, *, lanes: int, transfers: int):
+        if transfers < 1:
+            raise ValueError(f"transfers must be at least 1, not {transfers!r}")
+        self.lanes, self.transfers = lanes, transfers
+        words = word_stream(lanes)
+        super().__init__({"start": In(1), "frames": In(FRAME_BITS), "i": In(words), "o": Out(words)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """``opened`` is registered, and falls with a transfer alone: so no word is withdrawn."""
+        m = Module()
+        opened = Signal()  # frames are to pass
+        frames = Signal(FRAME_BITS)  # that are to pass
+        left = Signal(range(self.transfers), init=self.transfers - 1)  # of the frame, less one
+        m.d.comb += [
+            self.o.p.eq(self.i.p),
+            self.o.valid.eq(self.i.valid & opened),
+            self.i.ready.eq(self.o.ready & opened),
+        ]
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += left.eq(left - 1)
+            with m.If(left == 0):
+                m.d.sync += [left.eq(left.init), frames.eq(frames - 1), opened.eq(frames != 1)]
+        with m.If(self.start):
+            m.d.sync += [frames.eq(self.frames), opened.eq(self.frames != 0), left.eq(left.init)]
+        return m

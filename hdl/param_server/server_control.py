@@ -1,0 +1,220 @@
+"""The host's commands to a parameter server: carried out, or refused with a cause."""
+# Amaranth takes widths as annotations:
+# mypy: disable-error-code="valid-type"
+
+from enum import IntEnum
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.param_server.row import tail_words
+from fanin.hdl.param_server.shapes import FLOAT_BITS, WORDS_BITS, settings_layout, worker_layout
+from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS
+from fanin.hdl.rdma.registers import INDEX_BITS
+from fanin.hdl.rdma.shapes import lane_bits
+from fanin.param_server import MAX_ROWS, MAX_SLOTS
+from fanin.rdma import RdmaConfig
+
+ADDRESS_BITS = 64  # in registers, whatever the node's address width
+_SETTLE = 4  # cycles from an accepted worker until its entry is made: the settings have followed by then
+_SETTING = 3 * _SETTLE  # cycles until the entry has been made, and the server is idle again
+
+
+class Refusal(IntEnum):
+    """Why the last ``set_worker`` or ``start`` was not carried out."""
+
+    NONE = 0
+    BUSY = 1  #: the server is at work, or takes gradients, or ``start`` came beside ``set_worker``
+    SIZES = 2  #: a size is 0, more than the node has, or does not fit the others
+    PLACE = 3  #: an address is no multiple of a word, or beyond the node's address space
+    WORKER = 4  #: the node has no such worker
+    UNSET = 5  #: a worker of the job was not set since the last ``start``, or with other sizes
+
+
+class JobRequest(data.Struct):
+    """Sizes and places of a job as a host writes them, with room for wrong ones: see ``settings_layout``."""
+
+    workers: INDEX_BITS + 1
+    slots: MAX_SLOTS.bit_length()
+    rows: MAX_ROWS.bit_length()
+    barrier: 1
+    broadcast: 1
+    scan: 1
+    words: WORDS_BITS
+    gradient_bytes: LENGTH_BITS
+    row_bytes: LENGTH_BITS
+    slot_bytes: LENGTH_BITS
+    base: ADDRESS_BITS
+    step: FLOAT_BITS
+
+
+class WorkerRequest(data.Struct):
+    """A worker as a host writes it, with room for a wrong place: see ``worker_layout``."""
+
+    index: INDEX_BITS
+    table: ADDRESS_BITS
+    remote: REMOTE_BITS
+    rkey: RKEY_BITS
+
+
+class ServerControl(wiring.Component):
+    """Check a host's commands, and keep a job's settings from its ``start`` on.
+
+    A ``start`` needs all workers of the job, each set since the last ``start``; nothing is taken before one was
+    accepted. With ``run`` low a job pauses. A worker that is set then, and a start that is refused, end it.
+
+    Members
+    -------
+    ``job`` : In, JobRequest
+        Followed while the server is idle and ``run`` low, until a ``start`` is accepted; from the next
+        ``set_worker`` that is accepted on again.
+    ``request`` : In, WorkerRequest
+        Taken with ``set_worker``.
+    ``set_worker`` : In(1)
+        Pulse, 4 cycles after the last change of ``job`` or ``request`` or later.
+    ``start`` : In(1)
+        Pulse, 4 cycles after the last change of ``job`` or later.
+    ``run`` : In(1)
+        Gradients are taken, once a ``start`` has been accepted.
+    ``busy`` : In(1)
+        The server's.
+    ``settings`` : Out, :func:`~fanin.hdl.param_server.shapes.settings_layout`
+    ``worker`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.worker_layout`
+    ``begin`` : Out(1)
+        Pulse: the server's ``start``.
+    ``enable`` : Out(1)
+        The server's.
+    ``setting`` : Out(1)
+        A worker is being set.
+    ``refused`` : Out, Refusal
+        Of the last ``set_worker`` or ``start``; NONE where it was accepted.
+
+    Parameters
+    ----------
+    ``config`` : RdmaConfig
+
+    Latency
+    -------
+    ``begin`` follows ``start`` by 1 cycle, ``worker`` follows ``set_worker`` by 5.
+
+    Source
+    ------
+    docs/systems/param-server-hardware.md, "The life of a node".
+    """
+
+    def __init__(self, *, config: RdmaConfig):
+        self.config = config
+        super().__init__(
+            {
+                "job": In(JobRequest),
+                "request": In(WorkerRequest),
+                "set_worker": In(1),
+                "start": In(1),
+                "run": In(1),
+                "busy": In(1),
+                "settings": Out(settings_layout(config)),
+                "worker": Out(stream.Signature(worker_layout(config))),
+                "begin": Out(1),
+                "enable": Out(1),
+                "setting": Out(1),
+                "refused": Out(range(max(Refusal) + 1)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``started``: a start was accepted, and no command since has begun another job; the settings hold."""
+        m = Module()
+        count = self.config.queue_pairs
+        started = Signal()
+        known = Signal(count)  # workers that were set since the last start
+        age = Signal(_SETTING)  # a one at the cycles since a worker was accepted
+        at_work = Signal()
+        sizes_wrong, base_wrong, changed = self._judge_job(m)
+        table_wrong, lacks = Signal(), Signal()
+        is_member = Cat(self.job.workers > n for n in range(count))
+        m.d.sync += [
+            lacks.eq((is_member & ~known).any()),
+            table_wrong.eq(self._is_misplaced(self.request.table)),
+        ]
+        m.d.comb += [
+            self.setting.eq(self.set_worker | age.any() | self.worker.valid),
+            at_work.eq(self.run | self.busy | age.any() | self.worker.valid),
+            self.enable.eq(self.run & started),
+        ]
+        # The first cycles of ``age`` are for settings that ``started`` has held until then.
+        with m.If(~self.run & ~self.busy & ~self.worker.valid & ~started & ~age[_SETTLE - 1 :].any()):
+            m.d.sync += [self.settings[name].eq(self.job[name]) for name in self.settings.shape().members]
+            with m.If(changed):
+                m.d.sync += known.eq(0)
+        m.d.sync += [self.begin.eq(0), age.eq(age << 1)]
+        with m.If(age[_SETTLE - 1]):
+            m.d.sync += [self.worker.valid.eq(1), known.bit_select(self.worker.p.index, 1).eq(1)]
+        with m.Elif(self.worker.ready):
+            m.d.sync += self.worker.valid.eq(0)
+        cause = self._cause(sizes_wrong, base_wrong, table_wrong, lacks, at_work)
+        with m.If(self.set_worker | self.start):
+            m.d.sync += self.refused.eq(cause)
+            with m.If((cause == Refusal.NONE) | self.start & (cause != Refusal.BUSY)):
+                m.d.sync += started.eq(0)
+        request = self.request
+        with m.If(self.set_worker & (cause == Refusal.NONE)):
+            m.d.sync += age.eq(1)
+            m.d.sync += [self.worker.p[name].eq(request[name]) for name in WorkerRequest.as_shape().members]
+        with m.If(self.start & (cause == Refusal.NONE)):
+            m.d.sync += [self.begin.eq(1), started.eq(1), known.eq(0)]
+        return m
+
+    def _cause(
+        self, sizes_wrong: Value, base_wrong: Value, table_wrong: Value, lacks: Value, at_work: Value
+    ) -> Any:
+        """Why a command of this cycle is refused."""
+        causes = (
+            (self.start & lacks, Refusal.UNSET),
+            (self.start & base_wrong | self.set_worker & table_wrong, Refusal.PLACE),
+            (self.set_worker & (self.request.index >= self.config.queue_pairs), Refusal.WORKER),
+            (sizes_wrong, Refusal.SIZES),
+            (at_work | self.start & self.set_worker, Refusal.BUSY),
+        )  # the last one wins
+        cause: Any = Refusal.NONE
+        for found, name in causes:
+            cause = Mux(found, name, cause)
+        return cause
+
+    def _is_misplaced(self, address: Value) -> Value:
+        """Whether it is no word's, or beyond the address space."""
+        low, end = lane_bits(self.config.width), self.config.address_width
+        return Cat(address[:low], address[end:]).any()
+
+    def _judge_job(self, m: Module) -> tuple[Signal, Signal, Signal]:
+        """Whether sizes are wrong, whether row 0 is misplaced, and whether the settings are yet to follow.
+
+        Right 3 cycles after the last change.
+        """
+        job, config = self.job, self.config
+        low = lane_bits(config.width)
+        row_words = Signal(WORDS_BITS + 1)
+        slot_words = Signal(WORDS_BITS + 1)
+        gradient_wrong, row_wrong, slot_wrong, counts_wrong, mode_wrong = (
+            Signal(name=f"{name}_wrong") for name in ("gradient", "row", "slot", "counts", "mode")
+        )
+        sizes_wrong, base_wrong, changed = Signal(), Signal(), Signal()
+        m.d.sync += [
+            row_words.eq(job.words + (tail_words(job.workers, width=config.width) + 1)),
+            slot_words.eq(job.words + 1),
+            gradient_wrong.eq(job.gradient_bytes != job.words << low),
+            row_wrong.eq(job.row_bytes != row_words << low),
+            slot_wrong.eq(job.slot_bytes != slot_words << low),
+            counts_wrong.eq(
+                ~(job.words.any() & job.workers.any() & job.slots.any() & job.rows.any())
+                | (job.workers > config.queue_pairs)
+                | (job.slots > MAX_SLOTS)
+                | (job.rows > MAX_ROWS)
+            ),
+            mode_wrong.eq(job.barrier & (job.broadcast | job.scan | (job.slots != 1))),
+            sizes_wrong.eq(gradient_wrong | row_wrong | slot_wrong | counts_wrong | mode_wrong),
+            base_wrong.eq(self._is_misplaced(job.base)),
+            changed.eq(Cat(self.settings[n] != job[n] for n in self.settings.shape().members).any()),
+        ]
+        return sizes_wrong, base_wrong, changed
