@@ -27,7 +27,7 @@ from fanin.param_server import MAX_ROWS, MAX_SLOTS
 from fanin.rdma import RdmaConfig
 
 IDENTITY = 0x464E5053  # "SPNF" in memory order: fanin parameter server
-VERSION = 3
+VERSION = 4
 
 SERVER_COUNTERS = {
     "updates": "gradients that were taken",
