@@ -10,7 +10,7 @@ from itertools import pairwise
 from fanin.memory import check_address_width
 from fanin.wire.ethernet import IPV4, TCI
 from fanin.wire.fields import field_bits
-from fanin.wire.rdma import PATH_MTUS, Fault
+from fanin.wire.rdma import PATH_MTUS, PSN_BITS, Fault
 
 # The number of a NIC's first queue pair: 0 and 1 mean management to others.
 FIRST_QUEUE_PAIR = 0x100
@@ -43,6 +43,33 @@ class Ending(IntEnum):
     OPERATION = 3  #: refused: the other end could not
     RETRIES = 4  #: sent again too often without an answer
     FLUSHED = 5  #: its queue pair had ended, or was connected anew
+
+
+class Refusal(IntEnum):
+    """Why a node refused a command of its host: ``connect``, ``set_region`` or ``post``."""
+
+    NONE = 0  #: it did not refuse it
+    PLACE = 1  #: the node has no queue pair, or no region, with that place
+    BUSY = 2  #: the command before it has not been carried out
+    SETTINGS = 3  #: no such path MTU, or a window above 1024 packets
+    RANGE = 4  #: bytes beyond the memory's addresses
+    LENGTH = 5  #: a message above 2^31 bytes
+    FULL = 6  #: no place for its completion, or for the write
+
+
+_REFUSALS = {
+    Refusal.PLACE: "the node has no queue pair, or no region, with that place",
+    Refusal.BUSY: "its queue pair, or another connect, is still being connected; wait until connecting is 0",
+    Refusal.SETTINGS: "no such path MTU, or a window above 1024 packets",
+    Refusal.RANGE: "bytes beyond the memory's addresses",
+    Refusal.LENGTH: "a message above 2^31 bytes",
+    Refusal.FULL: "no place for its completion, or for the write; take completions, or wait",
+}
+
+
+def refusal_text(refusal: Refusal) -> str:
+    """Return the cause of a refusal in words."""
+    return _REFUSALS.get(refusal, "not refused")
 
 
 def check_width(width: int) -> None:
@@ -192,6 +219,16 @@ class Connection:
             raise ValueError(
                 f"priority is part of a VLAN tag: priority {self.priority!r} needs vlan (0 for none)"
             )
+
+
+def next_psn(last: int) -> int:
+    """Return the first sequence number for a queue pair's next connection.
+
+    ``last`` is a number that the connection before sent among its last 1024: a node's register ``ended_psn``.
+    The next connection begins half of all numbers later. Late packets and answers of the old one are none of
+    its numbers, until it has sent nearly 2^23 packets.
+    """
+    return (last + (1 << PSN_BITS - 1)) % (1 << PSN_BITS)
 
 
 #: Named sizes: ``tiny`` for tests, ``u280`` for a 100 Gb/s card.

@@ -39,7 +39,7 @@ class RdmaDriver(NicDriver):
         super().__init__(config, rdma_registers(config), rdma_constants(config), base=base)
 
     def post(self, index: int, write: Write) -> Batch:
-        """Have a write done; one that is refused shows in ``refused_posts``."""
+        """Have a write done; one that is refused shows in ``refused_posts``, its cause in ``post_refusal``."""
         self._check_index(index)
         immediate = write.immediate is not None
         batch = self.batch().write("write", write_index=index, with_immediate=immediate, tag=write.tag)

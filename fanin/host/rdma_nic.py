@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.rdma.registers import TIMEOUT
-from fanin.host.driver import BaseDriver, Batch
-from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region
+from fanin.host.driver import BaseDriver, Batch, Value
+from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Refusal, Region, refusal_text
 from fanin.wire.ethernet import TCI, Endpoint
 from fanin.wire.fields import pack_fields
 from fanin.wire.rdma import PATH_MTUS
@@ -17,7 +17,8 @@ class NicDriver(BaseDriver):
     """Batches of register accesses for a node of ``config`` with ``registers`` that lie at ``base``.
 
     Begin with ``identify`` and ``configure``; then connect queue pairs, each before the first packet comes
-    from its peer.
+    from its peer. A queue pair that has been connected before is first disconnected; both ends then choose a
+    new ``send_psn`` by :func:`fanin.rdma.next_psn`, so that nothing late of the old connection is taken.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class NicDriver(BaseDriver):
     def connect(self, index: int, connection: Connection, peer: Endpoint) -> Batch:
         """Connect the queue pair at ``index`` with the one of number ``connection.peer`` at ``peer``.
 
+        Done once the field ``connecting`` of ``status`` is 0 and ``connect_refusal`` of ``refusals`` is 0.
         ``peer.port`` is the UDP port that packets are sent from: alike for all of a queue pair. Raises
         ValueError for a VLAN if the node has no tags.
         """
@@ -59,6 +61,29 @@ class NicDriver(BaseDriver):
         batch.write("source_port", peer.port).write("marks", **marks)
         batch.write("send_psn", connection.send_psn)
         return batch.write("receive_psn", connection.receive_psn).write("control", connect=1)
+
+    def disconnect(self, index: int) -> Batch:
+        """End the queue pair at ``index``: its unfinished writes complete as flushed.
+
+        Once the field ``connecting`` of ``status`` is 0, memory is neither read nor written for it, and
+        ``ended_psn`` is what :func:`fanin.rdma.next_psn` needs.
+        """
+        self._check_index(index)
+        batch = self.batch().write("pair", pair_index=index, pair_enable=0, mtu=0, window=0, retries=0)
+        return batch.write("control", connect=1)
+
+    def refusals(self) -> Batch:
+        """Read whether the last ``connect`` and the last ``set_region`` were refused."""
+        return self.batch().read("refusals")
+
+    @staticmethod
+    def check_refusals(values: Sequence[Value]) -> None:
+        """Raise ValueError that names the command and the cause, if one was refused."""
+        (word,) = values
+        assert isinstance(word, dict)
+        for command, field in ("connect", "connect_refusal"), ("set_region", "region_refusal"):
+            if word[field]:
+                raise ValueError(f"{command} was refused: {refusal_text(Refusal(word[field]))}")
 
     def _check_index(self, index: int) -> None:
         if index not in range(self.config.queue_pairs):

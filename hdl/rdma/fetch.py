@@ -44,6 +44,12 @@ class PayloadFetch(wiring.Component):
         One for each payload, in order, once ``start_words`` of its words are there: how to merge them.
     ``error`` : Out(1)
         Pulse: a response was not OKAY. Its data are delivered.
+    ``room`` : Out(1)
+        The FIFO has room for a payload; a command of the last 4 cycles may not have been counted yet.
+    ``free`` : Out(1)
+        The next command is read at once: it waits for ``axi`` alone, not for ``o`` or ``packet``.
+    ``reading`` : Out(1)
+        Words of a payload whose command was taken are still to come from memory.
 
     Parameters
     ----------
@@ -97,6 +103,9 @@ class PayloadFetch(wiring.Component):
                 "o": Out(stream.Signature(width)),
                 "packet": Out(stream.Signature(window_layout(width))),
                 "error": Out(1),
+                "room": Out(1),
+                "free": Out(1),
+                "reading": Out(1),
             }
         )
 
@@ -112,7 +121,7 @@ class PayloadFetch(wiring.Component):
         self._issue(m, bursts.o, in_flight.i, waiting.i)
         self._announce(m, waiting.o, self._words(m, in_flight.o))
         axi = self.axi
-        m.d.comb += axi.rready.eq(1)
+        m.d.comb += [axi.rready.eq(1), self.reading.eq(bursts.o.valid | (in_flight.level != 0))]
         m.d.sync += self.error.eq(axi.rvalid & (axi.rresp != Resp.OKAY))
         return m
 
@@ -145,6 +154,7 @@ class PayloadFetch(wiring.Component):
         fields = window(width=self.width, **tag)
         drive_addresses(m, self.axi, "ar", bursts, go)
         m.d.comb += [
+            self.free.eq(has_room & waiting.ready & ~bursts.valid),
             go.eq(in_flight.ready & (~bursts.payload.first | has_room & waiting.ready)),
             begins.eq(bursts.valid & bursts.ready & bursts.payload.first),
             waiting.valid.eq(begins),
@@ -158,6 +168,7 @@ class PayloadFetch(wiring.Component):
             claimed.eq(begins),
             claim.eq(Mux(begins, fields["words"], 0)),
             room.eq(room + leaves - claim),
+            self.room.eq(room >= self._max_words),
             has_room.eq((room >= self._max_words) & ~begins & ~claimed),
         ]
 

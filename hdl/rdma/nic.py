@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -29,9 +29,9 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.fork import StreamFork
 from fanin.hdl.stream.packet import packet_stream
 from fanin.rdma import RdmaConfig
-from fanin.wire.rdma import Fault
+from fanin.wire.rdma import PSN_BITS, Fault
 
-_ANSWERS = 32  # that may wait for the requester; one too many is lost, and another will say the same
+_ANSWERS = 32  # that may wait for the requester; an ACK too many is lost, and another will say the same
 
 
 class NicEvents(wiring.Signature):
@@ -57,9 +57,13 @@ class RdmaNic(wiring.Component):
     ``timeout`` : In, 32
         Cycles without an answer until a queue pair sends again.
     ``connect`` : In, stream of :func:`~fanin.hdl.rdma.queue_pair.connect_layout`
-        Both halves of a queue pair begin anew.
+        Both halves of a queue pair begin anew, or end. Taken by each once it leaves memory alone.
     ``region`` : In, stream of :func:`~fanin.hdl.rdma.regions.region_layout`, always ready
     ``post`` : In, stream of :func:`~fanin.hdl.rdma.queue_pair.write_layout`
+    ``stale`` : In, 1
+        The write on ``post`` was posted before its queue pair was connected anew: it completes as flushed.
+    ``connected`` : Out, 1
+        Pulse: the sending half has taken ``connect``.
     ``completion`` : Out, stream of :func:`~fanin.hdl.rdma.queue_pair.completion_layout`
         All waits until it is taken.
     ``arrival`` : Out, stream of :func:`~fanin.hdl.rdma.queue_pair.arrival_layout`
@@ -69,6 +73,8 @@ class RdmaNic(wiring.Component):
     ``mac_tx`` : Out, packet stream of ``width`` bits
     ``mac_rx`` : In, packet stream of ``width`` bits with ``error``
         Always ready.
+    ``ended_psn`` : Out, 24
+        The requester's.
     ``sending``, ``receiving`` : Out, one bit for each queue pair
         That half is connected, and has not failed.
     ``events`` : Out, NicEvents
@@ -97,12 +103,15 @@ class RdmaNic(wiring.Component):
                 "connect": In(stream.Signature(connect_layout(config))),
                 "region": In(stream.Signature(region_layout(config), always_ready=True)),
                 "post": In(stream.Signature(write_layout(config))),
+                "stale": In(1),
+                "connected": Out(1),
                 "completion": Out(stream.Signature(completion_layout(config))),
                 "arrival": Out(stream.Signature(arrival_layout(config))),
                 "read": Out(AXI4ReadSignature(**axi)),
                 "write": Out(AXI4WriteSignature(**axi)),
                 "mac_tx": Out(packet_stream(config.width)),
                 "mac_rx": In(packet_stream(config.width, error=True)),
+                "ended_psn": Out(PSN_BITS),
                 "sending": Out(config.queue_pairs),
                 "receiving": Out(config.queue_pairs),
                 "events": Out(NicEvents()),
@@ -123,6 +132,9 @@ class RdmaNic(wiring.Component):
         connect_typed(m, responder.arrival, flipped(self.arrival))
         m.d.comb += [
             requester.timeout.eq(self.timeout),
+            requester.stale.eq(self.stale),
+            self.connected.eq(requester.connect.valid & requester.connect.ready),
+            self.ended_psn.eq(requester.ended_psn),
             self.sending.eq(requester.enabled),
             self.receiving.eq(responder.enabled),
             self.events.requester.eq(requester.events),
@@ -153,6 +165,7 @@ class RdmaNic(wiring.Component):
         connect_typed(m, fetch.packet, transmitter.payload)
         connect_typed(m, fetch.o, transmitter.words)
         connect_typed(m, fetch.axi, flipped(self.read))
+        m.d.comb += [getattr(requester, name).eq(getattr(fetch, name)) for name in ("room", "free", "reading")]
         connect_typed(m, transmitter.o, flipped(self.mac_tx))
         m.d.comb += transmitter.own.eq(self.own)
         self.fetch_error = fetch.error
@@ -186,6 +199,7 @@ class RdmaNic(wiring.Component):
         connect_typed(m, store.axi, flipped(self.write))
         found = receiver.o.payload
         is_answer = Signal()
+        is_nak = found.syndrome[5:].any()  # one that ends its queue pair is sent once
         m.d.comb += [
             receiver.own.eq(self.own),
             regions.ask.eq(receiver.ask),
@@ -195,7 +209,7 @@ class RdmaNic(wiring.Component):
             *(answers.i.payload[name].eq(found[name]) for name in answers.i.payload.shape().members),
             responder.i.valid.eq(receiver.o.valid & ~is_answer),
             responder.i.payload.eq(found),
-            receiver.o.ready.eq(is_answer | responder.i.ready),
+            receiver.o.ready.eq(Mux(is_answer, ~is_nak | answers.i.ready, responder.i.ready)),
             responder.stored.eq(store.done),
             self.events.lost.eq(receiver.lost),
             self.events.memory_error.eq(store.error | self.fetch_error),

@@ -4,29 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 
-from fanin.hdl.bus.common_registers import drive_request
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.rdma.nic import RdmaNic
-from fanin.rdma import RdmaConfig
+from fanin.hdl.rdma.registers import REFUSAL_BITS
+from fanin.rdma import MAX_WINDOW_BITS, RdmaConfig, Refusal
+from fanin.wire.rdma import PATH_MTUS
 
 
 def nic_settings(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) -> None:
     """Addresses, queue pairs and regions, from ``endpoint_registers``, ``pair_registers``, ``region_registers``
     and ``NIC_COMMANDS``; and the field ``connecting``.
     """
-    pair, region = nic.connect.payload, nic.region.payload
-    settings, width = pair.settings, config.address_width
-    fits = Signal()  # else the region, cut down to the memory's addresses, would be another
-    limit = registers.region_limit  # 2^width at most; a comparison of 64 bits would be one long chain
-    over = limit[width + 1 :].any() | (limit[width] & limit[:width].any())
-    beyond = registers.region_base[width:].any() | over
-    m.d.sync += fits.eq(~beyond)
     m.d.comb += [
         nic.own.mac.eq(registers.own_mac),
         nic.own.ip.eq(registers.own_ip),
         nic.timeout.eq(registers.timeout),
+    ]
+    _connections(m, config, registers, nic)
+    _regions(m, config, registers, nic)
+    for name in ("sending", "receiving"):
+        flag_words(m, getattr(registers, name), getattr(nic, name))
+
+
+def is_beyond(index: Any, count: int) -> Any:
+    """Whether a place in the registers is none of ``count``, a power of two."""
+    return index[(count - 1).bit_length() :].any()
+
+
+def _connections(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) -> None:
+    """Queue pairs: a command takes what the registers say of one, which the host may then write again."""
+    pair, connect = Signal(nic.connect.payload.shape()), nic.connect
+    settings, pulse = pair.settings, registers.connect
+    unknown, refusal = Signal(), Signal(REFUSAL_BITS)  # a cycle after the registers are written
+    m.d.comb += [
         pair.index.eq(registers.pair_index),
         settings.enable.eq(registers.pair_enable),
         settings.peer.queue_pair.eq(registers.peer_number),
@@ -36,20 +48,52 @@ def nic_settings(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) ->
         settings.peer.traffic_class.eq(registers.traffic_class),
         *(settings[n].eq(getattr(registers, n)) for n in ("mtu", "window", "retries")),
         *(settings[n].eq(getattr(registers, n)) for n in ("send_psn", "receive_psn")),
+        registers.connecting.eq(connect.valid | pulse),
+        registers.connect_refusal.eq(refusal),
+        registers.ended_psn.eq(nic.ended_psn),
+    ]
+    if config.vlan:
+        tag = settings.peer.tag
+        m.d.comb += [tag.present.eq(registers.tag_present), tag.tci.eq(registers.tag_tci)]
+    out_of_range = (registers.window > MAX_WINDOW_BITS) | (registers.mtu >= len(PATH_MTUS))
+    m.d.sync += unknown.eq(registers.pair_enable & out_of_range)
+    with m.If(connect.ready):
+        m.d.sync += connect.valid.eq(0)
+    with m.If(pulse):
+        m.d.sync += refusal.eq(Refusal.NONE)
+        with m.If(connect.valid):
+            m.d.sync += refusal.eq(Refusal.BUSY)
+        with m.Elif(is_beyond(registers.pair_index, config.queue_pairs)):
+            m.d.sync += refusal.eq(Refusal.PLACE)
+        with m.Elif(unknown):
+            m.d.sync += refusal.eq(Refusal.SETTINGS)
+        with m.Else():
+            m.d.sync += [connect.valid.eq(1), connect.payload.eq(pair)]
+
+
+def _regions(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) -> None:
+    """Regions: one beyond the memory's addresses is refused, and its place is left without a region."""
+    region, width = nic.region.payload, config.address_width
+    fits = Signal()  # else the region, cut down to the memory's addresses, would be another
+    limit = registers.region_limit  # 2^width at most; a comparison of 64 bits would be one long chain
+    over = limit[width + 1 :].any() | (limit[width] & limit[:width].any())
+    beyond = registers.region_base[width:].any() | over
+    foreign = is_beyond(registers.region_index, config.regions)
+    refusal = Signal(REFUSAL_BITS)
+    m.d.sync += fits.eq(~beyond)
+    with m.If(registers.set_region):
+        wrong = Mux(registers.region_enable & ~fits, Refusal.RANGE, Refusal.NONE)
+        m.d.sync += refusal.eq(Mux(foreign, Refusal.PLACE, wrong))
+    m.d.comb += [
         region.index.eq(registers.region_index),
         region.enable.eq(registers.region_enable & fits),
         region.rkey.eq(registers.region_key),
         region.base.eq(registers.region_base),
         region.limit.eq(limit),
         region.queue_pairs.eq(registers.region_pairs),
-        nic.region.valid.eq(registers.set_region),
+        nic.region.valid.eq(registers.set_region & ~foreign),
+        registers.region_refusal.eq(refusal),
     ]
-    if config.vlan:
-        tag = settings.peer.tag
-        m.d.comb += [tag.present.eq(registers.tag_present), tag.tci.eq(registers.tag_tci)]
-    drive_request(m, registers, command="connect", pending="connecting", request=nic.connect)
-    for name in ("sending", "receiving"):
-        flag_words(m, getattr(registers, name), getattr(nic, name))
 
 
 def flag_words(m: Module, port: Any, flags: Any) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -10,7 +10,7 @@ from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.rdma.nic import RdmaNic
-from fanin.hdl.rdma.nic_control import nic_counters, nic_settings
+from fanin.hdl.rdma.nic_control import is_beyond, nic_counters, nic_settings
 from fanin.hdl.rdma.registers import rdma_constants, rdma_registers
 from fanin.hdl.rdma.write_queue import WriteQueue
 from fanin.hdl.stream.connect import connect_typed
@@ -61,16 +61,18 @@ class RdmaNode(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Registers between host and NIC."""
         m = Module()
-        m.submodules.registers = registers = RegisterFile(registers=rdma_registers(self.config))
+        m.submodules.registers = registers = RegisterFile(
+            registers=rdma_registers(self.config), counters_in_memory=True
+        )
         m.submodules.nic = nic = RdmaNic(config=self.config)
         connect_typed(m, flipped(self.axil), registers.axil)
         connect_typed(m, nic.mac_tx, flipped(self.mac_tx))
         connect_typed(m, flipped(self.mac_rx), nic.mac_rx)
         join_memory(m, read=nic.read, write=nic.write, memory=self.memory)
         self._settings(m, registers, nic)
-        self._posts(m, registers, nic)
+        writes = self._posts(m, registers, nic)
         self._arrivals(m, registers, nic)
-        self._counters(m, registers, nic)
+        self._counters(m, registers, writes, nic)
         return m
 
     def _settings(self, m: Module, registers: Any, nic: RdmaNic) -> None:
@@ -78,8 +80,8 @@ class RdmaNode(wiring.Component):
         drive_constants(m, registers, rdma_constants(self.config))
         nic_settings(m, self.config, registers, nic)
 
-    def _posts(self, m: Module, registers: Any, nic: RdmaNic) -> None:
-        """Writes to the NIC, completions to the host."""
+    def _posts(self, m: Module, registers: Any, nic: RdmaNic) -> WriteQueue:
+        """Writes to the NIC, completions to the host. Returns what checks and queues the writes."""
         m.submodules.writes = writes = WriteQueue(config=self.config, completions=COMPLETIONS)
         shape = nic.completion.payload.shape()
         m.submodules.completions = done = StreamFIFO(shape=shape, depth=COMPLETIONS)
@@ -87,12 +89,19 @@ class RdmaNode(wiring.Component):
         connect_typed(m, nic.completion, done.i)
         write, completion = writes.write, done.o.payload
         posting = Signal(4)
+        connecting = Mux(nic.connect.valid, nic.connect.payload.index, registers.pair_index)  # which queue pair
         sources = {"index": "write_index", "local": "local_address", "remote": "remote_address", "rkey": "key"}
         sources |= {name: name for name in ("tag", "length", "with_immediate", "immediate")}
         m.d.comb += [write[name].eq(getattr(registers, source)) for name, source in sources.items()]
         m.d.comb += [
             writes.post.eq(registers.post),
             writes.local.eq(registers.local_address),
+            writes.foreign.eq(is_beyond(registers.write_index, self.config.queue_pairs)),
+            writes.connecting.eq(registers.connecting & (registers.write_index == connecting)),
+            writes.connected.eq(nic.connected),
+            writes.connected_index.eq(nic.connect.payload.index),
+            nic.stale.eq(writes.stale),
+            registers.post_refusal.eq(writes.refusal),
             registers.full.eq(writes.full),
             registers.posting.eq(registers.post | posting.any()),
             done.o.ready.eq(registers.take_completion),
@@ -103,8 +112,7 @@ class RdmaNode(wiring.Component):
             registers.ending.eq(completion.ending),
         ]
         m.d.sync += posting.eq((posting << 1) | registers.post)
-        for name, event in {"accepted": writes.accepted, "refused_posts": writes.refused}.items():
-            m.d.sync += getattr(registers, name).eq(getattr(registers, name) + event)
+        return writes
 
     def _arrivals(self, m: Module, registers: Any, nic: RdmaNic) -> None:
         """Messages with immediate data to the host."""
@@ -119,6 +127,7 @@ class RdmaNode(wiring.Component):
             registers.arrived_length.eq(arrival.length),
         ]
 
-    def _counters(self, m: Module, registers: Any, nic: RdmaNic) -> None:
+    def _counters(self, m: Module, registers: Any, writes: WriteQueue, nic: RdmaNic) -> None:
         """Every counter has a source."""
-        drive_counters(m, registers, nic_counters(nic))
+        posts = {"accepted": writes.accepted, "refused_posts": writes.refused}
+        drive_counters(m, registers, posts | nic_counters(nic))

@@ -23,13 +23,13 @@ from fanin.hdl.rdma.queue_pair import (
 )
 from fanin.hdl.rdma.requester import RequesterEvents
 from fanin.hdl.rdma.responder import ResponderEvents
-from fanin.rdma import FIRST_QUEUE_PAIR, MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig
+from fanin.rdma import FIRST_QUEUE_PAIR, MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig, Refusal
 from fanin.wire.ethernet import IPV4
 from fanin.wire.fields import field_bits
 from fanin.wire.rdma import MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS
 
 IDENTITY = 0x464E5244  # "DRNF" in memory order: fanin RDMA
-VERSION = 2
+VERSION = 3
 TIMEOUT = 50_000  # cycles
 INDEX_BITS = 6  # in the registers, whatever the configuration
 
@@ -54,7 +54,13 @@ COUNTERS = {
 }
 _EVENTS = [*RequesterEvents.as_shape().members, *ResponderEvents.as_shape().members]
 assert list(COUNTERS)[: len(_EVENTS)] == _EVENTS
-
+#: What the node counts of its host's writes.
+POST_COUNTERS = {
+    "accepted": "writes posted and accepted; each completes once",
+    "refused_posts": "writes posted and refused",
+}
+REFUSAL_BITS = max(Refusal).bit_length()
+REFUSALS = ", ".join(f"{refusal.value} {refusal.name}" for refusal in Refusal)
 
 #: Commands of every node with a NIC.
 NIC_COMMANDS = (
@@ -95,14 +101,28 @@ def _control() -> tuple[Register, ...]:
             Field("posting", 1, "the last `post` has been neither accepted nor refused yet"),
             Field("full", 1, "a `post` would be refused: take completions, or wait"),
         ),
-        Register("accepted", Access.RO, "writes posted and accepted; each will be told of by `completion`"),
-        Register("refused_posts", Access.RO, "writes posted and refused"),
+        Register("post_refusal", Access.RO, f"why the last `post` was refused: {REFUSALS}", bits=REFUSAL_BITS),
     )
 
 
 def endpoint_registers(config: RdmaConfig) -> tuple[Register, ...]:
     """Whether queue pairs are connected, and what the NIC is called."""
     return (
+        Register(
+            "refusals",
+            Access.RO,
+            f"why the last command was refused: {REFUSALS}",
+            (
+                Field("connect_refusal", REFUSAL_BITS, "the last `connect`"),
+                Field("region_refusal", REFUSAL_BITS, "the last `set_region`"),
+            ),
+        ),
+        Register(
+            "ended_psn",
+            Access.RO,
+            "of the queue pair of the last `connect`: about the last number that its old connection sent",
+            bits=PSN_BITS,
+        ),
         flags("sending", "queue pairs that are connected and have not failed, as senders", config),
         flags("receiving", "the same, as receivers", config),
         Register("own_mac", Access.RW, "this node's MAC address", bits=48),
@@ -209,5 +229,5 @@ def rdma_registers(config: RdmaConfig) -> RegisterMap:
     assert index_bits(config) <= INDEX_BITS
     return node_map(
         _control(), endpoint_registers(config), pair_registers(config), region_registers(config), _write(),
-        counter_registers(COUNTERS),
+        counter_registers(POST_COUNTERS | COUNTERS, bits=2 * WORD_BITS),
     )  # fmt: skip

@@ -4,28 +4,26 @@
 
 from typing import Any
 
-from amaranth import Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, enum, stream, wiring
+from amaranth import Const, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.rdma.event_choice import Event, EventChoice
+from fanin.hdl.rdma.event_choice import Event
+from fanin.hdl.rdma.in_hand import QUEUE, InHand, Parts, Verdict
 from fanin.hdl.rdma.packet_cut import PacketCut
 from fanin.hdl.rdma.queue_pair import (
     LENGTH_BITS,
-    Settings,
     answer_layout,
     bytes_of,
     completion_layout,
     connect_layout,
-    index_bits,
     packets_of,
     write_layout,
 )
-from fanin.hdl.rdma.sender_tables import FLIGHT_BITS, SenderTables, row_layout
+from fanin.hdl.rdma.sender_tables import FLIGHT_BITS, SenderTables
 from fanin.hdl.rdma.shapes import Headers, fetch_layout
-from fanin.hdl.rdma.timers import TIMEOUT_BITS, Timers
+from fanin.hdl.rdma.timers import TIMEOUT_BITS
 from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.rdma import Ending, RdmaConfig
 from fanin.wire.rdma import NOT_READY, PSN_BITS, Nak
 
@@ -34,17 +32,6 @@ _FATAL = {  # how the oldest write ends when a NAK ends its queue pair
     Nak.REMOTE_ACCESS: Ending.ACCESS,
     Nak.REMOTE_OPERATION: Ending.OPERATION,
 }
-_QUEUE = 32  # packets that may wait for payload and MAC: short ones must hide the memory's latency
-
-
-class Verdict(enum.Enum, shape=3):
-    """What an answer says of the packet with its PSN."""
-
-    IGNORED = 0  # nothing: its syndrome is none of these
-    ACK = 1  # it has arrived, as have all before it
-    SEQUENCE = 2  # all before it have arrived; go back to it, unless it waits as NOT_READY
-    FATAL = 3  # all before it have arrived; it ends the queue pair
-    NOT_READY = 4  # all before it have arrived; send it again once the timeout has passed
 
 
 class RequesterEvents(data.Struct):
@@ -57,45 +44,6 @@ class RequesterEvents(data.Struct):
     not_ready: 1  #: the receiver had no buffer for a message yet
 
 
-class _InHand:
-    """Registers of the queue pair whose event is carried out; READ loads them."""
-
-    def __init__(self, config: RdmaConfig):
-        self.event = Signal(Event)
-        self.index = Signal(index_bits(config))
-        self.row = Signal(row_layout(config))
-        self.settings = Signal(Settings)
-        self.window_mask = Signal(FLIGHT_BITS)  # the window, a power of two of packets, less one
-        self.offset = Signal(LENGTH_BITS)  # bytes of the message before the next packet
-        self.verdict = Signal(Verdict)  # of the answer
-        self.still_valid = Signal()  # the event still applies: READ checks, as the choice is some cycles old
-        self.ending = Signal(Ending)  # of the oldest write, should the queue pair fail now
-        self.progress = Signal()  # writing the row back restarts the timer
-
-    @property
-    def window_full(self) -> Value:
-        """As many packets are in flight as may be."""
-        return (self.row.flight & ~self.window_mask).any()
-
-
-class _Parts:
-    """What the states work with: the submodules, and registers of all queue pairs."""
-
-    def __init__(self, config: RdmaConfig, fetch: Any):
-        count = config.queue_pairs
-        self.tables = SenderTables(config=config)
-        self.choice = EventChoice(config=config)
-        self.timers = Timers(count=count)
-        self.packets = StreamFIFO(shape=Headers, depth=_QUEUE)  # packets that were cut,
-        self.fetches = StreamFIFO(shape=fetch, depth=_QUEUE)  # and their payloads
-        self.queue_free = Signal()  # both queues have a place for a packet, besides one that may be on its way
-        # Flags from which the next event is chosen, one bit for each queue pair:
-        self.sendable = Signal(count)  # it has a packet that its window admits
-        self.has_room = Signal(count, init=-1)  # its ring has a place for a descriptor
-        self.in_flight = Signal(count)  # it has packets in flight, so its timer runs
-        self.last_sent = Signal(index_bits(config))  # the queue pair that sent the last packet
-
-
 class Requester(wiring.Component):
     """Cut the writes of all queue pairs into packets, and send them until they are acknowledged: go-back-N.
 
@@ -105,22 +53,37 @@ class Requester(wiring.Component):
     connected anew completes all of its descriptors at once; one that is not enabled completes what is posted to
     it as flushed.
 
+    Memory is not read for a descriptor that has completed. A packet is handed on only when its payload is read
+    at once, whatever the MAC does. Completions of a queue pair that fails or is connected anew wait until all
+    payloads have come from memory, and so do those of packets that were sent again.
+
     Members
     -------
     ``connect`` : In, stream of :func:`connect_layout`
-        A queue pair begins anew, or ends.
+        A queue pair begins anew, or ends. Taken once no memory is read for its old connection.
     ``timeout`` : In, 32
         Cycles without progress, until a queue pair goes back.
     ``post`` : In, stream of :func:`write_layout`
         Waits while the queue pair's ring is full. ``length`` at most 2^31, and within the memory's addresses.
+    ``stale`` : In, 1
+        The write on ``post`` was posted before its queue pair was connected anew: it completes as flushed.
     ``answer`` : In, stream of :func:`answer_layout`
         ACKs and NAKs that were received.
     ``headers`` : Out, stream of Headers
         The packets; the payload of one with a ``size`` is what ``fetch`` asks for, in order.
     ``fetch`` : Out, stream of :func:`fetch_layout`
         Payloads to read.
+    ``room`` : In, 1
+        The reader's buffer has room for a payload, those of the last 4 cycles perhaps not counted.
+    ``free`` : In, 1
+        A payload that ``fetch`` asks for is read at once.
+    ``reading`` : In, 1
+        A payload that ``fetch`` asked for has not come yet.
     ``completion`` : Out, stream of :func:`completion_layout`
         How each descriptor ended. The requester stalls until it is taken.
+    ``ended_psn`` : Out, 24
+        Of the queue pair of the last CONNECT, the oldest number that its old connection had not seen
+        acknowledged. That connection has sent fewer than 1024 numbers after it.
     ``enabled`` : Out, one bit for each queue pair
         It is connected, and has not failed.
     ``events`` : Out, RequesterEvents
@@ -147,10 +110,15 @@ class Requester(wiring.Component):
                 "connect": In(stream.Signature(connect_layout(config))),
                 "timeout": In(TIMEOUT_BITS),
                 "post": In(stream.Signature(write_layout(config))),
+                "stale": In(1),
                 "answer": In(stream.Signature(answer_layout(config))),
                 "headers": Out(stream.Signature(Headers)),
                 "fetch": Out(stream.Signature(layout)),
+                "room": In(1),
+                "free": In(1),
+                "reading": In(1),
                 "completion": Out(stream.Signature(completion_layout(config))),
+                "ended_psn": Out(PSN_BITS),
                 "enabled": Out(config.queue_pairs),
                 "events": Out(RequesterEvents),
             }
@@ -161,40 +129,51 @@ class Requester(wiring.Component):
 
         READ copies the row and the settings of the event's queue pair from their tables into the registers *in
         hand*. The states of the event change the row in hand. A state that writes the row back also sets the
-        flags of the queue pair from which the next event is chosen (:class:`_Parts`). The states, what they do,
+        flags of the queue pair from which the next event is chosen (:class:`Parts`). The states, what they do,
         and what follows::
 
+            CLEAR      after a reset: writes an empty row        IDLE after the last row
             IDLE       takes the event that EventChoice offers       READ
-            READ       loads row and settings                        CONNECT: FLUSH; POST: POST; SEND: SEND;
+            READ       loads row and settings                        CONNECT: DRAIN; POST: POST; SEND: SEND;
                                                                      ANSWER and TIMEOUT: CHECK
             POST       takes the descriptor                          POSTED
             POSTED     writes the row                                SEND; WRITE if window or queues are full;
-                                                                     FLUSH if the queue pair is not enabled
+                                                                     FLUSH if the queue pair is not enabled,
+                                                                     or the descriptor is to be flushed
             SEND       waits for PacketCut's sums                    CUT; IDLE if no packet may be sent now
             CUT        moves on to the next packet                   HAND ON
-            HAND ON    queues the packet, writes the row             IDLE
+            HAND ON    queues the packet, writes the row; nothing    IDLE
+                       of both if memory cannot be read at once
             CHECK      counts the packets acknowledged               ANSWER: ACCEPT; TIMEOUT: GO BACK
             ACCEPT     takes the answer                              ADVANCE; IDLE if it says nothing
             ADVANCE    moves past the packets acknowledged           COUNT
             COUNT      compares their number with the oldest write   COMPLETE
             COMPLETE   completes the oldest write, if it ended       COUNT if it did; else ACK: WRITE,
-                                                                     sequence NAK: GO BACK, fatal NAK: FLUSH
+                                                                     sequence NAK: GO BACK, fatal NAK: DRAIN
             GO BACK    points at the oldest packet in flight         CONFIGURE; WRITE if there is no need;
-                                                                     FLUSH if it was tried too often
+                                                                     DRAIN if it was tried too often
+            DRAIN      waits until no payload is being read          FLUSH
             FLUSH      completes all descriptors                     CONFIGURE
             CONFIGURE  takes a CONNECT, writes its settings          WRITE
             WRITE      writes the row                                IDLE
 
         Packets in flight are numbered ``oldest`` to ``oldest + flight - 1``. No packet is stored: to go back is
         to point ``send`` and ``packet_number`` at the oldest packet again, and to have none in flight.
+
+        The tables are memory, which a reset does not clear: CLEAR does.
         """
         m = Module()
-        hand = _InHand(self.config)
-        parts = _Parts(self.config, self.fetch.payload.shape())
+        hand = InHand(self.config)
+        parts = Parts(self.config, self.fetch.payload.shape())
         self._connect_tables(m, hand, parts)
         self._connect_queues(m, parts)
         self._connect_choice(m, parts)
-        with m.FSM():
+        with m.FSM(init="CLEAR"):
+            with m.State("CLEAR"):
+                self._write_row(m, hand, parts)
+                m.d.sync += hand.index.eq(hand.index + 1)
+                with m.If(hand.index == self.config.queue_pairs - 1):
+                    m.next = "IDLE"
             self._read(m, hand, parts)
             self._post(m, hand, parts)
             self._send(m, hand, parts)
@@ -206,7 +185,7 @@ class Requester(wiring.Component):
                 m.next = "IDLE"
         return m
 
-    def _connect_tables(self, m: Module, hand: _InHand, parts: _Parts) -> None:
+    def _connect_tables(self, m: Module, hand: InHand, parts: Parts) -> None:
         """The tables of the queue pair in hand."""
         m.submodules.tables = tables = parts.tables
         m.d.comb += [
@@ -216,14 +195,18 @@ class Requester(wiring.Component):
             tables.pointer.eq(hand.row.head + 1),  # unless a state reads another descriptor
         ]
 
-    def _connect_queues(self, m: Module, parts: _Parts) -> None:
-        """The queues of packets that were cut, and of what they fetch; whether both have a place."""
+    def _connect_queues(self, m: Module, parts: Parts) -> None:
+        """The queues of packets that were cut, and of what they fetch; whether a packet may be handed on."""
         m.submodules.headers, m.submodules.fetches = packets, fetches = parts.packets, parts.fetches
         connect_typed(m, packets.o, wiring.flipped(self.headers))
         connect_typed(m, fetches.o, wiring.flipped(self.fetch))
-        m.d.sync += parts.queue_free.eq((packets.level < _QUEUE - 1) & (fetches.level < _QUEUE - 1))
+        m.d.sync += parts.queue_free.eq((packets.level < QUEUE - 1) & self.room)
+        m.d.comb += [
+            parts.may_hand_on.eq(packets.i.ready & self.free & ~fetches.o.valid),
+            parts.drained.eq(~fetches.o.valid & ~self.reading),
+        ]
 
-    def _connect_choice(self, m: Module, parts: _Parts) -> None:
+    def _connect_choice(self, m: Module, parts: Parts) -> None:
         """What chooses the next event, from the ports and from the flags of all queue pairs."""
         m.submodules.choice, m.submodules.timers = choice, timers = parts.choice, parts.timers
         for name in ("connect", "answer", "post"):
@@ -240,7 +223,7 @@ class Requester(wiring.Component):
         ]
         m.d.sync += timers.restart.eq(0)
 
-    def _write_row(self, m: Module, hand: _InHand, parts: _Parts) -> None:
+    def _write_row(self, m: Module, hand: InHand, parts: Parts) -> None:
         """Write the row in hand back, and say what can be done with its queue pair now."""
         row = hand.row
         ring_bits = len(row.head) - 1
@@ -255,7 +238,7 @@ class Requester(wiring.Component):
         m.d.sync += [flag.bit_select(hand.index, 1).eq(value) for flag, value in flags]
         m.d.sync += parts.timers.restart.eq(hand.progress << hand.index)
 
-    def _read(self, m: Module, hand: _InHand, parts: _Parts) -> None:
+    def _read(self, m: Module, hand: InHand, parts: Parts) -> None:
         """IDLE and READ: choose an event, and load its queue pair with the first descriptor that it needs."""
         tables, choice = parts.tables, parts.choice
         row, settings = tables.row, tables.settings
@@ -277,7 +260,7 @@ class Requester(wiring.Component):
             ]
             with m.Switch(hand.event):
                 with m.Case(Event.CONNECT):
-                    m.next = "FLUSH"
+                    m.next = "DRAIN"
                 with m.Case(Event.ANSWER):
                     self._judge(m, hand)
                     m.d.sync += hand.still_valid.eq(1)
@@ -293,7 +276,7 @@ class Requester(wiring.Component):
                     m.d.sync += [parts.last_sent.eq(hand.index), hand.still_valid.eq(sendable)]
                     m.next = "SEND"
 
-    def _post(self, m: Module, hand: _InHand, parts: _Parts) -> None:
+    def _post(self, m: Module, hand: InHand, parts: Parts) -> None:
         """Put a descriptor into the ring; if its queue pair may send, a packet follows at once."""
         tables, post, row = parts.tables, self.post.payload, hand.row
         descriptor = tables.new_descriptor
@@ -308,23 +291,23 @@ class Requester(wiring.Component):
         ]
         with m.State("POST"):
             m.d.comb += [tables.write_descriptor.eq(1), self.post.ready.eq(1)]
-            m.d.sync += [row.tail.eq(row.tail + 1), hand.still_valid.eq(1)]
+            m.d.sync += [row.tail.eq(row.tail + 1), hand.still_valid.eq(1), hand.stale.eq(self.stale)]
             m.next = "POSTED"
         with m.State("POSTED"):
             # Not only in WRITE: the choice sees ``has_room`` through a register, and a post must not be taken
             # for a ring that this one has filled.
             self._write_row(m, hand, parts)
-            # Read for SEND, at ``send``. FLUSH needs the one at ``head``: while the queue pair is not enabled,
-            # that is the same one.
+            # Read for SEND, at ``send``. FLUSH needs the one at ``head``. That is the same: the ring was empty
+            # if the queue pair is not enabled, and if the descriptor was posted before it was connected.
             m.d.comb += [tables.read.eq(1), tables.pointer.eq(row.send)]
-            with m.If(~row.enable):
+            with m.If(~row.enable | hand.stale):
                 m.next = "FLUSH"
             with m.Elif(parts.queue_free & ~hand.window_full):
                 m.next = "SEND"
             with m.Else():
                 m.next = "WRITE"
 
-    def _send(self, m: Module, hand: _InHand, parts: _Parts) -> None:
+    def _send(self, m: Module, hand: InHand, parts: Parts) -> None:
         """Cut the next packet, and hand it to the queues."""
         m.submodules.cut = cut = PacketCut(config=self.config)
         row, packets, fetches = hand.row, parts.packets.i, parts.fetches.i
@@ -346,11 +329,12 @@ class Requester(wiring.Component):
             m.d.sync += hand.progress.eq(row.flight == 0)  # the timer counts from the oldest packet in flight
             m.next = "HAND ON"
         with m.State("HAND ON"):
-            m.d.comb += [packets.valid.eq(1), fetches.valid.eq(cut.has_payload), self.events.sent.eq(1)]
-            self._write_row(m, hand, parts)
+            with m.If(parts.may_hand_on):
+                m.d.comb += [packets.valid.eq(1), fetches.valid.eq(cut.has_payload), self.events.sent.eq(1)]
+                self._write_row(m, hand, parts)
             m.next = "IDLE"
 
-    def _answer(self, m: Module, hand: _InHand, parts: _Parts) -> None:
+    def _answer(self, m: Module, hand: InHand, parts: Parts) -> None:
         """Advance past the packets that are acknowledged, and complete the writes that end with them.
 
         A sum a state, each into a register that the next state uses: READ takes the distance from the oldest
@@ -364,8 +348,9 @@ class Requester(wiring.Component):
         # packets acknowledged, the head's last one and those after it: above 0, the head ends
         surplus = Signal(signed(PSN_BITS + 1))
         advanced = Signal(
-            data.StructLayout({name: row.shape()[name].shape for name in ("oldest", "flight", "done")})
+            data.StructLayout({name: row.shape()[name].shape for name in ("oldest", "flight", "done", "again")})
         )
+        again = Signal(signed(FLIGHT_BITS + 1))  # as ``advanced.again``; below 0, that is 0
         m.d.sync += [
             distance.eq(answer.psn - parts.tables.row.oldest),
             in_flight.eq(distance < row.flight),
@@ -373,8 +358,10 @@ class Requester(wiring.Component):
             advanced.oldest.eq(row.oldest + acknowledged),
             advanced.flight.eq(row.flight - acknowledged),
             advanced.done.eq(row.done + acknowledged),
+            again.eq(row.again - acknowledged),
             surplus.eq(row.done - parts.tables.descriptor.last_number),
         ]
+        m.d.comb += advanced.again.eq(Mux(again < 0, 0, again))
         with m.State("CHECK"):
             m.next = "ACCEPT"
             with m.If(hand.event == Event.TIMEOUT):
@@ -386,6 +373,7 @@ class Requester(wiring.Component):
                 m.next = "ADVANCE"
         with m.State("ADVANCE"):
             m.d.sync += [row[name].eq(advanced[name]) for name in advanced.shape().members]
+            m.d.sync += hand.repeated.eq(row.again != 0)
             with m.If(acknowledged != 0):
                 m.d.sync += [row.attempts.eq(0), row.not_ready.eq(0), hand.progress.eq(1)]
             with m.If(verdict == Verdict.NOT_READY):
@@ -395,7 +383,7 @@ class Requester(wiring.Component):
         with m.State("COUNT"):
             m.next = "COMPLETE"
         with m.State("COMPLETE"):
-            with m.If(surplus > 0):
+            with m.If(surplus > 0), m.If(~hand.repeated | parts.drained):
                 self._complete(m, hand, parts.tables, Ending.DONE)
                 with m.If(self.completion.ready):
                     m.d.sync += row.done.eq(surplus - 1)
@@ -407,7 +395,7 @@ class Requester(wiring.Component):
             with m.Else():
                 m.next = "WRITE"
 
-    def _judge(self, m: Module, hand: _InHand) -> None:
+    def _judge(self, m: Module, hand: InHand) -> None:
         """What the answer's syndrome says, and how the oldest write ends if the queue pair fails by it."""
         syndrome = self.answer.payload.syndrome
         m.d.sync += hand.verdict.eq(Verdict.IGNORED)
@@ -421,7 +409,7 @@ class Requester(wiring.Component):
             with m.If(syndrome == nak.syndrome):
                 m.d.sync += [hand.verdict.eq(Verdict.FATAL), hand.ending.eq(ending)]
 
-    def _complete(self, m: Module, hand: _InHand, tables: SenderTables, ending: Any) -> None:
+    def _complete(self, m: Module, hand: InHand, tables: SenderTables, ending: Any) -> None:
         """Offer the head's completion; once it is taken, the next descriptor becomes the head."""
         completion, row = self.completion, hand.row
         m.d.comb += [
@@ -434,15 +422,17 @@ class Requester(wiring.Component):
             m.d.comb += tables.read.eq(1)
             m.d.sync += row.head.eq(row.head + 1)
 
-    def _fail(self, m: Module, hand: _InHand) -> None:
+    def _fail(self, m: Module, hand: InHand) -> None:
         """The queue pair ends; its oldest write completes with ``ending``, all others as flushed."""
         m.d.comb += self.events.failed.eq(1)
         m.d.sync += hand.row.enable.eq(0)
-        m.next = "FLUSH"
+        m.next = "DRAIN"
 
-    def _go_back(self, m: Module, hand: _InHand) -> None:
+    def _go_back(self, m: Module, hand: InHand) -> None:
         """Go-back-N: the oldest packet is the next to send, unless that was tried too often."""
         row = hand.row
+        reaches_further = Signal()  # more packets are in flight than were before it went back
+        m.d.sync += reaches_further.eq(row.flight > row.again)
         with m.State("GO BACK"):
             m.d.sync += hand.progress.eq(1)
             with m.If(~hand.still_valid | (row.flight == 0)):
@@ -456,6 +446,7 @@ class Requester(wiring.Component):
                 ]
                 m.d.sync += [
                     row.attempts.eq(row.attempts + 1),
+                    row.again.eq(Mux(reaches_further, row.flight, row.again)),
                     row.not_ready.eq(0),
                     row.flight.eq(0),
                     row.send.eq(row.head),
@@ -463,11 +454,16 @@ class Requester(wiring.Component):
                 ]
                 m.next = "CONFIGURE"
 
-    def _flush(self, m: Module, hand: _InHand, parts: _Parts) -> None:
+    def _flush(self, m: Module, hand: InHand, parts: Parts) -> None:
         """Complete all descriptors; a CONNECT then gives the queue pair its new settings."""
         row, settings = hand.row, self.connect.payload.settings
+        with m.State("DRAIN"):
+            with m.If(hand.event == Event.CONNECT):
+                m.d.sync += self.ended_psn.eq(row.oldest)
+            with m.If(parts.drained):
+                m.next = "FLUSH"
         with m.State("FLUSH"):
-            cleared = ("done", "flight", "packet_number", "attempts", "not_ready")
+            cleared = ("done", "flight", "packet_number", "again", "attempts", "not_ready")
             m.d.sync += [row[name].eq(0) for name in cleared]
             m.d.sync += [row.send.eq(row.tail), hand.progress.eq(1)]
             with m.If(hand.event == Event.CONNECT):

@@ -57,7 +57,6 @@ def _row_layout(address_width: int) -> data.StructLayout:
     """State of a queue pair."""
     return data.StructLayout(
         {
-            "enable": 1,
             "mtu": MTU_BITS,
             "expected": PSN_BITS,
             "messages": MSN_BITS,  # complete
@@ -95,7 +94,8 @@ class Responder(wiring.Component):
     Members
     -------
     ``connect`` : In, stream of :func:`connect_layout`
-        A queue pair begins anew, or ends. It comes before packets.
+        A queue pair begins anew, or ends. It comes before packets, and is taken once all payloads that were
+        to be stored are in memory.
     ``i`` : In, stream of :func:`received_layout`
         Packets of writes, and all that are damaged. One stays on ``i`` until it has been carried out.
     ``store`` : Out, stream of :func:`store_layout`
@@ -162,9 +162,9 @@ class Responder(wiring.Component):
             write.data.eq(row),
             answers.index.eq(index),
         ]
-        records, record_free = self._arrivals(m)
+        records, record_free, landed = self._arrivals(m)
         packet = _Packet(m, self.i.payload, row)
-        found = self._look(m, packet, answers.nak_pending)
+        found = self._look(m, packet, self.enabled.bit_select(index, 1), answers.nak_pending)
         verdict = self._judge(m, packet, found)
         with m.FSM():
             with m.State("IDLE"):
@@ -174,7 +174,7 @@ class Responder(wiring.Component):
                     m.next = "CONNECT"
                 with m.Elif(self.i.valid & record_free):
                     m.next = "LOOK"
-            with m.State("CONNECT"):
+            with m.State("CONNECT"), m.If(landed):
                 self._connect(m, write, answers)
                 m.next = "IDLE"
             with m.State("LOOK"):
@@ -204,7 +204,6 @@ class Responder(wiring.Component):
         row = write.data
         m.d.comb += [
             row.eq(0),
-            row.enable.eq(settings.enable),
             row.mtu.eq(settings.mtu),
             row.expected.eq(settings.receive_psn),
             write.en.eq(1),
@@ -214,12 +213,15 @@ class Responder(wiring.Component):
         ]
         m.d.sync += self.enabled.bit_select(write.addr, 1).eq(settings.enable)
 
-    def _look(self, m: Module, packet: _Packet, nak_pending: Value) -> Any:
-        """Compare the packet with its queue pair's row: a flag for each comparison, in registers."""
+    def _look(self, m: Module, packet: _Packet, enabled: Value, nak_pending: Value) -> Any:
+        """Compare the packet with its queue pair's row: a flag for each comparison, in registers.
+
+        ``enabled`` is no part of the row, which a reset does not clear.
+        """
         i, row = self.i.payload, packet.row
         mtu = Const(min(PATH_MTUS)) << row.mtu
         found = {
-            "enabled": (i.fault == Fault.NONE) & row.enable,
+            "enabled": (i.fault == Fault.NONE) & enabled,
             "expected": i.psn == row.expected,
             "before": (i.psn - row.expected)[PSN_BITS - 1],  # modulo 2^24, the nearer way round
             "out_of_order": packet.unsupported | (packet.begins == row.open),
@@ -315,7 +317,6 @@ class Responder(wiring.Component):
                 nak = Mux(verdict.invalid, Nak.INVALID_REQUEST.syndrome, Nak.REMOTE_ACCESS.syndrome)
                 m.d.comb += [
                     events.refused.eq(1),
-                    new_row.enable.eq(0),
                     reply.psn.eq(row.expected),
                     reply.syndrome.eq(nak),
                 ]
@@ -334,17 +335,18 @@ class Responder(wiring.Component):
                     reply.syndrome.eq(Nak.SEQUENCE.syndrome),
                 ]
 
-    def _arrivals(self, m: Module) -> tuple[Any, Signal]:
+    def _arrivals(self, m: Module) -> tuple[Any, Signal, Signal]:
         """Tell the host of messages with immediate data once their payload has been stored.
 
         A record follows each payload on its way to memory, and leaves when that payload is stored: as an
         arrival if its message had immediate data, else without a word. Returns where records of payloads go,
-        and whether there is a place for one more.
+        whether there is a place for one more, and whether all payloads have been stored.
         """
         layout = data.StructLayout({"notify": 1, "arrival": self.arrival.payload.shape()})
         m.submodules.records = records = StreamFIFO(shape=layout, depth=_AHEAD)
         m.submodules.stored = stored = Credits(limit=_AHEAD)  # payloads in memory whose record has not left
         record_free = Signal(init=1)
+        landed = Signal(init=1)
         oldest = records.o
         m.d.comb += [
             self.arrival.valid.eq(oldest.valid & oldest.p.notify & stored.ok),
@@ -353,5 +355,5 @@ class Responder(wiring.Component):
             stored.give.eq(self.stored),
             stored.take.eq(oldest.valid & oldest.ready),
         ]
-        m.d.sync += record_free.eq(records.level < _AHEAD - 1)
-        return records.i, record_free
+        m.d.sync += [record_free.eq(records.level < _AHEAD - 1), landed.eq(records.level == stored.count)]
+        return records.i, record_free, landed

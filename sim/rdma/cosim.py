@@ -60,6 +60,7 @@ def configure_node(
                 peer = Endpoint(to.mac, to.ip, SOURCE_PORT + end[1])
                 program.extend(driver.connect(end[1], connection, peer).operations)
                 program.poll_field(driver.registers, "status", "connecting", 0)
+                program.check_field(driver.registers, "refusals", "connect_refusal", 0)
     return program
 
 

@@ -24,6 +24,8 @@ ENDINGS = {
 class Bench:
     """A component, its clock, and the log of its output streams, which stall in phases."""
 
+    drivers = ()  # processes that set inputs on which the output streams depend within the cycle
+
     def __init__(self, dut, streams, *, seed, stall=0.0, limit=100_000):
         self.dut, self.stall, self.limit = dut, stall, limit
         self.rng, self.stalls = random.Random(seed), Stalls(stall, seed)
@@ -61,7 +63,7 @@ class Bench:
         simulator = Simulator(Monitored(self.dut, excused=EXCUSED))
         simulator.add_clock(1e-6)
         simulator.add_testbench(main)
-        for process in (self.collect, *others):
+        for process in (*self.drivers, self.collect, *others):
             simulator.add_testbench(process, background=True)
         simulator.run()
 

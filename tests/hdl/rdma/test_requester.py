@@ -27,6 +27,23 @@ class SenderBench(Bench):
         self.memory = bytearray(self.rng.randbytes(MEMORY))
         self.packets = []
         self.completions = self.log["completion"]
+        self.due = []  # for each payload that is being read, the cycles until it has come
+
+    @property
+    def drivers(self):
+        return (self.read,)
+
+    async def read(self, ctx):
+        """The reader of payloads: takes one at once where it says so, and some cycles to read it."""
+        dut = self.dut
+        while True:
+            self.due = [left - 1 for left in self.due if left > 1]
+            ctx.set(dut.reading, bool(self.due))
+            ctx.set(dut.room, self.rng.random() >= self.stall)
+            ctx.set(dut.free, self.rng.random() >= self.stall)
+            _, _, valid, ready = await ctx.tick().sample(dut.fetch.valid, dut.fetch.ready)
+            if valid and ready:
+                self.due.append(self.rng.randrange(1, 20))
 
     def noted(self):
         """Headers and the payloads that they ask for."""

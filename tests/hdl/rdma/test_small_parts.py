@@ -7,7 +7,7 @@ import pytest
 from fanin.hdl.rdma.timers import Timers
 from fanin.hdl.rdma.write_queue import WriteQueue
 from fanin.hdl.stream.round_robin import RoundRobin
-from fanin.rdma import RdmaConfig
+from fanin.rdma import RdmaConfig, Refusal
 from tests.hdl.rdma.bench import Bench
 from tests.support import new_seed
 
@@ -93,7 +93,7 @@ def test_so_does_one_of_the_longest_timeouts(timeout, monkeypatch):
 def test_posts_that_cannot_be_done_or_told_of_are_refused():
     dut = WriteQueue(config=CONFIG, completions=20)
     end = 1 << CONFIG.address_width
-    said = []
+    said, causes = [], []
 
     async def post(ctx, local, length):
         fields = {"index": 1, "tag": len(said), "local": local % end, "length": length}
@@ -114,11 +114,19 @@ def test_posts_that_cannot_be_done_or_told_of_are_refused():
         bad = [(0, (1 << 31) + 1), (end - 1, 2), (end, 0), (1 << 63, 1), (end - 1, 1 << 31)]
         for local, length in good + bad:
             await post(ctx, local, length)
+            causes.append(ctx.get(dut.refusal))
         assert said == [1] * len(good) + [0] * len(bad)
+        assert causes == [Refusal.NONE] * len(good) + [Refusal.LENGTH] + [Refusal.RANGE] * 4
+        for name, cause in ("foreign", Refusal.PLACE), ("connecting", Refusal.BUSY):
+            ctx.set(getattr(dut, name), 1)
+            await post(ctx, 0, 1)
+            assert (said[-1], ctx.get(dut.refusal)) == (0, cause)
+            ctx.set(getattr(dut, name), 0)
         said.clear()
         for _ in range(14):
             await post(ctx, 0, 1)
         assert said == [1] * 12 + [0] * 2  # 16 wait
+        assert ctx.get(dut.refusal) == Refusal.FULL
         assert ctx.get(dut.full)
         ctx.set(dut.o.ready, 1)
         await ctx.tick().repeat(30)
@@ -137,3 +145,45 @@ def test_posts_that_cannot_be_done_or_told_of_are_refused():
         assert said == [1, 1, 0]
 
     Bench(dut, [], seed=0).run(main)
+
+
+def test_writes_that_wait_are_stale_once_their_queue_pair_is_connected_anew():
+    dut = WriteQueue(config=CONFIG, completions=20)
+    bench = Bench(dut, [], seed=0)
+
+    async def post(ctx, index, tag):
+        fields = dict.fromkeys(("local", "remote", "rkey", "length", "with_immediate", "immediate"), 0)
+        ctx.set(dut.write, fields | {"index": index, "tag": tag})
+        ctx.set(dut.post, 1)
+        await ctx.tick()
+        ctx.set(dut.post, 0)
+        await ctx.tick().repeat(6)
+
+    async def connect(ctx, index):
+        ctx.set(dut.connected_index, index)
+        ctx.set(dut.connected, 1)
+        await ctx.tick()
+        ctx.set(dut.connected, 0)
+
+    async def main(ctx):
+        wanted = []
+        for tag in range(30):  # so that places are used again
+            await post(ctx, tag % 3, tag)
+            if tag % 5 == 2:
+                await connect(ctx, 1)
+            wanted.append(tag)
+            if tag % 4 == 3:
+                ctx.set(dut.o.ready, 1)
+                while wanted:
+                    if ctx.get(dut.o.valid):
+                        later = tag // 5 * 5 + 2 if tag % 5 >= 2 else tag // 5 * 5 - 3  # the last connection
+                        stale = wanted[0] % 3 == 1 and wanted[0] <= later
+                        assert ctx.get(dut.o.payload.tag) == wanted.pop(0)
+                        assert ctx.get(dut.stale) == stale
+                    await ctx.tick()
+                ctx.set(dut.o.ready, 0)
+            ctx.set(dut.completed, 1)
+            await ctx.tick()
+            ctx.set(dut.completed, 0)
+
+    bench.run(main)
