@@ -107,6 +107,8 @@ class RingFindings:
             return "memory answered a read or a write with an error"
         if self.heard_stranger:
             return "frames of this job come from a node not listed as this one's neighbour: wrong list or cable"
+        if self.cause is Failure.TIMEOUT and self.heard_next and not self.heard_previous:
+            return "the previous node was never heard; the next one answered at first, and is silent now"
         if self.cause is Failure.TIMEOUT and self.heard_next:
             return "the next node answered at first, and is silent now"
         if self.cause is Failure.TIMEOUT:

@@ -43,10 +43,10 @@ class Failure(IntEnum):
 
 #: What may differ in a MISMATCH, and what that says of the previous node. Of the job:
 JOB_DIFFERENCES = {
-    "nodes": "the previous node counts other nodes",
+    "nodes": "the previous node counts another number of nodes",
     "codec": "the previous node has another codec",
     "parameters": "the codec of the previous node has other parameters",
-    "rank": "the previous node has another place than the one before this node's",
+    "rank": "the previous node has not the place before this node's: the hosts list the ring differently",
     "acknowledged": "the next node acknowledged a frame never sent: one of both was started anew in this job",
 }
 #: Of a frame:
@@ -164,7 +164,7 @@ def _job() -> tuple[Register, ...]:
         Register(
             "job",
             Access.RW,
-            "the ring; this and what follows, up to the descriptor, must hold still until the next `start`",
+            "the ring; this and what follows, up to the descriptor, are taken when `start` is carried out; later writes are for the next `start`",
             (
                 Field("job_id", _width("job"), "which ring: another number at every start, at all nodes"),
                 Field("nodes", NODE_BITS, f"N: {MIN_NODES}…{MAX_NODES}"),

@@ -165,11 +165,14 @@ class LifeHosts:
             rank = macs.index(worker_endpoint(node).mac)
         return RingMember(id=self._number % 256, macs=macs, rank=rank, **(times or QUICK))
 
-    def _noise(self, program: HostProgram, most: int) -> int:
-        """Writes of any registers but commands, and posts that must be refused; how many of these."""
+    def _noise(self, program: HostProgram, most: int, *, settings: bool = True) -> int:
+        """Writes of any registers but commands, and posts that must be refused; how many of these.
+
+        Without ``settings`` only posts: a job takes its settings when its start is carried out.
+        """
         rng, driver, refused = self._rng, self._driver, 0
         for _ in range(rng.randrange(most)):
-            if rng.random() < 0.3:
+            if not settings or rng.random() < 0.3:
                 beyond = (1 << self._config.address_width) - self._config.width // 8
                 place, count = rng.choice([(4, 1), (0, 0), (beyond, self._config.lanes + 1), (1 << 60, 1)])
                 program.extend(driver.post(place, count).operations)
@@ -202,7 +205,7 @@ class LifeHosts:
         if awaited:
             program.poll_field(driver.registers, "status", "busy", 0)
         else:
-            job.posts[node] += self._noise(program, 4)
+            job.posts[node] += self._noise(program, 4, settings=False)
         self._posts(job, node, program)
         return program
 
@@ -219,7 +222,7 @@ class LifeHosts:
         noise = {}
         for node in job.ring:
             noise[node] = program = HostProgram()
-            job.posts[node] += self._noise(program, 8)
+            job.posts[node] += self._noise(program, 8, settings=awaited)
         yield noise
         yield rng.randrange(1, 500)
         yield from self._look(job, silent)
