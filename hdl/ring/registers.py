@@ -164,7 +164,8 @@ def _job() -> tuple[Register, ...]:
         Register(
             "job",
             Access.RW,
-            "the ring; this and what follows, up to the descriptor, are taken when `start` is carried out; later writes are for the next `start`",
+            "the ring; this and what follows, up to the descriptor, is taken when `start` is carried out; "
+            "a later write is for the next `start`",
             (
                 Field("job_id", _width("job"), "which ring: another number at every start, at all nodes"),
                 Field("nodes", NODE_BITS, f"N: {MIN_NODES}…{MAX_NODES}"),
