@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import jinja2
 from fanin.p4.companions import proto_fields
 from fanin.wire.connection import CONNECTION_LINK
 from fanin.wire.ethernet import Encap
-from fanin.wire.fields import byte_length
+from fanin.wire.fields import Field, byte_length
 from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, LinkFormat, LinkKind
 from fanin.wire.ring import RING_LINK
 
@@ -26,10 +27,22 @@ def _user(name: str, title: str, form: LinkFormat) -> dict[str, Any]:
         "title": title,
         "fields": fields,
         "at": {field["name"]: field["offset"] for field in fields},
-        "bytes": {field["name"]: field["width"] // 8 for field in fields},
+        "value": _values(form.fields),
         "data": (*form.job, "sequence", *form.data),
         "control": (*form.job, "sequence", form.limit),
     }
+
+
+def _values(fields: Sequence[Field]) -> dict[str, str]:
+    """Expressions in Lua for the values of a header's fields."""
+    values, bit = {}, 0
+    for field in fields:
+        at = bit // 8
+        whole = field.bits % 8 == 0
+        place = f"buffer({at}, {field.bits // 8}):uint()"
+        values[field.name] = place if whole else f"buffer({at}, 1):bitfield({bit % 8}, {field.bits})"
+        bit += field.bits
+    return values
 
 
 def link_dissector() -> str:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from fanin.codec import FLOAT_BITS, Inceptionn
 from fanin.hdl.ring.registers import (
     ACK_DELAY,
+    DIFFERS,
+    FRAME_DIFFERENCES,
+    JOB_DIFFERENCES,
     RETRIES,
     TIMEOUT,
     Failure,
@@ -19,12 +22,17 @@ from fanin.hdl.ring.registers import (
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
 
+#: What may differ in a MISMATCH, by name, with what that says.
+DIFFERENCES = JOB_DIFFERENCES | FRAME_DIFFERENCES
+
 
 @dataclass(frozen=True, kw_only=True)
 class RingMember:
     """One node's part in a ring: ``macs`` of all nodes in the ring's order, and its place among them.
 
-    ``timeout`` and ``ack_delay`` are in cycles. Raises ValueError that names parameter, value and limit.
+    ``timeout`` and ``ack_delay`` are in cycles. With ``watch`` the node probes the next one also while no
+    descriptor is unfinished, as a check of the ring needs it. Raises ValueError that names parameter, value and
+    limit.
     """
 
     id: int
@@ -34,6 +42,7 @@ class RingMember:
     retries: int = RETRIES
     ack_frames: int | None = None  #: the configuration's own unless given
     ack_delay: int = ACK_DELAY
+    watch: bool = False
 
     def __post_init__(self) -> None:
         nodes = len(self.macs)
@@ -65,6 +74,49 @@ class RingStatus:
         return not self.busy
 
 
+@dataclass(frozen=True)
+class RingFindings:
+    """Findings of a node about its neighbours, since its job began.
+
+    ``differs``: names of what differed in a MISMATCH, as in ``JOB_DIFFERENCES`` and ``FRAME_DIFFERENCES``.
+    ``heard_previous``: the previous node runs this job, with the same settings and the right place.
+    ``heard_next``: the next node answers.
+    ``heard_stranger``: a frame of this job came from a node that is not the neighbour listed.
+    """
+
+    running: bool
+    cause: Failure
+    differs: tuple[str, ...]
+    heard_previous: bool
+    heard_next: bool
+    heard_stranger: bool
+
+    @property
+    def complete(self) -> bool:
+        """Both neighbours were heard and nothing differs: the node's part of the ring is right."""
+        return self.running and self.heard_previous and self.heard_next and not self.heard_stranger
+
+    @property
+    def problem(self) -> str | None:
+        """One line on what is wrong; None while nothing is known to be wrong."""
+        if self.differs:
+            return "; ".join(DIFFERENCES[name] for name in self.differs)
+        if self.cause is Failure.SETTINGS:
+            return "the settings are out of range: nodes, rank, bound, timeout, retries or ack_frames"
+        if self.cause is Failure.MEMORY:
+            return "memory answered a read or a write with an error"
+        if self.heard_stranger:
+            return "frames of this job come from a node not listed as this one's neighbour: wrong list or cable"
+        if self.cause is Failure.TIMEOUT and self.heard_next and not self.heard_previous:
+            return "the previous node was never heard; the next one answered at first, and is silent now"
+        if self.cause is Failure.TIMEOUT and self.heard_next:
+            return "the next node answered at first, and is silent now"
+        if self.cause is Failure.TIMEOUT:
+            heard = "the previous node was heard" if self.heard_previous else "nor was the previous node heard"
+            return f"the next node does not answer in this job: dead, not started, or cabled elsewhere; {heard}"
+        return None
+
+
 class RingDriver(BaseDriver):
     """Batches of register accesses for a ring node of ``config`` whose registers lie at ``base``.
 
@@ -86,12 +138,16 @@ class RingDriver(BaseDriver):
             batch.write("codec", bound=self.config.codec.bound, mode=self.config.codec.mode)
         for name, distance in {"own_mac": 0, "previous_mac": -1, "next_mac": 1}.items():
             batch.write(name, member.macs[(member.rank + distance) % nodes])
+        batch.write("watch", int(member.watch))
         batch.write("timeout", member.timeout).write("retries", member.retries)
         ack_frames = self.config.ack_frames if member.ack_frames is None else member.ack_frames
         return batch.write("acknowledge", ack_frames=ack_frames, ack_delay=member.ack_delay)
 
     def start(self) -> Batch:
-        """Begin the job; all that the node did before ends. Descriptors count from 0 again."""
+        """Begin the job; all that the node did before ends. Descriptors count from 0 again.
+
+        A descriptor that is posted before the job runs is refused, and counts as such.
+        """
         return self.command("start")
 
     def post(self, address: int, count: int) -> Batch:
@@ -124,6 +180,22 @@ class RingDriver(BaseDriver):
         running, busy, failed = (bool(fields[name]) for name in ("running", "busy", "failed"))
         cause = Failure(fields["cause"]) if failed else Failure.NONE
         return RingStatus(running, busy, failed, cause, posted, completed, refused)
+
+    def findings(self) -> Batch:
+        """Read what the node has found out about its neighbours; :meth:`findings_of` says what it is."""
+        return self.batch().read("status").read("mismatch").read("neighbours")
+
+    @staticmethod
+    def findings_of(values: Sequence[Value]) -> RingFindings:
+        """The findings that were read."""
+        status, mismatch, neighbours = values
+        assert isinstance(status, dict)
+        assert isinstance(mismatch, dict)
+        assert isinstance(neighbours, dict)
+        cause = Failure(status["cause"]) if status["failed"] else Failure.NONE
+        differs = tuple(name for name in DIFFERENCES if mismatch[f"{DIFFERS}{name}"])
+        heard = {name: bool(value) for name, value in neighbours.items()}
+        return RingFindings(running=bool(status["running"]), cause=cause, differs=differs, **heard)
 
 
 class RingNicDriver(RingDriver):

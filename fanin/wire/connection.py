@@ -20,7 +20,7 @@ from fanin.wire.ethernet import (
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
 from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, MAX_FRAMES, TOS_SHIFT, LinkFormat, LinkKind
 
-VERSION = 2  # 1 is the ring's, on the same EtherType
+VERSION = 2  # the ring, on the same EtherType, has 1 and 3
 WORD_BYTES = 4
 MAX_PAYLOAD_BYTES = 1408  # with all headers less than 1,500, in whole beats of 64
 MIN_PAYLOAD_BYTES = 32  # so that a frame is no shorter than Ethernet's shortest

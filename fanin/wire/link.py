@@ -33,11 +33,17 @@ class LinkKind(IntEnum):
 
 @dataclass(frozen=True)
 class LinkFormat:
-    """A user's header, and what its fields are for; all headers have ``version``, ``kind`` and ``sequence``.
+    """Header of one user of the link, and the use of its fields.
 
-    ``job`` names the job: a frame of another one is foreign. ``agreed`` are settings that both ends must have
-    alike: a DATA frame with another one is a mismatch. ``data`` are what the user says of a DATA frame.
-    ``limit`` is where an answer has the first sequence number without room.
+    All headers have the fields ``version``, ``kind`` and ``sequence``.
+
+    ``job``: names of the fields that identify the job. A frame of another job is foreign.
+    ``agreed``: fields with settings that both ends have alike. A DATA or PROBE frame with another value is a
+    mismatch.
+    ``data``: fields that the user sets in each DATA frame.
+    ``limit``: field of an ACK or NAK with the first sequence number without room.
+    ``sender``: fields that identify the sender. A DATA or PROBE frame with another value than that of the
+    previous end is a mismatch.
     """
 
     fields: tuple[Field, ...]
@@ -46,6 +52,12 @@ class LinkFormat:
     agreed: tuple[str, ...]
     data: tuple[str, ...]
     limit: str
+    sender: tuple[str, ...] = ()
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Fields of which another value than the expected one is a mismatch."""
+        return self.agreed + self.sender
 
     def header_bytes(self, encap: Encap) -> int:
         """Bytes of a frame in front of its payload."""

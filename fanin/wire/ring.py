@@ -8,23 +8,26 @@ from fanin.wire.ethernet import ETHERNET, Encap
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
 from fanin.wire.link import ETHERTYPE_LINK, LinkFormat, LinkKind
 
-VERSION = 1
+VERSION = 3  # 1: without rank and slice; 2 is that of connections, on the same EtherType
 
 RING = (
-    Field("version", 4, "1"),
+    Field("version", 4, "3"),
     Field("kind", 4, "0 DATA, 1 ACK, 2 NAK, 3 PROBE"),
     Field("job", 8, "which ring; a restart takes a new one"),
     Field("nodes", 8, "nodes of the ring"),
-    Field("codec", 8, "0 none, 1 INCEPTIONN, 2 BFP"),
+    Field("rank", 8, "place of the sender in the ring, 0 first"),
+    Field("codec", 4, "0 none, 1 INCEPTIONN, 2 BFP"),
+    Field("complete", 4, "DATA: 1 if the payload is complete sums, 0 if partial sums"),
+    Field("slice", 8, "DATA: number of the slice in its segment"),
     Field(
         "parameters",
         16,
         "bound and mode; block, mantissa, exponent; lanes, as the codec's file header has them",
     ),
-    Field("operation", 16, "DATA: number of the descriptor"),
+    Field("operation", 8, "DATA: number of the descriptor, modulo 256"),
+    Field("length", 8, "DATA: words in the payload when decompressed"),
     Field("sequence", 32, "DATA: this frame's, 0 first; ACK and NAK: the next one expected"),
     Field("count", 32, "DATA: values of the operation; ACK and NAK: first sequence number without room"),
-    Field("length", 16, "DATA: words in the payload when decompressed"),
 )
 
 RING_LINK = LinkFormat(
@@ -32,8 +35,9 @@ RING_LINK = LinkFormat(
     version=VERSION,
     job=("job",),
     agreed=("nodes", "codec", "parameters"),
-    data=("operation", "count", "length"),
+    data=("operation", "count", "length", "slice", "complete"),
     limit="count",
+    sender=("rank",),
 )
 
 
@@ -44,12 +48,15 @@ class RingFrame:
     kind: int
     job: int
     nodes: int
+    rank: int = 0
     codec: int = 0
     parameters: int = 0
     operation: int = 0
     sequence: int = 0
     count: int = 0
     length: int = 0
+    slice: int = 0
+    complete: int = 0
     payload: bytes = b""
     version: int = VERSION
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,6 +12,7 @@ from fanin.hdl.net.link.job import LinkFailure, LinkStatus
 from fanin.hdl.ring.registers import FAILURE_BITS, Failure
 
 SETTLE = 8  # cycles in which nothing moves, before a reset; a power of two
+CHECKED = 3  # cycles from the settings of a job to the verdict on them
 
 
 class RingControl(wiring.Component):
@@ -19,14 +20,14 @@ class RingControl(wiring.Component):
 
     A job that fails is halted at once: its link falls silent, so that the others end with TIMEOUT, its
     engine stops, and memory is left alone once it has answered what is under way. Nothing moves until ``start``
-    or ``stop``, and these wait for that answer.
+    or ``stop``. Both wait for that answer, and for the MAC to take the rest of a frame.
 
     Members
     -------
     ``start``, ``stop`` : In, 1
-        Pulse; the later one counts.
+        Pulses. The later one counts; ``start`` if both come at once.
     ``valid_settings`` : In, 1
-        The registers ask for what a ring can do.
+        A ring can do what the settings ask for; follows ``latch`` by ``CHECKED`` cycles.
     ``link`` : In, LinkStatus
     ``mismatch`` : In, 1
     ``memory_error`` : In, 1
@@ -36,6 +37,8 @@ class RingControl(wiring.Component):
         The engine asks nothing more of memory.
     ``reset`` : Out, 1
         Pulse: engine and link become new.
+    ``latch`` : Out, 1
+        With ``reset``: the settings of the next job are taken from the registers.
     ``silence`` : Out, 1
         Pulse: the link alone is reset.
     ``begin`` : Out, 1
@@ -53,8 +56,8 @@ class RingControl(wiring.Component):
 
     Latency
     -------
-    ``begin`` comes ``SETTLE`` + 6 = 14 cycles after ``start`` when memory is idle; ``halt`` 2 cycles after
-    a failure.
+    ``begin`` comes ``SETTLE`` + ``CHECKED`` + 5 = 16 cycles after ``start`` when memory is idle and no frame
+    is being sent; ``halt`` 2 cycles after a failure.
 
     Source
     ------
@@ -73,6 +76,7 @@ class RingControl(wiring.Component):
                 "moving": In(1),
                 "halt": Out(1, init=1),
                 "reset": Out(1),
+                "latch": Out(1),
                 "silence": Out(1),
                 "begin": Out(1),
                 "running": Out(1),
@@ -83,11 +87,13 @@ class RingControl(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Halt, let memory come to rest, reset, and, after ``start``, begin."""
+        """Halt, let memory and MAC come to rest, reset, and, after ``start``, check the settings and begin."""
         m = Module()
         asked = Signal()  # ``start`` or ``stop`` came, and is to be carried out
         restart = Signal()  # the last one was ``start``
         quiet = Signal(range(SETTLE + 1))  # cycles since memory answered all
+        checking = Signal(CHECKED)  # one bit: the cycles since the reset
+        m.d.comb += self.latch.eq(self.reset)
         broken = Signal()  # ``memory_error``, ``mismatch`` or the link's failure, a cycle ago
         cause = Signal.like(self.cause)
         timed_out = self.link.cause == LinkFailure.TIMEOUT
@@ -109,12 +115,14 @@ class RingControl(wiring.Component):
                 m.d.sync += [self.halt.eq(1), self.running.eq(0), self.silence.eq(1), quiet.eq(0)]
                 m.next = "DRAIN"
             with m.State("DRAIN"):
-                m.d.sync += quiet.eq(Mux(self.moving, 0, quiet + 1))
+                m.d.sync += quiet.eq(Mux(self.moving | ~self.link.idle, 0, quiet + 1))
                 with m.If(quiet[-1]):
-                    m.d.sync += [self.reset.eq(1), self.failed.eq(0)]
+                    m.d.sync += [self.reset.eq(1), self.failed.eq(0), checking.eq(1)]
                     m.next = "RESET"
             with m.State("RESET"):
-                m.next = "CHECK"
+                m.d.sync += checking.eq(Cat(0, checking))
+                with m.If(checking[-1]):
+                    m.next = "CHECK"
             with m.State("CHECK"):
                 m.next = "REST"
                 with m.If(restart & self.valid_settings):

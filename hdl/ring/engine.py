@@ -10,7 +10,7 @@ from fanin.hdl.bus.axi4 import AXI4ReadSignature, AXI4WriteSignature
 from fanin.hdl.ring.codec import CodecSettings
 from fanin.hdl.ring.descriptors import DescriptorQueue, Post
 from fanin.hdl.ring.lanes import RingLanes
-from fanin.hdl.ring.link_job import NODE_BITS, link_beat
+from fanin.hdl.ring.link_job import NODE_BITS, Difference, link_beat
 from fanin.hdl.ring.local import LocalPath
 from fanin.hdl.ring.orders import PATH_STEPS
 from fanin.hdl.ring.receive import ReceivePath
@@ -58,8 +58,8 @@ class RingEngine(wiring.Component):
         Memory has not answered everything yet.
     ``memory_error`` : Out, 1
         Memory answered with an error.
-    ``mismatch`` : Out, 1
-        The node before sent a frame that is not the one to come.
+    ``differs`` : Out, Difference
+        The previous node sent a frame that is not the one to come: what differs.
     ``unfinished`` : Out, range(queue + 1)
         Descriptors accepted and not finished.
     ``events`` : Out, RingEvents
@@ -102,7 +102,7 @@ class RingEngine(wiring.Component):
                 "halt": In(1),
                 "moving": Out(1),
                 "memory_error": Out(1),
-                "mismatch": Out(1),
+                "differs": Out(Difference),
                 "unfinished": Out(range(queue + 1)),
                 "events": Out(RingEvents),
             }
@@ -147,7 +147,8 @@ class RingEngine(wiring.Component):
         m.d.sync += [
             self.moving.eq(local.busy | store.busy),
             self.memory_error.eq(local.error | store.error),
-            self.mismatch.eq(receive.mismatch | lanes.mismatch | store.mismatch),
+            self.differs.eq(receive.differs),
+            self.differs.words.eq(receive.differs.words | lanes.mismatch | store.mismatch),
         ]
         m.d.sync += [
             self.events.accepted.eq(descriptors.accepted),

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, ResetInserter, Signal
-from amaranth.lib import wiring
+from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.codec import Bfp, Inceptionn
@@ -11,15 +11,26 @@ from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.bus.registers import RegisterFile
+from fanin.hdl.net.link.job import LinkHeard
 from fanin.hdl.net.link.link import ReliableLink
 from fanin.hdl.ring.control import RingControl
 from fanin.hdl.ring.engine import RingEngine, RingEvents
 from fanin.hdl.ring.link_job import RING_JOB
-from fanin.hdl.ring.registers import LINK_COUNTERS, ring_constants, ring_registers
+from fanin.hdl.ring.registers import (
+    DIFFERS,
+    FRAME_DIFFERENCES,
+    HEARD,
+    JOB_DIFFERENCES,
+    LINK_COUNTERS,
+    ring_constants,
+    ring_registers,
+)
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 from fanin.ring import MIN_NODES, RingConfig
 from fanin.wire.ring import RING_LINK
+
+POST_CYCLES = 6  # from a post to the engine's event that accepts or refuses it
 
 
 class RingNode(wiring.Component):
@@ -94,6 +105,7 @@ class RingNode(wiring.Component):
         self._settings(m, registers, control, engine, link)
         self._control(m, registers, control, engine, link)
         self._status(m, registers, control, engine)
+        self._findings(m, registers, control, engine, link)
         self._counters(m, registers, engine, link, self._network(m, registers, link))
         m.d.comb += self.events.eq(engine.events)
         return m
@@ -109,34 +121,42 @@ class RingNode(wiring.Component):
         return {}
 
     def _settings(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
-        """What the registers say, to the parts that need it, and whether a ring can be run so."""
+        """Hold the settings of a job from its start on; say whether a ring can be run with them."""
         job = link.job
-        made = ("job", "codec", "parameters")  # of the others each is a register
+        made = ("job", "previous_rank", "codec", "parameters")  # of the others each is a register
         names = [name for name in RING_JOB.members if name not in made]
-        m.d.comb += [job[name].eq(getattr(registers, name)) for name in names]
+        of_job = ("job_id", "bound", "mode", "watch", *names)
+        settings = Signal(data.StructLayout({name: getattr(registers, name).shape() for name in of_job}))
+        with m.If(control.latch):
+            m.d.sync += [settings[name].eq(getattr(registers, name)) for name in of_job]
+        previous_rank = Signal.like(job.previous_rank)
+        m.d.sync += previous_rank.eq(Mux(settings.rank.any(), settings.rank, settings.nodes) - 1)
+        m.d.comb += [job[name].eq(settings[name]) for name in names]
         m.d.comb += [
-            job.job.eq(registers.job_id),
+            job.job.eq(settings.job_id),
+            job.previous_rank.eq(previous_rank),
             job.codec.eq(self.config.codec_kind.id),
-            job.parameters.eq(self._parameters(registers)),
-            engine.nodes.eq(registers.nodes),
-            engine.rank.eq(registers.rank),
-            engine.settings.bound.eq(registers.bound),
-            engine.settings.mode.eq(registers.mode),
+            job.parameters.eq(self._parameters(settings)),
+            engine.nodes.eq(settings.nodes),
+            engine.rank.eq(settings.rank),
+            engine.settings.bound.eq(settings.bound),
+            engine.settings.mode.eq(settings.mode),
+            link.watch.eq(engine.unfinished.any() | settings.watch),
         ]
         positive = ("timeout", "retries", "ack_frames", "bound")
         good = Signal(len(positive) + 2)
         m.d.sync += [
             good.eq(
                 Cat(
-                    registers.nodes >= MIN_NODES,
-                    registers.rank < registers.nodes,
-                    *(getattr(registers, name).any() for name in positive),
+                    settings.nodes >= MIN_NODES,
+                    settings.rank < settings.nodes,
+                    *(settings[name].any() for name in positive),
                 )
             ),
             control.valid_settings.eq(good.all()),
         ]
 
-    def _parameters(self, registers: Any) -> Any:
+    def _parameters(self, settings: Any) -> Any:
         """The header's: two bytes as in a codec's file, the first one above; without a codec, the lanes."""
         codec = self.config.codec
         match codec:
@@ -145,7 +165,7 @@ class RingNode(wiring.Component):
             case Bfp():
                 return Const(int.from_bytes(codec.pack(), "big"), 16)
             case Inceptionn():  # bound and mode are run-time registers
-                return Cat(registers.mode, Const(0, 6), codec.group == 16, registers.bound)
+                return Cat(settings.mode, Const(0, 6), codec.group == 16, settings.bound)
         raise ValueError(f"codec {codec.kind} has no parameters in the ring's header")
 
     def _control(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
@@ -153,17 +173,16 @@ class RingNode(wiring.Component):
             control.start.eq(registers.start),
             control.stop.eq(registers.stop),
             control.link.eq(link.status),
-            control.mismatch.eq(engine.mismatch),
+            control.mismatch.eq(engine.differs.as_value().any()),
             control.memory_error.eq(engine.memory_error),
             control.moving.eq(engine.moving),
             engine.halt.eq(control.halt),
             link.reset.eq(control.reset | control.silence),
             link.start.eq(control.begin),
-            link.watch.eq(engine.unfinished.any()),
             engine.post.payload.address.eq(registers.address),
             engine.post.payload.count.eq(registers.count),
         ]
-        m.d.sync += engine.post.valid.eq(registers.post_descriptor)
+        m.d.sync += engine.post.valid.eq(registers.post_descriptor & ~registers.posted.all())
 
     def _status(self, m: Module, registers: Any, control: Any, engine: Any) -> None:
         """What the node is, what it does, and what has become of the job's descriptors."""
@@ -171,23 +190,43 @@ class RingNode(wiring.Component):
         m.d.comb += [
             getattr(registers, name).eq(getattr(control, name)) for name in ("running", "failed", "cause")
         ]
-        posting = Signal(8)  # a descriptor is counted some cycles after its post
+        command = registers.start | registers.stop
+        posting = Signal(POST_CYCLES + 2)  # the last ones: a descriptor is counted
         pending = registers.post_descriptor | posting.any() | engine.unfinished.any()
         m.d.sync += [
-            posting.eq(Cat(registers.post_descriptor, posting)),
+            posting.eq(Mux(command, 0, Cat(registers.post_descriptor, posting))),
             registers.busy.eq(control.changing | control.running & pending),
         ]
-        events = {"posted": "accepted", "completed": "finished", "refused": "refused"}
+        judged, accepted = posting[POST_CYCLES - 1], engine.events.accepted
+        events = {  # a descriptor that a reset of the engine meets is refused
+            "posted": accepted & ~control.changing,
+            "completed": engine.events.finished & ~control.changing,
+            "refused": judged & ~(accepted & ~control.changing) & ~registers.refused.all(),
+        }
         for name, event in events.items():
             count = getattr(registers, name)
             counter = Signal.like(count, name=f"{name}_counter")
             m.d.comb += count.eq(counter)
-            with m.If(control.reset):
+            with m.If(command):
                 m.d.sync += counter.eq(0)
-            with m.Elif(engine.events[event]):
+            with m.Elif(event):
                 m.d.sync += counter.eq(counter + 1)
         m.d.sync += registers.refused_any.eq(registers.refused.any())
         m.d.comb += registers.completed_low.eq(registers.completed)  # truncated
+
+    def _findings(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
+        """What differed when the job ended with MISMATCH, and which neighbours have been heard."""
+        found = {name: link.differs[name] for name in JOB_DIFFERENCES}
+        found |= {name: engine.differs[name] for name in FRAME_DIFFERENCES}
+        found = {f"{DIFFERS}{name}": bit for name, bit in found.items()}
+        found |= {f"{HEARD}{name}": link.heard[name] for name in LinkHeard.as_shape().members}
+        for name, bit in found.items():
+            seen = Signal(name=f"seen_{name}")
+            m.d.comb += getattr(registers, name).eq(seen)
+            with m.If(control.reset):
+                m.d.sync += seen.eq(0)
+            with m.Elif(control.running):
+                m.d.sync += seen.eq(seen | bit)
 
     def _counters(self, m: Module, registers: Any, engine: Any, link: Any, of_network: dict[str, Any]) -> None:
         """Every counter has a source."""

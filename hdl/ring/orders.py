@@ -2,7 +2,7 @@
 
 from amaranth.lib import data, enum
 
-from fanin.hdl.ring.link_job import COUNT_BITS, OPERATION_BITS
+from fanin.hdl.ring.link_job import COUNT_BITS, OPERATION_BITS, SLICE_BITS
 from fanin.ring import RingConfig
 
 
@@ -27,9 +27,9 @@ PATH_STEPS = {
     "store": (Step.TOTAL, Step.FORWARD, Step.STORE),
 }
 PATH_FIELDS = {
-    "rx": ("step", "words", "operation", "count"),
+    "rx": ("step", "words", "operation", "count", "slice"),
     "local": ("step", "words", "inside", "lanes", "address"),
-    "tx": ("step", "words", "operation", "count"),
+    "tx": ("step", "words", "operation", "count", "slice"),
     "store": ("step", "words", "inside", "lanes", "address", "final"),
 }
 
@@ -44,7 +44,7 @@ def path_layout(config: RingConfig, path: str) -> data.StructLayout:
 
     ``words``: of the frame; ``inside``: how many of them, from the first on, lie inside the vector;
     ``lanes``: values of the last of those, 0 if all; ``address``: the first word's number in memory;
-    ``final``: the descriptor's last frame to be stored.
+    ``slice``: number of the frame's slice in the segment; ``final``: the descriptor's last frame to be stored.
     """
     shapes = {
         "step": Step,
@@ -54,6 +54,7 @@ def path_layout(config: RingConfig, path: str) -> data.StructLayout:
         "address": word_address_bits(config),
         "operation": OPERATION_BITS,
         "count": COUNT_BITS,
+        "slice": SLICE_BITS,
         "final": 1,
     }
     return data.StructLayout({name: shapes[name] for name in PATH_FIELDS[path]})

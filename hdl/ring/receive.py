@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.ring.codec import RingDecoder
-from fanin.hdl.ring.link_job import link_beat
+from fanin.hdl.ring.link_job import Difference, link_beat
 from fanin.hdl.ring.orders import Step, path_layout
 from fanin.hdl.ring.words import word_layout
 from fanin.hdl.stream.buffer import RegisterSlice
@@ -17,15 +17,17 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.fork import StreamFork
 from fanin.ring import RingConfig
+from fanin.wire.ring import RING_LINK
 
+FRAME_DIFFERENCE = data.StructLayout(dict.fromkeys(RING_LINK.data, 1))  # fields that are not the order's
 FIFO_WORDS = 32  # of decoded words, while those of the total before are still on their way through the codec
 
 
 class ReceivePath(wiring.Component):
     """Match each received frame with an order, decode it, and give its words to the lanes or to the store.
 
-    A frame to be forwarded goes to the sender as well, beat for beat as it came. A frame whose operation, count
-    or length is not the order's does not pass, nor does a later one.
+    A frame to be forwarded goes to the sender as well, beat for beat as it came. A frame that is not the
+    order's does not pass, nor does a later one: operation, count, length, slice and completeness are compared.
 
     Members
     -------
@@ -37,9 +39,9 @@ class ReceivePath(wiring.Component):
         Decoded words of FORWARD and STORE.
     ``verbatim`` : Out, stream of :func:`word_layout`
         Beats of FORWARD.
-    ``mismatch`` : Out, 1
-        The node before has another idea of the operation: a frame that is not its order's holds this and stops
-        the path until a reset. A compressed frame that ends early is a pulse; what it lacks goes on as zeros.
+    ``differs`` : Out, Difference
+        Reasons of a mismatch. A frame that is not its order's holds its bits and stops the path until a reset.
+        ``words`` is a pulse: a compressed frame ends early; zeros replace the missing words.
 
     Parameters
     ----------
@@ -65,17 +67,17 @@ class ReceivePath(wiring.Component):
                 "added": Out(words),
                 "stored": Out(words),
                 "verbatim": Out(words),
-                "mismatch": Out(1),
+                "differs": Out(Difference),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         """A beat passes two stages: ``compared`` to the order, then ``checked``.
 
-        The first has the beat in ``early``, its ``step``, and whether it ``agrees``; the second has ``beat``,
-        ``forward`` and ``right``, from these. A beat whose frame is not the order's stays in the second stage,
-        and so stops the path. The order goes two ways: one waits for the beats, the other announces the frame
-        to the decoder as soon as it is there, so that the first beat need not wait for it.
+        The first has the beat in ``early``, its ``step``, and what ``differs_early``; the second has ``beat``,
+        ``forward``, ``right`` and ``differs``, from these. A beat whose frame is not the order's stays in the
+        second stage, and so stops the path. The order goes two ways: one waits for the beats, the other
+        announces the frame to the decoder as soon as it is there, so that the first beat need not wait for it.
         """
         m = Module()
         words = word_layout(self.config.width)
@@ -96,7 +98,8 @@ class ReceivePath(wiring.Component):
         leave = Signal()
         compared = Signal()
         checked = Signal()
-        agrees = Signal()
+        differs_early = Signal(FRAME_DIFFERENCE)
+        differs = Signal(FRAME_DIFFERENCE)
         right = Signal()
         step = Signal.like(self.orders.payload.step)
         forward = Signal()
@@ -117,20 +120,25 @@ class ReceivePath(wiring.Component):
             beats.i.valid.eq(checked & leave),
             verbatim.i.payload.eq(beat),
             verbatim.i.valid.eq(checked & leave & forward),
-            self.mismatch.eq(checked & ~right | decoder.mismatch),
+            self.differs.words.eq(decoder.mismatch),
+            *(self.differs[name].eq(differs[name] & checked) for name in FRAME_DIFFERENCE.members),
         ]
         with m.If(free):
             m.d.sync += [compared.eq(enter), early.data.eq(source.data), early.last.eq(source.last)]
-            m.d.sync += [agrees.eq(self._agrees(source, order)), step.eq(order.step)]
-            m.d.sync += [checked.eq(compared), beat.eq(early), right.eq(agrees)]
+            m.d.sync += [differs_early.eq(self._differs(source, order)), step.eq(order.step)]
+            m.d.sync += [checked.eq(compared), beat.eq(early)]
+            m.d.sync += [differs.eq(differs_early), right.eq(~differs_early.as_value().any())]
             m.d.sync += forward.eq(step == Step.FORWARD)
         self._deliver(m, decoder)
         return m
 
     @staticmethod
-    def _agrees(beat: Any, order: Any) -> Any:
-        """Whether the frame is the one that is to come."""
-        return (beat.operation == order.operation) & (beat.count == order.count) & (beat.length == order.words)
+    def _differs(beat: Any, order: Any) -> Any:
+        """The fields in which a frame is not the one that is to come, a bit each."""
+        complete = order.step.as_value()[2]  # the bit by which Step tells complete sums
+        expected = {"operation": order.operation, "count": order.count, "length": order.words}
+        expected |= {"slice": order.slice, "complete": complete}
+        return Cat(beat[name] != expected[name] for name in FRAME_DIFFERENCE.members)
 
     def _deliver(self, m: Module, decoder: RingDecoder) -> None:
         """Decoded words by their tag, which says that they are to be stored."""

@@ -14,7 +14,7 @@ from fanin.hdl.bus.common_registers import (
     shape_register,
     status_register,
 )
-from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
+from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, RegisterMap
 from fanin.hdl.net.link.job import LinkCounters
 from fanin.hdl.ring.link_job import COUNT_BITS, NODE_BITS, RING_JOB
 from fanin.hdl.ring.share import SHARE_BITS
@@ -22,7 +22,7 @@ from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
 
 IDENTITY = 0x464E5247  # "GRNF" in memory order: fanin ring
 NIC_IDENTITY = 0x464E524E  # "NRNF": fanin ring NIC
-VERSION = 1
+VERSION = 2  # 1: without ``mismatch`` and ``neighbours``
 
 # What the host asks for unless it says otherwise, and what the registers begin with.
 TIMEOUT = 50_000  # cycles
@@ -36,10 +36,31 @@ class Failure(IntEnum):
 
     NONE = 0
     TIMEOUT = 1  #: the next node stayed silent
-    MISMATCH = 2  #: the node before has another idea of the job or of an operation
+    MISMATCH = 2  #: the previous node has other settings or another descriptor; ``mismatch`` says what differs
     MEMORY = 3  #: memory answered a read or a write with an error
-    SETTINGS = 4  #: the registers ask for what no ring can do
+    SETTINGS = 4  #: the registers ask for what no ring can do; no job has begun
 
+
+#: What may differ in a MISMATCH, and what that says of the previous node. Of the job:
+JOB_DIFFERENCES = {
+    "nodes": "the previous node counts another number of nodes",
+    "codec": "the previous node has another codec",
+    "parameters": "the codec of the previous node has other parameters",
+    "rank": "the previous node has not the place before this node's: the hosts list the ring differently",
+    "acknowledged": "the next node acknowledged a frame never sent: one of both was started anew in this job",
+}
+#: Of a frame:
+FRAME_DIFFERENCES = {
+    "operation": "the previous node is at another descriptor",
+    "count": "the descriptor of the previous node has another number of values",
+    "length": "a frame of the previous node has another number of words",
+    "slice": "the previous node sent another slice",
+    "complete": "the previous node sent partial sums for complete ones, or the reverse",
+    "words": "a frame has fewer or more words than its header says",
+}
+MAX_POSTED = (1 << WORD_BITS) - 1  # descriptors of a job: none of its counters wraps
+DIFFERS = "differs_"  # before the name of a difference: its field
+HEARD = "heard_"  # before the name of a neighbour: its field
 
 COMPLETED_LOW_BITS = 8  # more than descriptors can be unfinished
 
@@ -98,7 +119,7 @@ def _control() -> tuple[Register, ...]:
     return (
         control_register(
             Field("start", 1, "a new job, with the registers below; whatever the node did before ends"),
-            Field("stop", 1, "whatever the node does ends"),
+            Field("stop", 1, "whatever the node does ends; without effect beside `start`"),
         ),
         status_register(
             Field("running", 1, "a job is under way; descriptors are taken"),
@@ -107,9 +128,30 @@ def _control() -> tuple[Register, ...]:
             Field("busy", 1, "0: nothing is to be waited for, every descriptor is done or never will be"),
             Field("completed_low", COMPLETED_LOW_BITS, "the lowest bits of `completed`: one read says all"),
         ),
-        Register("posted", Access.RO, "descriptors of this job that were accepted"),
-        Register("completed", Access.RO, "and whose sums are in memory; in order"),
-        Register("refused", Access.RO, "descriptors of this job that were refused"),
+        Register("posted", Access.RO, f"descriptors accepted since `start`, {MAX_POSTED} at most"),
+        Register("completed", Access.RO, "those of them whose sums are in memory; in order"),
+        Register(
+            "refused", Access.RO, f"descriptors refused since `start` or `stop`; {MAX_POSTED} is that or more"
+        ),
+        Register(
+            "mismatch",
+            Access.RO,
+            "what differs, after MISMATCH",
+            tuple(
+                Field(f"{DIFFERS}{name}", 1, text)
+                for name, text in (JOB_DIFFERENCES | FRAME_DIFFERENCES).items()
+            ),
+        ),
+        Register(
+            "neighbours",
+            Access.RO,
+            "frames of this job that have come since `start`",
+            (
+                Field(f"{HEARD}previous", 1, "a frame of the previous node, with the settings of this job"),
+                Field(f"{HEARD}next", 1, "an answer of the next node"),
+                Field(f"{HEARD}stranger", 1, "a frame of this job from another node than its kind comes from"),
+            ),
+        ),
     )
 
 
@@ -122,7 +164,8 @@ def _job() -> tuple[Register, ...]:
         Register(
             "job",
             Access.RW,
-            "the ring; this and what follows, up to the descriptor, must hold still until the next `start`",
+            "the ring; this and what follows, up to the descriptor, is taken when `start` is carried out; "
+            "a later write is for the next `start`",
             (
                 Field("job_id", _width("job"), "which ring: another number at every start, at all nodes"),
                 Field("nodes", NODE_BITS, f"N: {MIN_NODES}…{MAX_NODES}"),
@@ -139,6 +182,12 @@ def _job() -> tuple[Register, ...]:
             ),
         ),
         *(Register(name, Access.RW, f"{whose} MAC address", bits=_width(name)) for name, whose in macs.items()),
+        Register(
+            "watch",
+            Access.RW,
+            "1: ask the next node whether it lives also while no descriptor is unfinished",
+            bits=1,
+        ),
         Register("timeout", Access.RW, "cycles without progress until frames are sent again", reset=TIMEOUT),
         Register(
             "retries", Access.RW, "such times in a row until TIMEOUT", reset=RETRIES, bits=_width("retries")

@@ -104,6 +104,8 @@ class SendPath(wiring.Component):
             self.o.payload.operation.eq(order.operation),
             self.o.payload.count.eq(order.count),
             self.o.payload.length.eq(order.words),
+            self.o.payload.slice.eq(order.slice),
+            self.o.payload.complete.eq(forward | total),
             self.orders.ready.eq(valid & self.o.ready & beat.last),
             beats.i.payload.eq(beat),
             beats.i.valid.eq(valid & self.o.ready & total),

@@ -100,7 +100,7 @@ class RingFrames(wiring.Component):
                     m.next = "IDLE"
             idle, advance = fsm.ongoing("IDLE"), fsm.ongoing("ADVANCE")
             offering = fsm.ongoing("OFFER") & ~pending.any()
-        self._advance(m, idle, advance, step, offset)
+        index = self._advance(m, idle, advance, step, offset)
         order = {
             "step": step,
             "words": words,
@@ -109,6 +109,7 @@ class RingFrames(wiring.Component):
             "address": address,
             "operation": segment.operation,
             "count": segment.count,
+            "slice": index,
             "final": ends_slice & segment.final & (step == Step.STORE),
         }
         self._offer(m, offering, order, pending)
@@ -131,8 +132,11 @@ class RingFrames(wiring.Component):
             with m.Elif(port.ready):
                 m.d.sync += bit.eq(0)
 
-    def _advance(self, m: Module, idle: Any, advance: Any, step: Signal, offset: Signal) -> None:
-        """Go from a slice to the one before it (from slice 0 to the last), and from its step to the next."""
+    def _advance(self, m: Module, idle: Any, advance: Any, step: Signal, offset: Signal) -> Signal:
+        """Go from a slice to the previous one (from slice 0 to the last), and from its step to the next step.
+
+        Returns the number of the slice.
+        """
         segment = self.i.payload
         index = Signal(NODE_BITS)  # of the slice
         at_slice_0 = Signal()  # registered: ``index`` holds for several cycles before ``advance``
@@ -161,6 +165,7 @@ class RingFrames(wiring.Component):
                     m.d.sync += step.eq(Step.TOTAL)
                 with m.Case(Step.FORWARD), m.If(repeats_left[-1]):
                     m.d.sync += step.eq(Step.STORE)
+        return index
 
 
 class RingSequencer(wiring.Component):

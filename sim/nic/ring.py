@@ -14,9 +14,9 @@ import numpy.typing as npt
 from fanin.clock import CLOCK_MHZ
 from fanin.hdl.net.link.job import RETRY_BITS
 from fanin.hdl.ring.node import RingNode
-from fanin.host.ring import RingDriver, RingMember, RingStatus
+from fanin.host.ring import RingDriver, RingFindings, RingMember, RingStatus
 from fanin.ring import RingConfig
-from fanin.sim.cosim.cluster import Cluster, check_identities
+from fanin.sim.cosim.cluster import Cluster, Reads, check_identities
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, Progress
@@ -55,11 +55,12 @@ class Reduced:
     """What a node has made of its vector; ``sum`` is None where it did not come to the end.
 
     ``stuck``: it has given up, for there was no progress. ``lost``: frames that the interface had no room for.
-    ``seconds`` are those of the wall clock.
+    ``seconds`` are those of the wall clock. ``findings``: what the node knows of its neighbours.
     """
 
     sum: Float32 | None
     status: RingStatus | None
+    findings: RingFindings | None
     stuck: bool
     counters: dict[str, int]
     lost: int
@@ -72,13 +73,14 @@ class RingHosts(OutsideHosts):
 
     def __init__(self, board: Board, driver: RingDriver, wait: float, stop: Stop):
         super().__init__(board, driver, nodes=1, stop=stop)
-        self._status = driver.wait()
+        self._status, self._found = driver.wait(), driver.findings()
         self._counted = driver.counters()
         self._asking = False
         self._wait, self._moved = wait, time.monotonic()
         self._quiet_since = 0
         self._before: dict[str, int] = {}
         self.status: RingStatus | None = None
+        self.findings: RingFindings | None = None
         self.stuck = False
 
     def begin(self) -> None:
@@ -88,15 +90,17 @@ class RingHosts(OutsideHosts):
         """Ask how far the node is."""
         if not self._asking:
             self._asking = True
-            program = HostProgram().extend(self._status.operations).extend(self._counted.operations)
+            program = HostProgram().extend(self._status.operations).extend(self._found.operations)
+            program.extend(self._counted.operations)
             self.board.run(0, program, self._answered)
         return False
 
     def _answered(self, reads: list[int]) -> None:
         self._asking = False
-        cut = sum(operation.data is None for operation in self._status.operations)
-        status = self.status = RingDriver.status_of(self._status.results(reads[:cut]))
-        counted = self.driver.counters_of(self._counted.results(reads[cut:]))
+        words = Reads(np.array(reads))
+        status = self.status = RingDriver.status_of(words.take(self._status))
+        self.findings = RingDriver.findings_of(words.take(self._found))
+        counted = self.driver.counters_of(words.take(self._counted))
         counted.pop("cycles")
         if any(counted[name] != self._before.get(name) for name in _PROGRESS):
             self._moved = time.monotonic()
@@ -115,9 +119,9 @@ class RingHosts(OutsideHosts):
         """For what."""
         return f"for the sum, with {self.status}"
 
-    def result(self) -> tuple[RingStatus | None, bool, dict[str, int]]:
-        """How it ended, whether for lack of progress, and what the node has counted."""
-        return self.status, self.stuck, self.counters[0]
+    def result(self) -> tuple[RingStatus | None, RingFindings | None, bool, dict[str, int]]:
+        """How it ended, what the node has found, whether for lack of progress, and its counters."""
+        return self.status, self.findings, self.stuck, self.counters[0]
 
 
 class RingNodeCosim:
@@ -162,12 +166,13 @@ class RingNodeCosim:
             progress=progress,
         )
         check_identities(driver, raw.phases[0].reads)
-        status, stuck, counters = raw.hosts
+        status, findings, stuck, counters = raw.hosts
         ((after,),) = raw.memories
         done = status is not None and status.completed == 1
         return Reduced(
             sum=after[: vector.nbytes].view("<f4") if done else None,
             status=status,
+            findings=findings,
             stuck=stuck,
             counters=counters,
             lost=raw.switch["lost"],

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Unpack
@@ -17,7 +17,7 @@ from fanin.errors import InputError
 from fanin.hdl.ring.nic import RingNic
 from fanin.hdl.ring.node import RingNode
 from fanin.host.driver import Operation
-from fanin.host.ring import RingDriver, RingMember, RingNicDriver, RingStatus
+from fanin.host.ring import RingDriver, RingFindings, RingMember, RingNicDriver, RingStatus
 from fanin.job import worker_endpoint
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
 from fanin.sim.cosim.cluster import Cluster, Reads, Settings, check_identities
@@ -25,6 +25,7 @@ from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Bytes, Phase, RunResult, Words
 from fanin.sim.cosim.simulator import Group
+from fanin.sim.ring.check import RETRIES, TIMEOUT, CheckHosts
 from fanin.sim.ring.flow import Carried, Flow, FlowHosts
 
 Float32 = npt.NDArray[np.float32]
@@ -208,6 +209,32 @@ class RingCosim:
             **settings,
         )
         check_identities(self.driver, raw.phases[0].reads)
+
+    def check(self, lists: Mapping[int, Sequence[int]]) -> dict[int, RingFindings]:
+        """Find out whether the nodes make a ring; the findings of each node that ``lists`` has.
+
+        ``lists``: the nodes of the ring in order, as the host of each node lists them. A node without a list is
+        not started. Raises SimulationFailed as ``all_reduce``; needs one engine a host.
+        """
+        members = {
+            node: RingMember(
+                id=JOB_ID,
+                macs=[worker_endpoint(each).mac for each in order],
+                rank=list(order).index(node),
+                timeout=TIMEOUT,
+                retries=RETRIES,
+                watch=True,
+            )
+            for node, order in lists.items()
+        }
+        raw = self._cluster.run(
+            memories=([np.zeros(self.config.width // 8, np.uint8)] for _ in range(self.nodes)),
+            phases=[],
+            hosts=functools.partial(CheckHosts, driver=self.driver, members=members),
+            longest_wait=4 * TIMEOUT * RETRIES,
+        )
+        found: dict[int, RingFindings] = raw.hosts
+        return found
 
     def _layout(self, vectors: Sequence[Sequence[Float32]]) -> _Layout:
         counts = {tuple(int(np.size(vector)) for vector in own) for own in vectors}

@@ -10,7 +10,7 @@ from fanin.sim.pcap import PcapWriter
 from fanin.wire.connection import ConnectionFrame, encode_connection
 from fanin.wire.ethernet import Encap, Endpoint
 from fanin.wire.link import LinkKind
-from fanin.wire.ring import RingFrame, encode_ring
+from fanin.wire.ring import RING, RingFrame, encode_ring
 from tests.needs import require
 
 ENDS = {"source": Endpoint(0x020000000001, 0x0A000001), "destination": Endpoint(0x020000000002, 0x0A000002)}
@@ -54,11 +54,12 @@ def test_tshark_reads_every_field_of_a_connection(tmp_path, encap):
 
 
 def test_tshark_reads_every_field_of_the_ring(tmp_path):
-    frame = RingFrame(LinkKind.DATA, 5, 6, 1, 2, 3, 4, 7, 8, payload=bytes(64))
+    frame = RingFrame(LinkKind.DATA, 5, 6, 1, 2, 3, 4, 7, 8, 9, 10, 1, payload=bytes(64))
     data = encode_ring(frame, beat_bytes=64, source=1, destination=2)
-    names = ("kind", "job", "nodes", "codec", "parameters", "operation", "sequence", "count", "length")
-    assert tshark(tmp_path, [data], *fields("ring", *names)).strip() == "0\t5\t6\t1\t2\t3\t4\t7\t8"
-    assert "DATA job 5 sequence 4 operation 3 count 7 length 8" in tshark(tmp_path, [data])
+    names = [field.name for field in RING]
+    found = tshark(tmp_path, [data], *fields("ring", *names)).strip()
+    assert found == "\t".join(str(getattr(frame, name)) for name in names)
+    assert "DATA job 5 sequence 7 operation 4 count 8 length 9 slice 10 complete 1" in tshark(tmp_path, [data])
 
 
 def test_tshark_says_what_is_malformed(tmp_path):
@@ -68,7 +69,7 @@ def test_tshark_says_what_is_malformed(tmp_path):
 
     frames = {
         "": encoded(),
-        "no such version": encoded(version=3),
+        "no such version": encoded(version=4),
         "no such kind": encoded(kind=9),
         "fewer words than the header says": encoded(words=WORDS * 20)[:70],
         "too short for a header": encoded()[:20],

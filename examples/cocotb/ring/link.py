@@ -24,8 +24,8 @@ REPLAY_FRAMES = 1024  # so many that ``send`` need not wait
 class Link:
     """Words to and from a node of ``config`` in a ring of two, in order, each once, whatever is lost.
 
-    ``own`` and ``peer`` are MAC addresses; ``count``: values of the operation; ``loss``: the odds that a frame
-    is lost, in either direction; ``timeout`` in cycles.
+    ``own`` and ``peer`` are MAC addresses; ``rank``: own place in the ring; ``count``: values of the operation;
+    ``loss``: the odds that a frame is lost, in either direction; ``timeout`` in cycles.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class Link:
         *,
         own: int,
         peer: int,
+        rank: int,
         job: int,
         count: int,
         timeout: int,
@@ -43,7 +44,8 @@ class Link:
         self.lost = 0
         self._config = config
         self._ether = Ether(dst=mac(peer), src=mac(own))
-        self._header = {"version": VERSION, "job": job, "nodes": 2, "parameters": config.lanes}
+        self._header = {"version": VERSION, "job": job, "nodes": 2, "rank": rank, "parameters": config.lanes}
+        self._fields: list[dict[str, int]] = []  # of each frame sent, by its sequence number
         self._count = count
         self._loss = loss
         self._sender = Sender(REPLAY_FRAMES, retries=100)
@@ -53,8 +55,9 @@ class Link:
         cocotb.start_soon(self._take_frames())
         cocotb.start_soon(self._keep_time(bench, timeout))
 
-    def send(self, values: np.ndarray) -> None:
-        """Send a frame of whole words."""
+    def send(self, values: np.ndarray, **fields: int) -> None:
+        """Send a frame of whole words; ``fields`` are ``slice`` and ``complete`` of its header."""
+        self._fields.append(fields)
         assert self._sender.offer(values.astype("<f4").tobytes())
         self._send_due()
 
@@ -99,7 +102,8 @@ class Link:
         while sent := self._sender.send():
             sequence, payload = sent
             words = len(payload) * 8 // self._config.width
-            self._put(payload, kind=LinkKind.DATA, sequence=sequence, count=self._count, length=words)
+            fields = self._fields[sequence] | {"count": self._count, "length": words}
+            self._put(payload, kind=LinkKind.DATA, sequence=sequence, **fields)
 
     def _put(self, payload: bytes = b"", **fields: int) -> None:
         beat_bytes = self._config.width // 8

@@ -42,10 +42,10 @@ async def peer(link: Link, vector: np.ndarray) -> np.ndarray:
     values[: vector.size] = vector
     for others, own in segments:
         for frame in frames(own):
-            link.send(values[frame])
+            link.send(values[frame], slice=1, complete=0)
         for frame in frames(others):  # the node's slice ends here: its total goes back
             values[frame] = fp32.add(await link.receive(), values[frame])
-            link.send(values[frame])
+            link.send(values[frame], slice=0, complete=1)
         for frame in frames(own):
             values[frame] = await link.receive()
     return values[: vector.size]
@@ -60,7 +60,9 @@ async def reduce(dut, loss: float) -> None:
     content = bytearray(random.randbytes(MEMORY))
     content[VECTOR_AT : VECTOR_AT + 4 * VALUES] = vectors[0].tobytes()
     memory.write(0, bytes(content))
-    link = Link(bench, CONFIG, own=PEER_MAC, peer=NODE_MAC, job=JOB, count=VALUES, timeout=TIMEOUT, loss=loss)
+    link = Link(
+        bench, CONFIG, own=PEER_MAC, peer=NODE_MAC, rank=1, job=JOB, count=VALUES, timeout=TIMEOUT, loss=loss
+    )
 
     await bench.start()
     member = RingMember(id=JOB, macs=[NODE_MAC, PEER_MAC], rank=0, timeout=TIMEOUT, ack_delay=100)

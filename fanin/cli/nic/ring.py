@@ -158,9 +158,11 @@ def _cause(args: argparse.Namespace, reduced: Reduced) -> str:
     cause = reduced.status.cause if reduced.status else Failure.NONE
     if reduced.stuck or cause is Failure.TIMEOUT:
         others = " and ".join(f"rank {rank}" for rank in dict.fromkeys((before, after)))
-        return f"no progress for {args.wait:g} s: nothing comes from {others}, or not all"
+        problem = f"; {reduced.findings.problem}" if reduced.findings and reduced.findings.problem else ""
+        return f"no progress for {args.wait:g} s: nothing comes from {others}, or not all{problem}"
     if cause is Failure.MISMATCH:
-        return f"rank {before} has another --ranks, codec or number of values than rank {args.rank}"
+        problem = reduced.findings.problem if reduced.findings else None
+        return f"rank {args.rank} and rank {before} do not agree: {problem or cause.name}"
     if cause is not Failure.NONE:
         return f"the node ended with {cause.name}"
     return f"{args.port}: ended before the sum was there"

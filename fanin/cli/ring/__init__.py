@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.ring import run, train
+from fanin.cli.ring import check, run, train
 
-PARTS = (train, run)
+PARTS = (train, run, check)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -82,6 +82,7 @@ class HeaderParser(wiring.Component):
         m = Module()
         m.submodules.headers = headers = StreamFIFO(shape=Header, depth=QUEUE)
         room = Signal(init=1)
+        offered = Signal()  # a beat waits on ``o``: a header that comes meanwhile does not withdraw it
         inside = Signal()  # the next beat is not a frame's first
         second = Signal()  # it is its second
         taken = Signal()
@@ -89,9 +90,9 @@ class HeaderParser(wiring.Component):
         collected = Signal()
         both = Signal()
 
-        m.d.sync += room.eq(headers.level < 2)
+        m.d.sync += [room.eq(headers.level < 2), offered.eq(self.o.valid & ~self.o.ready)]
         m.d.comb += taken.eq(self.i.valid & self.i.ready)
-        self._forward(m, inside | room, taken)
+        self._forward(m, inside | offered | room, taken)
         m.d.sync += [
             collected.eq(taken & (second | ~inside & self.i.p.last)),
             both.eq(second),

@@ -41,16 +41,32 @@ def _widths(form: LinkFormat, names: tuple[str, ...]) -> dict[str, int]:
 def job_layout(form: LinkFormat, encap: Encap = Encap.L2) -> data.StructLayout:
     """One end's part in a job; steady from ``start`` until idle after ``reset``.
 
-    The format's fields of the job and those that both ends agree on; the addresses of this end, of the one
-    before (``previous_mac``), which sends to it, and of the next, to which it sends, with UDP of IP as well
+    The format's fields of the job and those that both ends agree on; its fields of the sender, of this end and
+    of the previous one (``rank``, ``previous_rank``); the addresses of this end, of the previous one
+    (``previous_mac``), which sends to it, and of the next one, to which it sends, with UDP of IP as well
     (``previous_ip``) and a ``priority``; and LinkTiming.
     """
     ends = ("own", "previous", "next")
     addresses = {f"{end}_mac": MAC_BITS for end in ends}
     if encap is Encap.UDP:
         addresses |= {f"{end}_ip": IP_BITS for end in ends} | {"priority": PRIORITY_BITS}
-    own = _widths(form, form.job + form.agreed)
-    return data.StructLayout({**own, **addresses, **LinkTiming.as_shape().members})
+    own = _widths(form, form.job + form.compared)
+    previous = {previous_name(form, name): width for name, width in _widths(form, form.sender).items()}
+    return data.StructLayout({**own, **previous, **addresses, **LinkTiming.as_shape().members})
+
+
+def previous_name(form: LinkFormat, name: str) -> str:
+    """Return the member of the job with the value of the field ``name`` in frames of the previous end."""
+    return f"previous_{name}" if name in form.sender else name
+
+
+def difference_layout(form: LinkFormat) -> data.StructLayout:
+    """Reasons of a MISMATCH: the compared fields that differed, a bit each, and ``acknowledged``.
+
+    ``acknowledged``: the peer acknowledged a frame that was never sent, as it does after one of both ends alone
+    has been restarted with the number of the job that runs.
+    """
+    return data.StructLayout(dict.fromkeys((*form.compared, "acknowledged"), 1))
 
 
 def frame_fields(form: LinkFormat) -> data.StructLayout:
@@ -83,6 +99,19 @@ class LinkStatus(data.Struct):
     idle: 1
     failed: 1
     cause: LinkFailure
+
+
+class LinkHeard(data.Struct):
+    """What a frame that came says of the neighbours.
+
+    ``previous``: a DATA or PROBE frame of the previous end, whose compared fields are the job's.
+    ``next``: an answer of the next end.
+    ``stranger``: a frame whose source is another end than its kind comes from.
+    """
+
+    previous: 1
+    next: 1
+    stranger: 1
 
 
 class LinkCounters(data.Struct):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, ResetInserter, Signal, Value
+from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,9 +11,11 @@ from fanin.hdl.net.link.buffer import ReceiveBuffer, ReplayBuffer
 from fanin.hdl.net.link.job import (
     LinkCounters,
     LinkFailure,
+    LinkHeard,
     LinkStatus,
     LinkTiming,
     check_link,
+    difference_layout,
     job_layout,
     payload_beat,
 )
@@ -62,6 +64,10 @@ class ReliableLink(wiring.Component):
         Pulse: forget everything, sequence number 0 is next. Withdraws a beat that waits on ``rx``, so its
         consumer is reset as well. A frame being sent is finished.
     ``status`` : Out, LinkStatus
+    ``differs`` : Out, :func:`~fanin.hdl.net.link.job.difference_layout`
+        Pulses with ``status.failed`` after a MISMATCH that the link itself found: its reasons.
+    ``heard`` : Out, LinkHeard
+        Pulses.
     ``counters`` : Out, LinkCounters
 
     Parameters
@@ -137,6 +143,8 @@ class ReliableLink(wiring.Component):
                 "hold": In(1),
                 "reset": In(1),
                 "status": Out(LinkStatus),
+                "differs": Out(difference_layout(form)),
+                "heard": Out(LinkHeard),
                 "counters": Out(LinkCounters),
             }
         )
@@ -172,26 +180,29 @@ class ReliableLink(wiring.Component):
         m.d.comb += [part.timing[n].eq(self.job[n]) for part in (window, acknowledger) for n in times]
 
         m.d.comb += self.is_control.eq(transmitter.is_control)
-        running = self._run(m, transmitter.busy, window, receiver.verdict)
+        running = self._run(m, transmitter.busy, window, receiver)
         m.d.comb += [window.running.eq(running), window.watch.eq(self.watch), receiver.running.eq(running)]
         self._send(m, running, transmitter, window, replay)
         self._receive(m, receiver, buffer, acknowledger, window)
         self._control(m, running, transmitter, window, acknowledger, receiver.expected)
         return m
 
-    def _run(self, m: Module, busy: Value, window: Any, verdict: Any) -> Signal:
+    def _run(self, m: Module, busy: Value, window: Any, receiver: Any) -> Signal:
         """Run from ``start`` until something fails."""
-        status = self.status
+        status, verdict = self.status, receiver.verdict
         starting = Signal()
         m.d.comb += status.idle.eq(window.idle & ~busy)
         with m.If(self.start):
             m.d.sync += starting.eq(1)
         with m.If(starting & ~busy & ~status.failed):
             m.d.sync += [starting.eq(0), status.running.eq(1)]
+        impossible = window.impossible & status.running
         causes = [
             (window.failed, LinkFailure.TIMEOUT),
-            (verdict.mismatch | (self.refuse & status.running), LinkFailure.MISMATCH),
+            (verdict.mismatch | impossible | (self.refuse & status.running), LinkFailure.MISMATCH),
         ]
+        of_frame = receiver.differs & verdict.mismatch.replicate(len(receiver.differs))
+        m.d.sync += self.differs.eq(Cat(of_frame, impossible))
         if self.published:
             causes.append((verdict.lost, LinkFailure.LOSS))
         for event, cause in causes:
@@ -225,6 +236,8 @@ class ReliableLink(wiring.Component):
         verdict = Signal.like(receiver.verdict)
         counters = self.counters
         m.d.sync += verdict.eq(receiver.verdict)
+        with m.If(self.reset):  # the acknowledger hears nothing of what the last job received
+            m.d.sync += verdict.eq(0)
         m.d.comb += [
             acknowledger.consumed.eq(buffer.consumed),
             buffer.write.eq(receiver.write),
@@ -240,6 +253,8 @@ class ReliableLink(wiring.Component):
             counters.duplicates.eq(verdict.duplicate),
             counters.out_of_order.eq(verdict.ahead | verdict.no_room),
         ]
+        of_previous = verdict.received | verdict.duplicate | verdict.ahead | verdict.no_room | verdict.probe
+        m.d.sync += self.heard.eq(Cat(of_previous, receiver.answer.valid, receiver.stranger))
 
     def _control(
         self, m: Module, running: Signal, transmitter: Any, window: Any, acknowledger: Any, expected: Value
@@ -268,3 +283,5 @@ class ReliableLink(wiring.Component):
             counters.acks.eq(chosen & answer & ~nak),
             counters.probes.eq(chosen & ~answer),
         ]
+        with m.If(self.reset):  # a frame of the last job answers and asks nothing for the next one
+            m.d.sync += [taken.eq(0), counters.naks.eq(0), counters.acks.eq(0), counters.probes.eq(0)]

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.net.link.encapsulation import comes_from, header_view, is_other_traffic
-from fanin.hdl.net.link.job import SEQUENCE_BITS, check_link, frame_fields, job_layout
+from fanin.hdl.net.link.job import SEQUENCE_BITS, check_link, frame_fields, job_layout, previous_name
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.ethernet import Encap
 from fanin.wire.link import LINK_CONTROL_BYTES, LinkFormat, LinkKind
@@ -48,10 +48,14 @@ class LinkReceiver(wiring.Component):
     ``answer`` : Out, ``valid``, ``nak``, ``sequence`` and ``limit``
         An ACK or NAK has come.
     ``verdict`` : Out, one bit each
-        What the frame that has ended was: ``bad_fcs``, ``foreign``, ``mismatch`` (what
-        both ends agree on is not the job's), ``received`` (and kept), ``duplicate``, ``ahead`` (there is a gap
+        What the frame that has ended was: ``bad_fcs``, ``foreign``, ``mismatch`` (a compared field of a DATA or
+        PROBE frame is not the job's), ``received`` (and kept), ``duplicate``, ``ahead`` (there is a gap
         before it), ``no_room``, ``probe``. None for ACK and NAK. In published mode also ``lost``: it is missing
         itself, or shows that one is.
+    ``differs`` : Out, one bit for each compared field of ``form``
+        Fields that were not the job's, in the cycle of ``verdict.mismatch``.
+    ``stranger`` : Out, 1
+        The frame was ``foreign`` for its source alone.
     ``expected`` : Out, 32
         Sequence number of the next frame to be kept; follows ``close`` by 1 cycle.
 
@@ -105,6 +109,8 @@ class LinkReceiver(wiring.Component):
                 "close": Out(data.StructLayout({"en": 1, "keep": 1, "frame": frame_fields(form)})),
                 "answer": Out(ANSWER),
                 "verdict": Out(VERDICT),
+                "differs": Out(len(form.compared)),
+                "stranger": Out(1),
                 "expected": Out(SEQUENCE_BITS, init=first_sequence),
             }
         )
@@ -143,9 +149,16 @@ class LinkReceiver(wiring.Component):
         ``strange``: no frame of this link's job. Which source is wrong depends on the kind, see ``_judge``.
         """
         link, job, form, encap = header.link, self.job, self.form, self.encap
+        compared_fields = len(form.compared)
         compared = Signal(
             data.StructLayout(
-                {"link": link.shape(), "strange": 1, "not_previous": 1, "not_next": 1, "mismatch": 1}
+                {
+                    "link": link.shape(),
+                    "strange": 1,
+                    "not_previous": 1,
+                    "not_next": 1,
+                    "differs": compared_fields,
+                }
             ),
             init={"strange": 1},  # until a frame begins: a reset drops the rest of one
         )
@@ -161,7 +174,9 @@ class LinkReceiver(wiring.Component):
                 ),
                 compared.not_previous.eq(~comes_from(header, job, "previous", encap)),
                 compared.not_next.eq(~comes_from(header, job, "next", encap)),
-                compared.mismatch.eq(Cat(link[name] != job[name] for name in form.agreed).any()),
+                compared.differs.eq(
+                    Cat(link[name] != job[previous_name(form, name)] for name in form.compared)
+                ),
             ]
         return compared
 
@@ -232,6 +247,7 @@ class LinkReceiver(wiring.Component):
         # Kinds are DATA 0, ACK 1, NAK 2, PROBE 3; any other is ``strange``.
         is_answer = link.kind[0] ^ link.kind[1]
         is_data = link.kind[:2] == LinkKind.DATA
+        differs = compared.differs.any()
         wrong_length = Mux(
             is_data, aligned.number < self.header_beats, aligned.number != self.control_beats - 1
         )
@@ -241,15 +257,19 @@ class LinkReceiver(wiring.Component):
             end.valid.eq(ends & self.running & ~aligned.bad_fcs),
             end.bad_fcs.eq(ends & self.running & aligned.bad_fcs),
             end.foreign.eq(compared.strange | wrong_source | wrong_length | aligned.partial),
-            end.data.eq(is_data & ~compared.mismatch),
-            end.mismatch.eq(is_data & compared.mismatch),
-            end.probe.eq(link.kind == LinkKind.PROBE),
+            end.data.eq(is_data & ~differs),
+            end.mismatch.eq(~is_answer & differs),
+            end.probe.eq((link.kind == LinkKind.PROBE) & ~differs),
+            self.differs.eq(compared.differs),
             end.answer.eq(is_answer),
             end.nak.eq(link.kind == LinkKind.NAK),
             *(fields[name].eq(link[name]) for name in fields.shape().members),
             is_expected.eq(link.sequence == self.expected),
             before.eq((link.sequence - self.expected)[SEQUENCE_BITS - 1]),
         ]
+        stranger = Signal()
+        m.d.sync += stranger.eq(wrong_source & ~(compared.strange | wrong_length | aligned.partial))
+        m.d.comb += self.stranger.eq(end.valid & stranger)
         good = end.valid & ~end.foreign
         right = good & end.data & ~over.long
         verdict = self.verdict

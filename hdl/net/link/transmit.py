@@ -222,7 +222,7 @@ class LinkTransmitter(wiring.Component):
         m.d.comb += [
             *addressed(whole, job, self.encap, **address),
             whole.link.version.eq(form.version),
-            *(whole.link[name].eq(job[name]) for name in (*form.job, *form.agreed)),
+            *(whole.link[name].eq(job[name]) for name in (*form.job, *form.compared)),
             *(whole.link[name].eq(header[name]) for name in own_fields(form).members),
             o.payload.keep.eq(-1),
         ]

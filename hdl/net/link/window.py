@@ -82,6 +82,8 @@ class SendWindow(wiring.Component):
         ``timing.retries`` timeouts in a row without an answer.
     ``idle`` : Out, 1
         No frame is kept.
+    ``impossible`` : Out, 1
+        Pulse: an answer acknowledged a frame that was never sent.
 
     Parameters
     ----------
@@ -137,6 +139,7 @@ class SendWindow(wiring.Component):
                 "probed": In(1),
                 "failed": Out(1),
                 "idle": Out(1),
+                "impossible": Out(1),
             }
         )
 
@@ -225,6 +228,7 @@ class SendWindow(wiring.Component):
             ),
             more_room.eq(answer.valid & _before(limit, answer.limit)),
         ]
+        m.d.sync += self.impossible.eq(answer.valid & beyond_sent & ~too_old)
         with m.If(accept):
             m.d.sync += oldest.eq(answer.sequence)
         with m.If(more_room):

@@ -130,7 +130,7 @@ def test_who_is_not_there_and_who_has_another_vector_is_told(lab, tmp_path):
         ]
         ended = [process.communicate(timeout=BUILD)[1].splitlines()[-1] for process in pair]
         assert [process.returncode for process in pair] == [1, 1]
-        assert any("has another --ranks, codec or number of values" in error for error in ended), ended
+        assert any("do not agree: the descriptor of the previous" in error for error in ended), ended
         waits = _started(opened, lab, 0, 2, tmp_path / "0", *_vectors(rng, 1, 100))
         while "ring node" not in waits.stderr.readline():
             assert waits.poll() is None

@@ -149,10 +149,11 @@ def alone(*, rx=(), read_errors=(), write_errors=(), halt=200, latency=5):
         Port(dut), seed=1, latency=latency, read_errors={*read_errors}, write_errors={*write_errors}
     )
     beat = {"data": 1, "last": 1, "operation": 0, "count": 2 * config.lanes, "length": 1}
+    frames = [beat | {"slice": 1, "complete": 0}, beat | {"slice": 0, "complete": 1}]  # TOTAL, STORE
     handshakes = {
         name: getattr(port, f"{name}valid") & getattr(port, f"{name}ready") for name, port in ports_of(dut)
     }
-    says = {name: getattr(dut, name) for name in ("mismatch", "memory_error", "moving")}
+    says = {"mismatch": dut.differs.as_value().any(), "memory_error": dut.memory_error, "moving": dut.moving}
     says |= {"finished": dut.events.finished} | handshakes
 
     async def watch(ctx):
@@ -168,7 +169,7 @@ def alone(*, rx=(), read_errors=(), write_errors=(), halt=200, latency=5):
 
     simulate(
         dut,
-        drive={"rx": [beat | change for change in rx or ({}, {})]},
+        drive={"rx": [frame | change for frame, change in zip(frames, rx or ({}, {}), strict=True)]},
         stall=0.0,
         settings={"nodes": 2, "tx.ready": 1},
         processes=[*memory.processes, watch, host],

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from fanin.hdl.ring.link_job import Difference
 from fanin.hdl.ring.orders import Step
 from fanin.hdl.ring.receive import ReceivePath
 from fanin.hdl.ring.store import StorePath
@@ -17,11 +18,16 @@ WORD_BYTES = TINY.width // 8
 
 
 def order(step, words, **others):
-    return {"step": step, "words": words, "operation": 3, "count": 100} | others
+    return {"step": step, "words": words, "operation": 3, "count": 100, "slice": 1} | others
+
+
+def complete(step):
+    """Whether the frames that a step receives are complete sums."""
+    return int(step in (Step.FORWARD, Step.STORE))
 
 
 def beats(words, **others):
-    header = {"operation": 3, "count": 100, "length": words} | others
+    header = {"operation": 3, "count": 100, "length": words, "slice": 1, "complete": 0} | others
     return [{"data": n + 1, "last": n == words - 1} | header for n in range(words)]
 
 
@@ -32,7 +38,7 @@ def test_received_frames_go_where_their_step_says(stall):
         ReceivePath(config=TINY),
         drive={
             "orders": [order(step, words) for step, words in steps.items()],
-            "i": [beat for words in steps.values() for beat in beats(words)],
+            "i": [beat for step, words in steps.items() for beat in beats(words, complete=complete(step))],
         },
         collect={"added": 3, "stored": 7, "verbatim": 4},
         stall=stall,
@@ -52,7 +58,7 @@ def test_a_sender_that_waits_loses_no_beat_of_what_is_forwarded_and_decoded():
     words = TINY.frame_words
     log = simulate(
         ReceivePath(config=TINY),
-        drive={"orders": [order(Step.FORWARD, words)] * 6, "i": beats(words) * 6},
+        drive={"orders": [order(Step.FORWARD, words)] * 6, "i": beats(words, complete=1) * 6},
         collect={"stored": 6 * words, "verbatim": 6 * words},
         stall={"verbatim": 0.7},
     )
@@ -60,13 +66,20 @@ def test_a_sender_that_waits_loses_no_beat_of_what_is_forwarded_and_decoded():
         assert [word.data for _, word in log[port]] == [n + 1 for n in range(words)] * 6
 
 
-@pytest.mark.parametrize("wrong", [{"operation": 2}, {"count": 99}, {"count": 100 + (1 << 31)}, {"length": 2}])
-def test_a_frame_that_is_not_the_one_to_come_stops_the_path(wrong):
+WRONG = [
+    *({"operation": 2}, {"count": 99}, {"count": 100 + (1 << 31)}, {"length": 2}),
+    *({"slice": 2}, {"slice": 255}, {"complete": 1}, {"slice": 0, "complete": 1}),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_frame_that_is_not_the_one_to_come_stops_the_path_and_says_what_differs(wrong):
     dut, seen = ReceivePath(config=TINY), []
+    names = list(Difference.as_shape().members)
 
     async def watch(ctx):
-        async for _, _, mismatch in ctx.tick().sample(dut.mismatch):
-            seen.append(mismatch)
+        async for _, _, differs in ctx.tick().sample(dut.differs.as_value()):
+            seen.append({name for bit, name in enumerate(names) if differs >> bit & 1})
 
     simulate(
         dut,
@@ -78,7 +91,7 @@ def test_a_frame_that_is_not_the_one_to_come_stops_the_path(wrong):
         processes=[watch],
         idle=20,
     )
-    assert seen[-1] == 1
+    assert seen[-1] == wrong.keys()
 
 
 def test_frames_are_written_when_they_are_whole_and_reported_in_order():

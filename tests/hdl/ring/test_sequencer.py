@@ -42,6 +42,7 @@ def expected_orders(config, descriptors, nodes, rank):
                         "address": base + first,
                         "operation": descriptor["operation"],
                         "count": count,
+                        "slice": (rank - t) % nodes,
                         "final": int(
                             segment is segments[-1] and step is Step.STORE and at + words == piece.words
                         ),
@@ -70,7 +71,7 @@ def run(dut, descriptors, nodes, rank, **options):
 
 def vectors(counts):
     return [
-        {"address": WORD_BYTES * (0x1000 + 0x100 * n), "count": count, "operation": 0xFFFE + n & 0xFFFF}
+        {"address": WORD_BYTES * (0x1000 + 0x100 * n), "count": count, "operation": 0xFE + n & 0xFF}
         for n, count in enumerate(counts)
     ]
 

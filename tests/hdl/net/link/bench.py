@@ -7,22 +7,24 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from amaranth import Module
+from amaranth import Const, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from fanin.hdl.net.link.job import LinkCounters
+from fanin.hdl.net.link.job import LinkCounters, difference_layout
 from fanin.hdl.net.link.link import ReliableLink
 from fanin.sim.rtl.stalls import Side, Stalls
+from fanin.wire.fields import field_bits
 from fanin.wire.link import LinkKind
 from fanin.wire.ring import RING_LINK, RingFrame, decode_ring, encode_ring
 from tests.hdl.aggregation.bench import beats_of
 
 RING = 5
 COUNTERS = list(LinkCounters.as_shape().members)
+DIFFERENCES = list(difference_layout(RING_LINK).members)
 
 
 def mac(node: int) -> int:
@@ -35,6 +37,8 @@ def job(node: int = 0, nodes: int = 2, **other: int) -> dict[str, int]:
     return {
         "job": RING,
         "nodes": nodes,
+        "rank": node,
+        "previous_rank": (node - 1) % nodes,
         "codec": 1,
         "parameters": 0x0A12,
         "own_mac": mac(node),
@@ -65,8 +69,8 @@ class Links(wiring.Component):
 def payloads(rng: random.Random, lengths: Iterable[int], width: int) -> list[list[dict[str, int]]]:
     """Frames' payloads as beats for ``tx``."""
     frames = []
-    for number, length in enumerate(lengths):
-        said = {"operation": number & 0xFFFF, "count": rng.getrandbits(32), "length": rng.getrandbits(16)}
+    for length in lengths:
+        said = {name: rng.getrandbits(field_bits(RING_LINK.fields, name)) for name in RING_LINK.data}
         beats = [{"data": rng.getrandbits(width), "last": int(k == length - 1), **said} for k in range(length)]
         frames.append(beats)
     return frames
@@ -74,7 +78,7 @@ def payloads(rng: random.Random, lengths: Iterable[int], width: int) -> list[lis
 
 def as_frame(beats: list[dict[str, int]], sequence: int, width: int, **other: int) -> RingFrame:
     """The DATA frame that carries a payload."""
-    said = {name: beats[0][name] for name in ("operation", "count", "length")}
+    said = {name: beats[0][name] for name in RING_LINK.data}
     data = b"".join(beat["data"].to_bytes(width // 8, "little") for beat in beats)
     return ring_frame(LinkKind.DATA, sequence=sequence, payload=data, **(said | other))
 
@@ -122,6 +126,7 @@ class Wires:
     sent: list[Sent] = field(default_factory=list)
     arrived: list[tuple[int, int, bytes]] = field(default_factory=list)  # link, last beat, frame
     failed: dict[int, tuple[int, int]] = field(default_factory=dict)  # per link: cycle and cause
+    differed: dict[int, set[str]] = field(default_factory=dict)  # per link: reasons of a mismatch
     idle: list[int] = field(default_factory=list)
     cycle: int = 0
 
@@ -160,11 +165,14 @@ class Wires:
                         link.mac_rx.ready,
                         link.counters.as_value(),
                         link.status.as_value(),
+                        link.differs.as_value() if hasattr(link, "differs") else Const(0),
                     )
                 )
             )
             for index in range(len(links)):
-                self._note(index, *seen[2 + 7 * index : 9 + 7 * index])
+                self._note(index, *seen[2 + 8 * index : 9 + 8 * index])
+                differs = {name for bit, name in enumerate(DIFFERENCES) if seen[9 + 8 * index] >> bit & 1}
+                self.differed.setdefault(index, set()).update(differs)
             for delivery in self.at.get(self.cycle, ()):
                 self._deliver(delivery)
             self.cycle += 1
@@ -245,9 +253,10 @@ def faulty(rng, odds, wires, frames):
 
 def beats_as_dicts(log: list[tuple[int, Any]]) -> list[dict[str, int]]:
     """What a stream of beats has given."""
-    return [{name: beat[name] for name in ("data", "last", "operation", "count", "length")} for _, beat in log]
+    return [{name: beat[name] for name in ("data", "last", *RING_LINK.data)} for _, beat in log]
 
 
 def encoded(frame: RingFrame, width: int, *, source: int, destination: int) -> bytes:
-    """The bytes of a frame between two nodes."""
+    """The bytes of a frame between two nodes; its rank is ``source`` unless it has one."""
+    frame = replace(frame, rank=frame.rank or source)
     return encode_ring(frame, beat_bytes=width // 8, source=mac(source), destination=mac(destination))

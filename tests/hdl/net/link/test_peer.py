@@ -9,7 +9,7 @@ from scapy.packet import Raw
 
 from fanin.hdl.net.link.job import LinkFailure
 from fanin.wire.link import ETHERTYPE_LINK, LinkKind
-from fanin.wire.ring import decode_ring
+from fanin.wire.ring import RING_LINK, decode_ring
 from tests.hdl.net.link.bench import (
     Delivery,
     Links,
@@ -150,11 +150,13 @@ def test_garbage_between_frames_changes_nothing(width):
     assert (wires.counts[0]["foreign"], wires.counts[0]["bad_fcs"]) == (junk, spoilt)
 
 
-@pytest.mark.parametrize("field", ["nodes", "codec", "parameters"])
-def test_a_frame_of_another_idea_of_the_job_ends_it(field):
+@pytest.mark.parametrize("kind", [LinkKind.DATA, LinkKind.PROBE], ids=["data", "probe"])
+@pytest.mark.parametrize("field", RING_LINK.compared)
+def test_a_frame_of_another_idea_of_the_job_ends_it(field, kind):
     beats = payloads(random.Random(4), [1], 512)[0]
     right = data(beats, 0, 512)
-    wrong = data(beats, 0, 512, **{field: getattr(right, field) ^ 1})
+    other = {field: getattr(right, field) ^ 1}
+    wrong = data(beats, 0, 512, **other) if kind is LinkKind.DATA else ring_frame(kind, **{"nodes": 3} | other)
     mine = payloads(random.Random(5), [1] * 2, 512)
     at = [(START + 20, BEFORE, wrong), (START + 40, BEHIND, answer(0, 9)), (START + 40, BEFORE, right)]
     wires, _ = run(512, at=at, tx=mine, cycles=200, settings={"timeout": 20})
@@ -163,6 +165,7 @@ def test_a_frame_of_another_idea_of_the_job_ends_it(field):
     assert cycle <= wires.arrived[0][1] + 4
     assert max(sent.first for sent in wires.sent) <= cycle + 4
     assert wires.counts[0]["received"] == 0
+    assert wires.differed[0] == {field}
 
 
 def test_a_silent_neighbour_ends_the_job_in_time():
@@ -205,14 +208,27 @@ def test_a_full_buffer_takes_no_more_and_answers_probes(width):
     assert 200 < acks[-1][0] < 215
 
 
-def test_an_answer_to_what_was_never_sent_grants_room_and_frees_nothing():
-    """A NAK names frame 3 before any was sent; then frames 0 and 1 leave, and once more after a timeout."""
+@pytest.mark.parametrize("kind", [LinkKind.ACK, LinkKind.NAK], ids=["ack", "nak"])
+def test_an_answer_to_what_was_never_sent_ends_the_job(kind):
+    """The next node is at frame 3 of this job before any was sent: one of both was started anew alone."""
     mine = payloads(random.Random(11), [BEATS] * 2, 256)
-    at = [(START + 10, BEHIND, answer(3, 2, LinkKind.NAK))]
+    at = [(START + 10, BEHIND, answer(3, 2, kind))]
     wires, _ = run(256, at=at, tx=mine, cycles=140, settings={"timeout": 80, "ack_delay": 1000})
-    sent = [frame.sequence for _, frame in of_kind(wires, LinkKind.DATA)]
-    assert sent == [0, 1, 0, 1]
-    assert wires.idle == [0]
+    assert wires.failed[0][1] == LinkFailure.MISMATCH.value
+    assert wires.differed[0] == {"acknowledged"}
+
+
+@pytest.mark.parametrize("reset", range(30, 37))
+def test_a_frame_that_a_reset_meets_is_neither_answered_nor_asked_for_in_the_next_job(reset):
+    """What stood in the registers between receiver and acknowledger as the reset came is of the old job."""
+    ahead = data(payloads(random.Random(12), [1], 256)[0], 1, 256)
+    settings = {"timeout": 1000, "ack_delay": 1000}
+    wires, _ = run(
+        256, at=[(27, BEFORE, ahead), (60, BEFORE, ahead)], cycles=120, settings=settings, restart=reset
+    )
+    after = [(s.first, decode_ring(s.frame, beat_bytes=32).kind) for s in wires.sent if s.first > reset + 5]
+    assert [kind for _, kind in after] == [LinkKind.ACK, LinkKind.PROBE, LinkKind.NAK]
+    assert after[-1][0] > 60
 
 
 def test_answers_come_when_they_should():
@@ -238,9 +254,11 @@ def test_frames_that_scapy_builds_are_taken(width):
     beats = payloads(random.Random(10), [BEATS], width)[0]
     payload = b"".join(beat["data"].to_bytes(width // 8, "little") for beat in beats)
     said = beats[0]
-    header = bytes([0x10, JOB["job"], JOB["nodes"], JOB["codec"]]) + JOB["parameters"].to_bytes(2, "big")
-    header += said["operation"].to_bytes(2, "big") + (0).to_bytes(4, "big")
-    header += said["count"].to_bytes(4, "big") + said["length"].to_bytes(2, "big")
+    header = bytes(
+        [0x30, JOB["job"], JOB["nodes"], BEFORE, JOB["codec"] << 4 | said["complete"], said["slice"]]
+    )
+    header += JOB["parameters"].to_bytes(2, "big") + bytes([said["operation"], said["length"]])
+    header += (0).to_bytes(4, "big") + said["count"].to_bytes(4, "big")
     padding = bytes(32 if width == 512 else 0)
     address = ":".join(f"{byte:02x}" for byte in mac(BEFORE).to_bytes(6, "big"))
     frame = bytes(Ether(src=address, type=ETHERTYPE_LINK) / Raw(header + payload + padding))

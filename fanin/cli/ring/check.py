@@ -1,0 +1,91 @@
+"""``fanin ring check``: the handshake of a ring's nodes before the first job, in RTL."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fanin.cli.output import add_json, print_json
+from fanin.errors import CheckFailed, InputError
+from fanin.ring import MAX_NODES, MIN_NODES, PRESETS
+
+if TYPE_CHECKING:
+    from fanin.host.ring import RingFindings
+
+FINE = "fine"
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    part = parts.add_parser(
+        "check",
+        help="handshake of a ring: wrongly listed, wrongly cabled, or dead",
+        description="Starts a job without vectors on RTL nodes. Each node probes the next one and compares "
+        "its settings and its place with those of the previous one. Prints a line for each node. Exit status 1 "
+        "if a node finds a problem. --list and --dead show what a wrong ring looks like.",
+    )
+    part.add_argument("--nodes", type=int, default=3, metavar="N", help="nodes of the ring")
+    part.add_argument(
+        "--list", action="append", default=[], metavar="NODE=N,N…", dest="lists",
+        help="the ring as the host of NODE lists it (default: 0,1,2…); may be given for several nodes",
+    )  # fmt: skip
+    part.add_argument("--dead", type=int, metavar="NODE", help="a node that is not started")
+    part.add_argument("--preset", choices=PRESETS, default="tiny", help="sizes of the nodes")
+    add_json(part)
+    part.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check. Raises InputError for wrong options, CheckFailed where the simulation ends early."""
+    from fanin.sim.cosim.simulator import SimulationFailed
+    from fanin.sim.ring.cosim import RingCosim
+
+    if args.nodes not in range(MIN_NODES, MAX_NODES + 1):
+        raise InputError(f"--nodes {args.nodes}: a ring has {MIN_NODES} to {MAX_NODES} nodes")
+    if args.dead is not None and args.dead not in range(args.nodes):
+        raise InputError(f"--dead {args.dead}: must be 0 to {args.nodes - 1}")
+    lists = _lists(args)
+    lists.pop(args.dead, None)
+    cosim = RingCosim(PRESETS[args.preset], nodes=args.nodes)
+    try:
+        findings = cosim.check(lists)
+    except SimulationFailed as error:
+        raise CheckFailed(str(error)) from error
+    lines = {node: _line(findings[node]) for node in sorted(findings)}
+    if args.json:
+        print_json({"nodes": {str(node): line for node, line in lines.items()}})
+    else:
+        for node, line in lines.items():
+            print(f"node {node}: {line}")
+    return int(any(line != FINE for line in lines.values()))
+
+
+def _lists(args: argparse.Namespace) -> dict[int, list[int]]:
+    """The ring as each node's host lists it. Raises InputError."""
+    lists: dict[int, list[int]] = {node: [*range(args.nodes)] for node in range(args.nodes)}
+    for text in args.lists:
+        node, _, order = text.partition("=")
+        try:
+            number, listed = int(node), [int(each) for each in order.split(",")]
+        except ValueError:
+            raise InputError(f"--list {text}: must be a node, =, and nodes with commas, as 1=1,2,0") from None
+        if number not in lists:
+            raise InputError(f"--list {text}: the node must be 0 to {args.nodes - 1}")
+        if number not in listed or len(set(listed)) != len(listed) or len(listed) < MIN_NODES:
+            raise InputError(f"--list {text}: must have node {number} and others, each once")
+        if not all(0 <= each < MAX_NODES for each in listed):
+            raise InputError(f"--list {text}: nodes must be 0 to {MAX_NODES - 1}")
+        lists[number] = listed
+    return lists
+
+
+def _line(found: RingFindings) -> str:
+    """What a node has found, in a line."""
+    if found.problem:
+        return found.problem
+    if found.complete:
+        return FINE
+    missing: Mapping[str, bool] = {"previous": found.heard_previous, "next": found.heard_next}
+    silent = " and ".join(name for name, heard in missing.items() if not heard)
+    return f"the {silent} node is silent: dead, not started, or cabled elsewhere"
