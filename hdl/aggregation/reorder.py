@@ -23,7 +23,8 @@ from fanin.wire.aggregation import DEFAULT_VALUES
 class ReorderStore(wiring.Component):
     """Keep the FA of every slot, and hand each on once, in the order of the operations.
 
-    A slot must not be written before its last FA has left on ``o``. Clearing withdraws what ``o`` holds.
+    A slot must not be written before its last FA has left on ``o``. Clearing withdraws the FA on ``o``, so
+    ``o.ready`` must be high in the first cycle of a clearing.
 
     Members
     -------
@@ -31,6 +32,8 @@ class ReorderStore(wiring.Component):
         The job's slots, less 1.
     ``clear`` : In, ``en`` and ``index``
         Forget a slot.
+    ``enable`` : In, 1
+        FAs may leave. From 1 cycle after its fall only the FA that already waits on ``o`` is handed on.
     ``ahead`` : In, slot use
         Of the FA that may be written in the next cycle.
     ``write`` : In, ``en`` and ``values``
@@ -73,6 +76,7 @@ class ReorderStore(wiring.Component):
             {
                 "mask": In(index_bits(slots)),
                 "clear": In(clear_layout(slots)),
+                "enable": In(1),
                 "ahead": In(use_layout(slots)),
                 "write": In(data.StructLayout(write)),
                 "o": Out(stream.Signature(values_layout(values))),
@@ -105,8 +109,9 @@ class ReorderStore(wiring.Component):
             [Signal(name=f"{flag}_{name}") for name in names]
             for flag in ("arrives_now", "just_written", "same_parity")
         )
-        live = Signal()
-        m.d.sync += live.eq(~self.clear.en)
+        live = Signal()  # an FA that waits when ``enable`` falls stays valid, as a stream asks for
+        waits = self.o.valid & ~self.o.ready
+        m.d.sync += live.eq(~self.clear.en & (self.enable | waits))
         for way, next_use in enumerate(names.values()):
             m.d.sync += [
                 arrives_now[way].eq(self.ahead == next_use),

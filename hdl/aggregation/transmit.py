@@ -34,6 +34,8 @@ class FrameTransmitter(wiring.Component):
     ``i`` : In, stream of packet fields
         Kind, slot, round and values; the rest comes from ``job``.
     ``job`` : In, JobConfig
+    ``drop`` : In, 1
+        Take the packet on ``i`` and forget it. The frame on ``o`` continues.
     ``o`` : Out, packet stream of ``mac_width`` bits
 
     Parameters
@@ -60,6 +62,7 @@ class FrameTransmitter(wiring.Component):
             {
                 "i": In(stream.Signature(packet_fields(values))),
                 "job": In(JobConfig),
+                "drop": In(1),
                 "o": Out(packet_stream(mac_width)),
             }
         )
@@ -75,17 +78,18 @@ class FrameTransmitter(wiring.Component):
         waiting = Signal(beats)
         final = ~waiting[1] if beats > 1 else 1
         final_keep = (1 << (size - (beats - 1) * beat_bytes)) - 1
+        free = ~waiting[0] | (self.o.ready & final)
 
         m.d.comb += [
             self.o.valid.eq(waiting[0]),
             self.o.payload.data.eq(rest[: self.mac_width]),
             self.o.payload.last.eq(final),
             self.o.payload.keep.eq(Mux(final, final_keep, (1 << beat_bytes) - 1)),
-            self.i.ready.eq(~waiting[0] | (self.o.ready & final)),
+            self.i.ready.eq(free | self.drop),
         ]
         with m.If(self.o.ready):
             m.d.sync += waiting.eq(waiting >> 1)
-        with m.If(self.i.ready & self.i.valid):
+        with m.If(free & self.i.valid & ~self.drop):
             m.d.sync += waiting.eq(-1)
         # The many bits of ``rest`` choose by one register: what they hold between frames does not matter.
         with m.If(self.o.ready | ~waiting[0]):

@@ -46,17 +46,20 @@ class AggTransport(wiring.Component):
     and sent (AGG) until the RESULT arrives, then acknowledged (ACK) until the CONFIRM arrives; then the slot is
     free. Without acknowledgements (``protocol``) half of the slots are in flight, and operation n begins once
     the FA of n − S / 2 was handed on. What does not match job, slot, round and state is dropped and counted. A
-    packet that was retransmitted ``job.retries`` times in vain stops the transport with TIMEOUT: nothing is
-    sent or accepted any more. When the rounds are used up, outstanding operations finish, and the next PA
-    stops it with ROUND_WRAP.
+    packet that was retransmitted ``job.retries`` times in vain stops the transport with TIMEOUT. When the
+    rounds are used up, outstanding operations finish, and the next PA stops the transport with ROUND_WRAP.
+
+    While the transport is stopped, or ``job.enable`` is low, it sends no packet, accepts no frame and no PA,
+    and hands no FA on, except one that already waits on ``fa``. Frames then count as those of another job.
 
     After a reset, and after ``reset``, the slots are cleared for ``slots`` cycles before the first PA is
-    accepted. ``reset`` withdraws an FA that waits on ``fa``, so its consumer is reset as well.
+    accepted. In the cycles of ``reset`` a PA that waits on ``pa`` is taken and dropped, and ``fa.ready`` must
+    be high, since its FA belongs to the old job. A frame whose first beats came before is dropped uncounted.
 
     Members
     -------
     ``pa`` : In, stream of ``values`` signed 32-bit numbers
-        ``ready`` comes from registers alone.
+        ``ready`` comes from registers and ``reset`` alone.
     ``fa`` : Out, stream of the same
     ``tx`` : Out, packet stream of ``mac_width`` bits
         Does not pause inside a frame.
@@ -64,7 +67,7 @@ class AggTransport(wiring.Component):
         Always ready: a MAC does not wait.
     ``job`` : In, JobConfig
     ``reset`` : In, 1
-        Forget everything, for a new job: operation 0 is next. A frame being sent is finished.
+        Forget everything, for a new job: operation 0 is next. A frame on ``tx`` is finished.
     ``status`` : Out, TransportStatus
     ``counters`` : Out, TransportCounters
     ``events`` : Out, TransportEvents
@@ -130,6 +133,10 @@ class AggTransport(wiring.Component):
             }
         )
 
+    def required(self) -> dict[str, Value]:
+        """Conditions that simulations check of the user, by what breaks them."""
+        return {"an FA waits while the transport is reset": ~self.reset | ~self.fa.valid | self.fa.ready}
+
     def elaborate(self, platform: Any) -> Module:
         """All but the transmitter, which may be inside a frame, starts over on ``reset``."""
         m = Module()
@@ -153,7 +160,7 @@ class AggTransport(wiring.Component):
         }.items():
             m.submodules[name] = ResetInserter(self.reset)(part)
 
-        connect_typed(m, wiring.flipped(self.rx), receiver.i)
+        self._whole_frames(m, receiver.i)
         connect_typed(m, wiring.flipped(self.tx), transmitter.o)
         connect_typed(m, wiring.flipped(self.fa), reorder.o)
         mask = Signal(index_bits(self.slots))  # registered: the job is constant long before ``run``
@@ -162,9 +169,10 @@ class AggTransport(wiring.Component):
             part.eq(value)
             for part, value in (
                 (transmitter.job, self.job),
+                (transmitter.drop, self.reset),
                 (receiver.job, self.job),
-                # The later assignment wins: nothing is received while the slots are cleared.
-                (receiver.job.enable, self.job.enable & ~states.clear.en),
+                # The later assignment wins: nothing is received while slots are cleared, or after a failure.
+                (receiver.job.enable, self.job.enable & ~states.clear.en & ~self.status.failed),
                 (window.mask, mask),
                 (states.mask, mask),
                 (reorder.mask, mask),
@@ -211,6 +219,7 @@ class AggTransport(wiring.Component):
         m.d.comb += [
             states.clear.eq(clear),
             reorder.clear.eq(clear),
+            reorder.enable.eq(window.enable),
             self.status.eq(status),
             self.status.idle.eq(window.idle),
         ]
@@ -248,7 +257,7 @@ class AggTransport(wiring.Component):
             return Mux(use.parity == window.round[0], window.round, window.previous)
 
         m.d.comb += [
-            self.pa.ready.eq(window.open & chosen.ready),
+            self.pa.ready.eq(window.open & chosen.ready | self.reset),
             agg.eq(self.pa.valid & window.open),
             retransmit.eq(scanner.offer.valid & run & ~agg & ~acks.valid),
             acks.ready.eq(run & ~agg & chosen.ready),
@@ -291,8 +300,25 @@ class AggTransport(wiring.Component):
             chosen.ready.eq(transmitter.i.ready),
             self.events.agg.eq(sends_first & self.tx.valid & self.tx.ready & self.tx.payload.last),
         ]
-        with m.If(chosen.valid & chosen.ready):
+        with m.If(self.reset):
+            m.d.sync += sends_first.eq(0)
+        with m.Elif(chosen.valid & chosen.ready):
             m.d.sync += sends_first.eq(chosen.payload.first)
+
+    def _whole_frames(self, m: Module, frames: Any) -> None:
+        """Pass the frames of ``rx`` on, except the rest of one that had begun when the transport was reset."""
+        rx = self.rx
+        is_inside = Signal()  # the last beat did not end its frame
+        will_be_inside = Mux(rx.valid, ~rx.payload.last, is_inside)
+        is_old = Signal()  # the frame began before the reset
+        m.d.sync += is_inside.eq(will_be_inside)
+        with m.If(self.reset | (rx.valid & rx.payload.last)):
+            m.d.sync += is_old.eq(self.reset & will_be_inside)
+        m.d.comb += [
+            frames.valid.eq(rx.valid & ~is_old),
+            frames.payload.eq(rx.payload),
+            rx.ready.eq(frames.ready),
+        ]
 
     def _receive(self, m: Module, window: Any, states: Any, reorder: Any, receiver: Any) -> None:
         """Match packets with their slots; a RESULT goes to the reorder store."""
@@ -343,9 +369,9 @@ class AggTransport(wiring.Component):
             scanner.scanned.eq(states.scanned),
         ]
         m.d.sync += [
-            self.counters.agg_sent.eq(window.accept),
-            self.counters.ack_sent.eq(acks.valid & acks.ready),
-            self.counters.retransmissions.eq(scanner.take),
+            self.counters.agg_sent.eq(window.accept & ~self.reset),
+            self.counters.ack_sent.eq(acks.valid & acks.ready & ~self.reset),
+            self.counters.retransmissions.eq(scanner.take & ~self.reset),
         ]
         m.d.comb += [
             self.counters.results.eq(states.result),
@@ -353,4 +379,4 @@ class AggTransport(wiring.Component):
             self.counters.duplicates.eq(states.duplicate),
             self.counters.stale.eq(states.stale),
         ]
-        m.d.comb += self.events.fa.eq(self.fa.valid & self.fa.ready)
+        m.d.comb += self.events.fa.eq(self.fa.valid & self.fa.ready & ~self.reset)

@@ -192,6 +192,7 @@ class Replay(wiring.Component):
     ``scale`` : In, stream of ``ArrayLayout(signed(32), banks)``
     ``shape`` : In, ``EngineShape``
     ``start`` : In(1)
+    ``drop`` : In(1)
     ``take`` : Out(1)
     ``first`` : Out(1)
     ``last`` : Out(1)
@@ -238,6 +239,7 @@ class Replay(wiring.Component):
                 "scale": In(stream.Signature(data.ArrayLayout(WEIGHT, banks))),
                 "shape": In(EngineShape),
                 "start": In(1),
+                "drop": In(1),
                 "take": Out(1),
                 "first": Out(1),
                 "last": Out(1),
@@ -264,12 +266,12 @@ class Replay(wiring.Component):
             sequencer.shape.eq(self.shape),
             sequencer.start.eq(self.start),
             sequencer.step.eq(self.take),
-            self.scale.ready.eq(~replaying),
+            self.scale.ready.eq(~replaying | self.drop),
             self.take.eq(replaying | self.scale.valid),
             self.first.eq(~replaying & self.scale.valid),
             self.last.eq(self.take & position.last_plane & position.last_chunk),
         ]
-        with m.If(self.start):
+        with m.If(self.start | self.drop):
             m.d.sync += replaying.eq(0)
         with m.Elif(self.take):
             m.d.sync += replaying.eq(~(position.last_plane & position.last_chunk))
@@ -352,6 +354,8 @@ class Backward(wiring.Component):
     ``shape`` : In, ``EngineShape``
     ``start`` : In(1)
         Begin an epoch; drop what was left of the last one.
+    ``drop`` : In(1)
+        End the replay; the scale on ``scale`` is taken and forgotten.
     ``take`` : Out(1)
         The next word leaves the replay FIFO.
     ``word`` : In(lanes * banks)
@@ -406,6 +410,7 @@ class Backward(wiring.Component):
                 "scale": In(stream.Signature(data.ArrayLayout(WEIGHT, banks))),
                 "shape": In(EngineShape),
                 "start": In(1),
+                "drop": In(1),
                 "take": Out(1),
                 "word": In(lanes * banks),
                 "chunk": Out(range(depth)),
@@ -426,7 +431,7 @@ class Backward(wiring.Component):
         m = Module()
         m.submodules.replay = replay = Replay(banks=self.banks, depth=self.depth, early_reads=self.l2)
         connect_typed(m, flipped(self.scale), replay.scale)
-        m.d.comb += [replay.shape.eq(self.shape), replay.start.eq(self.start)]
+        m.d.comb += [replay.shape.eq(self.shape), replay.start.eq(self.start), replay.drop.eq(self.drop)]
         m.d.comb += [
             getattr(self, name).eq(getattr(replay, name))
             for name in ("take", "first", "last", "chunk", "update", "busy")

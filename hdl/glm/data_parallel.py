@@ -34,7 +34,8 @@ class GradientEngine(Engine):
         Sums of what ``gradients`` gave, in its order; always ready.
     ``totals_last`` : Out(1)
         The next of ``totals`` is the last one of this mini-batch.
-    ``samples``, ``pa``, ``scale``, ``shape``, ``start``, ``clear``, ``host``, ``busy``, ``events``, ``decay``
+    ``samples``, ``pa``, ``scale``, ``shape``, ``start``, ``drop``, ``clear``, ``host``, ``busy``, ``events``,
+    ``decay``
         As those of ``Engine``; ``busy`` until all ``totals`` have come.
 
     Parameters
@@ -99,6 +100,8 @@ class GradientEngine(Engine):
         m.d.comb += [
             forward.start.eq(self.start),
             backward.start.eq(self.start),
+            forward.drop.eq(self.drop),
+            backward.drop.eq(self.drop),
             forward.freed.eq(backward.take),
             sender.complete.eq(backward.complete),
             backward.read.eq(sender.read),
@@ -203,38 +206,38 @@ class DataParallelWorker(GlmWorker):
     def _engine_options(self) -> dict[str, Any]:
         return super()._engine_options() | {"gradient_values": self.gradient_values}
 
-    def _exchange(self, m: Module, engines: list[Any], reducer: Any, loss: Any) -> Value:
+    def _exchange(self, m: Module, engines: list[Any], reducer: Any, loss: Any, dropping: Value) -> Value:
         """FA is the local PA; gradients up, totals down, both one engine after the other."""
         connect_typed(m, reducer.o, loss.fa)
         m.d.comb += reducer.clamp_bits.eq(clamp_bits(1))
-        self._totals(m, engines)
-        return reducer.clamped + self._gradients(m, engines)
+        self._totals(m, engines, dropping)
+        return reducer.clamped + self._gradients(m, engines, dropping)
 
-    def _totals(self, m: Module, engines: list[Any]) -> None:
-        """Sums go to the ``current`` engine until its last one; then to the next."""
+    def _totals(self, m: Module, engines: list[Any], dropping: Value) -> None:
+        """Sums go to the ``current`` engine until its last one; then to the next. No run, no sums."""
         current = Signal(range(self.engines))
         m.d.comb += self.fa.ready.eq(1)
         for number, engine in enumerate(engines):
-            transfer = self.fa.valid & (current == number)
+            transfer = self.fa.valid & self.running & (current == number)
             m.d.comb += [engine.totals.valid.eq(transfer), engine.totals.payload.eq(self.fa.payload)]
             with m.If(transfer & engine.totals_last):
                 m.d.sync += current.eq((number + 1) % self.engines)
-        with m.If(self.abort | self.flush):
+        with m.If(self.start | dropping):
             m.d.sync += current.eq(0)
 
-    def _gradients(self, m: Module, engines: list[Any]) -> Value:
+    def _gradients(self, m: Module, engines: list[Any], dropping: Value) -> Value:
         """Take groups from the ``current`` engine, clamp their values, send them; how many values were clamped.
 
         A register holds the ``group``, another its clamped values. Engines send one after the other: the last
-        group of one makes the next current.
+        group of one makes the next current. While ``dropping`` all engines' groups are taken and forgotten.
         """
-        drop = self.abort | self.flush
+        forget = self.start | dropping
         current = Signal(range(self.engines))
         group = Signal(group_layout(self.banks, self.values), reset_less=True)
         group_valid = Signal()
         advance = Signal()
         outgoing = RegisterSlice(shape=self.pa.payload.shape())  # keeps the network's stalls out of the engines
-        m.submodules.outgoing = ResetInserter(drop)(outgoing)
+        m.submodules.outgoing = ResetInserter(forget)(outgoing)
         connect_typed(m, outgoing.o, flipped(self.pa))
         clamped = outgoing.i
         m.d.comb += advance.eq(~clamped.valid | clamped.ready)
@@ -242,12 +245,12 @@ class DataParallelWorker(GlmWorker):
             m.d.sync += [clamped.valid.eq(group_valid), group_valid.eq(0)]
         for number, engine in enumerate(engines):
             is_current = current == number
-            m.d.comb += engine.gradients.ready.eq(advance & is_current)
+            m.d.comb += engine.gradients.ready.eq(advance & is_current | dropping)
             with m.If(advance & is_current):
                 m.d.sync += [group_valid.eq(engine.gradients.valid), group.eq(engine.gradients.payload)]
                 with m.If(engine.gradients.valid & engine.gradients.payload.last):
                     m.d.sync += current.eq((number + 1) % self.engines)
-        with m.If(drop):
+        with m.If(forget):
             m.d.sync += [current.eq(0), group_valid.eq(0), clamped.valid.eq(0)]
 
         over = Signal(self.values)  # which values were clamped

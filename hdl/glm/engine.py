@@ -46,6 +46,8 @@ class Engine(wiring.Component):
     ``start`` : In(1)
         Pulse: a new run of epochs begins; the model stays. What an aborted run has left is dropped, and all
         credits for PAs are there again; the last word or scale must be 16 cycles ago.
+    ``drop`` : In(1)
+        The run is given up: take words and scales, and forget them, until ``start``.
     ``clear`` : In(1)
         Pulse, while not ``busy``: set the model to zero.
     ``host`` : In, ``ModelPortSignature``
@@ -115,6 +117,7 @@ class Engine(wiring.Component):
             "scale": In(stream.Signature(data.ArrayLayout(WEIGHT, self.banks))),
             "shape": In(EngineShape),
             "start": In(1),
+            "drop": In(1),
             "clear": In(1),
             "host": In(ModelPortSignature(depth=self.depth, lanes=self.lanes)),
             "busy": Out(1),
@@ -134,7 +137,7 @@ class Engine(wiring.Component):
         connect_typed(m, flipped(self.scale), backward.scale)
         connect_typed(m, flipped(self.host), model.host)
         for part in forward, backward:
-            m.d.comb += [part.shape.eq(self.shape), part.start.eq(self.start)]
+            m.d.comb += [part.shape.eq(self.shape), part.start.eq(self.start), part.drop.eq(self.drop)]
         m.d.comb += [
             model.forward_chunk.eq(forward.chunk),
             forward.weights.eq(model.forward_weights),

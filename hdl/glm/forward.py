@@ -43,12 +43,14 @@ class Forward(wiring.Component):
     Members
     -------
     ``samples`` : In, stream of ``lanes * banks`` bits
-        Bit plane j of one chunk; bit lanes·b + k is sample b, feature k. ``ready`` is registered.
+        Bit plane j of one chunk; bit lanes·b + k is sample b, feature k. ``ready`` follows from registers.
     ``pa`` : Out, ``ActivationSignature``
         One per micro-batch.
     ``shape`` : In, ``EngineShape``
     ``start`` : In(1)
         Begin an epoch; drop what was left of the last one.
+    ``drop`` : In(1)
+        From the next cycle until one cycle after it falls, words on ``samples`` are taken and forgotten.
     ``chunk`` : Out, range(depth)
         Chunk whose weights are needed.
     ``weights`` : In, ``ArrayLayout(signed(32), lanes)``
@@ -95,6 +97,7 @@ class Forward(wiring.Component):
                 "pa": Out(ActivationSignature(banks=banks)),
                 "shape": In(EngineShape),
                 "start": In(1),
+                "drop": In(1),
                 "chunk": Out(range(depth)),
                 "weights": In(data.ArrayLayout(WEIGHT, lanes)),
                 "written": In(1),
@@ -111,18 +114,20 @@ class Forward(wiring.Component):
         m.submodules.sequencer = sequencer = Sequencer(depth=self.depth)
         position = sequencer.position
         accept = Signal()
+        dropping = Signal()
+        m.d.sync += dropping.eq(self.drop)
         m.d.comb += [
             sequencer.shape.eq(self.shape),
             sequencer.start.eq(self.start),
             sequencer.step.eq(accept),
             self.chunk.eq(position.chunk),
-            accept.eq(self.samples.valid & self.samples.ready),
+            accept.eq(self.samples.valid & self.samples.ready & ~dropping),
         ]
-        self._acceptance(m, position, accept)
+        self._acceptance(m, position, accept, dropping)
         self._pipeline(m, position, accept)
         return m
 
-    def _acceptance(self, m: Module, position: Any, accept: Signal) -> None:
+    def _acceptance(self, m: Module, position: Any, accept: Signal, dropping: Signal) -> None:
         """``ready`` is a register, computed a cycle before it counts.
 
         If the word at ``position`` is accepted in this cycle, ``ready`` will be about the word after it: a
@@ -151,7 +156,7 @@ class Forward(wiring.Component):
         with m.Else():
             m.d.sync += ready.eq(Mux(accept, ready_if_accepted, ready_if_not))
         m.d.comb += [
-            self.samples.ready.eq(ready),
+            self.samples.ready.eq(ready | dropping),
             self.events.first.eq(accept & position.first_word),
             self.events.last.eq(accept & position.last_plane & position.last_chunk),
             self.events.no_word.eq(ready & ~self.samples.valid),

@@ -93,6 +93,8 @@ class GradientSums(wiring.Component):
     ``scale`` : In, stream of ``ArrayLayout(signed(32), banks)``
     ``shape`` : In, ``EngineShape``
     ``start`` : In(1)
+    ``drop`` : In(1)
+        As of ``Backward``.
     ``take`` : Out(1)
         The next word leaves the replay FIFO.
     ``word`` : In(lanes * banks)
@@ -135,6 +137,7 @@ class GradientSums(wiring.Component):
                 "scale": In(stream.Signature(data.ArrayLayout(WEIGHT, banks))),
                 "shape": In(EngineShape),
                 "start": In(1),
+                "drop": In(1),
                 "take": Out(1),
                 "word": In(lanes * banks),
                 "first": Out(1),
@@ -152,7 +155,7 @@ class GradientSums(wiring.Component):
         m = Module()
         m.submodules.replay = replay = Replay(banks=self.banks, depth=self.depth)
         connect_typed(m, flipped(self.scale), replay.scale)
-        m.d.comb += [replay.shape.eq(self.shape), replay.start.eq(self.start)]
+        m.d.comb += [replay.shape.eq(self.shape), replay.start.eq(self.start), replay.drop.eq(self.drop)]
         m.d.comb += [getattr(self, name).eq(getattr(replay, name)) for name in ("take", "first", "last")]
 
         m.submodules.sums = memory = Memory(shape=self.row.as_value().shape(), depth=self.depth, init=[])

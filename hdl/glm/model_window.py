@@ -23,7 +23,8 @@ class ModelWindow(wiring.Component):
     """Turns accesses of two window registers into accesses of an engine's model.
 
     Every access of ``weight`` moves the address on to the next lane, from the last one to the next chunk's
-    first. While not ``enable`` a read gives 0 and a write is lost, but both are answered.
+    first. While not ``enable``, and at an address that the model does not have, a read gives 0 and a write is
+    lost, but both are answered.
 
     Members
     -------
@@ -87,10 +88,14 @@ class ModelWindow(wiring.Component):
             host.chunk.eq(at.chunk),
             host.write_data.eq(weight.write_data),
         ]
+        may_use = self.enable & (at.lane < self.lanes) & (at.chunk < self.depth) & (at.engine < self.engines)
+        reads = Signal()
+        with m.If(asks):
+            m.d.sync += reads.eq(may_use)
         m.d.sync += [
-            host.write.eq(weight.write & asks & self.enable),
-            host.read.eq(weight.read & asks & self.enable),
-            weight.read_data.eq(Mux(self.enable, host.read_data, 0)),
+            host.write.eq(weight.write & asks & may_use),
+            host.read.eq(weight.read & asks & may_use),
+            weight.read_data.eq(Mux(reads, host.read_data, 0)),
             reading.eq(Cat(weight.read & asks, reading)),
             waits.eq((asks & weight.read) | (waits & ~reading[-1])),
             weight.ready.eq((asks & weight.write) | reading[-1]),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from amaranth import Cat, Module, ResetInserter, Signal, Value
+from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -15,11 +15,12 @@ from fanin.hdl.bus.axi_reader import AxiReader
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.emit import shared
+from fanin.hdl.glm.address_check import AddressCheck
 from fanin.hdl.glm.data_parallel import DataParallelWorker
 from fanin.hdl.glm.decay import NodeDecay
 from fanin.hdl.glm.model_window import ModelWindow
 from fanin.hdl.glm.node_control import NodeControl
-from fanin.hdl.glm.node_registers import FAULT_COUNTERS, STALLS, node_constants, node_registers
+from fanin.hdl.glm.node_registers import FAULT_COUNTERS, STALLS, Failure, node_constants, node_registers
 from fanin.hdl.glm.run_check import RunCheck
 from fanin.hdl.glm.shapes import EngineShape
 from fanin.hdl.glm.worker import GlmWorker, Training
@@ -96,6 +97,7 @@ class _Parts:
     registers: Any
     control: Any
     check: Any
+    addresses: Any
     worker: Any
     transport: Any
     window: Any
@@ -187,6 +189,12 @@ class GlmNode(wiring.Component):
                 protocol=config.protocol,
                 vanilla=config.vanilla,
             ),
+            addresses=AddressCheck(
+                sample_ports=config.sample_ports,
+                sample_bytes=config.port_bits // 8,
+                label_bytes=config.label_width // 8,
+                address_width=config.address_width,
+            ),
             worker=make_worker(config),
             transport=AggTransport(
                 mac_width=config.mac_width,
@@ -221,7 +229,7 @@ class GlmNode(wiring.Component):
             connect_typed(m, source, parts.worker.fa)
             return
         skid = SkidBuffer(shape=source.payload.shape())
-        m.submodules.full_activations = ResetInserter(parts.registers.reset_transport)(skid)
+        m.submodules.full_activations = ResetInserter(parts.control.forget)(skid)
         connect_typed(m, source, skid.i)
         connect_typed(m, skid.o, parts.worker.fa)
 
@@ -247,7 +255,12 @@ class GlmNode(wiring.Component):
             parts.check.shape.eq(worker.shape),
             parts.check.training.eq(worker.training),
             parts.check.job.eq(job),
+            parts.addresses.labels.eq(registers.label_address),
+            parts.addresses.words.eq(parts.check.words),
+            parts.addresses.label_words.eq(parts.check.label_words),
         ]
+        for address, register in zip(parts.addresses.samples, registers.sample_address, strict=True):
+            m.d.comb += address.eq(register)
 
     def _reader(self, m: Module, parts: _Parts, name: str, width: int) -> Any:
         """A reader that gives up when the run does."""
@@ -267,7 +280,11 @@ class GlmNode(wiring.Component):
         return reader
 
     def _read_samples(self, m: Module, parts: _Parts) -> list[Any]:
-        """Two ports an engine, read in step; a register cuts the way from forward's stalls to the readers."""
+        """Two ports an engine, read in step; a register cuts the way from forward's stalls to the readers.
+
+        A run that is given up ends its readers at different words: a word that the other reader lacks is then
+        dropped here, every pair goes to the worker, which drops it.
+        """
         registers, discard = parts.registers, parts.control.discard
         readers = []
         for port, axi in enumerate(self.samples):
@@ -281,36 +298,31 @@ class GlmNode(wiring.Component):
             readers.append(reader)
         for engine, (low, high) in enumerate(zip(readers[::2], readers[1::2], strict=True)):
             cut = RegisterSlice(shape=self.config.word_bits)
-            m.submodules[f"word_register_{engine}"] = ResetInserter(parts.control.flush)(cut)
-            words = parts.worker.samples[engine]
+            m.submodules[f"word_register_{engine}"] = cut
+            connect_typed(m, cut.o, parts.worker.samples[engine])
             m.d.comb += [
                 cut.i.payload.eq(Cat(low.o.payload, high.o.payload)),
-                cut.i.valid.eq(low.o.valid & high.o.valid & ~discard),
-                low.o.ready.eq(cut.i.ready & high.o.valid | discard),
-                high.o.ready.eq(cut.i.ready & low.o.valid | discard),
-                words.payload.eq(cut.o.payload),
-                words.valid.eq(cut.o.valid & ~discard),
-                cut.o.ready.eq(words.ready & ~discard),
+                cut.i.valid.eq(low.o.valid & high.o.valid),
+                low.o.ready.eq(Mux(high.o.valid, cut.i.ready, discard)),
+                high.o.ready.eq(Mux(low.o.valid, cut.i.ready, discard)),
             ]
         return readers
 
     def _read_labels(self, m: Module, parts: _Parts) -> Any:
         """A register cuts the way from the loss unit's stalls to the reader."""
-        registers, control, labels = parts.registers, parts.control, parts.worker.labels
+        registers, labels = parts.registers, parts.worker.labels
         reader = self._reader(m, parts, "labels", len(self.labels.rdata))
         cut = RegisterSlice(shape=len(self.labels.rdata))
-        m.submodules.label_register = ResetInserter(control.flush)(cut)
+        m.submodules.label_register = cut
         connect_typed(m, reader.axi, flipped(self.labels))
+        connect_typed(m, reader.o, cut.i)
         m.d.comb += [
             reader.command.payload.address.eq(registers.label_address),
             reader.command.payload.beats.eq(parts.check.label_words),
             reader.command.payload.repeats.eq(registers.epochs),
-            cut.i.payload.eq(reader.o.payload),
-            cut.i.valid.eq(reader.o.valid & ~control.discard),
-            reader.o.ready.eq(cut.i.ready | control.discard),
             labels.payload.as_value().eq(cut.o.payload),
-            labels.valid.eq(cut.o.valid & ~control.discard),
-            cut.o.ready.eq(labels.ready & ~control.discard),
+            labels.valid.eq(cut.o.valid),
+            cut.o.ready.eq(labels.ready),
         ]
         return reader
 
@@ -319,26 +331,31 @@ class GlmNode(wiring.Component):
         registers, control, worker, transport = parts.registers, parts.control, parts.worker, parts.transport
         reading = Signal()
         bus_error = Signal()
-        start = Signal()
         m.d.sync += [
-            start.eq(registers.start & ~worker.busy),
             reading.eq(Cat(reader.busy for reader in readers).any()),
             bus_error.eq(Cat(reader.error for reader in readers).any()),
         ]
         m.d.comb += [
-            control.start.eq(start),
+            control.start.eq(registers.start),
+            control.clear.eq(registers.clear_model),
             control.reset.eq(registers.reset_transport),
-            control.ok.eq(parts.check.ok),
+            control.refusal.eq(self._refusal(parts)),
             control.transport.eq(transport.status),
             control.bus_error.eq(bus_error),
             control.moving.eq(reading | ~worker.events.backward_idle),
+            control.occupied.eq(worker.busy),
             control.training.eq(worker.running),
             worker.start.eq(control.begin),
             worker.abort.eq(control.abort),
             worker.flush.eq(control.flush),
-            worker.clear.eq(registers.clear_model & ~control.busy & ~start),
-            transport.reset.eq(registers.reset_transport),
+            worker.clear.eq(control.clear_model),
+            transport.reset.eq(control.forget),
         ]
+
+    def _refusal(self, parts: _Parts) -> Value:
+        """Why the node cannot do what its registers ask for."""
+        addresses = Mux(parts.addresses.ok, Failure.NONE, Failure.ADDRESS)
+        return Mux(parts.check.ok, addresses, Failure.SHAPE)
 
     def _model(self, m: Module, parts: _Parts) -> None:
         """The host's way to the weights, while nothing else uses them."""

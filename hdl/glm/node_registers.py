@@ -22,20 +22,21 @@ from fanin.hdl.glm.shapes import EngineShape
 from fanin.wire.aggregation import Encap, Protocol
 
 IDENTITY = 0x464E494E  # "NINF" in memory order: fanin node
-VERSION = 2
+VERSION = 3
 
 # Where engine, chunk and lane lie in a model address.
 LANE_BITS, CHUNK_BITS, ENGINE_BITS = 8, 16, 8
 
 
 class Failure(IntEnum):
-    """Why a node stopped; holds until ``reset_transport``, or, for SHAPE, until the next ``start``."""
+    """Why a node stopped; holds until ``reset_transport``; SHAPE and ADDRESS until the next ``start``."""
 
     NONE = 0
     TIMEOUT = 1  #: a packet stayed unanswered after all its retransmissions
     ROUND_WRAP = 2  #: the transport has used up its rounds
     SHAPE = 3  #: the shape registers ask for what this node cannot do
     BUS = 4  #: a read from memory was answered with an error
+    ADDRESS = 5  #: a memory address is misaligned, or its data reach beyond the address space
 
 
 FAILURE_BITS = max(Failure).bit_length()
@@ -99,10 +100,11 @@ def _control() -> tuple[Register, ...]:
             Field("start", 1, "train `epochs` epochs from the memories' first sample on"),
             Field("clear_model", 1, "all weights become 0"),
             Field("reset_transport", 1, "operations count from 0 again, a failure is forgotten"),
-            note="`start` and `clear_model` are ignored while busy",
+            note="in one write the order is `reset_transport`, `clear_model`, `start`; while a run is under "
+            "way that was not reset, `clear_model` and `start` are ignored",
         ),
         status_register(
-            Field("busy", 1, "training, or clearing the model"),
+            Field("busy", 1, "training, clearing the model, ending a run, or a command waits"),
             Field("idle", 1, "the transport waits for nothing, or for nothing any more: it has failed"),
             *failure_fields(Failure, "stopped; `cause` says why"),
         ),
@@ -201,18 +203,24 @@ def _memories(config: GlmConfig) -> tuple[Register, ...]:
         Register(
             "sample_address",
             Access.RW,
-            "byte address of an engine's sample words, low half (even ports) and high half (odd ports)",
+            "byte address of an engine's sample words, low half (even ports) and high half (odd ports); "
+            "a multiple of the port's bytes",
             bits=config.address_width,
             count=config.sample_ports,
         ),
         Register(
             "label_address",
             Access.RW,
-            "byte address of the labels, int32, 8 a micro-batch",
+            "byte address of the labels, int32, 8 a micro-batch; a multiple of the port's bytes",
             bits=config.address_width,
         ),
         Register("model_address", Access.WINDOW, f"weight that model_data names: {word}"),
-        Register("model_data", Access.WINDOW, "that weight, signed; each access steps to the next lane"),
+        Register(
+            "model_data",
+            Access.WINDOW,
+            "that weight, signed; each access steps to the next lane; while busy, and beyond the model, a read "
+            "gives 0 and a write does nothing",
+        ),
     )
 
 

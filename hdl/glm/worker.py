@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value, signed
+from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -67,7 +67,7 @@ class GlmWorker(wiring.Component):
     ``pa`` : Out, stream of ``banks`` × signed(32)
         Partial activations, clamped.
     ``fa`` : In, stream of ``banks`` × signed(32)
-        Full activations.
+        Full activations. One that comes while not ``running`` is taken and dropped.
     ``came`` : In, 1; with ``vanilla`` alone
         Pulse: an FA has come that will be on ``fa`` when it is its turn.
     ``shape`` : In, ``EngineShape``
@@ -76,8 +76,9 @@ class GlmWorker(wiring.Component):
     ``start`` : In, 1
         Pulse, not while ``busy``. A word that stands on ``samples`` already belongs to the new run.
     ``abort`` : In, 1
-        Pulse: ``running`` falls; give neither words nor labels any more, and ``flush`` when backward has
-        been idle for 16 cycles. A PA may be withdrawn.
+        Pulse: the run is given up, ``running`` falls. Words, labels and FAs are taken and dropped until
+        ``flush``, and ``pa.ready`` must be high from the next cycle until then. ``flush`` when no word and
+        no label has come, and backward has been idle, for 16 cycles.
     ``flush`` : In, 1
         Pulse: drop what the run that was aborted has left; ``busy`` falls.
     ``clear`` : In, 1
@@ -182,24 +183,35 @@ class GlmWorker(wiring.Component):
 
     @property
     def registers_fa_ready(self) -> bool:
-        """Whether ``fa.ready`` is a register already."""
+        """Whether ``fa.ready`` follows from registers."""
         return self.loss_lanes < self.banks
 
     def elaborate(self, platform: Any) -> Module:
-        """PA goes up through the reducer, FA comes down through the loss unit; the rest is counting."""
+        """PA goes up through the reducer, FA comes down through the loss unit; the rest is counting.
+
+        ``dropping`` begins in the cycle after ``abort``, in which the network takes the PA that waits. The loss
+        unit is reset in the cycle of ``abort`` itself: in that cycle everything before and after it is ready.
+        """
         m = Module()
-        drop = self.abort | self.flush
+        dropping = Signal()
+        with m.If(self.abort):
+            m.d.sync += dropping.eq(1)
+        with m.Elif(self.flush):
+            m.d.sync += dropping.eq(0)
+        drop = self.abort | dropping
         engines = [self._engine(m, number) for number in range(self.engines)]
         reducer = ActivationReducer(engines=self.engines, banks=self.banks)
         loss = self._loss_unit()
-        m.submodules.reducer = ResetInserter(drop | self.start)(reducer)  # engines start with all credits
-        m.submodules.loss = ResetInserter(drop)(loss)
+        m.submodules.reducer = ResetInserter(dropping | self.start)(reducer)  # engines start with all credits
+        m.submodules.loss = ResetInserter(drop | self.start)(loss)
         for engine, port in zip(engines, reducer.i, strict=True):
             connect_typed(m, engine.pa, port)
         answers = Cat(engine.host.read_data for engine in engines)
         m.d.comb += self.host.read_data.eq(answers.word_select(self.engine, VALUE_BITS))
-        connect_typed(m, flipped(self.labels), loss.labels)
         m.d.comb += [
+            loss.labels.payload.eq(self.labels.payload),
+            loss.labels.valid.eq(self.labels.valid),
+            self.labels.ready.eq(loss.labels.ready | drop),
             loss.loss.eq(self.training.loss),
             loss.mantissa.eq(self.training.mantissa),
             loss.shift.eq(self.training.shift),
@@ -210,8 +222,9 @@ class GlmWorker(wiring.Component):
             m.d.comb += [
                 engine.scale.payload.eq(loss.scale.payload),
                 engine.scale.valid.eq(loss.scale.valid),
+                engine.drop.eq(drop),
             ]
-        m.d.comb += self.counts.clamps.eq(self._exchange(m, engines, reducer, loss))
+        m.d.comb += self.counts.clamps.eq(self._exchange(m, engines, reducer, loss, dropping))
         self._run(m, engines)
         return m
 
@@ -220,18 +233,23 @@ class GlmWorker(wiring.Component):
             return LossUnit(banks=self.banks, frac=self.frac)
         return LossSequence(banks=self.banks, at_once=self.loss_lanes, frac=self.frac)
 
-    def _exchange(self, m: Module, engines: list[Any], reducer: Any, loss: Any) -> Value:
-        """What goes over the network, here activations; returns how many values were clamped."""
+    def _exchange(self, m: Module, engines: list[Any], reducer: Any, loss: Any, dropping: Value) -> Value:
+        """Connect what goes over the network, here activations; returns how many values were clamped."""
         connect_typed(m, reducer.o, flipped(self.pa))
-        if self.vanilla:
-            self._take_turns(m, engines, loss)
-        else:
-            connect_typed(m, flipped(self.fa), loss.fa)
-        m.d.comb += reducer.clamp_bits.eq(self.training.clamp_bits)
+        may_pass = self._take_turns(m, engines) if self.vanilla else Const(1)
+        m.d.comb += [
+            loss.fa.payload.eq(self.fa.payload),
+            loss.fa.valid.eq(self.fa.valid & self.running & may_pass),
+            self.fa.ready.eq(loss.fa.ready & may_pass | ~self.running | self.abort),
+            reducer.clamp_bits.eq(self.training.clamp_bits),
+        ]
         return reducer.clamped
 
-    def _take_turns(self, m: Module, engines: list[Any], loss: Any) -> None:
-        """Without overlap, FAs wait for backward's turn, and what it writes for the end of that."""
+    def _take_turns(self, m: Module, engines: list[Any]) -> Value:
+        """Without overlap, FAs wait for backward's turn, and what it writes for the end of that.
+
+        Returns whether FAs may pass.
+        """
         m.submodules.phases = phases = VanillaPhases(micro_batches=self.vanilla)
         m.d.comb += [
             phases.on.eq(self.training.serial),
@@ -240,12 +258,7 @@ class GlmWorker(wiring.Component):
             phases.came.eq(self.came),
             *(engine.hold.eq(phases.backward) for engine in engines),
         ]
-        may_pass = ~self.training.serial | phases.backward
-        m.d.comb += [
-            loss.fa.payload.eq(self.fa.payload),
-            loss.fa.valid.eq(self.fa.valid & may_pass),
-            self.fa.ready.eq(loss.fa.ready & may_pass),
-        ]
+        return ~self.training.serial | phases.backward
 
     def _engine_options(self) -> dict[str, Any]:
         """What an engine is made with beside its size."""

@@ -299,7 +299,7 @@ def test_reset_after_a_timeout_begins_a_new_job_at_operation_0():
         job=config(log2_slots=2, timeout=40, retries=1),
         processes=[restart],
     )
-    assert [value for _, value in log["fa"]] == list(range(5, 13)), "the first four went with the old job"
+    assert [value for _, value in log["fa"]] == list(range(6, 13)), "four were sent, and one waited"
     first = packet_of(wire.arrived[0][1])
     assert (first.slot, first.round) == (BASE, 1)
     assert status[-1].idle

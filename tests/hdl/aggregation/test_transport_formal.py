@@ -17,6 +17,7 @@ from tests.formal import Proof
 
 pytestmark = pytest.mark.formal
 SLOTS = 2
+STOP_CYCLES = 3  # from a stop until nothing passes any more
 DEPTH = SETTLE_CYCLES + 11  # two cycles to clear, eight to settle, then nine in which anything may happen
 
 
@@ -125,7 +126,7 @@ def test_the_window_never_holds_more_than_n_operations(protocol, tmp_path):
 
 
 def test_the_reorder_store_keeps_the_stream_contract(tmp_path):
-    """Induction, given that no slot is written again before it was delivered."""
+    """Induction, given that no slot is written again before it was delivered; ``enable`` may change."""
     proof = Proof(ReorderStore(slots=2, values=1))
     store = proof.component
     current, use = (use_layout(2)(proof.internal[name]) for name in ("current", "use"))
@@ -133,4 +134,32 @@ def test_the_reorder_store_keeps_the_stream_contract(tmp_path):
     write = store.write
     proof.assume(~(write.en & store.o.valid & (use.index == current.index)))
     proof.check(Mux(store.o.valid, proof.internal["live"], 1))
+    waited = proof.past(store.o.valid & ~store.o.ready)
+    proof.check(~store.o.valid | waited | proof.past(store.enable))
     proof.prove(tmp_path, depth=4)
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_nothing_is_accepted_or_handed_on_while_the_transport_is_not_enabled(protocol, tmp_path):
+    """Induction: for ever, whatever is received or offered; not enabled: disabled, or stopped by a failure.
+
+    ``fa`` and ``tx`` keep the stream contract if no slot is written again before it was delivered, which is
+    proved above.
+    """
+    proof = Proof(AggTransport(values=1, slots=SLOTS, protocol=protocol))
+    dut, store = proof.component, proof.parts["reorder"]
+    current, use = (use_layout(SLOTS)(store[name]) for name in ("current", "use"))
+    proof.assume(~(dut.counters.results & dut.fa.valid & (use.index == current.index)))
+    proof.assume((dut.job.log2_slots == 1) & dut.rx.payload.last)
+    proof.assume(~dut.reset | ~dut.fa.valid | dut.fa.ready)  # what the transport requires
+    stopped = ~dut.job.enable | dut.status.failed
+    stopped_for = [stopped]
+    for _ in range(STOP_CYCLES):
+        stopped_for.append(stopped_for[-1] & proof.past(stopped_for[-1]))
+    waited = proof.past(dut.fa.valid & ~dut.fa.ready)
+    quiet = stopped_for[STOP_CYCLES]
+    proof.check(~quiet | ~dut.fa.valid | waited)
+    proof.check(~quiet | ~dut.counters.results)
+    proof.check(~quiet | ~dut.counters.confirms)
+    proof.check(~quiet | ~dut.pa.ready | dut.reset)
+    proof.prove(tmp_path, depth=STOP_CYCLES + 3, timeout=300)

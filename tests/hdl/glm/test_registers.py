@@ -227,6 +227,25 @@ def test_the_window_of_a_busy_node_answers_but_does_nothing():
     assert model == {}
 
 
+@pytest.mark.parametrize("beyond", [(2, 0, 0), (1, 3, 0), (1, 0x100, 0), (1, 1, 4), (255, 0, 0)])
+def test_an_address_beyond_the_model_is_no_other_weight(beyond):
+    inside = ("address", model_address(1, 1, 0))
+    outside = ("address", model_address(*beyond))
+    accesses = [
+        inside,
+        ("weight", 7),
+        outside,
+        ("weight", 9),
+        outside,
+        ("weight", None),
+        inside,
+        ("weight", None),
+    ]
+    answers, model = _use_window(enable=1, accesses=accesses)
+    assert model == {(1, 1, 0): 7}
+    assert answers == [0, 7]
+
+
 GOOD = {
     "shape.chunks": 100,
     "shape.planes": 8,

@@ -1,0 +1,112 @@
+"""Checks, before a run, that its memory addresses can be read from."""
+
+from typing import Any
+
+from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from fanin.glm import MAX_ENGINES
+from fanin.hdl.bus.axi_reader import COUNT_BITS
+
+STAGES = 5  # from ``words`` to a port's verdict
+MAX_PORTS = 2 * MAX_ENGINES + 1
+
+
+class AddressCheck(wiring.Component):
+    """Checks that every region is aligned and lies within the address space.
+
+    A reader would drop the low bits of a misaligned address, and wrap at the end of the address space: it
+    would read other data than the host means, without an error of the bus. One adder serves all ports in turn.
+
+    Members
+    -------
+    ``samples`` : In, array of ``address_width`` bits
+        Byte addresses of the sample regions; multiples of ``sample_bytes``.
+    ``labels`` : In, ``address_width`` bits
+        Byte address of the labels; a multiple of ``label_bytes``.
+    ``words`` : In, 32
+        Words of each sample region, of ``sample_bytes``; at least 1.
+    ``label_words`` : In, 32
+        Words of the labels, of ``label_bytes``; at least 1.
+    ``ok`` : Out, 1
+        All regions can be read.
+
+    Parameters
+    ----------
+    ``sample_ports`` : int, 1…16
+    ``sample_bytes`` : int, a power of two
+    ``label_bytes`` : int, a power of two
+    ``address_width`` : int, bits; 16…64
+
+    Latency
+    -------
+    ``latency`` = ``sample_ports`` + 6 cycles after the last change of an input, at most ``LATENCY``.
+
+    Source
+    ------
+    docs/systems/glm.md, "Start and end".
+    """
+
+    LATENCY = MAX_PORTS + STAGES
+
+    def __init__(self, *, sample_ports: int, sample_bytes: int, label_bytes: int, address_width: int):
+        if not 1 <= sample_ports < MAX_PORTS:
+            raise ValueError(f"sample_ports must be from 1 to {MAX_PORTS - 1}, not {sample_ports!r}")
+        for name, value in {"sample_bytes": sample_bytes, "label_bytes": label_bytes}.items():
+            if value < 1 or value & (value - 1):
+                raise ValueError(f"{name} must be a power of two, not {value!r}")
+        self.sample_ports = sample_ports
+        self.sample_bytes = sample_bytes
+        self.label_bytes = label_bytes
+        self.address_width = address_width
+        self.latency = sample_ports + 1 + STAGES
+        super().__init__(
+            {
+                "samples": In(address_width).array(sample_ports),
+                "labels": In(address_width),
+                "words": In(COUNT_BITS),
+                "label_words": In(COUNT_BITS),
+                "ok": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A port a cycle: choose, find the region's last byte, judge, keep the verdict until its next turn."""
+        m = Module()
+        sample_span = self._span(m, self.words, self.sample_bytes, name="sample_span")
+        label_span = self._span(m, self.label_words, self.label_bytes, name="label_span")
+        regions = len(self.samples) + 1
+        turn = Signal(range(regions))
+        m.d.sync += turn.eq(Mux(turn == regions - 1, 0, turn + 1))
+        misaligned = [address[: exact_log2(self.sample_bytes)].any() for address in self.samples]
+        misaligned.append(self.labels[: exact_log2(self.label_bytes)].any())
+
+        chosen = Signal(range(regions))
+        address = Signal(self.address_width)
+        span = Signal(max(len(sample_span), len(label_span)))  # bytes of the region, less one
+        judged = Signal(range(regions))
+        last_byte = Signal(len(span) + 1)  # without the address bits above
+        is_at_top = Signal()  # these are all ones
+        m.d.sync += [
+            chosen.eq(turn),
+            address.eq(Array([*self.samples, self.labels])[turn]),
+            span.eq(Mux(turn == regions - 1, label_span, sample_span)),
+            judged.eq(chosen),
+            last_byte.eq(address[: len(span)] + span),
+            is_at_top.eq(address[len(span) :].all()),
+        ]
+        # Bits of a carry beyond the address space.
+        carries = last_byte[min(len(span), self.address_width) :]
+        beyond = Signal(regions)
+        m.d.sync += beyond.bit_select(judged, 1).eq(carries.any() & is_at_top)
+        m.d.sync += self.ok.eq(~(beyond | Cat(misaligned)).any())
+        return m
+
+    def _span(self, m: Module, words: Value, word_bytes: int, *, name: str) -> Signal:
+        """Bytes of a region, less one."""
+        low = exact_log2(word_bytes)
+        span = Signal(COUNT_BITS + low, name=name)
+        m.d.sync += span.eq(Cat(Const((1 << low) - 1, low), (words - 1)[:COUNT_BITS]))
+        return span
