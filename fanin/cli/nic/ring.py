@@ -156,12 +156,12 @@ def _cause(args: argparse.Namespace, reduced: Reduced) -> str:
 
     before, after = (args.rank - 1) % args.ranks, (args.rank + 1) % args.ranks
     cause = reduced.status.cause if reduced.status else Failure.NONE
+    problem = reduced.findings.problem if reduced.findings else None
     if reduced.stuck or cause is Failure.TIMEOUT:
         others = " and ".join(f"rank {rank}" for rank in dict.fromkeys((before, after)))
-        problem = f"; {reduced.findings.problem}" if reduced.findings and reduced.findings.problem else ""
-        return f"no progress for {args.wait:g} s: nothing comes from {others}, or not all{problem}"
+        why = f"; {problem}" if problem else ""
+        return f"no progress for {args.wait:g} s: nothing comes from {others}, or not all{why}"
     if cause is Failure.MISMATCH:
-        problem = reduced.findings.problem if reduced.findings else None
         return f"rank {args.rank} and rank {before} do not agree: {problem or cause.name}"
     if cause is not Failure.NONE:
         return f"the node ended with {cause.name}"

@@ -81,12 +81,12 @@ def _preprocessed(
 ) -> list[Token]:
     """Tokens under the macros of the target: Tofino if the program includes tna.p4, else BMv2."""
     if any(macro.startswith("__TARGET_") for macro in defines):
-        return Preprocessor(include_dirs, P4C | defines).run(source, name, folder)
-    preprocessor = Preprocessor(include_dirs, P4C | TARGETS["bmv2"] | defines)
+        return Preprocessor(include_dirs, {**P4C, **defines}).run(source, name, folder)
+    preprocessor = Preprocessor(include_dirs, {**P4C, **TARGETS["bmv2"], **defines})
     sequence = preprocessor.run(source, name, folder)
     if TOFINO_FILES.isdisjoint(preprocessor.included):
         return sequence
-    return Preprocessor(include_dirs, P4C | TARGETS["tofino"] | defines).run(source, name, folder)
+    return Preprocessor(include_dirs, {**P4C, **TARGETS["tofino"], **defines}).run(source, name, folder)
 
 
 class Program:
