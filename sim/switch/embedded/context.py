@@ -42,6 +42,9 @@ class ProgramContext(Protocol):
     ) -> str:
         """Make an instance of an extern; the Python name of it."""
 
+    def global_extern(self, node: ast.Instance) -> str:
+        """The Python name of an extern instance outside of all blocks."""
+
     def digest(self, node: ast.Call, kind: types.Type) -> str:
         """The name of what a call of ``digest`` sends."""
 
