@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from fanin.cli.doctor import cluster, first_packet, gradients, ring
+from fanin.cli.doctor import first_packet, gradients, ring
 from fanin.cli.output import (
     CLASSES_FOLDER,
     CLUSTER_RUN,
@@ -23,7 +23,6 @@ from fanin.cli.output import (
     print_json,
     table,
 )
-from fanin.cli.plan.execute import verify
 from fanin.cli.states import STATES
 from fanin.errors import CheckFailed, InputError
 from fanin.records import Record, open_record
@@ -104,6 +103,8 @@ def _ring(folder: Path, as_json: bool) -> int:
 
 
 def _cluster(folder: Path, as_json: bool) -> int:
+    from fanin.cli.doctor import cluster  # needs the planner's libraries
+
     found = cluster.diagnose(folder)
     if as_json:
         print_json(asdict(found))
@@ -118,12 +119,18 @@ def _cluster(folder: Path, as_json: bool) -> int:
     return 0
 
 
+def _plan(folder: Path, as_json: bool) -> int:
+    from fanin.cli.plan.execute import verify  # needs the planner's libraries
+
+    return verify(folder, as_json)
+
+
 #: What is known by its mark, and who says what became of it.
 COMMANDS: dict[Kind, Callable[[Path, bool], int]] = {
     RUN: _train,
     PARAM_SERVER_RUN: _param_server,
     RING_RUN: _ring,
     CLUSTER_RUN: _cluster,
-    PLAN: verify,
-    SWEEP: verify,
+    PLAN: _plan,
+    SWEEP: _plan,
 }
