@@ -26,12 +26,16 @@ MAX_CLASSES = 32  # each has a run of its own; more are targets that were taken 
 
 @dataclass(frozen=True)
 class Source:
-    """Samples as they are read, in their order. ``columns`` and ``target`` have names in a CSV file alone."""
+    """Samples as they are read, in their order.
+
+    ``columns``, ``target``: names in a CSV file. ``first_index``: index of the first feature in a LIBSVM file.
+    """
 
     features: Features
     labels: Labels | None
     columns: tuple[str, ...] = ()
     target: str = ""
+    first_index: int | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class RawData:
     classes: tuple[Label, ...] | None
     columns: tuple[str, ...] = ()
     target: str = ""
+    first_index: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class Dataset:
     classes: tuple[Label, ...] | None
     columns: tuple[str, ...] = ()
     target: str = ""
+    first_index: int | None = None
 
     def against_the_rest(self, place: int) -> Dataset:
         """The same samples, of two classes: that of the place, the larger one, and all others."""
@@ -131,15 +137,28 @@ def read(source: str, loss: Loss, target: str | None = None) -> RawData:
         raise InputError(f"{source}: labels are words ({some}): the {loss.name.lower()} loss needs numbers")
     classes = tuple(distinct) if loss.classifies or len(distinct) == 2 else None
     return RawData(
-        source, found.features, labels.astype(np.float64), classes, columns=found.columns, target=found.target
+        source,
+        found.features,
+        labels.astype(np.float64),
+        classes,
+        columns=found.columns,
+        target=found.target,
+        first_index=found.first_index,
     )
 
 
-def read_source(source: str, target: str | None = None, *, columns: tuple[str, ...] = ()) -> Source:
+def read_source(
+    source: str,
+    target: str | None = None,
+    *,
+    columns: tuple[str, ...] = (),
+    first_index: int | None = None,
+) -> Source:
     """A bundled set by name, or a file: CSV, .npz, and LIBSVM if it is called otherwise. Raises InputError.
 
     ``target``: the column of a CSV file that has the labels, by default its last one. With ``columns`` the
-    features are these, and the target may be absent.
+    features are these, and the target may be absent. ``first_index``: index of the first feature of a LIBSVM
+    file; by default the file says it (:func:`read_libsvm`).
     """
     path, kind = Path(source), kind_of(Path(source))
     if target is not None and kind not in CSV and not columns:
@@ -149,7 +168,10 @@ def read_source(source: str, target: str | None = None, *, columns: tuple[str, .
     try:
         if kind in CSV:
             return _from_csv(CsvTable.read(path), target, columns)
-        return Source(*(read_npz(path) if kind == ".npz" else read_libsvm(path)))
+        if kind == ".npz":
+            return Source(*read_npz(path))
+        features, labels, first = read_libsvm(path, first_index)
+        return Source(features, labels, first_index=first)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; bundled sets are {', '.join(BUNDLED)}") from error
 
@@ -213,6 +235,7 @@ def prepare(
         classes=raw.classes,
         columns=raw.columns,
         target=raw.target,
+        first_index=raw.first_index,
     )
 
 

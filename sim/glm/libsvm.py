@@ -15,11 +15,15 @@ from fanin.golden.glm.quantise import Float64
 from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 
 
-def read_libsvm(path: Path) -> tuple[sparse.csr_matrix, Float64]:
-    """Features and labels of a file, which may be compressed. Raises InputError, FileNotFoundError."""
+def read_libsvm(path: Path, first: int | None = None) -> tuple[sparse.csr_matrix, Float64, int]:
+    """Features, labels, and the index of the first feature: 0 or 1.
+
+    ``first``: that index, for a file that goes with an earlier one; by default it is 0 if the file has an
+    index 0. The file may be compressed. Raises InputError, FileNotFoundError.
+    """
     try:
         with open_bytes(path) as file:
-            features, labels = datasets.load_svmlight_file(file)
+            features, labels = datasets.load_svmlight_file(file, zero_based=True)
     except FileNotFoundError:
         raise
     except (*READ_ERRORS, zlib.error) as error:
@@ -28,7 +32,16 @@ def read_libsvm(path: Path) -> tuple[sparse.csr_matrix, Float64]:
         raise InputError(_first_bad_line(path) or f"{path}: not LIBSVM: {error}") from error
     if not (np.isfinite(features.data).all() and np.isfinite(labels).all()):
         raise InputError(_first_bad_line(path) or f"{path}: has NaN or infinite values")
-    return features, labels
+    least = int(features.indices.min(initial=1))
+    if first is None:
+        first = min(least, 1)
+    elif least < first:
+        raise InputError(f"{path}: has feature 0, but the features of the training file begin at 1")
+    if first == 1 and features.shape[1]:
+        features.indices -= 1  # in place: a slice would copy a large set
+        parts = features.data, features.indices, features.indptr
+        features = sparse.csr_matrix(parts, shape=(features.shape[0], features.shape[1] - 1))
+    return features, labels, first
 
 
 def _first_bad_line(path: Path) -> str | None:

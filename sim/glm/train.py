@@ -215,6 +215,7 @@ class Trainer:
             classes=dataset.classes if options.loss.classifies and self.against_the_rest is None else None,
             columns=dataset.columns,
             target=dataset.target,
+            first_index=dataset.first_index,
         )
 
     def _score(self, model: Int32) -> metrics.Score:

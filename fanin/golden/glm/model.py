@@ -21,6 +21,7 @@ from fanin.golden.glm.quantise import ColumnRanges, Features, Float64, quantise
 Label: TypeAlias = float | str
 
 FORMAT = 2  # of the file; another one is refused
+_NO_INDEX = -1  # in the file: the samples were in no LIBSVM file, or the model is older than the array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class GlmModel:
     The last weight is the bias' if there is one. ``l2``: λ of the regularisation. ``classes``: the labels of
     the smaller and the larger class; none for the linear loss. Of more than two classes the weights have a row
     for each, which tells it from the rest. ``columns`` and ``target``: names in the CSV file of the samples, if
-    it was one.
+    it was one. ``first_index``: index of the first feature in the LIBSVM file of the samples, if it was one.
     """
 
     loss: Loss
@@ -44,6 +45,7 @@ class GlmModel:
     classes: tuple[Label, ...] | None
     columns: tuple[str, ...]
     target: str
+    first_index: int | None = None
 
     def activations(self, features: Features) -> tuple[Float64, Float64]:
         """Σ of features times weights, by the nodes' weights and by float64's; a column for each row of these.
@@ -101,6 +103,7 @@ class GlmModel:
             classes=np.array(self.classes or ()),
             columns=np.array(self.columns, dtype=np.str_),
             target=self.target,
+            first_index=_NO_INDEX if self.first_index is None else self.first_index,
         )
 
     @classmethod
@@ -121,6 +124,7 @@ class GlmModel:
     def _of(cls, found: dict[str, npt.NDArray[Any]]) -> GlmModel:
         low, high, weights = found["low"], found["high"], found["weights"]
         bias, classes = bool(found["bias"]), tuple(found["classes"].tolist())
+        first = int(found.get("first_index", _NO_INDEX))  # type: ignore[call-overload]
         rows = (len(classes),) if len(classes) > 2 else ()
         if not low.shape == high.shape or not weights.shape == found["float64"].shape == (
             *rows,
@@ -139,6 +143,7 @@ class GlmModel:
             classes=classes or None,
             columns=tuple(found["columns"].tolist()),
             target=str(found["target"]),
+            first_index=None if first == _NO_INDEX else first,
         )
 
 

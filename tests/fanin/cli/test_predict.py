@@ -45,6 +45,7 @@ def trained(source, loss=Loss.LOGISTIC):
         classes=found.classes if loss.classifies else None,
         columns=found.columns,
         target=found.target,
+        first_index=found.first_index,
     )
 
 
@@ -146,3 +147,18 @@ def test_bad_input_takes_a_line(capsys, folder, model, source, cause):
     status, out, err = run(capsys, folder / model, path)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert cause in err
+
+
+def test_a_later_libsvm_file_without_feature_0_is_read_as_the_training_was(capsys, tmp_path):
+    """scikit-learn's loader alone would shift its features by one."""
+    for name, columns in ("train", CANCER.data), ("later", np.where(np.arange(30) == 0, 0, CANCER.data)):
+        dump_svmlight_file(columns, CANCER.target, str(tmp_path / name), zero_based=True)
+    dense = tmp_path / "later.npz"
+    np.savez(dense, features=np.where(np.arange(30) == 0, 0, CANCER.data), labels=CANCER.target)
+    with (tmp_path / "model.npz").open("wb") as file:
+        trained(str(tmp_path / "train")).save(file)
+    answers = [
+        json.loads(run(capsys, tmp_path, tmp_path / name, "--json")[1]) for name in ("later", "later.npz")
+    ]
+    assert answers[0]["predictions"] == answers[1]["predictions"]
+    assert answers[0]["accuracy"] == answers[1]["accuracy"] > 0.6

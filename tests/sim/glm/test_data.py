@@ -33,6 +33,24 @@ def test_a_libsvm_file_is_read_with_its_smaller_label_as_class_0(libsvm):
     assert raw.classes == (-1, 1)
 
 
+@pytest.mark.parametrize(("text", "first"), [("1 0:5 2:7\n0 1:6\n", 0), ("1 1:5 3:7\n0 2:6\n", 1)])
+def test_indices_begin_at_0_if_the_file_has_one(libsvm, text, first):
+    raw = data.read(libsvm(text), Loss.LOGISTIC)
+    assert raw.features.toarray().tolist() == [[5, 0, 7], [0, 6, 0]]
+    assert raw.first_index == first
+
+
+@pytest.mark.parametrize(("first", "row"), [(0, [0, 5, 0, 7]), (1, [5, 0, 7])])
+def test_indices_of_a_later_file_begin_where_those_of_the_training_did(libsvm, first, row):
+    source = data.read_source(libsvm("1 1:5 3:7\n"), first_index=first)
+    assert source.features.toarray().tolist() == [row]
+
+
+def test_feature_0_of_a_later_file_is_refused_if_there_was_none_in_the_training(libsvm):
+    with pytest.raises(InputError, match=r"data.svm: has feature 0, but the features of the training"):
+        data.read_source(libsvm("1 0:5\n"), first_index=1)
+
+
 def test_linear_takes_its_targets_as_they_are(libsvm):
     raw = data.read(libsvm("2.5 1:1\n-7 1:2\n0.25 1:3\n"), Loss.LINEAR)
     assert raw.labels.tolist() == [2.5, -7, 0.25]
