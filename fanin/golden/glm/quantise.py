@@ -32,6 +32,17 @@ def column_blocks(columns: int) -> Iterator[slice]:
         yield slice(start, start + COLUMNS_AT_ONCE)
 
 
+def canonical(features: sparse.csr_matrix) -> sparse.csr_matrix:
+    """CSR features with one entry for each place: entries of one place are added, as in the dense form.
+
+    Returns ``features`` themselves if they have this form, else a copy.
+    """
+    if not features.has_canonical_format:
+        features = features.copy()
+        features.sum_duplicates()
+    return features
+
+
 @dataclass(frozen=True)
 class ColumnRanges:
     """Minimum and maximum of every column of the training samples."""
@@ -53,6 +64,8 @@ def quantise(features: Features, ranges: ColumnRanges, precision: int, *, bias: 
 
     CSR features are never made dense in float64. Returns (samples, columns + bias).
     """
+    if sparse.issparse(features):
+        features = canonical(features)
     samples, columns = features.shape
     out = np.empty((samples, columns + bias), dtype=np.uint8)
     if bias:
@@ -70,6 +83,7 @@ def quantise_sparse(
     features: sparse.csr_matrix, ranges: ColumnRanges, precision: int, *, bias: bool
 ) -> sparse.csr_matrix:
     """CSR features as :func:`quantise` has them, in CSR. Raises ValueError unless their zeros become zeros."""
+    features = canonical(features)
     columns = features.indices
     codes = _fractions(features.data, ranges.low[columns], ranges.high[columns], precision)
     return _with_bias(features, ranges, codes, (1 << precision) - 1 if bias else None)
@@ -77,6 +91,7 @@ def quantise_sparse(
 
 def fractions(features: sparse.csr_matrix, ranges: ColumnRanges, *, bias: bool) -> sparse.csr_matrix:
     """The same without rounding: in [0, 1], the bias 1."""
+    features = canonical(features)
     columns = features.indices
     span = ranges.high - ranges.low
     exact = (features.data - ranges.low[columns]) / np.where(span == 0, np.inf, span)[columns]
@@ -92,7 +107,9 @@ def _with_bias(
             f"column {k + 1} has values below 0, {ranges.low[k]:g}, so that its zeros do not stay 0"
         )
     out = sparse.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
-    if bias is not None:
+    if bias is None:
+        out = out.copy()  # the caller's indices are not ours to change
+    else:
         constant = np.full((features.shape[0], 1), bias, dtype=values.dtype)
         out = sparse.hstack([out, sparse.csr_matrix(constant)], format="csr")
     out.eliminate_zeros()

@@ -87,3 +87,38 @@ def test_zeros_that_would_not_stay_zeros_are_refused():
     rows = sparse.csr_matrix(np.array([[0.0, 1.0], [1.0, -2.0]]))
     with pytest.raises(ValueError, match="column 2 has values below 0, -2, so that its zeros do not stay 0"):
         quantise_sparse(rows, ColumnRanges.of(rows), 4, bias=False)
+
+
+def legal_forms(dense, rng):
+    """CSR matrices that equal ``dense``: shuffled, with duplicates, with explicit zeros, with wide indices."""
+    rows, columns = np.nonzero(np.ones_like(dense))
+    values = dense[rows, columns]  # zeros are stored, too
+    order = rng.permutation(len(values))
+    shuffled = sparse.csr_matrix(sparse.coo_matrix((values[order], (rows[order], columns[order])), dense.shape))
+    halves = np.repeat(values / 2, 2)
+    starts = np.arange(len(dense) + 1) * 2 * dense.shape[1]
+    yield shuffled
+    yield sparse.csr_matrix((halves, np.repeat(columns, 2), starts), dense.shape)
+    reverse = np.concatenate([row[::-1] for row in np.repeat(columns, 2).reshape(len(dense), -1)])
+    backwards = np.concatenate([row[::-1] for row in halves.reshape(len(dense), -1)])
+    wide = sparse.csr_matrix(dense.shape)
+    wide.data, wide.indices, wide.indptr = backwards, reverse.astype(np.int64), starts.astype(np.int64)
+    yield wide
+
+
+def test_every_legal_form_of_a_sparse_matrix_equals_the_dense_one():
+    rng = np.random.default_rng(new_seed())
+    dense = np.maximum(rng.integers(-3, 5, (40, 7)), 0) / 4.0
+    ranges = ColumnRanges.of(dense)
+    expected = quantise(dense, ranges, 4, bias=True)
+    for form in legal_forms(dense, rng):
+        stored = form.nnz
+        assert (form.toarray() == dense).all()
+        own = ColumnRanges.of(form)
+        assert (own.low == ranges.low).all()
+        assert (own.high == ranges.high).all()
+        assert (quantise(form, ranges, 4, bias=True) == expected).all()
+        assert (quantise_sparse(form, ranges, 4, bias=True).toarray() == expected).all()
+        exact = np.where(ranges.high > 0, dense / np.where(ranges.high > 0, ranges.high, 1), 0)
+        assert np.allclose(fractions(form, ranges, bias=False).toarray(), exact)
+        assert form.nnz == stored  # the caller's matrix is as it was
