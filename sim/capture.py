@@ -17,12 +17,14 @@ _NANOSECONDS = 1_000_000_000
 _MAGICS = {b"\xa1\xb2\xc3\xd4": 1000, b"\xa1\xb2\x3c\x4d": 1}  # big endian; nanoseconds of a fraction's unit
 _PCAPNG = b"\x0a\x0d\x0d\x0a"
 _ETHERNET = 1
+_FCS_PRESENT = 1 << 26  # of pcap's network field: its four highest bits count 16-bit words of FCS
 
 
 def read_capture(path: Path) -> list[tuple[int, bytes]]:
-    """Frames with their times in ns, in the file's order.
+    """Frames without frame check sequence, with their times in ns, in the file's order.
 
-    Raises InputError for what is no capture of Ethernet.
+    A file declares that its frames end with an FCS: pcap in the network field, pcapng by the options
+    ``if_fcslen`` and ``epb_flags``. Raises InputError for what is no capture of Ethernet.
     """
     try:
         data = path.read_bytes()
@@ -36,8 +38,10 @@ def _pcap(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:
     order, magic = (">", data[:4]) if data[:4] in _MAGICS else ("<", data[:4][::-1])
     if magic not in _MAGICS or len(data) < 24:
         raise InputError(f"{path}: neither pcap nor pcapng")
-    if struct.unpack_from(f"{order}I", data, 20)[0] & 0xFFFF != _ETHERNET:
+    network = struct.unpack_from(f"{order}I", data, 20)[0]
+    if network & 0xFFFF != _ETHERNET:
         raise InputError(f"{path}: a capture of something else than Ethernet")
+    fcs = 2 * (network >> 28) if network & _FCS_PRESENT else 0
     place = 24
     while place < len(data):
         if place + 16 > len(data):
@@ -46,7 +50,7 @@ def _pcap(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:
         frame = data[place + 16 : place + 16 + kept]
         place += 16 + kept
         _check_whole(path, frame, kept, length)
-        yield seconds * _NANOSECONDS + fraction * _MAGICS[magic], frame
+        yield seconds * _NANOSECONDS + fraction * _MAGICS[magic], _without_fcs(path, frame, fcs)
 
 
 def _pcapng(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -61,21 +65,41 @@ def _pcapng(path: Path) -> Iterator[tuple[int, bytes]]:
                     raise InputError(f"{path}: holds packets without a time, or of an obsolete kind")
                 if not isinstance(block, EnhancedPacket):
                     continue
-                if block.interface.link_type != _ETHERNET:
+                interface = block.section.interfaces.get(block.interface_id)
+                if interface is None:
+                    raise InputError(f"{path}: a packet of an undeclared interface, {block.interface_id}")
+                if interface.link_type != _ETHERNET:
                     raise InputError(f"{path}: a capture of something else than Ethernet")
                 _check_whole(path, block.packet_data, block.captured_len, block.packet_len)
-                yield _time(block), block.packet_data
+                yield _time(block), _without_fcs(path, block.packet_data, _fcs_bytes(block))
     except (PcapngException, struct.error, ValueError) as error:
         raise InputError(f"{path}: not a whole pcapng file: {error}") from error
 
 
 def _time(block: object) -> int:
-    """The block's time in ns, exactly as the file has it."""
+    """The block's time in ns, exactly: ticks of ``if_tsresol``, and ``if_tsoffset`` seconds."""
     options = block.interface.options  # type: ignore[attr-defined]
+    offset = options.get("if_tsoffset", 0)
     code = options["if_tsresol"][0] if "if_tsresol" in options else 6
     unit = Fraction(1, (2 if code & 0x80 else 10) ** (code & 0x7F))
     ticks = block.timestamp_high << 32 | block.timestamp_low  # type: ignore[attr-defined]
-    return int(ticks * unit * _NANOSECONDS)
+    return int(ticks * unit * _NANOSECONDS) + offset * _NANOSECONDS
+
+
+def _fcs_bytes(block: object) -> int:
+    """Bytes of the FCS: of ``epb_flags``, else of ``if_fcslen``, which writers give in bytes or in bits."""
+    own = block.options  # type: ignore[attr-defined]
+    if "epb_flags" in own and (length := int(own["epb_flags"]) >> 5 & 0xF):
+        return length
+    options = block.interface.options  # type: ignore[attr-defined]
+    length = options.get("if_fcslen", 0)
+    return length // 8 if length >= 16 else length
+
+
+def _without_fcs(path: Path, frame: bytes, fcs: int) -> bytes:
+    if fcs > len(frame):
+        raise InputError(f"{path}: a frame of {len(frame)} bytes, of which {fcs} are declared as its FCS")
+    return frame[: len(frame) - fcs]
 
 
 def _check_whole(path: Path, frame: bytes, kept: int, length: int) -> None:
