@@ -59,6 +59,7 @@ from fanin.ring import RingConfig
 from fanin.wire.ethernet import Encap
 
 Parameters = dict[str, Any]
+_CARDS = {"tiny": "tiny", "demo": "u280", "u280": "u280"}  # presets of rings and NICs, by those of GLM nodes
 #: a register map as a file: of the map, a name for what has it, and a line that says what that is
 REGISTER_FORMATS: dict[str, Callable[[RegisterMap, str, str], str]] = {
     "c": lambda registers, name, summary: registers.c_header(f"FANIN_{name.upper()}"),
@@ -83,7 +84,10 @@ class Entry:
 
     def build(self, config: GlmConfig, settings: Mapping[str, str]) -> wiring.Component:
         """An instance; ``settings`` replace parameters. Raises InputError."""
-        parameters = self.parameters(config)
+        try:
+            parameters = self.parameters(config)
+        except InputError as error:
+            raise InputError(f"{self.component.__name__} {error}") from error
         try:
             return self.make(**(parameters | _parsed(settings, parameters)))
         except ValueError as error:
@@ -118,10 +122,15 @@ def _node(**fields: Any) -> GlmNode:
     return GlmNode(config=GlmConfig(**fields))
 
 
+def _own_preset(presets: Mapping[str, Any], config: GlmConfig) -> Parameters:
+    """Parameters of the system's preset for tests, or for a card. Raises InputError for a board without one."""
+    if config.name not in _CARDS:
+        raise InputError(f"has no sizes for {config.name}; --preset may be {', '.join(_CARDS)}")
+    return dict(vars(presets[_CARDS[config.name]]))
+
+
 def _ring_parameters(config: GlmConfig) -> Parameters:
-    """Those of the ring's preset for tests, or of that for a card."""
-    sizes = RING_PRESETS["tiny" if config == PRESETS["tiny"] else "u280"]
-    return vars(sizes) | {"codec": Codec.NONE} | vars(Bfp())
+    return _own_preset(RING_PRESETS, config) | {"codec": Codec.NONE} | vars(Bfp())
 
 
 def _ring_config(*, codec: Codec, **parameters: int) -> RingConfig:
@@ -141,8 +150,7 @@ def _ring_nic(*, max_frame: int, **settings: Any) -> RingNic:
 
 
 def _rdma_parameters(config: GlmConfig) -> Parameters:
-    """Those of the NIC's preset for tests, or of that for a card."""
-    return dict(vars(RDMA_PRESETS["tiny" if config == PRESETS["tiny"] else "u280"]))
+    return _own_preset(RDMA_PRESETS, config)
 
 
 def _rdma_node(**sizes: Any) -> RdmaNode:
@@ -239,7 +247,7 @@ CATALOG: dict[str, Entry] = {
 
 
 def emit(name: str, *, preset: str, settings: Mapping[str, str]) -> str:
-    """Verilog of a component of the catalogue. Raises InputError."""
+    """Verilog of a component of the catalogue. Raises InputError, ValueError."""
     return kept_verilog(entry_of(name).build(PRESETS[preset], settings), name=module_of(name))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -81,6 +82,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """List the catalogue, or emit one component of it."""
+    try:
+        return _run(args)
+    except ValueError as error:
+        if not args.settings:
+            raise
+        # A part within refuses a setting: the component is half made, of which Amaranth would warn.
+        warnings.filterwarnings("ignore", message=".* created but never used")
+        raise InputError(f"{args.name} {' '.join(args.settings)}: {error}") from None
+
+
+def _run(args: argparse.Namespace) -> int:
     _check_options(args)
     from fanin.hdl import catalog  # Amaranth takes a second to load, which --help need not pay
 
@@ -88,7 +100,11 @@ def run(args: argparse.Namespace) -> int:
         config = PRESETS[args.preset]
         for name, entry in catalog.CATALOG.items():
             print(f"{name:<26}{entry.summary}")
-            print("".join(f"    {key}={value}" for key, value in entry.parameters(config).items()))
+            try:
+                parameters = entry.parameters(config)
+                print("".join(f"    {key}={value}" for key, value in parameters.items()))
+            except InputError as error:
+                print(f"    {error}")
         return 0
     which = {"preset": args.preset, "settings": _settings(args.settings)}
     if args.package:

@@ -1,5 +1,6 @@
 """``fanin verilog`` at the command line: register maps, and what it says of an emission."""
 
+import gc
 import json
 import re
 import subprocess
@@ -87,3 +88,28 @@ def test_two_things_for_stdout_are_refused(capsys):
     status, out, err = run(capsys, "adder-tree", "-o", "-", "--json")
     assert (status, out) == (2, "")
     assert "-o names a file" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        ("ring-node --preset ecp5-25", "RingNode has no sizes for ecp5-25; --preset may be tiny, demo, u280"),
+        ("rdma-nic --preset ecp5-85", "RdmaNode has no sizes for ecp5-85; --preset may be tiny, demo, u280"),
+        ("ring-nic --set lanes=2", "ring-nic lanes=2: width must be at least 112 bits, not 64"),
+        ("ring-node --set codec=bfp --set lanes=2", "ring-node codec=bfp lanes=2: width must be 256 or 512"),
+    ],
+)
+@pytest.mark.parametrize("output", ["-o", "--package"])
+def test_sizes_that_a_component_does_not_have_are_one_line(capsys, tmp_path, arguments, cause, output):
+    assert main(["verilog", *arguments.split(), output, str(tmp_path / "made")]) == 2
+    gc.collect()  # half-made components, of which Amaranth would warn in another test
+    error = capsys.readouterr().err
+    assert (error.count("\n"), cause in error) == (1, True)
+    assert not (tmp_path / "made").exists()
+
+
+def test_the_list_says_which_components_have_no_sizes_for_a_board(capsys):
+    assert main(["verilog", "--list", "--preset", "ecp5-45"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    name = next(number for number, line in enumerate(lines) if line.startswith("ring-node"))
+    assert lines[name + 1] == "    has no sizes for ecp5-45; --preset may be tiny, demo, u280"
