@@ -138,6 +138,10 @@ class Builder:
         """A node's layer."""
         return self._nodes[index].layer
 
+    def name(self, index: int) -> str:
+        """A node's name."""
+        return self._nodes[index].name
+
     def output(self, index: int) -> Shape:
         """What a node makes."""
         return self.layer(index).output

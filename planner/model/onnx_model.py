@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto
 
 from fanin.errors import InputError
 from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Layer, Shape, check_limits
 from fanin.layers.window import find_padding, pair
 from fanin.planner.model.graph import Builder, Model, kind_of
+from fanin.planner.model.onnx_constants import array_of, folded
 from fanin.planner.model.onnx_file import (
     DOMAINS,
     Sizes,
@@ -111,11 +112,13 @@ class _Reader:
         self.builder = Builder()
         self.values: dict[str, _Value] = {}
         self.weights: dict[int, Weights] = {}  # by layer
+        self.users: defaultdict[str, list[str]] = defaultdict(list)  # layers that train a constant, by its name
+        self.notes: list[str] = []
         self.node = NodeProto()  # that is being read
         self.attributes: dict[str, Any] = {}
         self.shapes = {entry.name: sizes_of(entry) for entry in (*self.graph.value_info, *self.graph.output)}
         self.shapes |= {tensor.name: tuple(tensor.dims) for tensor in self.graph.initializer}
-        self.constants: dict[str, Any] = {tensor.name: tensor for tensor in self.graph.initializer}
+        self.constants = {tensor.name: array_of(tensor) for tensor in self.graph.initializer}
         for node in self.graph.node:
             self._fold(node)
 
@@ -123,12 +126,15 @@ class _Reader:
         """Note what does not depend on the frames, and its value where that is in the file."""
         inner = any(entry.HasField("g") or entry.graphs for entry in node.attribute)  # may use any tensor
         if node.op_type == "Constant" and node.attribute:
-            value = onnx.helper.get_attribute_value(node.attribute[0])
+            values = [array_of(onnx.helper.get_attribute_value(node.attribute[0]))]
         elif node.input and all(name in self.constants for name in node.input if name) and not inner:
-            value = self.constants.get(node.input[0]) if node.op_type == "Identity" else None
+            values = folded(node, self.constants, self.opset)
         else:
             return
-        self.constants |= dict.fromkeys(node.output, value)
+        for name, value in zip(node.output, values, strict=False):
+            self.constants[name] = value
+            if value is not None:
+                self.shapes[name] = value.shape
 
     def read(self, frames: dict[str, Sizes]) -> Model:
         """The model. ``frames``: its inputs."""
@@ -180,7 +186,12 @@ class _Reader:
         loss = self.builder.add(ends.SoftCrossLoss, sources, name=name, where=file)
         self.builder.add(ends.Output, [loss], name=output, where=file)
         model = self.builder.finish(self.path.stem, file)
-        return replace(model, notes=folded_normalisation(self.path, self.graph))
+        shared = [
+            f"{self.path}: {name} is shared by {' and '.join(users)}: each trains weights of its own"
+            for name, users in self.users.items()
+            if len(users) > 1
+        ]
+        return replace(model, notes=(*folded_normalisation(self.path, self.graph), *self.notes, *shared))
 
     @property
     def _where(self) -> str:
@@ -228,18 +239,21 @@ class _Reader:
 
     def _numbers(self, position: int) -> list[float]:
         """A constant's value."""
-        value: Any = self.constants.get(self._name(position))
-        try:
-            flat = numpy_helper.to_array(value).ravel().tolist() if isinstance(value, TensorProto) else value
-            return [float(number) for number in (flat if isinstance(flat, list) else [flat])]
-        except Exception:  # onnx lets through what it stumbles over
-            raise ValueError(f"its input {self._name(position)!r} must be numbers in the file") from None
+        value = self.constants.get(self._name(position))
+        if value is None:
+            raise ValueError(f"its input {self._name(position)!r} must be numbers in the file")
+        return [float(number) for number in value.ravel()]
 
     def _learned(self, y: _Value, position: int, order: Callable[[Weights], Weights]) -> _Value:
         """``y``, whose layer begins with the constant at ``position``, brought into fanin's ``order``."""
-        value = self.constants.get(self._name(position))
-        if isinstance(value, TensorProto):
-            self.weights[y.index] = order(numpy_helper.to_array(value).astype(np.float32))
+        name = self._name(position)
+        value, layer = self.constants.get(name), self.builder.name(y.index)
+        if value is None:
+            cause = f"{name} is computed by nodes that are not evaluated"
+            self.notes.append(f"{self._where}: {cause}: {layer} begins with random weights")
+        else:
+            self.weights[y.index] = order(value.astype(np.float32))
+        self.users[name].append(layer)
         return y
 
     def _layer(self, make: Callable[..., Layer], *sources: _Value, sizes: Sizes = (), part: str = "") -> _Value:

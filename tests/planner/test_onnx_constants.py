@@ -1,0 +1,84 @@
+"""Constants of ONNX files behind nodes: limits, axes and weights that exporters cast or transpose."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+from fanin.layers import pointwise
+from fanin.planner.model.onnx_model import load_onnx, onnx_weights
+from tests.planner.onnx_net import Net
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(net):
+        path = tmp_path / "net.onnx"
+        onnx.save(net.proto(), path)
+        return path
+
+    return save
+
+
+def cast(net, value, kind):
+    """A number of 64 bits, as PyTorch's exporters write Python's, behind a Cast."""
+    return net("Cast", net.constant(value, kind), to=TensorProto.FLOAT)
+
+
+def test_limits_and_axes_may_be_computed(saved):
+    net = Net("N", 3, 8, 8, opset=18)
+    x = net.conv("x", (4, 3, 3, 3))
+    x = net("Clip", x, cast(net, 0, np.int64), net("CastLike", net.constant(6, np.int64), net.weight(1)))
+    axes = net("Concat", net.constant([2], np.int64), net("Neg", net.constant([1], np.int64)), axis=0)
+    net.gemm(net("ReduceMean", x, axes, keepdims=0), 4, 2)
+    model = load_onnx(saved(net))
+    assert any(isinstance(node.layer, pointwise.Relu6) for node in model.nodes)
+    assert model.notes == ()
+
+
+@pytest.mark.parametrize("form", ["plain", "Reshape", "Transpose", "Cast", "chain"])
+def test_weights_are_those_that_reach_the_node(saved, form):
+    """A dense layer of a map of two channels and 2 × 3; fanin's order is row, column, channel."""
+    rng = np.random.default_rng(1)
+    weights = rng.standard_normal((12, 5)).astype(np.float32)
+    net = Net("N", 2, 2, 3)
+    if form == "plain":
+        name = net.constant(weights)
+    elif form == "Reshape":
+        name = net("Reshape", net.constant(weights.reshape(2, 6, 5)), net.constant([12, 5], np.int64))
+    elif form == "Transpose":
+        name = net("Transpose", net.constant(weights.T.copy()), perm=[1, 0])
+    elif form == "Cast":
+        name = net("Cast", net.constant(weights, np.float64), to=TensorProto.FLOAT)
+    else:
+        flat = net("Unsqueeze", net.constant(weights.T.reshape(-1)), net.constant([0], np.int64))
+        square = net("Reshape", flat, net.constant([5, -1], np.int64))
+        name = net("Identity", net("Transpose", square))
+    net("MatMul", net("Flatten", "x"), name)
+    path = saved(net)
+    ((_, found),) = onnx_weights(path).items()
+    expected = weights.reshape(2, 2, 3, 5).transpose(1, 2, 0, 3).reshape(1, 1, 12, 5)
+    assert (found == expected).all()
+    assert load_onnx(path).notes == ()
+
+
+def test_weights_that_are_not_evaluated_are_noted(saved):
+    net = Net("N", 4)
+    name = net("Sin", net.constant(np.ones((4, 2))))
+    net("MatMul", "x", name)
+    path = saved(net)
+    (note,) = load_onnx(path).notes
+    assert f"{name} is computed by nodes that are not evaluated" in note
+    assert "begins with random weights" in note
+    assert onnx_weights(path) == {}
+
+
+def test_a_constant_of_two_layers_is_noted(saved):
+    net = Net("N", 3, 8, 8)
+    shared = net.weight(3, 3, 1, 1)
+    x = net("Conv", net("Relu", net("Conv", "x", shared)), shared)
+    net.gemm(net("Flatten", x), 192, 2)
+    model = load_onnx(saved(net))
+    first, second = (node.name for node in model.nodes if "Conv" in node.name)
+    (note,) = model.notes
+    assert note.endswith(f": {shared} is shared by {first} and {second}: each trains weights of its own")
