@@ -8,30 +8,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import NodeProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-Constant = npt.NDArray[Any] | None  #: None: known not to depend on the frames, but not evaluated
+from fanin.planner.model.onnx_file import DOMAINS
 
-#: Operators that exporters put between constants: shapes, limits, weights in another order. None of them makes
-#: many more words than it gets.
-FOLDED = frozenset(
-    {
-        "Add",
-        "Cast",
-        "CastLike",
-        "Concat",
-        "Div",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "Mul",
-        "Neg",
-        "Reshape",
-        "Shape",
-    }
-    | {"Slice", "Split", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze"}
-)
+Array = npt.NDArray[Any]
+Constant = Array | None  #: None: known not to depend on the frames, but not evaluated
+
+#: Operators that exporters put between constants: shapes, limits, weights in another order.
+FOLDED = frozenset((
+    "Add", "Cast", "CastLike", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "Mul", "Neg", "Reshape",
+    "Shape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze",
+))  # fmt: skip
+MOST_EXPANDED = 1 << 24  # words of an Expand
 
 
 def array_of(value: object) -> Constant:
@@ -43,12 +33,46 @@ def array_of(value: object) -> Constant:
     return found if found.dtype.kind in "biuf" or found.dtype.name == "bfloat16" else None
 
 
-def folded(node: NodeProto, constants: Mapping[str, Constant], opset: int) -> list[Constant]:
-    """Values of the node's outputs, by onnx's reference evaluator; None where it has none for them."""
-    nothing: list[Constant] = [None] * len(node.output)
-    feeds = {name: constants[name] for name in node.input if name}
-    if node.op_type not in FOLDED or any(value is None for value in feeds.values()):
-        return nothing
+def fold_constants(proto: ModelProto, opset: int) -> None:
+    """Replace nodes that compute constants by their values, as initializers."""
+    graph = proto.graph
+    constants = {tensor.name: array_of(tensor) for tensor in graph.initializer}
+    kept = []
+    for node in graph.node:
+        values = _values(node, constants, opset)
+        if values is None:
+            kept.append(node)
+            continue
+        constants |= values
+        if node.op_type != "Constant":
+            graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
+        else:
+            kept.append(node)
+    nodes = [NodeProto.FromString(node.SerializeToString()) for node in kept]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def constant_of(node: NodeProto) -> Constant:
+    """The value of a Constant."""
+    return array_of(onnx.helper.get_attribute_value(node.attribute[0])) if node.attribute else None
+
+
+def _values(
+    node: NodeProto, constants: Mapping[str, Constant], opset: int
+) -> dict[str, npt.NDArray[Any]] | None:
+    """Values of the node's outputs, by onnx's reference evaluator; None if it has none for all of them."""
+    if node.op_type == "Constant":
+        value = constant_of(node)
+        return None if value is None else {node.output[0]: value}
+    names = node.input[:1] if node.op_type == "CastLike" else node.input
+    feeds = {name: constants.get(name) for name in names if name}
+    if node.op_type not in FOLDED or node.domain not in DOMAINS or any(v is None for v in feeds.values()):
+        return None
+    if node.op_type == "CastLike":  # after the frames, which are floats
+        return {node.output[0]: feeds[names[0]].astype(np.float32)}  # type: ignore[union-attr]
+    if node.op_type == "Expand" and np.prod(feeds[names[1]], dtype=np.float64) > MOST_EXPANDED:
+        return None
     entries = [
         [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in names if name]
         for names in (feeds, node.output)
@@ -56,7 +80,8 @@ def folded(node: NodeProto, constants: Mapping[str, Constant], opset: int) -> li
     graph = onnx.helper.make_graph([node], "constant", *entries)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     try:
-        values = iter(ReferenceEvaluator(model).run(None, feeds))
+        found = map(array_of, ReferenceEvaluator(model).run(None, feeds))
     except Exception:  # the evaluator has many, of nodes that do not fit
-        return nothing
-    return [array_of(next(values)) if name else None for name in node.output]
+        return None
+    values = dict(zip(filter(None, node.output), found, strict=True))
+    return values if all(value is not None for value in values.values()) else None  # type: ignore[return-value]

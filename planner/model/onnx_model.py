@@ -27,7 +27,7 @@ from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Layer, Shape, check_limits
 from fanin.layers.window import find_padding, pair
 from fanin.planner.model.graph import Builder, Model, kind_of
-from fanin.planner.model.onnx_constants import array_of, folded
+from fanin.planner.model.onnx_constants import array_of, constant_of, fold_constants
 from fanin.planner.model.onnx_file import (
     DOMAINS,
     Sizes,
@@ -63,6 +63,7 @@ def _read(path: Path) -> tuple[Model, dict[int, Weights]]:
     try:
         proto = open_onnx(path)
         frames, batch = read_inputs(path, proto.graph)
+        fold_constants(proto, opset(proto))
         reader = _Reader(path, infer_shapes(path, proto), batch)
         return reader.read(frames), reader.weights
     except InputError as error:
@@ -123,18 +124,15 @@ class _Reader:
             self._fold(node)
 
     def _fold(self, node: NodeProto) -> None:
-        """Note what does not depend on the frames, and its value where that is in the file."""
+        """Note a constant: of a Constant its value, of a node that :func:`fold_constants` left none."""
         inner = any(entry.HasField("g") or entry.graphs for entry in node.attribute)  # may use any tensor
         if node.op_type == "Constant" and node.attribute:
-            values = [array_of(onnx.helper.get_attribute_value(node.attribute[0]))]
+            value = constant_of(node)
         elif node.input and all(name in self.constants for name in node.input if name) and not inner:
-            values = folded(node, self.constants, self.opset)
+            value = None
         else:
             return
-        for name, value in zip(node.output, values, strict=False):
-            self.constants[name] = value
-            if value is not None:
-                self.shapes[name] = value.shape
+        self.constants |= dict.fromkeys(node.output, value)
 
     def read(self, frames: dict[str, Sizes]) -> Model:
         """The model. ``frames``: its inputs."""

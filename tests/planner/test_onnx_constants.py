@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
+from fanin.errors import InputError
 from fanin.layers import pointwise
 from fanin.planner.model.onnx_model import load_onnx, onnx_weights
 from tests.planner.onnx_net import Net
@@ -82,3 +83,29 @@ def test_a_constant_of_two_layers_is_noted(saved):
     first, second = (node.name for node in model.nodes if "Conv" in node.name)
     (note,) = model.notes
     assert note.endswith(f": {shared} is shared by {first} and {second}: each trains weights of its own")
+
+
+def test_what_pytorchs_newer_exporter_writes(saved):
+    """A bias of zeros by Expand, limits like a feature map, a shape by Concat, axes by Reshape."""
+    net = Net(1, 3, 8, 8, opset=18)
+    weights = net.constant(np.random.default_rng(2).standard_normal((4, 3, 3, 3)))
+    size = net("Expand", net("Shape", weights, start=0, end=1), net("Constant", value_ints=[1]))
+    zero = net("CastLike", net("Constant", value_float=0.0), "x")
+    y = net("Conv", "x", weights, net("Expand", zero, size), kernel_shape=[3, 3])
+    limits = [net("CastLike", net("Constant", value_int=limit), y) for limit in (0, 6)]
+    axes = net("Reshape", net.constant([-1, -2], np.int64), net("Constant", value_ints=[-1]))
+    y = net("ReduceMean", net("Clip", y, *limits), axes, keepdims=1)
+    shape = net("Concat", net("Constant", value_ints=[1]), net("Constant", value_ints=[-1]), axis=0)
+    net.gemm(net("Reshape", y, shape, allowzero=1), 4, 2)
+    path = saved(net)
+    kinds = [type(node.layer).__name__ for node in load_onnx(path).nodes]
+    assert kinds[:6] == ["Input", "Conv", "Bias", "Relu6", "GlobalAvgPool", "Dense"]
+    assert (onnx_weights(path)[load_onnx(path).nodes[2].name] == 0).all()
+
+
+def test_an_expand_beyond_the_bound_is_not_evaluated(saved):
+    net = Net("N", 4)
+    huge = net("Expand", net.constant([1.0]), net.constant([1 << 20, 1 << 20], np.int64))
+    net("MatMul", "x", huge)
+    with pytest.raises(InputError, match="its weights take"):
+        load_onnx(saved(net))
