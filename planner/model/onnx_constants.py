@@ -18,8 +18,8 @@ Constant = Array | None  #: None: known not to depend on the frames, but not eva
 
 #: Operators that exporters put between constants: shapes, limits, weights in another order.
 FOLDED = frozenset((
-    "Add", "Cast", "CastLike", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "Mul", "Neg", "Reshape",
-    "Shape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze",
+    "Add", "Cast", "CastLike", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "Mul", "Neg",
+    "Reshape", "Shape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze",
 ))  # fmt: skip
 MOST_EXPANDED = 1 << 24  # words of an Expand
 
