@@ -54,28 +54,32 @@ def check_cluster(args: argparse.Namespace, file: Path, batch: Mapping[str, Any]
 @contextlib.contextmanager
 def connected(
     args: argparse.Namespace, file: Path, batch: Mapping[str, Any], scratch: Path
-) -> Iterator[Client]:
-    """A client of the cluster that is asked for; what was started for it ends behind it.
+) -> Iterator[tuple[Client, list[str]]]:
+    """A client of the cluster that is asked for, and the batch system's refusals of jobs, which may grow.
+
+    The cluster ends with the context.
 
     ``scratch``: a folder for what Dask keeps, which the caller deletes. Raises InputError where a scheduler
     does not answer, or a batch system does not take its options.
     """
-    for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
+    for name in (*names, "tornado.application", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what is lost is our line to say
     dask.config.set({"distributed.scheduler.allowed-failures": _DEATHS, "temporary-directory": str(scratch)})
+    refusals: list[str] = []
     with contextlib.ExitStack() as stack:
         if args.scheduler:
             _check_answers(args.scheduler)
             address = args.scheduler
         else:
-            cluster: Any = _batch(file, batch) if batch else _local(args.workers, scratch)
+            cluster: Any = _batch(file, batch, refusals) if batch else _local(args.workers, scratch)
             stack.callback(cluster.close, timeout=_ANSWER)
             if batch:
                 cluster.scale(jobs=batch["jobs"])
             address = cluster
         client = Client(address, timeout=_ANSWER)
         stack.callback(_close, client)
-        yield client
+        yield client, refusals
 
 
 def _check_answers(address: str) -> None:
@@ -104,7 +108,8 @@ def _local(workers: int | None, scratch: Path) -> LocalCluster:
     )
 
 
-def _batch(file: Path, batch: Mapping[str, Any]) -> Any:
+def _batch(file: Path, batch: Mapping[str, Any], refusals: list[str]) -> Any:
+    """A cluster of a batch system's jobs; ``refusals`` gets the system's words for a job that it refuses."""
     import dask_jobqueue
 
     kind = getattr(dask_jobqueue, _CLASSES[batch["kind"]])
@@ -112,8 +117,18 @@ def _batch(file: Path, batch: Mapping[str, Any]) -> Any:
     if shutil.which(submit) is None:
         raise InputError(f"{file}: cluster.kind: {submit} of {batch['kind']} is not on this machine")
     options = {key: value for key, value in batch.items() if key not in ("kind", "jobs")}
+
+    class Job(kind.job_cls):  # type: ignore[misc,name-defined]
+        async def _submit_job(self, script_filename: str) -> Any:
+            try:
+                return await super()._submit_job(script_filename)
+            except Exception as error:  # dask-jobqueue's, with command, stdout and stderr, which Dask logs
+                told = str(error).rpartition("stderr:")[2].split() or str(error).split()
+                refusals.append(f"{submit} takes no job: {' '.join(told)}")
+                raise
+
     try:
-        return kind(**options)
+        return kind(**options, job_cls=Job)
     except Exception as error:  # of many kinds: it says which option is missing or wrong
         raise InputError(f"{file}: cluster: {' '.join(str(error).split())}") from None
 

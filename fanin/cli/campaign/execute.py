@@ -66,10 +66,10 @@ def _carry_out(args: argparse.Namespace, campaign: Campaign, folder: Folder) -> 
         return
     scratch = folder.path / _DASK
     try:
-        with connected(args, args.file, campaign.cluster, scratch) as client:
+        with connected(args, args.file, campaign.cluster, scratch) as (client, refusals):
             folder.begin(missing)
             print(f"dashboard: {client.dashboard_link}", file=sys.stderr)
-            _Loop(client, folder, missing, args).run()
+            _Loop(client, folder, missing, args, refusals).run()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         if folder.begun:
@@ -79,8 +79,11 @@ def _carry_out(args: argparse.Namespace, campaign: Campaign, folder: Folder) -> 
 class _Loop:
     """The runs that are missing, handed to a cluster as its workers take them."""
 
-    def __init__(self, client: Client, folder: Folder, missing: list[Run], args: argparse.Namespace):
+    def __init__(
+        self, client: Client, folder: Folder, missing: list[Run], args: argparse.Namespace, refusals: list[str]
+    ):
         self._client, self._folder = client, folder
+        self._refusals = refusals
         self._waiting = missing[::-1]
         self._total, self._done = len(missing), 0
         self._under_way: dict[Future, Run] = {}
@@ -148,6 +151,8 @@ class _Loop:
         now = time.monotonic()
         if found:
             self._seen = now
+        elif self._refusals:
+            raise ToolFailed(f"{self._refusals[0]}; {self._again()}")
         elif now - self._seen > self._patience:
             raise ToolFailed(f"no worker for {self._patience:g} s; {self._again()}")
         return found

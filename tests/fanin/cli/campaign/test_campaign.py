@@ -219,3 +219,18 @@ def test_a_batch_system_that_is_not_there(tmp_path, capsys):
     file = write_file(tmp_path, seeds=1)
     file.write_text(file.read_text() + '[cluster]\nkind = "oar"\njobs = 1\n')
     assert "cluster.kind: oarsub of oar is not on this machine" in _refused(file, tmp_path / "out", capsys)
+
+
+def test_a_batch_system_that_takes_no_job_is_quoted_at_once(tmp_path):
+    (tmp_path / "bin").mkdir()
+    sbatch = tmp_path / "bin/sbatch"
+    sbatch.write_text("#!/bin/sh\necho 'sbatch: error: Invalid account' >&2\nexit 1\n")
+    sbatch.chmod(0o755)
+    file = write_file(tmp_path, seeds=1)
+    batch = '[cluster]\nkind = "slurm"\njobs = 1\ncores = 1\nmemory = "1GB"\n'
+    file.write_text(file.read_text() + batch)
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    status, _, errors = finish(start(file, tmp_path / "out", "--patience", 600, env=environment))
+    again = "finished runs stay, and the same command goes on with the rest"
+    assert status != 0
+    assert errors == [f"fanin: error: sbatch takes no job: sbatch: error: Invalid account; {again}"]
