@@ -55,11 +55,17 @@ class Deployment:
                 check_job(self.program, job)
 
 
-def default_deployment(config: ProgramConfig) -> Deployment:
-    """Job 1 with all slots, worker i at port i."""
+def default_deployment(config: ProgramConfig, jobs: int = 1) -> Deployment:
+    """Return jobs 1 to ``jobs`` of all workers, worker i at port i, with the same number of slots each.
+
+    Raises ValueError for more jobs than the program runs, or than there are slots.
+    """
     members = tuple(Member(w, 1 << w, worker_endpoint(w)) for w in range(config.workers))
     ports = tuple(Port(member.port) for member in members)
-    return Deployment(SWITCH, ports, (Job(1, 0, config.slots, members),), config)
+    if not 1 <= jobs <= min(MAX_JOBS, config.slots):
+        raise ValueError(f"jobs must be in 1…{min(MAX_JOBS, config.slots)}, not {jobs!r}")
+    each = config.slots >> (jobs - 1).bit_length()
+    return Deployment(SWITCH, ports, tuple(Job(1 + n, n * each, each, members) for n in range(jobs)), config)
 
 
 def deployment_json(deployment: Deployment) -> str:

@@ -147,10 +147,13 @@ def emit_p4(
     slots: int = ProgramConfig.slots,
     values: int = ProgramConfig.values,
     encap: str = ProgramConfig.encap,
+    jobs: int = 1,
     job: str | Path | None = None,
 ) -> SwitchProgram:
-    """The switch program; ``job`` is a job.json to take instead of one job with all. Raises InputError."""
-    check_integers(workers=workers, slots=slots, values=values)
+    """The switch program, with ``jobs`` jobs of all workers, or those of a job.json. Raises InputError."""
+    check_integers(workers=workers, slots=slots, values=values, jobs=jobs)
+    if job is not None and jobs != 1:
+        raise InputError("jobs: must be 1 with a job.json, which has its own")
     try:
         config = ProgramConfig(
             target=chosen(Target, "target", target),
@@ -162,7 +165,10 @@ def emit_p4(
         )
     except ValueError as error:
         raise InputError(str(error)) from error
-    deployment = default_deployment(config) if job is None else load_deployment(path_of("job", job))
+    try:
+        deployment = default_deployment(config, jobs) if job is None else load_deployment(path_of("job", job))
+    except ValueError as error:
+        raise InputError(str(error)) from error
     try:
         return SwitchProgram(config, dataclasses.replace(deployment, program=config))
     except ValueError as error:

@@ -58,7 +58,7 @@ class TrainRun(Folder):
 
 
 def train(
-    data: PathLike | None = None,
+    data: PathLike,
     *,
     target: str | None = None,
     loss: str = "logistic",
@@ -103,7 +103,6 @@ def train(
     frame_bytes: int = 60,
     stop: Repeatable | None = None,
     checkpoint: int | None = None,
-    resume: PathLike | None = None,
     restart: int | None = None,
     wave: PathLike | None = None,
     wave_nodes: str | None = None,

@@ -304,7 +304,8 @@ class Cosim:
 def deployment_of(program: ProgramConfig, course: Course) -> Deployment:
     """Return the switch of a run: the job of its course, with slots of its own."""
     (job,) = default_deployment(program).jobs
-    whole = default_deployment(replace(program, slots=max(program.slots, 2 * course.base)))
+    slots = 1 << (course.base + job.slots - 1).bit_length()
+    whole = default_deployment(replace(program, slots=max(program.slots, slots)))
     return replace(whole, jobs=(replace(job, id=course.job, base=course.base),))
 
 

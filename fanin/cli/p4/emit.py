@@ -36,6 +36,13 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     ):
         default = getattr(ProgramConfig, name)
         emit.add_argument(f"--{name}", type=int, default=default, metavar=metavar, help=meaning)
+    emit.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="jobs of all workers, which share the slots: one for each start of a training, restarts included",
+    )
     emit.add_argument("--job", type=Path, metavar="FILE", help="job.json to take, instead of one job with all")
     emit.add_argument("-o", dest="output", type=Path, required=True, metavar="DIR", help="where to write")
     add_json(emit)
@@ -47,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from fanin.api.emit import emit_p4
     from fanin.p4.compiler import compile_program
 
-    names = ("target", "protocol", "workers", "slots", "values", "encap", "job")
+    names = ("target", "protocol", "workers", "slots", "values", "encap", "jobs", "job")
     program = emit_p4(**{name: getattr(args, name) for name in names})
     origin = Origin(args)
     paths = [*program.write(args.output, taken=args.job)]

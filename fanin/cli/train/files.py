@@ -39,7 +39,7 @@ from fanin.sim.glm.train import Trainer
 #: Fields of run.json that count what came before a stop, too; none of their values is a result of the training.
 COUNTED = (
     *("counters", "links", "switch", "jobs", "first_packet", "packets", "retransmissions", "duplicates"),
-    *("frames_rejected", "clamps", "cycles", "utilization", "allreduce_ns", "epochs", "restarts"),
+    *("frames_rejected", "clamps", "cycles", "utilization", "allreduce_ns", "epochs", "restarts", "job"),
 )
 
 
@@ -72,7 +72,9 @@ def _survived(attempts: Attempts | None) -> dict[str, Any]:
     """States and restarts of a run whose folder is written while the run goes on."""
     if attempts is None or not attempts.survival.lasting:
         return {}
-    return {"checkpoints": attempts.states(), "restarts": attempts.survival.restarts}
+    survival = attempts.survival
+    joined = {"job": survival.job} if survival.joined else {}
+    return {"checkpoints": attempts.states(), "restarts": survival.restarts, **joined}
 
 
 def write_model(folder: Path, model: GlmModel) -> None:

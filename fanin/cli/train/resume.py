@@ -28,12 +28,14 @@ class Earlier:
 
     ``folder`` : of the run
     ``states`` : newest whole state by folder of a training: the run's own, or one for each class
+    ``job`` : the last job to which all workers have come
     ``error`` : why the run has not trained to its end; None where it has
     ``given`` : options of the call that resumes
     """
 
     folder: Path
     states: Mapping[str, State]
+    job: int
     error: str | None
     given: Mapping[str, Any]
 
@@ -41,11 +43,6 @@ class Earlier:
     def about(self) -> About:
         """The training, as all states have it."""
         return next(iter(self.states.values())).about
-
-    @property
-    def job(self) -> int:
-        """The last job that has trained up to a state."""
-        return max(state.about.job for state in self.states.values())
 
     def check(self, training: Mapping[str, Any]) -> None:
         """Raise InputError that names the first option with another value than the run's."""
@@ -98,8 +95,11 @@ def open_earlier(args: argparse.Namespace, given: Mapping[str, Any]) -> Earlier:
                 print(f"fanin: warning: {damage}; goes on from {folder / part / name}", file=sys.stderr)
     if not states:
         raise InputError(f"{folder}: has no state: it was stopped before it had kept its first one")
-    error = open_record(folder / RUN.mark).value.get("error")
-    earlier = Earlier(folder, states, error, given)
+    marks = [
+        open_record(folder / part / RUN.mark).value for part in (".", *parts) if is_kind(folder / part, RUN)
+    ]
+    jobs = [*(state.about.job for state in states.values()), *(mark.get("job", 0) for mark in marks)]
+    earlier = Earlier(folder, states, max(jobs), marks[0].get("error"), given)
     for name, value in earlier.about.configuration.items():
         if name not in given:
             setattr(args, name, Path(value) if name == "on" and value is not None else value)

@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fanin.cli.states import state_name
 from fanin.cli.stopped import cause_of
 from fanin.cli.train.following import Following
-from fanin.cli.train.state import About, names_of, save
+from fanin.cli.train.state import About, load, names_of, save
 from fanin.errors import ToolFailed
 from fanin.job import JOBS
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm.course import JOB_ID, Course, History, TrainRun
 from fanin.sim.glm.train import Trainer
+from fanin.sim.nic.agreement import SLOTS as AGREEMENT_SLOTS
+from fanin.sim.nic.agreement import Agreement
 
 FAILURES = (SimulationFailed, ToolFailed)  #: of nodes; another attempt may succeed
-_RANGES = 2  # of a job's slots at an outside switch: its nodes', and as many for the workers' agreement
 
 
 @dataclass
@@ -29,6 +31,7 @@ class Survival:
     ``restart`` : restarts that are left
     ``about`` : the training, for states; None where there are none
     ``job`` : id of the job that trains
+    ``joined`` : whether all workers have come to that job, as far as is known
     ``lasting`` : whether the folder is written while the run goes on
     ``restarts`` : of each restart: ``error``, ``epoch`` from which it began, and ``job``
     """
@@ -37,12 +40,13 @@ class Survival:
     restart: int = 0
     about: Callable[[int], About] | None = None
     job: int = JOB_ID
+    joined: bool = False
     lasting: bool = False
     restarts: list[dict[str, Any]] = field(default_factory=list)
 
     def next_job(self) -> None:
         """Take a new id, which no packet of an earlier job has; 0 is left out."""
-        self.job = self.job % (JOBS - 1) + 1
+        self.job, self.joined = self.job % (JOBS - 1) + 1, False
 
 
 class Attempts:
@@ -69,14 +73,12 @@ class Attempts:
     def course(self) -> Course:
         """What is left to train, and as which job."""
         survival, history = self.survival, self.history
-        options = self._trainer.options
-        apart = survival.lasting and options.network.ports
-        slots = self._trainer.nodes.program(options.network).slots
+        apart = survival.lasting and self._trainer.options.network.ports
         return Course(
             first=history.epoch if history else 0,
             model=history.model if history else None,
             job=survival.job,
-            base=(survival.job - 1) * _RANGES * slots if apart else 0,
+            base=(survival.job - 1) * self._slots_each if apart else 0,
             checkpoint=survival.checkpoint,
             keep=self._keep if survival.checkpoint else None,
         )
@@ -84,12 +86,12 @@ class Attempts:
     def train(self, follow: Following, pcap: Path) -> TrainRun:
         """Train to the end; return the last attempt. Raises what has stopped it, where no restart is left."""
         while True:
-            self._before = self.history
-            course = self.course()
-            if course.first == self._trainer.options.epochs:
+            if self.course().first == self._trainer.options.epochs:
                 follow.begin(self._trainer)
                 return TrainRun()
             try:
+                self._agree()
+                course, self._before = self.course(), self.history
                 with follow.training(self._trainer, course.first) as progress:
                     return self._trainer.simulate(
                         course=course, stops=self._stops(), pcap=pcap, progress=progress
@@ -99,13 +101,43 @@ class Attempts:
                     raise
                 self._restart(failure)
 
+    @property
+    def _slots_each(self) -> int:
+        """Slots of a job at an outside switch: the nodes', and as many for the workers' agreement."""
+        return 2 * max(self._trainer.nodes.program(self._trainer.options.network).slots, AGREEMENT_SLOTS)
+
+    def _agree(self) -> None:
+        """Begin where all workers can: at the least epoch of those that their processes have states of.
+
+        A process with all workers need not ask.
+        """
+        survival, options = self.survival, self._trainer.options
+        network = options.network
+        if survival.lasting and network.here:
+            epoch = self.history.epoch if self.history else 0
+            base = (survival.job - 1) * self._slots_each + self._slots_each // 2
+            agreement = Agreement(
+                network.ports,
+                network.here,
+                job=survival.job,
+                base=base,
+                encap=options.node.encap,
+                values=options.node.values,
+                patience=max(network.retries, 1) * network.timeout_ns * network.slowdown * 1e-9,
+            )
+            if (least := agreement.least(epoch)) != epoch:
+                self.history = load(self.folder / state_name(least)).history if least else None
+        survival.joined = True
+        self._changed()
+
     def _restart(self, failure: BaseException) -> None:
         """Prepare the next attempt: a new job, from the last state."""
         survival, options = self.survival, self._trainer.options
         if isinstance(failure, SimulationFailed) and failure.result:
             self._seconds += failure.result.cycles / (options.clock_mhz * 1e6)
         survival.restart -= 1
-        survival.next_job()
+        if survival.joined:
+            survival.next_job()
         epoch = self.history.epoch if self.history else 0
         survival.restarts.append({"error": cause_of(failure), "epoch": epoch, "job": survival.job})
         where = f"after epoch {epoch}" if epoch else "from the start"

@@ -57,6 +57,7 @@ def record_of(folder):
 
 def same(folder, whole, *, but=("jobs", "restarts")):
     """All results are those of another run; which jobs have trained is not."""
+    but = (*but, "job")
     left, right = (
         {key: value for key, value in record_of(f).items() if key not in but} for f in (folder, whole)
     )

@@ -20,7 +20,7 @@ IRIS = load_iris()
 NAMES = IRIS.target_names[IRIS.target]
 
 
-def _train(shape, features, labels, *, network, pcap, progress, **run):
+def _train(shape, features, labels, *, network, course, pcap, progress, **run):
     epochs = list(train(features, labels, shape, **run))
     return TrainRun(models=[epoch.model for epoch in epochs], cycles=[7] * len(epochs))
 

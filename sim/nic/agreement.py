@@ -1,0 +1,138 @@
+"""Workers in processes of their own agree on a number through the switch at which they train."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+from fanin.errors import ToolFailed
+from fanin.host.ethernet import Interface, open_interface
+from fanin.job import SWITCH, worker_endpoint
+from fanin.wire.aggregation import (
+    ETHERTYPE_AGGREGATION,
+    AggPacket,
+    Encap,
+    Kind,
+    decode_payload,
+    encode,
+    header_length,
+    payload_length,
+)
+from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4
+from fanin.wire.fields import byte_length
+
+RADIX = 8  # values of a packet at least
+DIGITS = 8
+SLOTS = DIGITS  #: one for each digit
+MAX_NUMBER = RADIX**DIGITS - 1
+_AGAIN_S = 0.05  # until a packet without a RESULT is sent again
+_FIRST_ROUND = 1
+
+
+class Agreement:
+    """The least of the numbers that all workers of a job have, which all of them learn.
+
+    Digit by digit, the most significant one first, each worker contributes a 1 at the place of its digit, as
+    long as its number may be the least. The first place with a sum above 0 is the least number's digit. Each
+    digit is an AllReduce in a slot of its own, so that the switch needs no ACK.
+
+    Parameters
+    ----------
+    ``names`` : Linux interface of each worker that is here
+    ``workers`` : numbers of these workers
+    ``job`` : int
+        Id of their job.
+    ``base`` : int
+        First of ``SLOTS`` slots of the job that nothing else uses.
+    ``encap`` : Encap
+    ``values`` : int, at least ``RADIX``
+        Values of a packet of the job.
+    ``patience`` : float
+        Seconds to wait for the other workers.
+
+    Source
+    ------
+    docs/systems/glm.md, "Training that survives".
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        workers: Sequence[int],
+        *,
+        job: int,
+        base: int,
+        encap: Encap,
+        values: int,
+        patience: float,
+    ):
+        if values < RADIX:
+            raise ValueError(f"values must be at least {RADIX}, not {values}")
+        self._names, self._workers, self._job, self._base = names, workers, job, base
+        self._encap, self._values, self._patience = encap, values, patience
+
+    def least(self, number: int) -> int:
+        """Return the least number of all workers, of which those here have ``number``.
+
+        Raises ToolFailed where the other workers do not come, InputError where an interface cannot be used.
+        """
+        if not 0 <= number <= MAX_NUMBER:
+            raise ValueError(f"number must be in 0…{MAX_NUMBER}, not {number!r}")
+        found, candidate = 0, True
+        with ExitStack() as opened:
+            selector = opened.enter_context(selectors.DefaultSelector())
+            ends = {
+                worker: opened.enter_context(open_interface(name))
+                for worker, name in zip(self._workers, self._names, strict=True)
+            }
+            for interface in ends.values():
+                selector.register(interface, selectors.EVENT_READ)
+            for place in range(DIGITS):
+                own = number // RADIX ** (DIGITS - 1 - place) % RADIX
+                sums = self._sum(ends, selector, place, own if candidate else None)
+                digit = next(index for index, count in enumerate(sums) if count)
+                candidate = candidate and own == digit
+                found = RADIX * found + digit
+        return found
+
+    def _sum(
+        self, ends: Mapping[int, Interface], selector: selectors.BaseSelector, place: int, digit: int | None
+    ) -> tuple[int, ...]:
+        """The sum of all workers' ones at a place."""
+        slot = self._base + place
+        values = tuple(int(index == digit) for index in range(self._values))
+        frames = {
+            worker: encode(
+                AggPacket(Kind.AGG, self._job, slot, _FIRST_ROUND, 1 << worker, values),
+                encap=self._encap,
+                source=worker_endpoint(worker),
+                destination=SWITCH,
+            )
+            for worker in ends
+        }
+        end, again = time.monotonic() + self._patience, 0.0
+        while (now := time.monotonic()) < end:
+            if now >= again:
+                for worker, interface in ends.items():
+                    interface.send(frames[worker])
+                again = now + _AGAIN_S
+            selector.select(max(again - time.monotonic(), 0))
+            for interface in ends.values():
+                for _, frame in interface.receive():
+                    if (found := self._result(frame, slot)) is not None:
+                        return found
+        raise ToolFailed(f"TIMEOUT: the other workers have not come to job {self._job} in {self._patience:g} s")
+
+    def _result(self, frame: bytes, slot: int) -> tuple[int, ...] | None:
+        """The sums of a RESULT of this slot."""
+        start, types = header_length(self._encap), byte_length(ETHERNET)
+        ethertype = ETHERTYPE_AGGREGATION if self._encap is Encap.L2 else ETHERTYPE_IPV4
+        if int.from_bytes(frame[types - 2 : types], "big") != ethertype:
+            return None
+        if len(frame) < start + payload_length(self._values):
+            return None
+        packet = decode_payload(frame[start:], self._values)
+        place = (packet.kind, packet.job, packet.slot, packet.round)
+        return packet.values if place == (Kind.RESULT, self._job, slot, _FIRST_ROUND) else None
