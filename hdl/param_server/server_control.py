@@ -10,15 +10,16 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.param_server.row import tail_words
-from fanin.hdl.param_server.shapes import FLOAT_BITS, WORDS_BITS, settings_layout, worker_layout
+from fanin.hdl.param_server.shapes import FLOAT_BITS, VERSION_BITS, WORDS_BITS, settings_layout, worker_layout
 from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS
 from fanin.hdl.rdma.registers import INDEX_BITS
 from fanin.hdl.rdma.shapes import lane_bits
-from fanin.param_server import MAX_ROWS, MAX_SLOTS
+from fanin.param_server import MAX_ROWS, MAX_SLOTS, MAX_WORKERS
 from fanin.rdma import RdmaConfig
 
 ADDRESS_BITS = 64  # in registers, whatever the node's address width
 _SETTLE = 4  # cycles from an accepted worker until its entry is made: the settings have followed by then
+_PARTS = 3  # in which two sizes are compared
 _SETTING = 3 * _SETTLE  # cycles until the entry has been made, and the server is idle again
 
 
@@ -73,9 +74,9 @@ class ServerControl(wiring.Component):
     ``request`` : In, WorkerRequest
         Taken with ``set_worker``.
     ``set_worker`` : In(1)
-        Pulse, 4 cycles after the last change of ``job`` or ``request`` or later.
+        Pulse, 5 cycles after the last change of ``job`` or ``request`` or later.
     ``start`` : In(1)
-        Pulse, 4 cycles after the last change of ``job`` or later.
+        Pulse, 5 cycles after the last change of ``job``, of ``run`` or of ``busy``, or later.
     ``run`` : In(1)
         Gradients are taken, once a ``start`` has been accepted.
     ``busy`` : In(1)
@@ -138,9 +139,9 @@ class ServerControl(wiring.Component):
             lacks.eq((is_member & ~known).any()),
             table_wrong.eq(self._is_misplaced(self.request.table)),
         ]
+        m.d.sync += at_work.eq(self.run | self.busy | age.any() | self.worker.valid)
         m.d.comb += [
             self.setting.eq(self.set_worker | age.any() | self.worker.valid),
-            at_work.eq(self.run | self.busy | age.any() | self.worker.valid),
             self.enable.eq(self.run & started),
         ]
         # The first cycles of ``age`` are for settings that ``started`` has held until then.
@@ -190,22 +191,26 @@ class ServerControl(wiring.Component):
     def _judge_job(self, m: Module) -> tuple[Signal, Signal, Signal]:
         """Whether sizes are wrong, whether row 0 is misplaced, and whether the settings are yet to follow.
 
-        Right 3 cycles after the last change.
+        Right 4 cycles after the last change.
         """
         job, config = self.job, self.config
         low = lane_bits(config.width)
+        beside = Signal(range(MAX_WORKERS))  # words of a row that are none of w's
         row_words = Signal(WORDS_BITS + 1)
         slot_words = Signal(WORDS_BITS + 1)
-        gradient_wrong, row_wrong, slot_wrong, counts_wrong, mode_wrong = (
-            Signal(name=f"{name}_wrong") for name in ("gradient", "row", "slot", "counts", "mode")
+        gradient_wrong, row_wrong, slot_wrong = (
+            Signal(_PARTS, name=f"{name}_wrong") for name in ("gradient", "row", "slot")
         )
+        counts_wrong, mode_wrong = Signal(), Signal()
         sizes_wrong, base_wrong, changed = Signal(), Signal(), Signal()
         m.d.sync += [
-            row_words.eq(job.words + (tail_words(job.workers, width=config.width) + 1)),
+            # The head is a word more: as many as further workers fill.
+            beside.eq(tail_words(job.workers + config.width // VERSION_BITS, width=config.width)),
+            row_words.eq(job.words + beside),
             slot_words.eq(job.words + 1),
-            gradient_wrong.eq(job.gradient_bytes != job.words << low),
-            row_wrong.eq(job.row_bytes != row_words << low),
-            slot_wrong.eq(job.slot_bytes != slot_words << low),
+            gradient_wrong.eq(_differs(job.gradient_bytes, job.words << low)),
+            row_wrong.eq(_differs(job.row_bytes, row_words << low)),
+            slot_wrong.eq(_differs(job.slot_bytes, slot_words << low)),
             counts_wrong.eq(
                 ~(job.words.any() & job.workers.any() & job.slots.any() & job.rows.any())
                 | (job.workers > config.queue_pairs)
@@ -213,8 +218,18 @@ class ServerControl(wiring.Component):
                 | (job.rows > MAX_ROWS)
             ),
             mode_wrong.eq(job.barrier & (job.broadcast | job.scan | (job.slots != 1))),
-            sizes_wrong.eq(gradient_wrong | row_wrong | slot_wrong | counts_wrong | mode_wrong),
+            sizes_wrong.eq(
+                gradient_wrong.any() | row_wrong.any() | slot_wrong.any() | counts_wrong | mode_wrong
+            ),
             base_wrong.eq(self._is_misplaced(job.base)),
             changed.eq(Cat(self.settings[n] != job[n] for n in self.settings.shape().members).any()),
         ]
         return sizes_wrong, base_wrong, changed
+
+
+def _differs(a: Any, b: Any) -> Value:
+    """Whether two sizes differ, in each of ``_PARTS`` parts."""
+    bits = max(len(a), len(b))
+    step = -(-bits // _PARTS)
+    different = Value.cast(a ^ b)
+    return Cat(different[at : at + step].any() for at in range(0, bits, step))

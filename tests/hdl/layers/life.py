@@ -221,11 +221,14 @@ class Life:
         yield from self._do(begin)
         yield self._rng.choice([self._rng.randint(1, 60), self._rng.randint(1, 8_000)])
         yield from self._reset()
+        yield from self._leaves_memory(f"{kind} after a reset")
+
+    def _leaves_memory(self, when):
         self._memory._words("results")[:] = SPOILT
         self._memory._words("parameters")[:] = SPOILT
         yield self._rng.randint(1, 1_000)
         for name in ("results", "parameters"):
-            self._check((self._memory._words(name) == SPOILT).all(), f"{kind}: {name} written after a reset")
+            self._check((self._memory._words(name) == SPOILT).all(), f"{name} written: {when}")
 
     def _step_bus_error(self):
         kind = self._kind()
@@ -239,6 +242,8 @@ class Life:
         if not self._failed and (self._golden is not None or kind == "load"):
             self._check(status.cause is Failure.MEMORY, kind, f"error at {name}", status)
             self._failed, self._golden = True, None
+            yield 1_000  # bursts that were under way
+            yield from self._leaves_memory(f"{kind} after an error")
         yield from self._configure()
 
     def _step_silence(self):

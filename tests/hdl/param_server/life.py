@@ -117,6 +117,7 @@ class LifeBench(ServerBench):
         refused = await self.pulse(ctx, "set_worker")
         while ctx.get(self.dut.setting):
             await ctx.tick()
+        await ctx.tick().repeat(SPACING)  # until the next access
         return refused
 
     async def set_job(self, ctx):

@@ -44,7 +44,7 @@ class Commands:
         await ctx.tick()
         for name in names:
             ctx.set(getattr(dut, name), 0)
-        for _ in range(12):
+        for _ in range(14):
             self.begun += ctx.get(dut.begin)
             if ctx.get(dut.worker.valid) and ctx.get(dut.worker.ready):
                 self.set.append(ctx.get(dut.worker.p.index))
