@@ -186,6 +186,7 @@ class Write:
 class Connection:
     """One end of a queue pair: the peer's number, both first sequence numbers, limits, and marks of its frames.
 
+    First numbers of 0 are for a queue pair's first connection; those of later ones come from :func:`next_psn`.
     ``traffic_class`` is IPv4's ToS byte (DSCP and ECN); ``vlan`` and ``priority`` are those of an 802.1Q tag,
     which there is unless ``vlan`` is None. Raises ValueError that names field, value and limit.
     """

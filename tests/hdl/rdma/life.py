@@ -15,7 +15,7 @@ from amaranth import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.golden.rdma import Responder, psn_after
+from fanin.golden.rdma import Responder
 from fanin.hdl.rdma.queue_pair import answer_layout, completion_layout, connect_layout, write_layout
 from fanin.hdl.rdma.requester import Requester
 from fanin.hdl.rdma.shapes import Headers, fetch_layout
@@ -123,7 +123,7 @@ class Life:
         self.psns = [rng.choice([0, (1 << 24) - 2, rng.randrange(1 << 24)]) for _ in self.now]
         self.expected: list[deque[Posted]] = [deque() for _ in self.now]
         self.cycle = 0
-        self.posting: Posted | None = None
+        self.posting: tuple[int, Posted] | None = None  # neither accepted nor refused yet, and its queue pair
         self.endings: list[Ending] = []
         self.reads: deque[list[Any]] = deque()  # of each payload: cycle in which it comes, address, size, data
         self.headers: deque[Any] = deque()
@@ -165,13 +165,12 @@ class Life:
         epoch = self.now[index]
         write = Write(slot, local, there, key, length)
         posted = Posted(write, bytes(self.memory[local : local + length]), epoch)
-        self.posting = posted
+        self.posting = index, posted
         ctx.set(self.dut.write, post_fields(index, write))
         ctx.set(self.dut.post, 1)
         await self.step(ctx)
         ctx.set(self.dut.post, 0)
-        self.index = index
-        while self.posting is posted:
+        while self.posting is not None:
             await self.step(ctx)
         return self.slots[slot] is posted
 
@@ -230,9 +229,10 @@ class Life:
         if moved[3]:
             self.answers.popleft()
         if (accepted or refused) and self.posting is not None:
+            index, posted = self.posting
             if accepted:
-                self.slots[self.posting.write.tag] = self.posting
-                self.expected[self.index].append(self.posting)
+                self.slots[posted.write.tag] = posted
+                self.expected[index].append(posted)
             self.posting = None
         self._read()
         self._send()
@@ -356,6 +356,3 @@ async def random_step(ctx: Any, life: Life) -> str:
         case "reset":
             await life.restart(ctx)
     return event
-
-
-__all__ = ["CONFIG", "Life", "Sender", "clean_job", "psn_after", "random_step"]

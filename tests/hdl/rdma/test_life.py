@@ -7,11 +7,12 @@ import pytest
 from amaranth import Module, ResetInserter, Signal
 from amaranth.sim import Simulator
 
+from tests.hdl.rdma import node_life
 from tests.hdl.rdma.life import Life, Sender, clean_job, random_step
 from tests.support import new_seed, slow
 
 
-@pytest.mark.parametrize(("jobs", "steps"), [(1, 12), *slow((400, 25))])
+@pytest.mark.parametrize(("jobs", "steps"), [(1, 10), *slow((400, 25))])
 def test_a_sender_does_clean_jobs_after_anything(jobs, steps):
     seed = new_seed()
     rng = random.Random(seed)
@@ -30,3 +31,18 @@ def test_a_sender_does_clean_jobs_after_anything(jobs, steps):
     simulator.add_clock(1e-6)
     simulator.add_testbench(main)
     simulator.run()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [6])
+def test_a_node_does_clean_jobs_after_anything(jobs):
+    life = node_life.NodeLife(new_seed())
+
+    async def main(ctx):
+        await life.start(ctx)
+        for _ in range(jobs):
+            for _ in range(15):
+                await node_life.random_step(ctx, life)
+            await life.clean_job(ctx)
+
+    life.simulate(main)

@@ -1,9 +1,12 @@
+# amaranth: UnusedElaboratable=no
 """The responder beside its golden model, packet by packet."""
 
 import random
 from collections import Counter
 
 import pytest
+from amaranth import Module, ResetInserter, Signal
+from amaranth.sim import Simulator
 
 from fanin.golden.rdma import Connection, Region, psn_after
 from fanin.golden.rdma import Responder as Golden
@@ -195,3 +198,61 @@ def test_a_middle_packet_is_refused_where_the_last_one_is_due(mtu, packets):
     assert model.failed
     assert [order.keep for _, order in bench.log["store"]] == [*[1] * (packets - 1), 0]
     assert [answer.syndrome for _, answer in bench.log["answer"]] == [Nak.INVALID_REQUEST.syndrome]
+
+
+def test_a_connection_is_taken_once_the_payloads_of_the_old_one_are_in_memory():
+    dut = Responder(config=CONFIG)
+    bench = Bench(dut, ["store", "answer"], seed=1)
+    model = Golden(0, Connection(5, mtu=256), bytearray(MEMORY), [Region(0, MEMORY, KEY, frozenset([0]))])
+
+    async def main(ctx):
+        await bench.put(ctx, dut.connect, connect_fields(0, model.connection))
+        for psn in range(2):
+            packet = RdmaPacket(Opcode.WRITE_ONLY, 0, psn, True, 64 * psn, KEY, 64, payload=bytes(64))
+            await bench.put(ctx, dut.i, received(model, 0, packet))
+        ctx.set(dut.connect.payload, connect_fields(0, model.connection, enable=0))
+        ctx.set(dut.connect.valid, 1)
+        for stored in range(2):
+            for _ in range(30):
+                assert not ctx.get(dut.connect.ready), stored
+                await ctx.tick()
+            ctx.set(dut.stored, 1)
+            await ctx.tick()
+            ctx.set(dut.stored, 0)
+        await cycles_until(ctx, dut.connect.ready)
+        await ctx.tick()
+        assert not ctx.get(dut.enabled)
+
+    bench.run(main)
+
+
+def test_a_reset_ends_all_queue_pairs_although_their_rows_are_memory():
+    dut, reset, top = Responder(config=CONFIG), Signal(), Module()
+    top.submodules.dut = ResetInserter(reset)(dut)
+    model = Golden(0, Connection(5, mtu=256), bytearray(MEMORY), [Region(0, MEMORY, KEY, frozenset([0]))])
+    packet = RdmaPacket(Opcode.WRITE_ONLY, 0, 0, True, 0, KEY, 64, payload=bytes(64))
+    kept = []
+
+    async def take(ctx, port, payload):
+        ctx.set(port.payload, payload)
+        ctx.set(port.valid, 1)
+        (keep,) = await ctx.tick().sample(dut.store.payload.keep).until(port.ready)
+        ctx.set(port.valid, 0)
+        kept.append(keep)
+
+    async def main(ctx):
+        ctx.set(dut.store.ready, 1)
+        await take(ctx, dut.connect, connect_fields(0, model.connection))
+        ctx.set(reset, 1)
+        await ctx.tick()
+        ctx.set(reset, 0)
+        await take(ctx, dut.i, received(model, 0, packet))
+        assert not kept[-1], "a packet is taken for a queue pair that has not been connected since the reset"
+        await take(ctx, dut.connect, connect_fields(0, model.connection))
+        await take(ctx, dut.i, received(model, 0, packet))
+        assert kept[-1]
+
+    simulator = Simulator(top)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(main)
+    simulator.run()

@@ -1,0 +1,35 @@
+"""The host's side of a NIC: queue pairs end, refusals are named, a new connection's numbers are far away."""
+
+import pytest
+
+from fanin.host.rdma import RdmaDriver
+from fanin.rdma import PRESETS, Refusal, next_psn, refusal_text
+
+DRIVER = RdmaDriver(PRESETS["tiny"])
+
+
+def test_a_queue_pair_is_disconnected_by_a_connect_without_enable():
+    registers = DRIVER.registers
+    writes = dict(DRIVER.disconnect(3).operations)
+    pair = registers["pair"].unpack(writes[registers.offset("pair")])
+    assert (pair["pair_index"], pair["pair_enable"]) == (3, 0)
+    assert registers["control"].unpack(writes[registers.offset("control")])["connect"]
+    with pytest.raises(ValueError, match="index must be 0 to 3, not 4"):
+        DRIVER.disconnect(4)
+
+
+@pytest.mark.parametrize("refusal", list(Refusal)[1:])
+def test_a_refused_command_is_named_with_its_cause(refusal):
+    good = {"connect_refusal": 0, "region_refusal": 0}
+    DRIVER.check_refusals([good])
+    for field, command in ("connect_refusal", "connect"), ("region_refusal", "set_region"):
+        with pytest.raises(ValueError, match=f"{command} was refused: .+") as raised:
+            DRIVER.check_refusals([good | {field: int(refusal)}])
+        assert refusal_text(refusal) in str(raised.value)
+
+
+@pytest.mark.parametrize("last", [0, 5, (1 << 23) - 1, 1 << 23, (1 << 24) - 1])
+def test_a_new_connection_begins_half_of_all_numbers_away(last):
+    first = next_psn(last)
+    assert 0 <= first < 1 << 24
+    assert (first - last) % (1 << 24) == 1 << 23
