@@ -330,6 +330,6 @@ class GlmWorker(wiring.Component):
             total = sum(event[name] for event in events)
             m.d.sync += counts[name].eq(Mux(to_take & was_to_take, total, 0))
         m.d.sync += [
-            counts.words.eq(sum(port.valid & port.ready for port in self.samples)),
+            counts.words.eq(Mux(self.running, sum(port.valid & port.ready for port in self.samples), 0)),
             counts.backward_idle.eq(Mux(was_running, sum(event.backward_idle for event in events), 0)),
         ]

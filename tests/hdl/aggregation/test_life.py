@@ -147,8 +147,7 @@ class Life:
         for _ in range(rng.randint(1, 5)):
             self.steps += 1
             self._choose_fate(clean=False)
-            if rng.random() < 0.1:
-                ctx.set(self.dut.job.enable, 0)
+            ctx.set(self.dut.job.enable, rng.random() > 0.1)
             for _ in range(rng.choice([1, 3, 10, 40, 150, 400])):
                 await self._cycle()
         self.failures += self.status.failed

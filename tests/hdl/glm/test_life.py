@@ -12,7 +12,12 @@ from fanin.glm import PRESETS, Partitioning
 from fanin.hdl.aggregation.job import FailureCause
 from fanin.hdl.glm.node_control import NodeControl
 from fanin.hdl.glm.node_registers import Failure
+from fanin.sim.switch.base import Job as SwitchJob
+from fanin.sim.switch.base import Member
+from tests.hdl.aggregation.bench import BASE, JOB, own
+from tests.hdl.glm.cluster import Cluster
 from tests.hdl.glm.life import Life, narrow
+from tests.hdl.glm.training import Job
 from tests.support import new_seed, simulate
 
 TINY = PRESETS["tiny"]
@@ -29,6 +34,59 @@ NODES = {
 def test_a_clean_job_is_golden_after_any_other_life(kind):
     life = Life(NODES[kind], new_seed(), steps=150).run()
     assert life.clean > 5
+
+
+def _again(cluster: Cluster, number: int) -> Any:
+    """The host's way to the same job under a new id."""
+    switch = cluster.links.switch
+    switch.remove_job(number - 1)
+    members = (Member(0, 1, own(0)),)
+    switch.add_job(SwitchJob(number, BASE, cluster.job.node.slots, members))
+    return cluster.configure(id=number, timeout=20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", list(Partitioning))
+def test_fas_that_come_after_a_failure_train_nothing(mode):
+    """They come before the host resets the transport, and one by one, so that a part of them is taken."""
+    node = narrow(TINY, lanes=8, engines=2, mode=mode)
+    job = Job(seed=new_seed(), node=node, epochs=1)
+    fails = True
+
+    async def script(cluster: Cluster) -> None:
+        nonlocal fails
+        await cluster.configure(timeout=20_000)
+        await cluster.train()
+        assert [status.cause for status in cluster.status] == [Failure.BUS]
+        for _ in range(100):
+            await cluster.buses[0].run(cluster.driver.status())
+        fails = False
+        cluster.errors.clear()
+        await _again(cluster, JOB + 1)
+        await cluster.command("start", "clear_model")
+        await cluster.wait()
+        await cluster.read()
+
+    late = {"errors": {node.port_bits // 8 * 26}, "stall": 0.0}
+    cluster = Cluster(job, link=lambda *_: [300 if fails else 0], script=script, **late).run()
+    assert not cluster.status[0].failed
+    assert cluster.model == job.golden.model.tolist()
+
+
+@pytest.mark.slow
+def test_start_and_clear_model_in_one_write_train_from_model_0():
+    """Clearing so deep a model takes longer than the check before a run."""
+    job = Job(seed=new_seed(), node=narrow(TINY, lanes=8, depth=512), epochs=1)
+
+    async def script(cluster: Cluster) -> None:
+        await cluster.configure()
+        await cluster.train()
+        await cluster.command("start", "clear_model", "clear_counters")
+        await cluster.wait()
+        await cluster.read()
+
+    cluster = Cluster(job, script=script).run()
+    assert cluster.model == job.golden.model.tolist()
 
 
 COMMANDS = "start", "clear", "reset"

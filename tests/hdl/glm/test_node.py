@@ -163,6 +163,10 @@ BAD = {
     "two members": ("member", {"member": 3}),
     "no timeout": ("timeout", {"timeout": 0}),
 }
+BAD_ADDRESSES = {
+    "misaligned samples": ("sample_address", {"sample_address": 2}),
+    "misaligned labels": ("label_address", {"label_address": 4}),
+}
 
 
 @pytest.mark.slow
@@ -173,7 +177,7 @@ def test_what_could_not_move_is_refused_at_start():
 
     async def script(cluster: Cluster) -> None:
         await cluster.configure()
-        for case, (name, fields) in BAD.items():
+        for case, (name, fields) in (BAD | BAD_ADDRESSES).items():
             await cluster.rewrite(name, fields)
             await cluster.train()
             causes[case] = cluster.status[0].cause
@@ -182,7 +186,8 @@ def test_what_could_not_move_is_refused_at_start():
         await cluster.read()
 
     _check(Cluster(job, script=script).run())
-    assert causes == dict.fromkeys(BAD, Failure.SHAPE)
+    expected = dict.fromkeys(BAD, Failure.SHAPE) | dict.fromkeys(BAD_ADDRESSES, Failure.ADDRESS)
+    assert causes == expected
 
 
 @pytest.mark.slow
