@@ -39,9 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         check_writable(args.output)
     model = GlmModel.load(args.model / MODEL_FILE if args.model.is_dir() else args.model)
-    source = read_source(
-        args.data, model.target or None, columns=model.columns, first_index=model.first_index
-    )
+    source = read_source(args.data, model.target or None, columns=model.columns, first_index=model.first_index)
     if not source.features.shape[0]:
         raise InputError(f"{args.data}: no samples")
     try:

@@ -66,22 +66,23 @@ def _values(
         value = constant_of(node)
         return None if value is None else {node.output[0]: value}
     names = node.input[:1] if node.op_type == "CastLike" else node.input
-    feeds = {name: constants.get(name) for name in names if name}
-    if node.op_type not in FOLDED or node.domain not in DOMAINS or any(v is None for v in feeds.values()):
+    known = {name: value for name in names if name and (value := constants.get(name)) is not None}
+    if node.op_type not in FOLDED or node.domain not in DOMAINS or len(known) < len(set(filter(None, names))):
         return None
-    if node.op_type == "CastLike":  # after the frames, which are floats
-        return {node.output[0]: feeds[names[0]].astype(np.float32)}  # type: ignore[union-attr]
-    if node.op_type == "Expand" and np.prod(feeds[names[1]], dtype=np.float64) > MOST_EXPANDED:
+    if node.op_type == "CastLike":  # like the frames, which are floats
+        return {node.output[0]: known[names[0]].astype(np.float32)}
+    if node.op_type == "Expand" and np.prod(known[names[1]], dtype=np.float64) > MOST_EXPANDED:
         return None
-    entries = [
-        [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in names if name]
-        for names in (feeds, node.output)
-    ]
-    graph = onnx.helper.make_graph([node], "constant", *entries)
+    inputs, outputs = (
+        [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in some if name]
+        for some in (known, node.output)
+    )
+    graph = onnx.helper.make_graph([node], "constant", inputs, outputs)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     try:
-        found = map(array_of, ReferenceEvaluator(model).run(None, feeds))
+        found = [array_of(value) for value in ReferenceEvaluator(model).run(None, known)]
     except Exception:  # the evaluator has many, of nodes that do not fit
         return None
-    values = dict(zip(filter(None, node.output), found, strict=True))
-    return values if all(value is not None for value in values.values()) else None  # type: ignore[return-value]
+    pairs = zip(filter(None, node.output), found, strict=True)
+    values = {name: value for name, value in pairs if value is not None}
+    return values if len(values) == len(found) else None

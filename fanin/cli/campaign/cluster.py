@@ -118,7 +118,7 @@ def _batch(file: Path, batch: Mapping[str, Any], refusals: list[str]) -> Any:
         raise InputError(f"{file}: cluster.kind: {submit} of {batch['kind']} is not on this machine")
     options = {key: value for key, value in batch.items() if key not in ("kind", "jobs")}
 
-    class Job(kind.job_cls):  # type: ignore[misc,name-defined]
+    class Job(kind.job_cls):  # type: ignore[name-defined]
         async def _submit_job(self, script_filename: str) -> Any:
             try:
                 return await super()._submit_job(script_filename)

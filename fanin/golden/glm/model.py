@@ -124,7 +124,7 @@ class GlmModel:
     def _of(cls, found: dict[str, npt.NDArray[Any]]) -> GlmModel:
         low, high, weights = found["low"], found["high"], found["weights"]
         bias, classes = bool(found["bias"]), tuple(found["classes"].tolist())
-        first = int(found.get("first_index", _NO_INDEX))  # type: ignore[call-overload]
+        first = int(found.get("first_index", _NO_INDEX))
         rows = (len(classes),) if len(classes) > 2 else ()
         if not low.shape == high.shape or not weights.shape == found["float64"].shape == (
             *rows,

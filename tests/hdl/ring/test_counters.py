@@ -26,6 +26,6 @@ def test_no_counter_wraps_within_a_day_of_the_largest_step_in_every_cycle(name):
 
 
 def test_counts_of_a_job_end_before_they_wrap():
-    """``posted`` is refused beyond its last value, ``refused`` stays there; ``completed`` follows ``posted``."""
+    """``posted`` is refused beyond its last value, ``refused`` stays there, ``completed`` follows it."""
     for name in "posted", "completed", "refused":
         assert (1 << MAPS["ring"][name].bits) - 1 == MAX_POSTED == (1 << WORD_BITS) - 1
