@@ -130,6 +130,7 @@ class Life:
         self.answers: deque[tuple[int, int, int]] = deque()
         self.network: list[tuple[int, Any]] = []
         self.loses = True
+        self.room = deque([True], maxlen=5)  # of the last cycles: what the reader says is some cycles old
         self.stuck_until = 0  # the MAC takes nothing
 
     # ---- the host ----
@@ -242,7 +243,8 @@ class Life:
         dut, rng = self.dut, self.rng
         free = len(self.reads) < CAPACITY
         ctx.set(dut.free, free and rng.random() < 0.9)
-        ctx.set(dut.room, free)
+        self.room.append(free)
+        ctx.set(dut.room, self.room[0])
         ctx.set(dut.reading, any(data is None for *_, data in self.reads))
         ctx.set(dut.fetch.ready, free and rng.random() < 0.7)
         ctx.set(dut.completion.ready, rng.random() < 0.8)

@@ -9,7 +9,7 @@ import pytest
 from fanin.golden.rdma import Connection, Region, Responder, Status, Write, psn_after
 from fanin.golden.rdma import Requester as Golden
 from fanin.hdl.rdma.requester import Requester
-from fanin.rdma import Ending, RdmaConfig
+from fanin.rdma import Ending, RdmaConfig, next_psn
 from fanin.wire.rdma import NOT_READY, Nak, Opcode, RdmaPacket, header_bytes
 from tests.hdl.rdma.bench import ENDINGS, Bench, connect_fields, cycles_until, post_fields
 from tests.support import new_seed, slow
@@ -347,3 +347,29 @@ def test_a_receiver_that_is_not_ready_is_asked_again_after_the_timeout_whatever_
 def brief(packet):
     """What an error message should show of a packet."""
     return packet.opcode, packet.psn, packet.acknowledge, packet.length, len(packet.payload)
+
+
+def test_a_late_answer_of_the_old_connection_completes_nothing_of_the_next():
+    bench = SenderBench(4, 0.0)
+    dut = bench.dut
+    endings = []
+
+    async def main(ctx):
+        ctx.set(dut.timeout, 1 << 30)
+        await bench.connect(ctx, 1, Connection(5, 7, mtu=256, window=16))
+        await bench.post(ctx, 1, Write(1, 0, 0, 0, 600))
+        await ctx.tick().repeat(60)
+        await bench.answer(ctx, 1, 8, 31)  # of its second packet
+        await bench.connect(ctx, 1, Connection(6, 0, mtu=256, window=16))
+        assert ctx.get(dut.ended_psn) == 9
+        for first in (next_psn(9), 7):  # chosen as it should be; and the number that the old one began with
+            await bench.connect(ctx, 1, Connection(6, first, mtu=256, window=16))
+            await bench.post(ctx, 1, Write(2, 0, 0, 0, 600))
+            await ctx.tick().repeat(60)
+            bench.completions.clear()
+            await bench.answer(ctx, 1, 9, 31)  # of the first connection, late
+            await ctx.tick().repeat(30)
+            endings.append([Ending(c.ending) for _, c in bench.completions])
+
+    bench.run(main)
+    assert endings == [[], [Ending.DONE]]
