@@ -26,7 +26,6 @@ from fanin.cli.provenance.document import note_resumption, renew_results, run_di
 from fanin.cli.ranks import refuse_ranks
 from fanin.cli.states import STATES
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
-from fanin.cli.train import option_parser
 from fanin.cli.train.files import (
     COUNTED,
     write_failure,
@@ -37,6 +36,7 @@ from fanin.cli.train.files import (
     write_unended,
 )
 from fanin.cli.train.following import Following
+from fanin.cli.train.options import option_parser
 from fanin.cli.train.resume import (
     Earlier,
     configuration_of,

@@ -178,7 +178,7 @@ def test_a_timeout_that_is_given_is_taken(tmp_path, monkeypatch, given, taken):
         seen.append(options.network.timeout_ns)
         raise InputError("enough")
 
-    monkeypatch.setattr("fanin.cli.train.execute.trainers", see)
+    monkeypatch.setattr("fanin.cli.train.setup.trainers", see)
     command = ["train", "breast_cancer", "--on", str(path), "-o", str(tmp_path / "run"), *given.split()]
     assert main(command) == 2
     assert seen == [taken]
