@@ -328,7 +328,7 @@ def test_runs_at_once_with_one_cold_cache_equal_a_run_by_itself(tmp_path):
     environment = os.environ | {"FANIN_CACHE": str(tmp_path / "cache")}
 
     def start(name):
-        command = [sys.executable, "-m", "fanin.cli.main", *NODES, "-o", tmp_path / name]
+        command = [sys.executable, "-m", "fanin", *NODES, "-o", tmp_path / name]
         return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
     at_once = [start(name) for name in ("a", "b", "c")]
