@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The driver of a cluster node, and memory as its host sees it."""
 
 import numpy as np

@@ -1,4 +1,5 @@
 # amaranth: UnusedElaboratable=no
+# amaranth: UnusedElaboratable=no
 """A cluster node whose memory answers with errors where its host wants it to."""
 
 from amaranth import Module, Signal

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -79,7 +80,7 @@ def test_a_result_that_was_not_written_to_its_end_is_the_simulators_failure(tmp_
     )
     simulator.chmod(0o755)
     with pytest.raises(SimulationFailed, match="no space left"):
-        execute(tmp_path, None)
+        execute(tmp_path, SimpleNamespace(phases=()))
 
 
 def test_a_memory_that_cannot_be_written_is_named():

@@ -8,7 +8,7 @@ from fanin.golden.glm import metrics
 from fanin.golden.glm.float64 import train_float64
 from fanin.sim.glm import data
 from fanin.sim.glm.recipes import BUNDLED, OF_A_FILE, rate_of
-from fanin.sim.glm.train import warning_of
+from fanin.sim.glm.result import warning_of
 
 BATCH, EPOCHS, PRECISION = 32, 40, 4
 
