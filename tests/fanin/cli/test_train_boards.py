@@ -248,7 +248,8 @@ def test_a_simulated_board_that_dies_in_mid_run_ends_it_and_the_other_is_free(tm
         assert (status, capsys.readouterr().err.splitlines()[-1]) == (1, f"fanin: error: {cause}")
         with closing(BoardClient(hosts[0])) as other:
             assert other.hello().holder is None
-    assert not (tmp_path / "run").exists()
+    assert main(["doctor", str(tmp_path / "run")]) == 1
+    assert capsys.readouterr().err == f"fanin: error: {cause}\n"
 
 
 @pytest.mark.slow  # likewise
