@@ -57,8 +57,8 @@ def test_invalid_and_default_values(apply, frame):
 @pytest.mark.parametrize(
     ("apply", "cause"),
     [
-        ("pair o = {#};", "{#} where pair is needed"),
-        ("hdr.h = {..., 1};", "where bit<8> is needed|parts|default"),
+        ("pair o = {#};", r"\{#\} where pair is needed"),
+        ("hdr.h = {..., 1};", "h_t has 4 parts, not 2"),
         ("hdr.h = {1, 2, 3, 4, 5, ...};", "h_t has 4 parts, not 5"),
         ("hdr.h = {e = 5, ...};", "h_t has the fields a, b, c, d"),
         ("hdr.h = {a = 5, a = 6, b = 1, c = 1, d = 1};", "a field is named twice"),
@@ -66,7 +66,7 @@ def test_invalid_and_default_values(apply, frame):
     ],
 )
 def test_what_they_are_not(apply, cause):
-    with pytest.raises(P4Error, match=cause.replace("{#} where pair", r"\{#\} where pair")):
+    with pytest.raises(P4Error, match=cause):
         one("01020304", declarations=PAIR, apply=apply)
 
 
