@@ -24,6 +24,7 @@ from fanin.golden.glm import metrics
 from fanin.golden.glm.float64 import train_float64
 from fanin.golden.glm.model import GlmModel
 from fanin.golden.glm.quantise import ColumnRanges, Float64, Quantised, quantise
+from fanin.golden.glm.targets import TargetScale
 from fanin.golden.glm.train import train
 
 Int32 = npt.NDArray[np.int32]
@@ -242,7 +243,7 @@ class GlmClassifier(ClassifierMixin, _Glm):
         sums = self._sums(X)
         if len(self.classes_) > 2:
             return self.classes_[np.argmax(sums, axis=1)]
-        return self.classes_[metrics.is_larger_class(sums, self.model_.loss).astype(int)]
+        return self.classes_[metrics.is_larger_class(sums).astype(int)]
 
     @available_if(lambda self: self.loss in (None, "logistic"))
     def predict_proba(self, X: Any) -> Float64:
@@ -257,7 +258,7 @@ class GlmClassifier(ClassifierMixin, _Glm):
 class GlmRegressor(RegressorMixin, _Glm):
     """Least squares. Targets are moved and halved or doubled into [−1, 1], which the nodes' numbers hold.
 
-    ``model_`` is of the targets so scaled: y = ``offset_`` + ``scale_`` · sum.
+    ``model_`` is what ``fanin train --loss linear`` writes of the same samples.
     """
 
     _losses = ("linear",)
@@ -267,14 +268,14 @@ class GlmRegressor(RegressorMixin, _Glm):
         loss = self._loss()
         X, y = self._samples(X, y, y_numeric=True)
         y = y.astype(np.float64)
-        self.offset_ = float(np.mean(y))
-        self.scale_ = float(
-            2.0 ** np.ceil(np.log2(max(np.max(np.abs(y - self.offset_)), np.finfo(float).tiny)))
-        )
-        (self.model_,) = self._train(X, [(y - self.offset_) / self.scale_], loss)
+        try:
+            scale = TargetScale.of(y)
+        except InputError as error:
+            raise ValueError(str(error)) from error
+        (model,) = self._train(X, [scale.to_sums(y)], loss)
+        self.model_ = dataclasses.replace(model, scale=scale)
         return self
 
     def predict(self, X: Any) -> Float64:
         """The prediction for each sample."""
-        sums = self._sums(X)
-        return self.offset_ + self.scale_ * sums
+        return self.model_.scale.to_targets(self._sums(X))

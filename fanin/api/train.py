@@ -47,9 +47,15 @@ class TrainRun(Folder):
 
     @property
     def test_accuracy(self) -> float | None:
-        """The share of held-out samples that the model gets right; None where none are held out."""
-        accuracy: float | None = self.values["test_accuracy"]
+        """The share of held-out samples that the model gets right; None without any, and of targets."""
+        accuracy: float | None = self.values.get("test_accuracy")
         return accuracy
+
+    @property
+    def test_r2(self) -> float | None:
+        """R² of the linear loss on held-out samples; None where none are held out, and of classes."""
+        r2: float | None = self.values.get("test_r2")
+        return r2
 
     @cached_property
     def model(self) -> GlmModel:

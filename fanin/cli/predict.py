@@ -61,15 +61,20 @@ def _facts(model: GlmModel, source: Source, predictions: tuple[Any, ...]) -> dic
     """Samples; how many labels are met, or how far targets are missed; how the two models differ."""
     import numpy as np
 
+    from fanin.golden.glm.metrics import r_squared
+
     fixed, float64 = predictions
     labels = source.labels
     found: dict[str, Any] = {"samples": len(fixed)}
     if model.classes is None:
-        known = labels if labels is not None and labels.dtype.kind == "f" else None
+        known = labels.astype(np.float64) if labels is not None and labels.dtype.kind == "f" else None
         rms = [None if known is None else float(np.sqrt(np.mean((p - known) ** 2))) for p in predictions]
+        r2 = [None if known is None else r_squared(p, known) for p in predictions]
         return found | {
             "rms_error": rms[0],
             "float64_rms_error": rms[1],
+            "r2": r2[0],
+            "float64_r2": r2[1],
             "largest_difference": float(np.max(np.abs(fixed - float64))),
         }
     of_model = labels is not None and np.isin(labels, np.array(model.classes)).all()
@@ -116,6 +121,7 @@ def _summary(found: dict[str, Any]) -> str:
         how = "unknown: no targets"
         if found["rms_error"] is not None:
             how = f"{found['rms_error']:.4g}; {found['float64_rms_error']:.4g} in float64"
+            facts.append(["R²", f"{found['r2']:.4f}; {found['float64_r2']:.4f} in float64"])
         facts.append(["RMS error", how])
         facts.append(["differ by", f"at most {found['largest_difference']:.4g}: fixed point and float64"])
     return table(facts)

@@ -79,7 +79,7 @@ class History:
     ``epoch`` : int
         Their number.
     ``model`` : weights in column order
-    ``scores`` : per epoch, loss, accuracy and cycles
+    ``scores`` : per epoch, loss, fit and cycles
     ``counters`` : per node, by name
     ``allreduce_ns`` : latencies, per operation and node
     ``raw`` : RunResult

@@ -16,6 +16,7 @@ from fanin.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, Loss
 from fanin.golden.glm.model import Label
 from fanin.golden.glm.quantise import ColumnRanges, Features, Float64, Quantised, quantise
+from fanin.golden.glm.targets import AS_THEY_ARE, TargetScale
 from fanin.sim.glm.files import kind_of
 from fanin.sim.glm.libsvm import read_libsvm
 from fanin.sim.glm.tables import CsvTable, Labels, read_npz
@@ -43,13 +44,14 @@ class RawData:
     """All samples in the order of their source.
 
     ``labels`` are the targets for the linear loss, otherwise the places of the classes in ``classes``, which
-    are in order.
+    are in order. ``targets``: whether the labels are targets.
     """
 
     name: str
     features: Features
     labels: Float64
     classes: tuple[Label, ...] | None
+    targets: bool = False
     columns: tuple[str, ...] = ()
     target: str = ""
     first_index: int | None = None
@@ -57,7 +59,10 @@ class RawData:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Quantised training samples in training order, and held-out ones; labels and names as in ``RawData``."""
+    """Quantised training samples in training order, and held-out ones; names as in ``RawData``.
+
+    Labels are places of classes, or the sums that stand for targets by ``scale``.
+    """
 
     name: str
     features: Quantised
@@ -71,6 +76,7 @@ class Dataset:
     columns: tuple[str, ...] = ()
     target: str = ""
     first_index: int | None = None
+    scale: TargetScale = AS_THEY_ARE
 
     def against_the_rest(self, place: int) -> Dataset:
         """The same samples, of two classes: that of the place, the larger one, and all others."""
@@ -141,6 +147,7 @@ def read(source: str, loss: Loss, target: str | None = None) -> RawData:
         found.features,
         labels.astype(np.float64),
         classes,
+        targets=not loss.classifies,
         columns=found.columns,
         target=found.target,
         first_index=found.first_index,
@@ -223,12 +230,13 @@ def prepare(
         samples, columns = raw.features.shape
         size = f"{samples:,} samples of {columns:,} features, a byte each"
         raise InputError(f"{raw.name}: {size}, do not fit this machine's memory") from error
+    scale = TargetScale.of(raw.labels[train]) if raw.targets else AS_THEY_ARE
     return Dataset(
         name=raw.name,
         features=features,
-        labels=raw.labels[train],
+        labels=scale.to_sums(raw.labels[train]),
         test_features=test_features,
-        test_labels=raw.labels[held_out],
+        test_labels=scale.to_sums(raw.labels[held_out]),
         ranges=ranges,
         precision=precision,
         bias=bias,
@@ -236,6 +244,7 @@ def prepare(
         columns=raw.columns,
         target=raw.target,
         first_index=raw.first_index,
+        scale=scale,
     )
 
 

@@ -13,6 +13,7 @@ from fanin import __version__, fixed
 from fanin.errors import InputError
 from fanin.fixed import Loss
 from fanin.glm import MICRO_BATCH, GlmConfig, TrainShape
+from fanin.golden.glm.metrics import Measure, measure_of
 from fanin.golden.glm.model import GlmModel, Label
 from fanin.hbm import Hbm
 from fanin.hdl.aggregation.job import TIMEOUT_BITS
@@ -74,10 +75,13 @@ def check_timeout(timeout_ns: float, clock_mhz: float) -> None:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """The model at the end of an epoch on the quantised training samples, and the epoch's cycles."""
+    """The model at the end of an epoch on the quantised training samples, and the epoch's cycles.
+
+    ``fit``: as ``measure_of`` the loss names it.
+    """
 
     loss: float
-    accuracy: float
+    fit: float
     cycles: int
 
 
@@ -95,13 +99,18 @@ class TrainResult:
     epochs: list[EpochResult]
     golden_loss: list[float]
     float64_loss: list[float]
-    float64_accuracy: list[float]
+    float64_fit: list[float]
     chance_loss: float
-    test_accuracy: float | None
+    test_fit: float | None
     model: GlmModel
     bit_exact: bool
     verilog_sha256: str  # on boards: their builds
     run: TrainRun = field(repr=False)
+
+    @property
+    def measure(self) -> Measure:
+        """What the fits are."""
+        return measure_of(self.options.loss)
 
     @property
     def l2(self) -> float:
@@ -144,13 +153,13 @@ class TrainResult:
 
     def as_json(self) -> dict[str, Any]:
         """The result as ``fanin train --json`` and ``run.json`` have it."""
-        raw = self.run.raw
+        raw, fit = self.run.raw, self.measure.key
         return {
             "fanin": __version__,
             "bit_exact": self.bit_exact,
             "against_the_rest": self.against_the_rest,
-            "epochs": [vars(epoch) for epoch in self.epochs],
-            "test_accuracy": self.test_accuracy,
+            "epochs": [{"loss": e.loss, fit: e.fit, "cycles": e.cycles} for e in self.epochs],
+            f"test_{fit}": self.test_fit,
             "cycles": self.cycles,
             "cycles_ideal": self.cycles_ideal,
             "utilization": self.cycles_ideal / self.cycles,
@@ -165,7 +174,7 @@ class TrainResult:
             "decay_shift": self.decay.shift,
             "golden_loss": self.golden_loss,
             "float64_loss": self.float64_loss,
-            "float64_accuracy": self.float64_accuracy,
+            f"float64_{fit}": self.float64_fit,
             "chance_loss": self.chance_loss,
             "warning": self.warning or None,
             "options": options_json(self.options),

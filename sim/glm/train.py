@@ -192,9 +192,9 @@ class Trainer:
             epochs=epochs,
             golden_loss=[epoch.loss for epoch in golden],
             float64_loss=[score.loss for score in exact],
-            float64_accuracy=[score.accuracy for score in exact],
-            chance_loss=metrics.score(np.zeros(self.shape.samples), dataset.labels, options.loss).loss,
-            test_accuracy=self._test_accuracy(last),
+            float64_fit=[score.fit for score in exact],
+            chance_loss=self._judge(np.zeros(self.shape.samples)).loss,
+            test_fit=self._test_fit(last),
             model=self._model(last, float64[-1]),
             bit_exact=same and run.replicas_equal,
             verilog_sha256=self.nodes.digest,
@@ -216,25 +216,31 @@ class Trainer:
             columns=dataset.columns,
             target=dataset.target,
             first_index=dataset.first_index,
+            scale=dataset.scale,
         )
 
     def _score(self, model: Int32) -> metrics.Score:
         fa = metrics.activations(
             self.dataset.features, model, precision=self.options.precision, frac=self.options.node.frac
         )
-        return metrics.score(fa, self.dataset.labels, self.options.loss)
+        return self._judge(fa)
 
     def _score_float64(self, model: Float64) -> metrics.Score:
         fa = metrics.activations_float64(self.dataset.features, model, precision=self.options.precision)
-        return metrics.score(fa, self.dataset.labels, self.options.loss)
+        return self._judge(fa)
 
-    def _test_accuracy(self, model: Int32) -> float | None:
+    def _judge(self, fa: Float64) -> metrics.Score:
+        """The score of these sums of the training samples; the loss of targets in their units."""
+        loss, fit = metrics.score(fa, self.dataset.labels, self.options.loss)
+        return metrics.Score(loss * self.dataset.scale.scale**2, fit)
+
+    def _test_fit(self, model: Int32) -> float | None:
         if not len(self.dataset.test_labels):
             return None
         fa = metrics.activations(
             self.dataset.test_features, model, precision=self.options.precision, frac=self.options.node.frac
         )
-        return metrics.score(fa, self.dataset.test_labels, self.options.loss).accuracy
+        return metrics.score(fa, self.dataset.test_labels, self.options.loss).fit
 
 
 def shape_of(options: TrainOptions, samples: int, columns: int, boards: Boards | None = None) -> TrainShape:

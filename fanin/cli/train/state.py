@@ -96,7 +96,7 @@ def load(path: Path) -> State:
     history = History(
         epoch=fields["epoch"],
         model=arrays["model"],
-        scores=tuple((loss, accuracy, cycles) for loss, accuracy, cycles in fields["scores"]),
+        scores=tuple((loss, fit, cycles) for loss, fit, cycles in fields["scores"]),
         counters=fields["counters"],
         allreduce_ns=arrays["allreduce_ns"],
         raw=raw,

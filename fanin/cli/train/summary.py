@@ -7,6 +7,7 @@ from pathlib import Path
 from fanin.cli.output import CLASSES_FOLDER, REPORT_FILE, table
 from fanin.cli.ranks import Meetings
 from fanin.cli.train.following import label_text
+from fanin.golden.glm.metrics import ACCURACY
 from fanin.sim.glm.classes import ClassesResult
 from fanin.sim.glm.result import TrainResult
 
@@ -16,12 +17,11 @@ BIT_EXACT = "yes: every epoch's model equals the golden model"
 
 def summary(result: TrainResult, output: Path) -> str:
     """The result for people."""
-    accuracy = "none held out" if result.test_accuracy is None else f"{100 * result.test_accuracy:.1f} %"
     clamps = result.total("clamps")
     meetings = Meetings()
     meetings.add(result.run.raw)
     facts = [
-        ["test accuracy", accuracy],
+        [f"test {result.measure.name}", result.measure.text(result.test_fit)],
         ["bit-exact", _exact(result)],
         ["cycles", f"{result.cycles:,}, {100 * result.cycles_ideal / result.cycles:.1f} % of them take a word"],
         [
@@ -55,13 +55,11 @@ def summary_of_classes(whole: ClassesResult, output: Path) -> str:
     rows = [["class", "loss", "float64", "against the rest", "cycles"]]
     for label, result in zip(classes, results, strict=True):
         last = result.epochs[-1]
-        accuracy = f"{100 * last.accuracy:.1f} %"
         losses = f"{last.loss:.4f}", f"{result.float64_loss[-1]:.4f}"
-        rows.append([label_text(label), *losses, accuracy, f"{result.cycles:,}"])
-    held_out = "none held out" if whole.test_accuracy is None else f"{100 * whole.test_accuracy:.1f} %"
+        rows.append([label_text(label), *losses, ACCURACY.text(last.fit), f"{result.cycles:,}"])
     facts = [
-        ["accuracy", f"{100 * whole.accuracy:.1f} %"],
-        ["test accuracy", held_out],
+        ["accuracy", ACCURACY.text(whole.accuracy)],
+        ["test accuracy", ACCURACY.text(whole.test_accuracy)],
         ["bit-exact", BIT_EXACT if whole.bit_exact else "NO"],
         *([["L2", _decay(results[0])]] * bool(results[0].l2)),
         *([["warning", whole.warning]] * bool(whole.warning)),
@@ -110,10 +108,10 @@ def _losses(result: TrainResult) -> str:
 
 
 def _epochs(result: TrainResult) -> str:
-    rows = [["epoch", "loss", "float64", "accuracy", "cycles"]]
+    rows = [["epoch", "loss", "float64", result.measure.name, "cycles"]]
     count = len(result.epochs)
     for number in sorted({round(count ** (k / (SHOWN_EPOCHS - 1))) for k in range(SHOWN_EPOCHS)}):
         epoch, float64 = result.epochs[number - 1], result.float64_loss[number - 1]
-        accuracy = f"{100 * epoch.accuracy:.1f} %"
-        rows.append([str(number), f"{epoch.loss:.4f}", f"{float64:.4f}", accuracy, f"{epoch.cycles:,}"])
+        losses = map(result.measure.loss_text, (epoch.loss, float64))
+        rows.append([str(number), *losses, result.measure.text(epoch.fit), f"{epoch.cycles:,}"])
     return table(rows, right=range(5))

@@ -1,7 +1,8 @@
-"""Loss and accuracy of a model on quantised samples, in float64."""
+"""Loss and fit of a model on quantised samples, in float64."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +14,37 @@ from fanin.golden.glm.quantise import Float64, Samples, column_blocks
 
 
 class Score(NamedTuple):
-    """Mean loss, and the share of samples whose class is predicted."""
+    """Mean loss, and how well the predictions fit, as ``measure_of`` the loss names it."""
 
     loss: float
-    accuracy: float
+    fit: float
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a fit is: ``name`` for people, ``key`` in JSON."""
+
+    name: str
+    key: str
+
+    def text(self, fit: float | None) -> str:
+        """A fit for people."""
+        if fit is None:
+            return "none held out"
+        return f"{fit:.4f}" if self is R2 else f"{100 * fit:.1f} %"
+
+    def loss_text(self, loss: float, digits: int = 4) -> str:
+        """A loss for people; that of targets is in their units, squared, and may be of any size."""
+        return f"{loss:.{digits}g}" if self is R2 else f"{loss:.{digits}f}"
+
+
+ACCURACY = Measure("accuracy", "accuracy")  #: share of samples whose class is predicted
+R2 = Measure("R²", "r2")  #: 1 − Σ(y − prediction)² / Σ(y − mean of y)²
+
+
+def measure_of(loss: Loss) -> Measure:
+    """How well a model fits that was trained with this loss: targets have an R², classes an accuracy."""
+    return ACCURACY if loss.classifies else R2
 
 
 def activations(features: Samples, model: npt.NDArray[np.int32], *, precision: int, frac: int) -> Float64:
@@ -41,7 +69,7 @@ def activations_float64(features: Samples, model: Float64, *, precision: int) ->
 
 
 def score(fa: Float64, labels: Float64, loss: Loss) -> Score:
-    """Loss and accuracy; ``labels`` are the targets (linear) or the classes 0 and 1.
+    """Loss and fit; ``labels`` are the targets (linear) or the classes 0 and 1.
 
     linear: mean ½(FA − y)². logistic: mean cross-entropy. hinge: mean max(0, 1 − y·FA), y = ±1.
     """
@@ -54,12 +82,18 @@ def score(fa: Float64, labels: Float64, loss: Loss) -> Score:
             losses = np.maximum(0, 1 - (2 * labels - 1) * fa)
         case _:
             raise unknown_loss(loss)
-    return Score(float(np.mean(losses)), float(np.mean(is_larger_class(fa, loss) == (labels >= 0.5))))
+    fit = float(np.mean(is_larger_class(fa) == (labels >= 0.5))) if loss.classifies else r_squared(fa, labels)
+    return Score(float(np.mean(losses)), fit)
 
 
-def is_larger_class(fa: Float64, loss: Loss) -> npt.NDArray[np.bool_]:
-    """Which samples are predicted to be of the larger class: those of FA >= 0, where σ(FA) >= ½.
+def is_larger_class(fa: Float64) -> npt.NDArray[np.bool_]:
+    """Which samples are predicted to be of the larger class: those of FA >= 0, where σ(FA) >= ½."""
+    return fa >= 0
 
-    linear: those of FA >= ½, as a target of at least ½ is.
-    """
-    return fa >= (0.5 if loss is Loss.LINEAR else 0.0)
+
+def r_squared(predictions: Float64, targets: Float64) -> float:
+    """1 for exact predictions, 0 for those of no more use than the mean; of equal targets nothing between."""
+    missed, spread = np.sum((targets - predictions) ** 2), np.sum((targets - np.mean(targets)) ** 2)
+    if spread:
+        return float(1 - missed / spread)
+    return 0.0 if missed else 1.0

@@ -17,10 +17,11 @@ from fanin.errors import InputError
 from fanin.fixed import Loss
 from fanin.golden.glm import metrics
 from fanin.golden.glm.quantise import ColumnRanges, Features, Float64, quantise
+from fanin.golden.glm.targets import AS_THEY_ARE, TargetScale
 
 Label: TypeAlias = float | str
 
-FORMAT = 2  # of the file; another one is refused
+FORMAT, READ = 3, (2, 3)  # of the file: written, and read; another one is refused
 _NO_INDEX = -1  # in the file: the samples were in no LIBSVM file, or the model is older than the array
 
 
@@ -32,6 +33,7 @@ class GlmModel:
     the smaller and the larger class; none for the linear loss. Of more than two classes the weights have a row
     for each, which tells it from the rest. ``columns`` and ``target``: names in the CSV file of the samples, if
     it was one. ``first_index``: index of the first feature in the LIBSVM file of the samples, if it was one.
+    ``scale``: from sums to targets, of the linear loss.
     """
 
     loss: Loss
@@ -46,6 +48,7 @@ class GlmModel:
     columns: tuple[str, ...]
     target: str
     first_index: int | None = None
+    scale: TargetScale = AS_THEY_ARE
 
     def activations(self, features: Features) -> tuple[Float64, Float64]:
         """Σ of features times weights, by the nodes' weights and by float64's; a column for each row of these.
@@ -67,12 +70,12 @@ class GlmModel:
         )
 
     def predict(self, activations: Float64) -> npt.NDArray[Any]:
-        """Labels of these sums; of more than two classes the largest decides. The linear loss': the sums."""
+        """Labels of these sums; of more than two classes the largest decides. The linear loss': targets."""
         if self.classes is None:
-            return activations
+            return self.scale.to_targets(activations)
         if activations.ndim == 2:
             return np.array(self.classes)[np.argmax(activations, axis=1)]
-        return np.array(self.classes)[metrics.is_larger_class(activations, self.loss).astype(int)]
+        return np.array(self.classes)[metrics.is_larger_class(activations).astype(int)]
 
     @classmethod
     def of_classes(cls, models: Sequence[GlmModel], classes: tuple[Label, ...]) -> GlmModel:
@@ -104,6 +107,8 @@ class GlmModel:
             columns=np.array(self.columns, dtype=np.str_),
             target=self.target,
             first_index=_NO_INDEX if self.first_index is None else self.first_index,
+            target_offset=self.scale.offset,
+            target_scale=self.scale.scale,
         )
 
     @classmethod
@@ -111,8 +116,8 @@ class GlmModel:
         """A file that :meth:`save` wrote. Raises InputError for another one."""
         try:
             found = read_archive(path)
-            if (version := int(found["format"])) != FORMAT:
-                raise InputError(f"{path}: a model of format {version}; this version reads format {FORMAT}")
+            if (version := int(found["format"])) not in READ:
+                raise InputError(f"{path}: a model of format {version}; this version reads 2 and 3")
             model = cls._of(found)
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from error
@@ -144,6 +149,7 @@ class GlmModel:
             columns=tuple(found["columns"].tolist()),
             target=str(found["target"]),
             first_index=None if first == _NO_INDEX else first,
+            scale=TargetScale(float(found.get("target_offset", 0.0)), float(found.get("target_scale", 1.0))),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fanin.golden.glm.metrics import ACCURACY, Measure
 from fanin.report.chart import Axis, Bar, Chart
 from fanin.report.curves import curves_chart, epoch_axis, loss_axis
 from fanin.report.palette import STYLES
@@ -42,9 +43,10 @@ def difference_chart(losses: Mapping[str, Sequence[float]]) -> Chart:
     return _per_epoch({"difference": above}, loss_axis("loss, RTL minus float64"))
 
 
-def accuracy_chart(accuracies: Mapping[str, Sequence[float]]) -> Chart:
-    """Accuracy of the training samples per epoch, of ``run`` and ``binary64``."""
-    return _per_epoch(accuracies, Axis.share("accuracy of training samples"))
+def fit_chart(fits: Mapping[str, Sequence[float]], measure: Measure) -> Chart:
+    """Accuracy, or R², of the training samples per epoch, of ``run`` and ``binary64``."""
+    name = f"{measure.name} of training samples"
+    return _per_epoch(fits, Axis.share(name) if measure is ACCURACY else Axis(name, ".2f", ".4f"))
 
 
 def _per_epoch(values: Mapping[str, Sequence[float]], y: Axis) -> Chart:

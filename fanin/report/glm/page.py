@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fanin.golden.glm.metrics import Measure
 from fanin.report.glm import charts
 from fanin.report.html import Rows, fill
 
@@ -14,7 +15,7 @@ class Report:
     """Everything that the page shows.
 
     ``warning``: what is wrong with the model itself, if anything is. ``headline``: a few figures, large.
-    ``losses``: of run, golden and binary64 a value per epoch, ``accuracies``: of run and binary64.
+    ``losses``: of run, golden and binary64 a value per epoch, ``fits``: of run and binary64, by ``measure``.
     ``timeline``: the first mini-batches of some nodes, ``window`` says of which. ``allreduce_ns``: one latency
     per operation and node. ``stalls``: per node, cycles of forward by cause; ``causes``: what has the colour of
     each. ``counters``: per table, its header and rows; ``epochs`` is such a table.
@@ -26,7 +27,8 @@ class Report:
     warning: str
     headline: Rows
     losses: Mapping[str, Sequence[float]]
-    accuracies: Mapping[str, Sequence[float]]
+    measure: Measure
+    fits: Mapping[str, Sequence[float]]
     timeline: Sequence[charts.Span]
     window: str
     cycle_ns: float
@@ -47,7 +49,7 @@ def render(report: Report) -> str:
         title=report.title,
         report=report,
         loss=charts.loss_chart(losses),
-        beside=[charts.difference_chart(losses), charts.accuracy_chart(report.accuracies)],
+        beside=[charts.difference_chart(losses), charts.fit_chart(report.fits, report.measure)],
         timeline=charts.timeline_chart(report.timeline, report.cycle_ns) if report.timeline else None,
         latency=charts.histogram_chart(latencies, report.allreduce_marks, "ns") if latencies else None,
         stalls=charts.stall_chart(report.stalls, report.causes) if report.stalls else None,

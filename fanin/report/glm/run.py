@@ -45,10 +45,8 @@ def report_of(result: TrainResult) -> Report:
             "golden": result.golden_loss,
             "binary64": result.float64_loss,
         },
-        accuracies={
-            "run": [epoch.accuracy for epoch in result.epochs],
-            "binary64": result.float64_accuracy,
-        },
+        measure=result.measure,
+        fits={"run": [epoch.fit for epoch in result.epochs], "binary64": result.float64_fit},
         timeline=_timeline(result),
         window=_window(len(run.counters)),
         cycle_ns=1000 / options.clock_mhz,
@@ -79,10 +77,10 @@ def _what(result: TrainResult) -> str:
 
 
 def _headline(result: TrainResult) -> Rows:
-    accuracy = "–" if result.test_accuracy is None else f"{100 * result.test_accuracy:.1f} %"
+    fit = "–" if result.test_fit is None else result.measure.text(result.test_fit)
     return [
-        ("test accuracy", accuracy),
-        ("loss", f"{result.epochs[-1].loss:.4f}"),
+        (f"test {result.measure.name}", fit),
+        ("loss", result.measure.loss_text(result.epochs[-1].loss)),
         ("cycles", f"{result.cycles:,}"),
         ("utilisation", f"{100 * result.cycles_ideal / result.cycles:.1f} %"),
         ("AllReduce p50", f"{result.percentile(50):,.0f} ns"),
@@ -195,9 +193,11 @@ def _counters(result: TrainResult) -> dict[str, list[list[str]]]:
 
 
 def _epochs(result: TrainResult) -> list[list[str]]:
-    rows = [["epoch", "loss", "float64's", "accuracy, %", "float64's", "cycles"]]
-    exact = zip(result.float64_loss, result.float64_accuracy, strict=True)
-    for number, (epoch, (loss, accuracy)) in enumerate(zip(result.epochs, exact, strict=True), start=1):
-        shares = [f"{100 * share:.2f}" for share in (epoch.accuracy, accuracy)]
-        rows.append([str(number), f"{epoch.loss:.6f}", f"{loss:.6f}", *shares, f"{epoch.cycles:,}"])
+    measure = result.measure
+    rows = [["epoch", "loss", "float64's", measure.name, "float64's", "cycles"]]
+    exact = zip(result.float64_loss, result.float64_fit, strict=True)
+    for number, (epoch, (loss, fit)) in enumerate(zip(result.epochs, exact, strict=True), start=1):
+        fits = [measure.text(each) for each in (epoch.fit, fit)]
+        losses = [measure.loss_text(each, 6) for each in (epoch.loss, loss)]
+        rows.append([str(number), *losses, *fits, f"{epoch.cycles:,}"])
     return rows

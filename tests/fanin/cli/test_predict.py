@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 from sklearn.datasets import dump_svmlight_file, load_breast_cancer
+from sklearn.metrics import r2_score
 
 from fanin import fixed
 from fanin.cli.main import main
@@ -46,6 +47,7 @@ def trained(source, loss=Loss.LOGISTIC):
         columns=found.columns,
         target=found.target,
         first_index=found.first_index,
+        scale=found.scale,
     )
 
 
@@ -113,11 +115,14 @@ def test_a_regression_tells_its_errors(capsys, tmp_path):
         model.save(file)
     _, out, _ = run(capsys, tmp_path, "breast_cancer", "--json")
     found = json.loads(out)
-    sums, float64 = model.activations(CANCER.data)
-    assert found["predictions"] == sums.tolist()
-    assert found["rms_error"] == pytest.approx(np.sqrt(np.mean((sums - CANCER.target) ** 2)))
-    assert found["largest_difference"] == np.max(np.abs(sums - float64)) > 0
+    ours, float64 = (CANCER.target.mean() + sums for sums in model.activations(CANCER.data))
+    assert found["predictions"] == ours.tolist()
+    assert found["rms_error"] == pytest.approx(np.sqrt(np.mean((ours - CANCER.target) ** 2)))
+    assert found["r2"] == pytest.approx(r2_score(CANCER.target, ours))
+    assert found["float64_r2"] == pytest.approx(r2_score(CANCER.target, float64))
+    assert found["largest_difference"] == np.max(np.abs(ours - float64)) > 0
     _, out, _ = run(capsys, tmp_path, "breast_cancer")
+    assert f"R²         {found['r2']:.4f}; " in out
     assert "RMS error" in out
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fanin.golden.glm.metrics import ACCURACY
 from fanin.report.glm import charts
 from fanin.report.glm.page import Report, render
 from fanin.report.glm.run import spans
@@ -85,7 +86,8 @@ def report(**changes):
         "warning": "",
         "headline": [("loss", "0.1")],
         "losses": LOSSES,
-        "accuracies": {"run": [0.5, 0.75], "binary64": [0.5, 0.8]},
+        "measure": ACCURACY,
+        "fits": {"run": [0.5, 0.75], "binary64": [0.5, 0.8]},
         "timeline": [charts.Span(0, "F", 0, 0, 0, 4), charts.Span(0, "C", 0, 0, 4, 90)],
         "window": "all of it",
         "cycle_ns": 4.0,

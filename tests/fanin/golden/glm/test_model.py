@@ -11,6 +11,7 @@ from fanin.fixed import Loss
 from fanin.golden.glm import metrics
 from fanin.golden.glm.model import GlmModel
 from fanin.golden.glm.quantise import ColumnRanges, quantise
+from fanin.golden.glm.targets import AS_THEY_ARE, TargetScale
 from tests.support import new_seed
 
 MODEL = GlmModel(
@@ -29,7 +30,7 @@ MODEL = GlmModel(
 VARIANTS = [
     MODEL,
     replace(MODEL, classes=(-1.0, 1.0), loss=Loss.LOGISTIC, columns=(), target=""),
-    replace(MODEL, classes=None, loss=Loss.LINEAR),
+    replace(MODEL, classes=None, loss=Loss.LINEAR, scale=TargetScale(1000.0, 0.25)),
 ]
 
 
@@ -61,10 +62,10 @@ def test_it_says_what_the_golden_metrics_say(model):
     assert np.array_equal(model.activations(sparse.csr_matrix(features))[0], sums)
     predicted = model.predict(sums)
     if model.classes is None:
-        assert np.array_equal(predicted, sums)
+        assert np.array_equal(predicted, 1000 + sums / 4)
     else:
         labels = (predicted == model.classes[1]).astype(float)
-        assert metrics.score(sums, labels, model.loss).accuracy == 1
+        assert metrics.score(sums, labels, model.loss).fit == 1
         assert set(predicted.tolist()) == set(model.classes)
 
 
@@ -99,7 +100,7 @@ def rewritten(path, **changes):
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
-        ({"format": 1}, "a model of format 1; this version reads format 2"),
+        ({"format": 1}, "a model of format 1; this version reads 2 and 3"),
         ({"weights": np.zeros(2, np.int32)}, "its arrays do not fit one another"),
         ({"classes": np.array(["a", "b", "c"])}, "its arrays do not fit one another"),
         ({"low": np.zeros(3)}, "its arrays do not fit one another"),
@@ -113,6 +114,12 @@ def test_another_file_is_refused(tmp_path, changes, cause):
     rewritten(path, **changes)
     with pytest.raises(InputError, match=cause):
         GlmModel.load(path)
+
+
+def test_a_model_of_format_2_has_targets_as_they_are(tmp_path):
+    path = saved(VARIANTS[2], tmp_path / "model.npz")
+    rewritten(path, format=2, target_offset=None, target_scale=None)
+    assert GlmModel.load(path).scale == AS_THEY_ARE
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\3\4 torn", b"\x93NUMPY\1\0"])

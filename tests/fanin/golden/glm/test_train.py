@@ -218,7 +218,7 @@ def test_fixed_point_training_follows_floating_point(name, loss, lr):
     fa = metrics.activations_float64(dataset.features, floating, precision=4)
     float_score = metrics.score(fa, dataset.labels, loss)
     assert fixed_score.loss == pytest.approx(float_score.loss, rel=5e-3)
-    assert fixed_score.accuracy == pytest.approx(float_score.accuracy, abs=0.01)
+    assert fixed_score.fit == pytest.approx(float_score.fit, abs=0.01)
 
 
 @pytest.mark.parametrize("name", ["breast_cancer", *slow("digits")])
