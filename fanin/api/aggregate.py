@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,7 @@ def aggregate(
     """Add the workers' ``arrays``, all of one shape, through a switch that runs the emitted program.
 
     Floats are rounded to integers of ``frac`` fraction bits; by default as many as clamp nothing. Integers go
-    as they are. The other arguments are options of ``fanin p4 emit`` and ``fanin train``; ``pcap`` is a file
+    as they are. A warning counts values that were clamped. The other arguments are options of ``fanin p4 emit`` and ``fanin train``; ``pcap`` is a file
     for the frames at the switch. Raises InputError for bad arguments, CheckFailed where a packet was given up.
 
     Source: P4SGD, section 4; docs/systems/aggregation.md.
@@ -125,12 +126,17 @@ def aggregate(
         )
     except ValueError as error:
         raise InputError(str(error)) from error
+    clamped = int((limited != integers).sum())
+    if clamped:
+        bits = fixed.clamp_bits(len(stacked))
+        many = f"{clamped:,} of {integers.size:,} values exceed the range [-2^{bits}, 2^{bits})"
+        warnings.warn(f"fanin.aggregate: {many} of {len(stacked)} workers and were clamped", stacklevel=2)
     rows = limited.reshape(len(stacked), -1).astype(np.int32)
     reduced = _reduced(rows, program, network, None if pcap is None else path_of("pcap", pcap))
     return Aggregated(
         values=_like(stacked, reduced.sums, frac),
         frac=frac,
-        clamped=int((limited != integers).sum()),
+        clamped=clamped,
         workers=len(stacked),
         time_ns=reduced.time_ns,
         latencies_ns=np.array(reduced.latencies_ns),

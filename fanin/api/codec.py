@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,8 @@ def compress(values: npt.ArrayLike, codec: str | CodecConfig, **parameters: Any)
     """What a codec makes of ``values``, which are float32, or become the nearest.
 
     ``codec`` is a configuration of :mod:`fanin.codec`, or "bfp" or "inceptionn" with its ``parameters``.
-    Raises InputError for what no codec has, and for values that no float32 holds.
+    Raises InputError for what no codec has, and for values that no float32 holds. With BFP a warning counts
+    values that are NaN or infinite: they take the bits of the finite ones of their block.
 
     Source: INCEPTIONN, section 4; AI Smart NIC, section 3; docs/systems/codec.md.
     """
@@ -86,6 +88,10 @@ def compress(values: npt.ArrayLike, codec: str | CodecConfig, **parameters: Any)
     if not array.size:
         raise InputError("values must not be empty")
     flat = as_float32(array.reshape(-1).astype(np.float64) if array.dtype.kind != "f" else array.reshape(-1))
+    special = int(np.count_nonzero(~np.isfinite(flat))) if isinstance(config, Bfp) else 0
+    if special:
+        what = "NaN or infinite: finite values of their blocks become 0 unless they are near float32's largest"
+        warnings.warn(f"fanin.compress: {special:,} of {flat.size:,} values are {what}", stacklevel=2)
     meter = Meter(config)
     meter.add(flat)
     return Compressed(config, roundtrip(flat, config).reshape(array.shape), encode(flat, config), meter.row())

@@ -1,5 +1,7 @@
 """Codecs from Python: the same bits as the command's, and what is refused."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,8 @@ def test_the_file_is_the_commands(tmp_path, name, parameters, config, options):
     values[0, :4] = [0.0, -0.0, np.inf, np.nan]
     values.tofile(tmp_path / "values")
     assert main(["codec", "encode", "--codec", name, *options, f"{tmp_path}/values", f"{tmp_path}/theirs"]) == 0
-    packed = fanin.compress(values, name, **parameters)
+    with pytest.warns(UserWarning, match="2 of 341") if name == "bfp" else nullcontext():
+        packed = fanin.compress(values, name, **parameters)
     packed.write(tmp_path / "ours")
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
     expected = roundtrip(values.reshape(-1), config)
@@ -37,8 +40,19 @@ def test_the_file_is_the_commands(tmp_path, name, parameters, config, options):
     errors = np.abs(values[finite].astype(np.float64) - packed.values[finite])
     assert (packed.max_error, packed.mean_error) == (errors.max(), pytest.approx(errors.mean()))
     assert packed.ratio == pytest.approx(4 * values.size / len(packed.stream), rel=0.02)
-    assert fanin.compress(values, config).stream == packed.stream
+    with pytest.warns(UserWarning, match="2 of 341") if name == "bfp" else nullcontext():
+        assert fanin.compress(values, config).stream == packed.stream
     assert f"{packed.max_error:.3g}" in repr(packed)
+
+
+def test_bfp_warns_of_a_nan_that_wipes_its_block():
+    values = np.full(32, 0.5, np.float32)
+    values[3] = np.nan
+    with pytest.warns(UserWarning, match="1 of 32 values are NaN or infinite: finite values of their blocks"):
+        packed = fanin.compress(values, "bfp", block=16)
+    assert np.isnan(packed.values[3])
+    assert packed.values[np.arange(32) != 3].tolist() == [0.0] * 15 + [0.5] * 16
+    assert fanin.compress(values, "inceptionn").values[0] == 0.5
 
 
 def test_float64_and_integers_become_float32():
