@@ -20,11 +20,13 @@ IP-XACT and a FuseSoC core along.
 ```
 fanin verilog NAME --package DIR               # the parameters below are the default preset's
 fanin verilog NAME --preset tiny --set KEY=VALUE
+fanin verilog NAME --name MODULE               # for a design with two variants of NAME
 fanin verilog --list                           # these and all parts, for a preset
 ```
 
-At the top level, names are joined by one underscore: `memory_araddr`, `mac_tx_tdata`. Packet streams are
-AXI4-Stream. Areas and clocks: [what boards reached](boards-reached.md), `fanin bench area`, `fanin bench fmax`.
+The names of all modules begin with the top module's. At the top level, names are joined by one underscore:
+`memory_araddr`, `mac_tx_tdata`. Packet streams are AXI4-Stream. Areas and clocks:
+[what boards reached](boards-reached.md), `fanin bench area`, `fanin bench fmax`.
 """
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -246,24 +247,35 @@ CATALOG: dict[str, Entry] = {
 }
 
 
-def emit(name: str, *, preset: str, settings: Mapping[str, str]) -> str:
+def emit(name: str, *, preset: str, settings: Mapping[str, str], module: str | None = None) -> str:
     """Verilog of a component of the catalogue. Raises InputError, ValueError."""
-    return kept_verilog(entry_of(name).build(PRESETS[preset], settings), name=module_of(name))
+    return verilog_of(entry_of(name).build(PRESETS[preset], settings), module or module_of(name))
 
 
-def registers(name: str, form: str, *, preset: str, settings: Mapping[str, str]) -> str:
+def verilog_of(component: wiring.Component, module: str) -> str:
+    """Verilog in which the name of each module is ``module``, or begins with it and two underscores."""
+    return kept_verilog(component, name=module, prefix=f"{module}__")
+
+
+def registers(
+    name: str, form: str, *, preset: str, settings: Mapping[str, str], module: str | None = None
+) -> str:
     """The register map of a component of the catalogue, as one of ``REGISTER_FORMATS``. Raises InputError."""
     entry = entry_of(name)
     if entry.registers is None:
         nodes = ", ".join(name for name, entry in CATALOG.items() if entry.registers)
         raise InputError(f"{name} has no registers; {nodes} have")
     register_map = entry.registers(entry.build(PRESETS[preset], settings))
-    return REGISTER_FORMATS[form](register_map, module_of(name), entry.summary)
+    return REGISTER_FORMATS[form](register_map, module or module_of(name), entry.summary)
 
 
-def module_of(name: str) -> str:
-    """The Verilog module of a component of the catalogue."""
-    return name.replace("-", "_")
+def module_of(name: str, own: str | None = None) -> str:
+    """The Verilog module of a component of the catalogue: ``own``, or named as it. Raises InputError."""
+    if own is None:
+        return name.replace("-", "_")
+    if not re.fullmatch(r"[A-Za-z]\w*", own, re.ASCII):
+        raise InputError(f"a module's name must be a letter, then letters, digits and underscores, not {own!r}")
+    return own
 
 
 def entry_of(name: str) -> Entry:

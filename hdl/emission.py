@@ -23,34 +23,36 @@ from fanin.tools import own_yosys
 SOURCES = ("fanin", "fanin.flow", "fanin.golden", "fanin.hdl", "fanin.layers", "fanin.wire")
 
 
-def kept_verilog(component: wiring.Component, *, name: str | None = None) -> str:
+def kept_verilog(component: wiring.Component, *, name: str | None = None, prefix: str = "") -> str:
     """What ``emit_verilog`` returns, to the byte, from the cache if it has been emitted before.
 
     A component of another package is emitted each time, as its deciding sources are unknown. So is
     any while sources change under a running program. Raises what ``emit_verilog`` does.
     """
-    text = _kept(component, name)
+    text = _kept(component, name, prefix)
     note_emission(name or type(component).__name__, text)
     return text
 
 
-def _kept(component: wiring.Component, name: str | None) -> str:
-    key = _key(component, name)
+def _kept(component: wiring.Component, name: str | None, prefix: str) -> str:
+    key = _key(component, name, prefix)
     if key is None:
-        return emit_verilog(component, name=name)
+        return emit_verilog(component, name=name, prefix=prefix)
     # Amaranth warns of a component that was never elaborated, and has no public way to say that this is meant.
     component._MustUse__used = True
-    return kept_text(cache_directory() / EMISSION / key, lambda: emit_verilog(component, name=name))
+    return kept_text(
+        cache_directory() / EMISSION / key, lambda: emit_verilog(component, name=name, prefix=prefix)
+    )
 
 
-def _key(component: wiring.Component, name: str | None) -> str | None:
+def _key(component: wiring.Component, name: str | None, prefix: str) -> str | None:
     kind = type(component)
     if not kind.__module__.startswith("fanin.hdl."):
         return None
     sources = _sources_digest()
     if sources is None:
         return None
-    identity = (kind.__module__, kind.__qualname__, repr(parameters(component)), repr(name))
+    identity = (kind.__module__, kind.__qualname__, repr(parameters(component)), repr((name, prefix)))
     return digest([*identity, sources, sys.version, version("amaranth"), *_yosys_identity(own_yosys())])
 
 

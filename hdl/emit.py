@@ -147,8 +147,12 @@ def module_name(component: wiring.Component) -> str:
 
 @dataclass
 class _Emission:
-    """What one run of ``emit_verilog`` has met: module names by component, and what is still to convert."""
+    """What one run of ``emit_verilog`` has met: module names by component, and what is still to convert.
 
+    ``prefix``: before the name of each shared module.
+    """
+
+    prefix: str = ""
     modules: dict[tuple[type, str], str] = field(default_factory=dict)
     pending: deque[tuple[str, wiring.Component]] = field(default_factory=deque)
 
@@ -156,7 +160,7 @@ class _Emission:
         """Name of the module that stands for ``component``; the first of its kind is queued."""
         key = type(component), repr(parameters(component))
         if key not in self.modules:
-            name = name or module_name(component)
+            name = name or self.prefix + module_name(component)
             if name in self.modules.values():
                 raise ValueError(f"two different modules would be called {name!r}")
             self.modules[key] = name
@@ -305,12 +309,13 @@ def _without_zeros() -> Iterator[None]:
         rtlil.ModuleEmitter.emit_memory = emit
 
 
-def emit_verilog(component: wiring.Component, *, name: str | None = None) -> str:
+def emit_verilog(component: wiring.Component, *, name: str | None = None, prefix: str = "") -> str:
     """Verilog of a component and of all that it contains; equal components give equal text, to the byte.
 
-    ``name`` is the top module's, the class's in snake case by default.
+    ``name`` is the top module's, the class's in snake case by default. ``prefix`` stands before the name of
+    each shared module, so that two texts can be in one design.
     """
-    emission = _Emission()
+    emission = _Emission(prefix)
     top = emission.module_of(component, name or snake_case(type(component).__name__))
     token = _emission.set(emission)
     parts, notes = [], []

@@ -92,8 +92,9 @@ def aggregate(
     """Add the workers' ``arrays``, all of one shape, through a switch that runs the emitted program.
 
     Floats are rounded to integers of ``frac`` fraction bits; by default as many as clamp nothing. Integers go
-    as they are. A warning counts values that were clamped. The other arguments are options of ``fanin p4 emit`` and ``fanin train``; ``pcap`` is a file
-    for the frames at the switch. Raises InputError for bad arguments, CheckFailed where a packet was given up.
+    as they are. A warning counts values that were clamped. The other arguments are options of
+    ``fanin p4 emit`` and ``fanin train``; ``pcap`` is a file for the frames at the switch. Raises
+    InputError for bad arguments, CheckFailed where a packet was given up.
 
     Source: P4SGD, section 4; docs/systems/aggregation.md.
     """

@@ -33,6 +33,7 @@ class Emitted(Shown):
     verilog: str
     preset: str
     settings: Mapping[str, str]
+    module: str  #: the top one; the names of all others begin with it
 
     @cached_property
     def area(self) -> Area:
@@ -51,7 +52,7 @@ class Emitted(Shown):
         held = f"{self.area.flip_flops:,} bits of flip-flops, {self.area.memory_bits:,} bits of memory"
         lines = self.verilog.count("\n")
         return [
-            ("module", f"{catalog.module_of(self.name)}, {lines:,} lines"),
+            ("module", f"{self.module}, {lines:,} lines"),
             ("parameters", parameters),
             ("before synthesis", held),
         ]
@@ -60,7 +61,9 @@ class Emitted(Shown):
         """The register map as a C header ("c"), CMSIS-SVD ("svd") or "json". Raises InputError."""
         if form not in catalog.REGISTER_FORMATS:
             raise InputError(f"form must be one of {', '.join(catalog.REGISTER_FORMATS)}, not {form!r}")
-        return catalog.registers(self.name, form, preset=self.preset, settings=self.settings)
+        return catalog.registers(
+            self.name, form, preset=self.preset, settings=self.settings, module=self.module
+        )
 
     def write(self, path: str | Path) -> None:
         """The Verilog, as ``fanin verilog`` writes it. Raises InputError where it cannot be written."""
@@ -73,13 +76,17 @@ def components(preset: str = "demo") -> dict[str, dict[str, Any]]:
     return {name: entry.parameters(config) for name, entry in catalog.CATALOG.items()}
 
 
-def emit(name: str, *, preset: str = "demo", **settings: Any) -> Emitted:
-    """A component as Verilog; ``settings`` win over the preset's parameters. Raises InputError."""
+def emit(name: str, *, preset: str = "demo", module: str | None = None, **settings: Any) -> Emitted:
+    """A component as Verilog; ``settings`` win over the preset's parameters. Raises InputError.
+
+    ``module``: what the top module is called, by default as the component.
+    """
+    module = catalog.module_of(name, module)
     texts = {key: str(value) for key, value in settings.items()}
     entry = catalog.entry_of(name)
-    verilog = catalog.emit(name, preset=_preset(preset), settings=texts)
+    verilog = catalog.emit(name, preset=_preset(preset), settings=texts, module=module)
     parameters = entry.parameters(PRESETS[preset]) | settings
-    return Emitted(name, parameters, verilog, preset, texts)
+    return Emitted(name, parameters, verilog, preset, texts, module)
 
 
 def _preset(name: str) -> str:

@@ -54,6 +54,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="one parameter; repeatable, wins over the preset",
     )
     parser.add_argument(
+        "--name",
+        dest="module",
+        metavar="MODULE",
+        help="of the module, NAME by default; the names of all modules within begin with it, so that two "
+        "variants of a component can be in one design",
+    )
+    parser.add_argument(
         "--registers",
         choices=list(_SUFFIXES),
         help="its register map instead: a C header, CMSIS-SVD, or JSON",
@@ -106,11 +113,13 @@ def _run(args: argparse.Namespace) -> int:
             except InputError as error:
                 print(f"    {error}")
         return 0
-    which = {"preset": args.preset, "settings": _settings(args.settings)}
+    catalog.entry_of(args.name)
+    module = catalog.module_of(args.name, args.module)
+    which = {"preset": args.preset, "settings": _settings(args.settings), "module": module}
     if args.package:
         return _package(args, which)
     suffix = _SUFFIXES[args.registers] if args.registers else "v"
-    output = args.output or f"{catalog.module_of(args.name)}.{suffix}"
+    output = args.output or f"{module}.{suffix}"
     if args.json and output == STDOUT:
         raise InputError("--json and -o - would both write to stdout; -o names a file")
     if args.registers:
@@ -149,7 +158,7 @@ def _package(args: argparse.Namespace, which: Mapping[str, Any]) -> int:
     from fanin.hdl.package import package
 
     folder = Path(args.package)
-    names = package.file_names(args.name)
+    names = package.file_names(which["module"])
     kind = Kind(
         *("package", package.MARK, package.KEY, names),
         option="--package",
@@ -157,7 +166,7 @@ def _package(args: argparse.Namespace, which: Mapping[str, Any]) -> int:
         apart=("fanin",),
     )
     check_directory(folder, kind)  # before the minutes that a large node takes
-    _check_same(folder, kind, args.name)
+    _check_same(folder, kind, {package.KEY: args.name, "module": which["module"]})
     clock = CLOCK_MHZ if args.clock_mhz is None else args.clock_mhz
     with run_directory(folder, kind, args) as scratch:
         files = package.package(args.name, **which, clock_mhz=clock)
@@ -170,12 +179,13 @@ def _package(args: argparse.Namespace, which: Mapping[str, Any]) -> int:
     return 0
 
 
-def _check_same(folder: Path, kind: Kind, name: str) -> None:
-    """Raise InputError for a package of another component, whose files would stay beside these."""
+def _check_same(folder: Path, kind: Kind, wanted: Mapping[str, str]) -> None:
+    """Raise InputError for a package of another component or module, whose files would stay beside these."""
     if is_kind(folder, kind):
-        there = open_kind(folder, kind, "fanin verilog").value[kind.key]
-        if there != name:
-            raise InputError(f"{folder}: holds a package of {there}; choose another {kind.option}")
+        found = open_kind(folder, kind, "fanin verilog").value
+        for key, name in wanted.items():
+            if found[key] != name:
+                raise InputError(f"{folder}: holds a package of {found[key]}; choose another {kind.option}")
 
 
 def _say(area: Area) -> None:

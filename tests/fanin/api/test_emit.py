@@ -20,7 +20,7 @@ def test_verilog_and_registers_are_the_commands(tmp_path, monkeypatch):
 def test_registers_are_the_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["verilog", "inceptionn-nic", "--registers", "c"]) == 0
-    nic = Emitted("inceptionn-nic", {}, verilog="", preset="demo", settings={})
+    nic = Emitted("inceptionn-nic", {}, verilog="", preset="demo", settings={}, module="inceptionn_nic")
     assert nic.registers("c") == (tmp_path / "inceptionn_nic.h").read_text()
 
 

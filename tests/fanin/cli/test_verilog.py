@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import re
 import subprocess
 from xml.etree import ElementTree
@@ -11,6 +12,7 @@ import pytest
 from fanin.cli.main import main
 from fanin.hdl.rdma.registers import rdma_registers
 from fanin.rdma import PRESETS
+from fanin.sim.cosim.build import find_verilator
 
 
 def run(capsys, *arguments):
@@ -113,3 +115,50 @@ def test_the_list_says_which_components_have_no_sizes_for_a_board(capsys):
     lines = capsys.readouterr().out.splitlines()
     name = next(number for number, line in enumerate(lines) if line.startswith("ring-node"))
     assert lines[name + 1] == "    has no sizes for ecp5-45; --preset may be tiny, demo, u280"
+
+
+def modules(path):
+    return re.findall(r"^module (\w+)\(", path.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("variants", [("adder-tree", "inputs=8", "inputs=64"), ("ring-node", "", "lanes=8")])
+def test_two_variants_fit_into_one_design(tmp_path, variants):
+    """Of the ring's node, the adder is the same in both, and would be defined twice."""
+    component, *settings = variants
+    paths = [tmp_path / "one.v", tmp_path / "two.v"]
+    for path, setting in zip(paths, settings, strict=True):
+        command = ["verilog", component, "--name", f"my_{path.stem}", "-o", str(path), "--preset", "tiny"]
+        assert main(command + (["--set", setting] if setting else [])) == 0
+    names = [modules(path) for path in paths]
+    assert all(found[0] == f"my_{path.stem}" for path, found in zip(paths, names, strict=True))
+    assert not set(names[0]) & set(names[1])
+    verilator = find_verilator()
+    top = "module top(input clk); my_one a(.clk(clk)); my_two b(.clk(clk)); endmodule\n"
+    (tmp_path / "top.v").write_text(top)
+    done = subprocess.run(
+        [verilator.program, "--lint-only", "-Wno-fatal", "--top-module", "top", "top.v", "one.v", "two.v"],
+        cwd=tmp_path,
+        env=os.environ | dict(verilator.environment),
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, "%Error" in done.stderr) == (0, False)
+
+
+def test_all_modules_of_a_node_begin_with_its_name(tmp_path):
+    assert main(["verilog", "glm-node", "--preset", "tiny", "-o", str(tmp_path / "node.v")]) == 0
+    names = modules(tmp_path / "node.v")
+    assert "glm_node" in names
+    assert any("fp32" in name or "engine" in name for name in names)
+    assert all(name == "glm_node" or name.startswith("glm_node__") for name in names)
+
+
+def test_a_register_map_has_the_modules_name(capsys):
+    assert main(["verilog", "glm-node", "--name", "left", "--registers", "c", "-o", "-"]) == 0
+    assert "LEFT_" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["", "8", "_a", "a-b", "a b", "ä"])
+def test_a_name_that_is_none_is_refused(capsys, name):
+    assert main(["verilog", "adder-tree", "--name", name, "-o", "-"]) == 2
+    assert "a module's name must be a letter" in capsys.readouterr().err

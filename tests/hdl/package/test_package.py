@@ -132,7 +132,7 @@ def test_ports_registers_and_files_are_those_of_verilog_and_map(name, made):
     registers = entry.registers(entry.build(PRESETS["tiny"], {})) if entry.registers else None
     assert described_words(root) == (map_words(registers) if registers else {})
     absent = () if registers else (f"{module}.h", f"{module}.svd", f"{module}.json")
-    assert {*files} == {MARK, *file_names(name)} - {*absent}
+    assert {*files} == {MARK, *file_names(module)} - {*absent}
     listed = {file.findtext(f"{NS}name") for file in root.iter(f"{NS}file")}
     assert listed == {*files} - {MARK, IP_XACT, f"{module}_harness.v", f"{module}.core"}
 
