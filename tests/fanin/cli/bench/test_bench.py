@@ -200,8 +200,8 @@ def test_a_set_whose_zeros_do_not_stay_zeros_is_refused(tmp_path):
 @pytest.mark.verilator
 def test_allreduce_is_measured_for_both_protocols(capsys, monkeypatch, tmp_path):
     """On the smallest nodes: a loss costs a timeout, an ACK doubles the packets, a slot is held alike."""
-    monkeypatch.setattr(allreduce, "WORKERS", (2,))
-    monkeypatch.setattr(allreduce, "LOSSES", (0.0, 0.05))
+    monkeypatch.setattr(allreduce, "ALLREDUCE_WORKERS", (2,))
+    monkeypatch.setattr(allreduce, "ALLREDUCE_LOSSES", (0.0, 0.05))
     monkeypatch.setattr(allreduce, "MINI_BATCHES", 20)
     monkeypatch.setattr(allreduce, "FEW_SLOTS", (4,))
     monkeypatch.setattr(
