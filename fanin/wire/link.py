@@ -44,6 +44,7 @@ class LinkFormat:
     ``limit``: field of an ACK or NAK with the first sequence number without room.
     ``sender``: fields that identify the sender. A DATA or PROBE frame with another value than that of the
     previous end is a mismatch.
+    ``told``: fields that the user sets in answers.
     """
 
     fields: tuple[Field, ...]
@@ -53,6 +54,7 @@ class LinkFormat:
     data: tuple[str, ...]
     limit: str
     sender: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
     @property
     def compared(self) -> tuple[str, ...]:

@@ -8,24 +8,28 @@ from fanin.wire.ethernet import ETHERNET, Encap
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
 from fanin.wire.link import ETHERTYPE_LINK, LinkFormat, LinkKind
 
-VERSION = 3  # 1: without rank and slice; 2 is that of connections, on the same EtherType
+VERSION = 4  # 1: without rank and slice; 2 is that of connections, on the same EtherType; 3: without checksum
+SUM_BITS = 16  # of the checksum of sums: its upper half is ``slice``, its lower one ``length`` of an answer
+SUM_HISTORY = 16  # descriptors back of which a node knows its checksum
 
 RING = (
-    Field("version", 4, "3"),
+    Field("version", 4, "4"),
     Field("kind", 4, "0 DATA, 1 ACK, 2 NAK, 3 PROBE"),
     Field("job", 8, "which ring; a restart takes a new one"),
     Field("nodes", 8, "nodes of the ring"),
     Field("rank", 8, "place of the sender in the ring, 0 first"),
     Field("codec", 4, "0 none, 1 INCEPTIONN, 2 BFP"),
     Field("complete", 4, "DATA: 1 if the payload is complete sums, 0 if partial sums"),
-    Field("slice", 8, "DATA: number of the slice in its segment"),
+    Field(
+        "slice", 8, "DATA: number of the slice in its segment; ACK and NAK: upper half of the checksum of sums"
+    ),
     Field(
         "parameters",
         16,
         "bound and mode; block, mantissa, exponent; lanes, as the codec's file header has them",
     ),
-    Field("operation", 8, "DATA: number of the descriptor, modulo 256"),
-    Field("length", 8, "DATA: words in the payload when decompressed"),
+    Field("operation", 8, "modulo 256, DATA: number of the descriptor; ACK and NAK: descriptors stored"),
+    Field("length", 8, "DATA: words in the payload when decompressed; ACK and NAK: lower half of the checksum"),
     Field("sequence", 32, "DATA: this frame's, 0 first; ACK and NAK: the next one expected"),
     Field("count", 32, "DATA: values of the operation; ACK and NAK: first sequence number without room"),
 )
@@ -38,6 +42,7 @@ RING_LINK = LinkFormat(
     data=("operation", "count", "length", "slice", "complete"),
     limit="count",
     sender=("rank",),
+    told=("operation", "slice", "length"),
 )
 
 

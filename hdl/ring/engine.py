@@ -17,6 +17,7 @@ from fanin.hdl.ring.receive import ReceivePath
 from fanin.hdl.ring.send import SendPath
 from fanin.hdl.ring.sequencer import RingSequencer
 from fanin.hdl.ring.store import StorePath
+from fanin.hdl.ring.totals import TOLD, TotalsCheck
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.ring import RingConfig
@@ -27,7 +28,7 @@ class RingEvents(data.Struct):
 
     ``accepted``, ``refused``: a descriptor was looked at; ``finished``: the oldest one's sums are in memory.
     ``added``: a word was added; ``stored``: one is given to the memory's writer; ``sent``: a beat is given
-    to the link; ``received``: one is taken from it.
+    to the link; ``received``: one is taken from it; ``agreed``: the next node has stored the same sums.
     """
 
     accepted: 1
@@ -37,6 +38,7 @@ class RingEvents(data.Struct):
     stored: 1
     sent: 1
     received: 1
+    agreed: 1
 
 
 class RingEngine(wiring.Component):
@@ -59,7 +61,13 @@ class RingEngine(wiring.Component):
     ``memory_error`` : Out, 1
         Memory answered with an error.
     ``differs`` : Out, Difference
-        The previous node sent a frame that is not the one to come: what differs.
+        The previous node sent a frame that is not the one to come, or the next one has stored other sums.
+    ``told`` : Out, ``TOLD``
+        For answers to the previous node: how much this node has stored, and a checksum.
+    ``news`` : Out, 1
+        Pulse: ``told`` has changed.
+    ``heard`` : In, ``valid`` and the members of ``told``
+        An answer of the next node.
     ``unfinished`` : Out, range(queue + 1)
         Descriptors accepted and not finished.
     ``events`` : Out, RingEvents
@@ -103,6 +111,9 @@ class RingEngine(wiring.Component):
                 "moving": Out(1),
                 "memory_error": Out(1),
                 "differs": Out(Difference),
+                "told": Out(TOLD),
+                "news": Out(1),
+                "heard": In(data.StructLayout({"valid": 1, **TOLD.members})),
                 "unfinished": Out(range(queue + 1)),
                 "events": Out(RingEvents),
             }
@@ -119,6 +130,7 @@ class RingEngine(wiring.Component):
         m.submodules.lanes = lanes = RingLanes(lanes=config.lanes)
         m.submodules.send = send = SendPath(config=config)
         m.submodules.store = store = StorePath(config=config)
+        m.submodules.totals_check = totals = TotalsCheck(width=config.width)
         connect_typed(m, flipped(self.post), descriptors.post)
         self._cut(m, "descriptor", descriptors.o, sequencer.descriptor)
         paths: tuple[Any, ...] = (receive, local, send, store)
@@ -143,21 +155,27 @@ class RingEngine(wiring.Component):
             descriptors.enable.eq(~self.halt),
             descriptors.finished.eq(store.finished),
             self.unfinished.eq(descriptors.unfinished),
+            totals.word.eq(store.word),
+            totals.heard.eq(self.heard),
+            self.told.eq(totals.told),
+            self.news.eq(totals.news),
         ]
         m.d.sync += [
             self.moving.eq(local.busy | store.busy),
             self.memory_error.eq(local.error | store.error),
             self.differs.eq(receive.differs),
             self.differs.words.eq(receive.differs.words | lanes.mismatch | store.mismatch),
+            self.differs.totals.eq(totals.differs),
         ]
         m.d.sync += [
             self.events.accepted.eq(descriptors.accepted),
             self.events.refused.eq(descriptors.refused),
             self.events.finished.eq(store.finished),
             self.events.added.eq(lanes.added),
-            self.events.stored.eq(store.stored),
+            self.events.stored.eq(store.word.valid),
             self.events.sent.eq(self.tx.valid & self.tx.ready),
             self.events.received.eq(self.rx.valid & self.rx.ready),
+            self.events.agreed.eq(totals.agreed),
         ]
         return m
 

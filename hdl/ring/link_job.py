@@ -33,7 +33,8 @@ class Difference(data.Struct):
     """Reasons of a mismatch, as the engine finds them.
 
     ``operation``, ``count``, ``length``, ``slice``, ``complete``: the field of a frame is not that of the frame
-    to come. ``words``: a frame has fewer or more words than its header says.
+    to come. ``words``: a frame has fewer or more words than its header says. ``totals``: the next node has
+    stored other sums.
     """
 
     operation: 1
@@ -42,3 +43,4 @@ class Difference(data.Struct):
     slice: 1
     complete: 1
     words: 1
+    totals: 1

@@ -102,6 +102,7 @@ class RingNode(wiring.Component):
         connect_typed(m, engine.tx, link.tx)
         connect_typed(m, link.rx, engine.rx)
         join_memory(m, read=engine.read, write=engine.write, memory=self.memory)
+        m.d.comb += [link.told.eq(engine.told), link.news.eq(engine.news), engine.heard.eq(link.peer_told)]
         self._settings(m, registers, control, engine, link)
         self._control(m, registers, control, engine, link)
         self._status(m, registers, control, engine)
@@ -235,6 +236,7 @@ class RingNode(wiring.Component):
             "added": engine.events.added,
             "stored": engine.events.stored,
             "sent_beats": engine.events.sent,
+            "agreed": engine.events.agreed,
         }
         sources |= {name: link.counters[name] for name in LINK_COUNTERS} | of_network
         drive_counters(m, registers, sources)

@@ -22,7 +22,7 @@ from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
 
 IDENTITY = 0x464E5247  # "GRNF" in memory order: fanin ring
 NIC_IDENTITY = 0x464E524E  # "NRNF": fanin ring NIC
-VERSION = 2  # 1: without ``mismatch`` and ``neighbours``
+VERSION = 3  # 1: without ``mismatch`` and ``neighbours``; 2: without ``agreed``
 
 # What the host asks for unless it says otherwise, and what the registers begin with.
 TIMEOUT = 50_000  # cycles
@@ -57,6 +57,7 @@ FRAME_DIFFERENCES = {
     "slice": "the previous node sent another slice",
     "complete": "the previous node sent partial sums for complete ones, or the reverse",
     "words": "a frame has fewer or more words than its header says",
+    "totals": "the next node has stored other sums: memory, link or logic of one of the nodes is faulty",
 }
 MAX_POSTED = (1 << WORD_BITS) - 1  # descriptors of a job: none of its counters wraps
 DIFFERS = "differs_"  # before the name of a difference: its field
@@ -215,6 +216,7 @@ ENGINE_COUNTERS = {
     "added": "words added",
     "stored": "words written to memory",
     "sent_beats": "beats given to the link to the next node, retransmissions and headers apart",
+    "agreed": "answers of the next node with the checksum of sums that this node has",
 }
 LINK_COUNTERS = {
     "sent": "DATA frames sent, each once",

@@ -49,8 +49,9 @@ class StorePath(wiring.Component):
         Pulse: a frame had fewer or more words than its order.
     ``finished`` : Out, 1
         Pulse: a descriptor is done, in order.
-    ``stored`` : Out, 1
-        Pulse: a word is given to the writer.
+    ``word`` : Out, ``valid``, ``data`` and ``final``
+        A word is given to the writer, if ``valid``. ``final``: it is the last one of a descriptor, or was
+        dropped in that place.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ class StorePath(wiring.Component):
                 "error": Out(1),
                 "mismatch": Out(1),
                 "finished": Out(1),
-                "stored": Out(1),
+                "word": Out(data.StructLayout({"valid": 1, "data": config.width, "final": 1})),
             }
         )
 
@@ -93,7 +94,7 @@ class StorePath(wiring.Component):
         """
         m = Module()
         fork = StreamFork(shape=self.orders.payload.shape())
-        words = FrameWords(config=self.config)
+        words = FrameWords(config=self.config, tag_bits=2)
         m.submodules.fork, m.submodules.words = fork, words
         gathered = data.StructLayout({"data": self.config.width, "mask": self.config.lanes})
         depth = 2 * self.config.frame_words + AHEAD + self.config.memory_words
@@ -111,7 +112,7 @@ class StorePath(wiring.Component):
         m.d.comb += [
             words.i.valid.eq(fork.o[1].valid),
             fork.o[1].ready.eq(words.i.ready),
-            words.i.payload.tag.eq(order.step == Step.TOTAL),
+            words.i.payload.tag.eq(Cat(order.step == Step.TOTAL, order.final)),
             fifo.o.ready.eq(writer.i.ready),
             writer.i.valid.eq(fifo.o.valid),
             writer.i.payload.data.eq(fifo.o.payload.data),
@@ -130,21 +131,24 @@ class StorePath(wiring.Component):
         Words beyond the vector's end are dropped.
         """
         expected = words.payload
+        of_totals, final = expected.tag
         transfer = Signal()
         ends = Signal()
         word = Signal(word_layout(self.config.width))
         free = fifo.ready | ~expected.inside
         m.d.comb += [
-            word.eq(Mux(expected.tag, self.totals.payload, self.received.payload)),
-            transfer.eq(words.valid & Mux(expected.tag, self.totals.valid, self.received.valid) & free),
+            word.eq(Mux(of_totals, self.totals.payload, self.received.payload)),
+            transfer.eq(words.valid & Mux(of_totals, self.totals.valid, self.received.valid) & free),
             ends.eq(transfer & expected.last),
             words.ready.eq(transfer),
-            self.totals.ready.eq(words.valid & expected.tag & free),
-            self.received.ready.eq(words.valid & ~expected.tag & free),
+            self.totals.ready.eq(words.valid & of_totals & free),
+            self.received.ready.eq(words.valid & ~of_totals & free),
             fifo.valid.eq(transfer & expected.inside),
             fifo.payload.data.eq(word.data),
             fifo.payload.mask.eq(expected.mask),
-            self.stored.eq(transfer & expected.inside),
+            self.word.valid.eq(transfer & expected.inside),
+            self.word.data.eq(word.data),
+            self.word.final.eq(ends & final),
         ]
         m.d.sync += self.mismatch.eq(transfer & (word.last ^ expected.last))
         return ends

@@ -19,14 +19,14 @@ def word_layout(width: int) -> data.StructLayout:
     return data.StructLayout({"data": width, "last": 1})
 
 
-def frame_layout(config: RingConfig) -> data.StructLayout:
+def frame_layout(config: RingConfig, tag_bits: int = 1) -> data.StructLayout:
     """A frame's ``words``, how many of them are ``inside`` the vector, and ``lanes`` of the last of those.
 
-    ``tag`` is the user's.
+    ``tag`` is the user's, of ``tag_bits``.
     """
     counter = range(config.frame_words + 1)
     lane_bits = (config.lanes - 1).bit_length()
-    return data.StructLayout({"words": counter, "inside": counter, "lanes": lane_bits, "tag": 1})
+    return data.StructLayout({"words": counter, "inside": counter, "lanes": lane_bits, "tag": tag_bits})
 
 
 class FrameWords(wiring.Component):
@@ -42,6 +42,7 @@ class FrameWords(wiring.Component):
     ----------
     ``config`` : RingConfig
     ``depth`` : int, frames that are queued; at least 1
+    ``tag_bits`` : int
 
     Latency
     -------
@@ -52,11 +53,12 @@ class FrameWords(wiring.Component):
     docs/systems/ring.md, "The engine".
     """
 
-    def __init__(self, *, config: RingConfig, depth: int = 2):
+    def __init__(self, *, config: RingConfig, depth: int = 2, tag_bits: int = 1):
         self.config = config
         self.depth = depth
-        words = data.StructLayout({"inside": 1, "mask": config.lanes, "last": 1, "tag": 1})
-        frames = stream.Signature(frame_layout(config))
+        self.tag_bits = tag_bits
+        words = data.StructLayout({"inside": 1, "mask": config.lanes, "last": 1, "tag": tag_bits})
+        frames = stream.Signature(frame_layout(config, tag_bits))
         super().__init__({"i": In(frames), "o": Out(stream.Signature(words))})
 
     def elaborate(self, platform: Any) -> Module:
@@ -68,7 +70,7 @@ class FrameWords(wiring.Component):
         connect_typed(m, cut.o, flipped(self.o))
         frame, word = frames.o.payload, cut.i.payload
         inside = Signal()
-        tag = Signal()
+        tag = Signal(self.tag_bits)
         left = Signal(signed(len(frame.words) + 1))  # words after the next one
         inner = Signal.like(left)  # words inside the vector after the next one
         valid = Signal()

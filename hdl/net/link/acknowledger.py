@@ -24,7 +24,7 @@ class Acknowledger(wiring.Component):
     ``consumed`` : In, 1
         A frame left the buffer, at least a cycle ago.
     ``asked`` : In, 1
-        A PROBE came, or a frame that had been received.
+        A PROBE came, or a frame that had been received; or there is something else to say.
     ``ahead`` : In, 1
         A frame came after a gap.
     ``ack`` : Out, 1

@@ -74,6 +74,11 @@ def frame_fields(form: LinkFormat) -> data.StructLayout:
     return data.StructLayout(_widths(form, form.data))
 
 
+def told_layout(form: LinkFormat) -> data.StructLayout:
+    """What the user of a link says in its answers."""
+    return data.StructLayout(_widths(form, form.told))
+
+
 def payload_beat(form: LinkFormat, width: int) -> data.StructLayout:
     """A beat of a payload: ``data``, first byte on the wire lowest, whether it is the ``last``, and the frame's
     fields, which are steady over its beats.

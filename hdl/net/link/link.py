@@ -3,7 +3,7 @@
 from typing import Any
 
 from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.link.acknowledger import Acknowledger
@@ -18,6 +18,7 @@ from fanin.hdl.net.link.job import (
     difference_layout,
     job_layout,
     payload_beat,
+    told_layout,
 )
 from fanin.hdl.net.link.receive import LinkReceiver
 from fanin.hdl.net.link.transmit import LinkTransmitter
@@ -60,6 +61,12 @@ class ReliableLink(wiring.Component):
         Pulse: what came on ``rx`` is not what its user awaits. The job ends with MISMATCH.
     ``hold`` : In, 1
         No DATA frame is begun, since others use the link to the MAC as well; control frames are.
+    ``told`` : In, :func:`~fanin.hdl.net.link.job.told_layout`
+        What this end's answers say of its user.
+    ``news`` : In, 1
+        Pulse: ``told`` is worth an answer of its own.
+    ``peer_told`` : Out, ``valid`` and the members of ``told``
+        An answer of the next end has come.
     ``reset`` : In, 1
         Pulse: forget everything, sequence number 0 is next. Withdraws a beat that waits on ``rx``, so its
         consumer is reset as well. A frame being sent is finished.
@@ -141,6 +148,9 @@ class ReliableLink(wiring.Component):
                 "watch": In(1),
                 "refuse": In(1),
                 "hold": In(1),
+                "told": In(told_layout(form)),
+                "news": In(1),
+                "peer_told": Out(data.StructLayout({"valid": 1, **told_layout(form).members})),
                 "reset": In(1),
                 "status": Out(LinkStatus),
                 "differs": Out(difference_layout(form)),
@@ -245,7 +255,7 @@ class ReliableLink(wiring.Component):
             receiver.full.eq(buffer.full),
             window.answer.eq(receiver.answer),
             acknowledger.received.eq(verdict.received),
-            acknowledger.asked.eq(verdict.probe | verdict.duplicate),
+            acknowledger.asked.eq(verdict.probe | verdict.duplicate | self.news),
             acknowledger.ahead.eq(verdict.ahead & (not self.published)),
             counters.received.eq(verdict.received),
             counters.bad_fcs.eq(verdict.bad_fcs),
@@ -253,6 +263,8 @@ class ReliableLink(wiring.Component):
             counters.duplicates.eq(verdict.duplicate),
             counters.out_of_order.eq(verdict.ahead | verdict.no_room),
         ]
+        m.d.comb += self.peer_told.valid.eq(receiver.answer.valid)
+        m.d.comb += [self.peer_told[name].eq(receiver.told[name]) for name in self.form.told]
         of_previous = verdict.received | verdict.duplicate | verdict.ahead | verdict.no_room | verdict.probe
         m.d.sync += self.heard.eq(Cat(of_previous, receiver.answer.valid, receiver.stranger))
 
@@ -273,6 +285,7 @@ class ReliableLink(wiring.Component):
             control.kind.eq(Mux(nak, LinkKind.NAK, Mux(answer, LinkKind.ACK, LinkKind.PROBE))),
             control.sequence.eq(Mux(answer | (not self.published), expected, window.unsent)),
             control.limit.eq(acknowledger.limit),
+            transmitter.told.eq(self.told),
             acknowledger.answered.eq(counters.acks | counters.naks),
             acknowledger.answered_nak.eq(counters.naks),
             window.probed.eq(counters.probes),

@@ -8,7 +8,14 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.net.link.encapsulation import comes_from, header_view, is_other_traffic
-from fanin.hdl.net.link.job import SEQUENCE_BITS, check_link, frame_fields, job_layout, previous_name
+from fanin.hdl.net.link.job import (
+    SEQUENCE_BITS,
+    check_link,
+    frame_fields,
+    job_layout,
+    previous_name,
+    told_layout,
+)
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.ethernet import Encap
 from fanin.wire.link import LINK_CONTROL_BYTES, LinkFormat, LinkKind
@@ -47,6 +54,8 @@ class LinkReceiver(wiring.Component):
         The frame has ended; not together with ``write``.
     ``answer`` : Out, ``valid``, ``nak``, ``sequence`` and ``limit``
         An ACK or NAK has come.
+    ``told`` : Out, :func:`~fanin.hdl.net.link.job.told_layout`
+        What that ACK or NAK says of the peer's user.
     ``verdict`` : Out, one bit each
         What the frame that has ended was: ``bad_fcs``, ``foreign``, ``mismatch`` (a compared field of a DATA or
         PROBE frame is not the job's), ``received`` (and kept), ``duplicate``, ``ahead`` (there is a gap
@@ -108,6 +117,7 @@ class LinkReceiver(wiring.Component):
                 "write": Out(data.StructLayout({"en": 1, "data": data_width, "last": 1})),
                 "close": Out(data.StructLayout({"en": 1, "keep": 1, "frame": frame_fields(form)})),
                 "answer": Out(ANSWER),
+                "told": Out(told_layout(form)),
                 "verdict": Out(VERDICT),
                 "differs": Out(len(form.compared)),
                 "stranger": Out(1),
@@ -239,7 +249,7 @@ class LinkReceiver(wiring.Component):
                 )
             )
         )
-        names = ("sequence", form.limit, *form.data)
+        names = dict.fromkeys(("sequence", form.limit, *form.data, *form.told))  # each once
         fields = Signal(data.StructLayout({name: link[name].shape() for name in names}), reset_less=True)
         is_expected = Signal()
         before = Signal()
@@ -286,6 +296,7 @@ class LinkReceiver(wiring.Component):
             self.answer.nak.eq(end.nak),
             self.answer.sequence.eq(fields.sequence),
             self.answer.limit.eq(fields[form.limit]),
+            *(self.told[name].eq(fields[name]) for name in form.told),
             self.close.en.eq(end.closing),
             self.close.keep.eq(verdict.received),
             *(self.close.frame[name].eq(fields[name]) for name in form.data),

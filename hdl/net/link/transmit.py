@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.net.link.buffer import following, record_layout
 from fanin.hdl.net.link.encapsulation import addressed, header_sums, header_view
-from fanin.hdl.net.link.job import SEQUENCE_BITS, check_link, frame_fields, job_layout
+from fanin.hdl.net.link.job import SEQUENCE_BITS, check_link, frame_fields, job_layout, told_layout
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.ethernet import Encap
 from fanin.wire.link import LINK_CONTROL_BYTES, LinkFormat, LinkKind
@@ -21,7 +21,7 @@ _LENGTH_BITS = 16  # of IPv4's length and checksum
 def own_fields(form: LinkFormat) -> data.StructLayout:
     """The header's fields of this very frame; the others are the job's."""
     fields = {"kind": LinkKind, "sequence": SEQUENCE_BITS, form.limit: SEQUENCE_BITS}
-    return data.StructLayout(fields | frame_fields(form).members)
+    return data.StructLayout(fields | frame_fields(form).members | told_layout(form).members)
 
 
 def data_offer(form: LinkFormat, frames: int, frame_beats: int) -> data.StructLayout:
@@ -42,6 +42,8 @@ class LinkTransmitter(wiring.Component):
     ``job`` : In, :func:`~fanin.hdl.net.link.job.job_layout`
     ``control`` : In, ``valid``, ``kind``, ``sequence`` and ``limit``
         May change and be withdrawn at any time.
+    ``told`` : In, :func:`~fanin.hdl.net.link.job.told_layout`
+        What such a frame says of the user.
     ``offer`` : In, :func:`data_offer`
         Likewise.
     ``control_taken`` : Out, 1
@@ -98,6 +100,7 @@ class LinkTransmitter(wiring.Component):
             {
                 "job": In(job_layout(form, encap)),
                 "control": In(CONTROL),
+                "told": In(told_layout(form)),
                 "offer": In(data_offer(form, replay_frames, frame_beats)),
                 "control_taken": Out(1),
                 "data_taken": Out(1),
@@ -153,9 +156,9 @@ class LinkTransmitter(wiring.Component):
         ]
         form = self.form
         of_data = {"kind": LinkKind.DATA, "sequence": offer.sequence, form.limit: 0}
-        of_data |= {name: offer.record.frame[name] for name in form.data}
+        of_data |= dict.fromkeys(form.told, 0) | {name: offer.record.frame[name] for name in form.data}
         of_control = dict.fromkeys(of_data, 0) | {"kind": control.kind, "sequence": control.sequence}
-        of_control[form.limit] = control.limit
+        of_control |= {form.limit: control.limit} | {name: self.told[name] for name in form.told}
         with m.If(load):
             m.d.sync += [
                 chosen.valid.eq(control.valid | offer.valid),

@@ -158,12 +158,16 @@ def mac_of(node: int) -> int:
 
 @dataclass
 class Network:
-    """A switch that carries every frame to the node whose MAC is its destination; ``lose`` says which not."""
+    """A switch that carries every frame to the node whose MAC is its destination; ``lose`` says which not.
+
+    ``change`` gives the frame that arrives in place of another.
+    """
 
     nodes: list[Any]
     rng: random.Random
     stall: float
     lose: Callable[[int, bytes], bool]
+    change: Callable[[int, bytes], bytes]
     delay: int = 4
     frames: list[tuple[int, int, bytes]] = field(default_factory=list)  # cycle, sender, frame
     busy: list[list[int]] = field(default_factory=list)  # cycles in which a node sends a beat
@@ -199,7 +203,8 @@ class Network:
         receiver = int.from_bytes(frame[:6], "big") - mac_of(0)
         if receiver in range(len(self.nodes)) and not self.lose(sender, frame):
             width = len(self.nodes[receiver].mac_rx.payload.data)
-            queues[receiver] += [(cycle + self.delay, beat) for beat in beats_of(frame, width)]
+            arriving = beats_of(self.change(sender, frame), width)
+            queues[receiver] += [(cycle + self.delay, beat) for beat in arriving]
 
 
 def vectors(counts: list[int], nodes: int, config: RingConfig, seed: int) -> list[Vector]:
@@ -231,6 +236,7 @@ class Ring:
     retries: int = 100
     queue: int = 8
     lose: Callable[[int, bytes], bool] = lambda sender, frame: False
+    change: Callable[[int, bytes], bytes] = lambda sender, frame: frame
     configs: dict[int, RingConfig] = field(default_factory=dict)
     members: dict[int, dict[str, Any]] = field(default_factory=dict)
     script: Callable[[Ring], Awaitable[None]] | None = None
@@ -244,7 +250,7 @@ class Ring:
         parts = [RingNode(config=replace(c, address_width=ADDRESS_WIDTH), queue=self.queue) for c in configs]
         self.bench = Bench(*parts)
         self.drivers = [RingDriver(config) for config in configs]
-        self.network = Network(parts, rng, self.stall, self.lose)
+        self.network = Network(parts, rng, self.stall, self.lose, self.change)
         self.memories = [Memory(part.memory, self.seed + n, stall=self.stall) for n, part in enumerate(parts)]
         for n, memory in enumerate(self.memories):
             memory.fill(n, self.vectors)

@@ -11,12 +11,17 @@ from fanin.hdl.ring.node import RingNode
 from fanin.hdl.ring.registers import IDENTITY, VERSION, Failure
 from fanin.host.ring import RingDriver, RingMember
 from fanin.ring import RingConfig
+from fanin.wire.link import LinkKind
+from fanin.wire.ring import RING_LINK
 from tests.hdl.ring.bench import BYTES, Ring, mac_of, vectors
 from tests.support import new_seed
 
 SMALL = RingConfig(lanes=8, frame_words=2, slice_frames=2, buffer_frames=3, replay_frames=2)
 WORD_BYTES = SMALL.width // 8
-DATA = 0x10  # version and kind of a DATA frame
+
+
+def header(frame):
+    return RING_LINK.read_header(frame)
 
 
 def ring(counts, nodes, *, config=SMALL, **options):
@@ -30,7 +35,7 @@ def test_three_nodes_reduce_what_they_can_refuse_what_they_cannot_and_survive_a_
     lost = []
 
     def lose(sender, frame):
-        if sender == 1 and frame[14] == DATA and len(lost) < 1:
+        if sender == 1 and header(frame)["kind"] == LinkKind.DATA and len(lost) < 1:
             lost.append(frame)
             return True
         return False
@@ -132,6 +137,53 @@ def test_a_memory_error_ends_the_job_on_all_nodes_and_the_next_one_is_good(kind)
     assert not any(status.failed for status in run.status)
     assert [status.completed for status in run.status] == [1, 1]
     run.check()
+
+
+@pytest.mark.slow
+def test_a_wrong_bit_that_no_check_of_frames_sees_ends_the_job():
+    """A bit changes in complete sums of node 0: nodes 1 and 2 store them so, node 0 does not."""
+    changed = []
+
+    def change(sender, frame):
+        fields = header(frame)
+        if sender == 0 and fields["kind"] == LinkKind.DATA and fields["complete"] and not changed:
+            changed.append(frame)
+            return frame[:60] + bytes([frame[60] ^ 0x10]) + frame[61:]
+        return frame
+
+    async def script(run):
+        await run.start()
+        await run.post()
+        for node in 0, 2:
+            driver, bus = run.drivers[node], run.buses[node]
+            while not driver.status_of(await bus.run(driver.wait())).failed:
+                pass
+        await run.wait()
+        run.findings = [
+            driver.findings_of(await bus.run(driver.findings()))
+            for driver, bus in zip(run.drivers, run.buses, strict=True)
+        ]
+
+    run = ring([61], 3, stall=0.0, timeout=300, retries=3, script=script, halts=True, change=change).run()
+    assert [status.cause for status in run.status] == [Failure.MISMATCH, Failure.NONE, Failure.MISMATCH]
+    assert [found.differs for found in run.findings] == [("totals",), (), ("totals",)]
+
+
+@pytest.mark.slow
+def test_every_descriptor_of_a_clean_job_is_compared():
+    """The last answer comes when the next node has stored its last word: the counter is read until then."""
+
+    async def script(run):
+        await run.start()
+        await run.post()
+        await run.wait()
+        while min([c["agreed"] for c in run.counters] or [0]) < len(run.vectors):
+            await run.count()
+
+    run = ring([61, 1, 11, 40], 2, script=script).run()
+    run.check()
+    assert all(counters["agreed"] >= 4 for counters in run.counters)
+    assert not any(status.failed for status in run.status)
 
 
 def test_ports_are_those_of_one_memory_one_mac_and_one_register_file():

@@ -47,6 +47,7 @@ def test_several_vectors_of_odd_lengths_on_a_bad_network(cosim):
     check(run, given, cosim.config)
     assert sum(counters["retransmitted"] for counters in run.counters) > 0
     assert sum(counters["bad_fcs"] for counters in run.counters) > 0
+    assert all(counters["agreed"] > 0 for counters in run.counters)
 
 
 @pytest.mark.parametrize("nodes", [2, 3])

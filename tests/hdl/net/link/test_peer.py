@@ -255,7 +255,14 @@ def test_frames_that_scapy_builds_are_taken(width):
     payload = b"".join(beat["data"].to_bytes(width // 8, "little") for beat in beats)
     said = beats[0]
     header = bytes(
-        [0x30, JOB["job"], JOB["nodes"], BEFORE, JOB["codec"] << 4 | said["complete"], said["slice"]]
+        [
+            RING_LINK.version << 4,
+            JOB["job"],
+            JOB["nodes"],
+            BEFORE,
+            JOB["codec"] << 4 | said["complete"],
+            said["slice"],
+        ]
     )
     header += JOB["parameters"].to_bytes(2, "big") + bytes([said["operation"], said["length"]])
     header += (0).to_bytes(4, "big") + said["count"].to_bytes(4, "big")
