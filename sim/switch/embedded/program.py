@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
@@ -31,7 +32,7 @@ from fanin.sim.switch.embedded.runtime import (
 from fanin.sim.switch.embedded.tables import Table
 from fanin.sim.switch.embedded.tna import Tna
 from fanin.sim.switch.embedded.trace import TracedTable, Tracer
-from fanin.sim.switch.embedded.v1model import V1Model
+from fanin.sim.switch.embedded.v1model import Meter, V1Model
 
 ARCHITECTURES = {architecture.package: architecture for architecture in (V1Model, Tna)}
 _INTERNAL = "internal error"
@@ -92,8 +93,8 @@ def _preprocessed(
 class Program:
     """A compiled program.
 
-    ``tables``, ``actions``, ``externs`` and ``digests`` are by name; of externs, ``registers`` and ``counters``
-    name these; ``errors`` are by number.
+    ``tables``, ``actions``, ``externs`` and ``digests`` are by name; of externs, ``registers``, ``counters``
+    and ``meters`` (always green) name these; ``errors`` are by number.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class Program:
         self.digests = {info.name: info for info in generator.digests.values()}
         self.registers = self._of(generator.externs, RegisterArray)
         self.counters = self._of(generator.externs, CounterArray)
+        self.meters = self._of(generator.externs, Meter)
 
     def _of(self, externs: Mapping[str, ExternInfo], shape: type) -> list[str]:
         return [info.name for info in externs.values() if issubclass(self._runtime.externs[info.kind], shape)]
@@ -369,6 +371,11 @@ class Switch:
         """Clones of a session go nowhere. Raises ValueError."""
         if self._sessions.pop(number, None) is None:
             raise ValueError(f"there is no clone session {number}")
+
+    @property
+    def lost_clones(self) -> Counter[int]:
+        """Clones that went nowhere since nobody had configured their session, by session."""
+        return self._runtime.lost_clones if isinstance(self._runtime, V1Model) else Counter()
 
     @property
     def _sessions(self) -> dict[int, Session]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -72,7 +72,7 @@ class DirectCounter(ExternObject):
 
 
 class Meter(ExternObject):
-    """``meter`` and ``direct_meter``: everything is green."""
+    """``meter`` and ``direct_meter``, which have no rates here: every packet is green."""
 
     def __init__(self, *_: Any, **rest: Any):
         super().__init__(**rest)
@@ -124,6 +124,7 @@ class V1Model:
         self.on_digest: Callable[[str, Any], None] = lambda name, data: (
             None
         )  #: gets each digest's name and values
+        self.lost_clones: Counter[int] = Counter()  #: to sessions that nobody configured, by session
         self.frame_length = 0
         self.drops: list[str] = []  #: of the packet last processed: why copies did not leave
         self._out: list[tuple[int, bytes]] = []
@@ -307,7 +308,13 @@ class V1Model:
         standard.f_instance_type = kind
 
     def _to_session(self, session: int, copy: _Copy) -> None:
-        found = self.sessions.get(session, Session())
+        if session is UNDEFINED:
+            raise RunRefused("a clone to an undefined session")
+        found = self.sessions.get(session)
+        if found is None:
+            self.lost_clones[session] += 1
+            self.drops.append(f"a clone: nobody has configured clone session {session}")
+            return
         if found.group is not None:
             self._multicast(found.group, copy)
         self._replicate(found.replicas, copy)

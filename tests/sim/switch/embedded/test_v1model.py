@@ -6,6 +6,7 @@ import pytest
 
 from fanin.p4.control import Exact, MulticastGroup, Replica, TableEntry
 from fanin.sim.switch.embedded import P4Error, Refused
+from fanin.sim.switch.embedded.trace import Tracer
 from fanin.wire.ethernet import internet_checksum
 
 from .programs import PARTS, one, send, v1model
@@ -95,8 +96,20 @@ class TestCopies:
         with pytest.raises(P4Error, match="@field_list: NONE is no number that is known"):
             v1model(**parts | {"metadata": "bit<8> m; @field_list(NONE) bit<8> kept;"})
 
-    def test_a_clone_of_a_session_that_is_not_there_is_none(self):
-        assert len(send(v1model(apply="clone(CloneType.I2E, 3);").switch(), FRAME)) == 1
+    @pytest.mark.parametrize("place", ["apply", "egress"])
+    def test_a_clone_to_a_session_that_nobody_configured_is_counted(self, place):
+        lines = []
+        kind = "I2E" if place == "apply" else "E2E"
+        clone = f"if (std.instance_type == 0) {{ clone(CloneType.{kind}, 3); }}"
+        switch = v1model(**{place: clone}).switch(tracer=Tracer(lines.append))
+        assert [len(send(switch, FRAME)) for _ in range(2)] == [1, 1]
+        assert switch.lost_clones == {3: 2}
+        assert lines.count("  dropped: a clone: nobody has configured clone session 3") == 2
+        switch.set_clone_session(3, port=4)
+        assert len(send(switch, FRAME)) == 2
+        switch.delete_clone_session(3)
+        send(switch, FRAME)
+        assert switch.lost_clones == {3: 3}
 
     def test_a_clone_from_egress_is_the_packet_as_it_leaves_egress(self):
         egress = """if (std.instance_type == 0) {
