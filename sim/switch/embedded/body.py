@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.context import BlockContext, ProgramContext
-from fanin.sim.switch.embedded.errors import Refused
+from fanin.sim.switch.embedded.errors import Unsupported
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.types import Bits, Type, base_of, is_scalar
 from fanin.sim.switch.embedded.values_code import ValueCode, has_effects, wrapped
@@ -92,7 +92,7 @@ class Body(ValueCode):
         self.source.emit(f"{name} = {code}")
 
     def _do_instance(self, node: ast.Instance) -> None:
-        raise Refused(node.position, "an instance among statements")
+        raise Unsupported(node.position, "an instance among statements")
 
     def _do_assignment(self, node: ast.Assignment) -> None:
         place = self.target(node.target, frozen=has_effects(node.value))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
+from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.lexer import KEYWORDS, Token
 
 _PREFIX = {"!", "~"}
@@ -24,7 +24,7 @@ _BASE = {"bool", "error", "string", "void", "int", "bit"}
 _DECLARES = {"header", "struct", "header_union", "control", "parser", "package"}
 _ENDS_OPERAND = {"NAME", "TYPE", "THIS", ")", "]", "ERROR"}
 _CLOSE = {"(": ")", "[": "]", "{": "}"}
-_REFUSED = ("for", "value_set", "list")
+_REFUSED = {"for": "a for loop", "value_set": "a value_set", "list": "a list type"}
 
 
 @dataclass
@@ -103,7 +103,9 @@ class Classifier:
     def _name(self, token: Token) -> None:
         text = token.text
         if text in _REFUSED and self._text() == ("(" if text == "for" else "<"):
-            raise Refused(token.position, text)
+            raise Unsupported(token.position, _REFUSED[text])
+        if text == "match_kind" and self._text() != "{":
+            raise Unsupported(token.position, "match_kind as a type")
         if text in KEYWORDS:
             self._keyword(token)
         elif text == "_":

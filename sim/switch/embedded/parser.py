@@ -12,7 +12,7 @@ from lark.lexer import Lexer
 
 from fanin.sim.switch.embedded import ast
 from fanin.sim.switch.embedded.classify import Classifier
-from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
+from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.lexer import Token, integer
 
 _GRAMMAR = Path(__file__).with_name("grammar.lark")
@@ -182,7 +182,9 @@ class _Builder(lark.Transformer):
         return ast.FieldsType(name.position, name.name, kind.text, type_parameters, fields)
 
     def field(self, parts: list[Any]) -> ast.Variable:
-        annotations, kind, name = parts
+        annotations, kind, name, *size = parts
+        if size:
+            raise Unsupported(name.position, f"an array's size behind its name ({name.name}[...])")
         result = ast.Variable(name.position, name.name, kind, None)
         result.annotations = annotations
         return result
@@ -352,7 +354,7 @@ class _Builder(lark.Transformer):
     def jump(self, parts: list[Any]) -> ast.Jump:
         kind, *value = parts
         if kind.text in ("break", "continue"):
-            raise Refused(kind.position, kind.text)
+            raise Unsupported(kind.position, kind.text)
         return ast.Jump(kind.position, kind.text, value[0] if value else None)
 
     # expressions
@@ -395,7 +397,7 @@ class _Builder(lark.Transformer):
         return ast.Slice(parts[0].position, *parts)
 
     def part(self, parts: list[Any]) -> ast.Slice:
-        raise Refused(parts[1].position, "slice [base +: width]")
+        raise Unsupported(parts[1].position, "a slice [base +: width]")
 
     def call(self, parts: list[Any]) -> ast.Call:
         return ast.Call(parts[0].position, parts[0], [], parts[1])

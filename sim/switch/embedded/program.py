@@ -14,7 +14,7 @@ from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.blocks import Generator, Instance
 from fanin.sim.switch.embedded.checker import Checker
 from fanin.sim.switch.embedded.description import ActionInfo, ControllerHeader, ExternInfo, KeyInfo, TableInfo
-from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, RunRefused
+from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, RunRefused, Unsupported
 from fanin.sim.switch.embedded.lexer import Token
 from fanin.sim.switch.embedded.names import annotated_id, title
 from fanin.sim.switch.embedded.parser import parse
@@ -72,7 +72,7 @@ def load(
     except P4Error:
         raise
     except RecursionError:
-        raise Refused(Position(name, 1, 1), "a text nested this deep") from None
+        raise Unsupported(Position(name, 1, 1), "a text nested this deep") from None
     except Exception as error:  # right or refused: what we did not think of is no answer
         raise Refused(Position(name, 1, 1), f"{_INTERNAL}: {type(error).__name__}: {error}") from error
 
@@ -111,7 +111,7 @@ class Program:
             raise P4Error(Position(name, 1, 1), "there is no package instance main")
         package = main.type.declaration.name
         if package not in ARCHITECTURES:
-            raise Refused(main.position, f"architecture {package}")
+            raise Unsupported(main.position, f"architecture {package}")
         self.name = name
         self._runtime = ARCHITECTURES[package]
         self.architecture = self._runtime.name
@@ -144,10 +144,10 @@ class Program:
         elif isinstance(value, ast.Call):
             call, path = value, None
         else:
-            raise Refused(argument.position, "an argument of the package that is no block")
+            raise Unsupported(argument.position, "an argument of the package that is no block")
         kind = value.type
         if not isinstance(kind, types.Block) or not isinstance(kind.declaration, ast.Parser | ast.Control):
-            raise Refused(argument.position, f"{kind} as an argument of the package")
+            raise Unsupported(argument.position, f"{kind} as an argument of the package")
         block = kind.declaration
         arguments = {
             parameter: generator.static(given.value, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls import Calls
-from fanin.sim.switch.embedded.errors import P4Error, Refused
+from fanin.sim.switch.embedded.errors import P4Error, Unsupported
 from fanin.sim.switch.embedded.scope import refuse_strings
 from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, Type, base_of
 
@@ -120,7 +120,7 @@ class Statements(Calls):
         """Check a function with a body, and declare it."""
         outer = self.enter()
         if node.type_parameters:
-            raise Refused(node.position, "a function with type parameters")
+            raise Unsupported(node.position, "a function with type parameters")
         node.result = self.resolve(node.result_node)
         self.parameters(node.parameters)
         self.returns = node.result

@@ -28,6 +28,46 @@ def test_a_dropped_packet_may_be_forwarded_after_all():
     assert send(v1model(egress="mark_to_drop(std);").switch(), FRAME) == []
 
 
+@pytest.mark.parametrize(
+    ("parts", "left"),
+    [
+        ({"apply": "truncate(3);"}, "010203"),
+        ({"apply": "truncate(5);", "egress": "truncate(2); truncate(4);"}, "0102"),
+        ({"egress": "truncate(9); hdr.h.a = 7;"}, "070203040506"),
+        ({"apply": "truncate(0);"}, ""),
+    ],
+)
+def test_a_truncated_packet_leaves_with_the_smallest_length(parts, left):
+    assert send(v1model(**parts).switch(), FRAME + "0506") == [(0, left)]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"apply": "truncate(3); clone(CloneType.I2E, 3);"},
+        {"apply": "truncate(3); std.mcast_grp = 1;"},
+        {"apply": "truncate(3); resubmit_preserving_field_list(1);"},
+        {"apply": "truncate(3);", "egress": "clone(CloneType.E2E, 3);"},
+        {"egress": "truncate(3); recirculate_preserving_field_list(1);"},
+    ],
+)
+def test_a_copy_of_a_truncated_packet_is_refused(parts):
+    with pytest.raises(Refused, match="a clone, replica or second pass of a packet that was truncated"):
+        send(v1model(**parts).switch(), FRAME)
+
+
+def test_random_numbers_cover_their_range_and_repeat_in_another_switch():
+    program = v1model(apply="random(hdr.h.a, 3, 9); random<bit<8>>(hdr.h.b, 0, hdr.h.b);")
+    one, other = (
+        [send(switch, FRAME)[0][1] for _ in range(200)] for switch in (program.switch(), program.switch())
+    )
+    assert one == other
+    assert {frame[:2] for frame in one} == {f"{number:02x}" for number in range(3, 10)}
+    assert {frame[2:4] for frame in one} == {"00", "01", "02"}
+    with pytest.raises(Refused, match="undefined"):
+        send(v1model(apply="random(hdr.h.a, 9, 3);").switch(), FRAME)
+
+
 class TestMulticast:
     GROUP = MulticastGroup(5, (Replica(2, 7), Replica(3, 8)))
 
@@ -82,6 +122,19 @@ class TestCopies:
         switch = v1model(**parts).switch()
         switch.set_clone_session(3, port=4)
         assert sorted(send(switch, FRAME)) == [(0, "09020304"), (4, "01020006")]
+
+    def test_a_field_list_may_have_the_name_of_a_member_of_an_enum(self):
+        parts = {
+            "declarations": PARTS["declarations"] + "enum bit<8> Lists { one = 1, five = 5 }",
+            "metadata": "bit<8> m; @field_list(Lists.one, Lists.five) bit<8> kept;",
+            "apply": "meta.m = 5; meta.kept = 6; clone_preserving_field_list(CloneType.I2E, 3, Lists.five);",
+            "egress": "if (std.instance_type == 1) { hdr.h.c = meta.m; hdr.h.d = meta.kept; }",
+        }
+        switch = v1model(**parts).switch()
+        switch.set_clone_session(3, port=4)
+        assert (4, "01020006") in send(switch, FRAME)
+        with pytest.raises(P4Error, match=r"@field_list: Lists\.none is no number that is known"):
+            v1model(**parts | {"metadata": "bit<8> m; @field_list(Lists.none) bit<8> kept;"})
 
     def test_a_field_list_may_have_the_name_of_a_constant(self):
         parts = {
