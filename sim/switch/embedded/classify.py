@@ -24,7 +24,7 @@ _BASE = {"bool", "error", "string", "void", "int", "bit"}
 _DECLARES = {"header", "struct", "header_union", "control", "parser", "package"}
 _ENDS_OPERAND = {"NAME", "TYPE", "THIS", ")", "]", "ERROR"}
 _CLOSE = {"(": ")", "[": "]", "{": "}"}
-_REFUSED = {"for": "a for loop", "value_set": "a value_set", "list": "a list type"}
+_REFUSED = {"value_set": "a value_set", "list": "a list type"}
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Classifier:
 
     def _name(self, token: Token) -> None:
         text = token.text
-        if text in _REFUSED and self._text() == ("(" if text == "for" else "<"):
+        if text in _REFUSED and self._text() == "<":
             raise Unsupported(token.position, _REFUSED[text])
         if text == "match_kind" and self._text() != "{":
             raise Unsupported(token.position, "match_kind as a type")

@@ -14,6 +14,7 @@ from fanin.sim.switch.embedded import ast
 from fanin.sim.switch.embedded.classify import Classifier
 from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.lexer import Token, integer
+from fanin.sim.switch.embedded.loops import Loop, Walk
 
 _GRAMMAR = Path(__file__).with_name("grammar.lark")
 _PUNCTUATION = {
@@ -351,10 +352,19 @@ class _Builder(lark.Transformer):
         place = label.position if label else self.here
         return ast.SwitchCase(place, label, block[0] if block else None)
 
+    def loop(self, parts: list[Any]) -> Loop:
+        place, initial, condition, updates, body = parts
+        return Loop(place.position, initial, condition, updates, body)
+
+    def loop_parts(self, parts: list[Any]) -> list[ast.Statement]:
+        return parts
+
+    def walk(self, parts: list[Any]) -> Walk:
+        *_, kind, name, _, collection, body = parts
+        return Walk(parts[0].position, ast.Variable(name.position, name.name, kind, None), collection, body)
+
     def jump(self, parts: list[Any]) -> ast.Jump:
         kind, *value = parts
-        if kind.text in ("break", "continue"):
-            raise Unsupported(kind.position, kind.text)
         return ast.Jump(kind.position, kind.text, value[0] if value else None)
 
     # expressions

@@ -13,6 +13,7 @@ from fanin.sim.switch.embedded import types
 from fanin.sim.switch.embedded.checksums import as_bytes, csum16, digest_of
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.lexer import integer
+from fanin.sim.switch.embedded.loops import MAX_ROUNDS
 from fanin.sim.switch.embedded.packet import PacketIn
 from fanin.sim.switch.embedded.profiles import Profile
 from fanin.sim.switch.embedded.runtime import (
@@ -130,6 +131,7 @@ class V1Model:
         self._generator = random.Random(0)
         self.lost_clones: Counter[int] = Counter()  #: to sessions that nobody configured, by session
         self.frame_length = 0
+        self.rounds_left = MAX_ROUNDS  #: of loops, for the frame in work
         self.drops: list[str] = []  #: of the packet last processed: why copies did not leave
         self._out: list[tuple[int, bytes]] = []
         self._work: deque[tuple[Any, ...]] = deque()
@@ -154,6 +156,7 @@ class V1Model:
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """What leaves, where, when ``frame`` comes in at ``port``."""
         self._out, self.drops = [], []
+        self.rounds_left = MAX_ROUNDS
         self._work.clear()
         self._passes = 0
         until = time.monotonic() + MAX_SECONDS

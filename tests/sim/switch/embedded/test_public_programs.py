@@ -3,7 +3,7 @@
 import pytest
 
 from fanin.p4.control import Exact, TableEntry
-from fanin.sim.switch.embedded import P4Error
+from fanin.sim.switch.embedded import P4Error, Refused
 
 from .programs import PARTS, one, send, v1model
 
@@ -68,3 +68,74 @@ def test_static_assert_is_a_constant_and_must_hold():
 
 def test_an_int_of_a_constant():
     assert one("01020304", apply="const bit<8> c = 200; hdr.h.a = (bit<8>)((int) c + 60);") == "04020304"
+
+
+@pytest.mark.parametrize(
+    ("apply", "frame"),
+    [
+        # By hand: a = 1, b = 2, d = 4.
+        ("for (bit<8> i = 0; i < hdr.h.b; i = i + 1) { hdr.h.a = hdr.h.a + 2; }", "05020304"),
+        (
+            "for (bit<8> i in 1 .. hdr.h.d) { if (i == 2) continue; if (i == 4) break; "
+            "hdr.h.a = hdr.h.a + i; }",
+            "05020304",
+        ),
+        ("for (bit<8> i in 3 .. 2) { hdr.h.a = 9; }", "01020304"),
+        ("for (@name(\"j\") bit<8> i in 8w254 .. 255) hdr.h.a = i;", "ff020304"),
+        ("bit<8> i = 0; for (; i < 4;) { i = i + 3; } hdr.h.a = i;", "06020304"),
+        (
+            "for (bit<8> i = 0; i < 9; i += 1) { switch (i) { 3: { break; } default: { continue; } } "
+            "hdr.h.a = i; }",
+            "01020304",
+        ),
+        # Rounds with i = 0, 2, 3, 4 count 1 each, and 0x10 for each of two inner rounds.
+        (
+            "bit<8> n = 0; for (bit<8> i = 0, bit<8> j = 9; i < j; i += 1, j -= 1) { if (i == 1) continue; "
+            "n = n + 1; for (bit<8> k in 8w0..1) n = n + 0x10; } hdr.h.a = n;",
+            "84020304",
+        ),
+        ("for (bit<8> i in 0 .. 9) { if (i == 5) { hdr.h.a = i; exit; } }", "05020304"),
+    ],
+)  # fmt: skip
+def test_loops(apply, frame):
+    assert one("01020304", apply=apply) == frame
+
+
+def test_a_loop_over_a_stack_has_copies_of_all_its_headers():
+    declarations = PARTS["declarations"] + "header s_t { bit<8> x; }"
+    parts = {
+        "declarations": declarations,
+        "headers": "h_t h; s_t[3] s;",
+        "parser": "state start { packet.extract(hdr.s.next); packet.extract(hdr.s.next); "
+        "packet.extract(hdr.h); transition accept; }",
+        "apply": "bit<8> n = 0; for (s_t item in hdr.s) { "
+        "if (item.isValid()) { n = n + item.x; item.x = 0; } } hdr.h.a = n;",
+    }
+    # Emitted in the order of the struct: h, then the two headers of the stack.
+    assert one("070901020304", **parts) == "100203040709"
+
+
+@pytest.mark.parametrize(
+    "apply",
+    [
+        "for (bit<8> i = 0; i < 4;) {}",
+        "for (bit<32> i in 0 .. 65536) {}",
+        "for (bit<16> i in 0 .. 1000) { for (bit<16> j in 0 .. 1000) {} }",
+    ],
+)
+def test_loops_end(apply):
+    with pytest.raises(Refused, match="more than 65536 rounds of loops for one frame"):
+        one("01020304", apply=apply)
+
+
+@pytest.mark.parametrize("apply", ["break;", "continue;", "for (bit<8> i in 0..1) {} break;"])
+def test_a_jump_out_of_no_loop_is_wrong(apply):
+    with pytest.raises(P4Error, match="is not allowed here"):
+        one("01020304", apply=apply)
+
+
+def test_a_loop_over_something_else_is_refused():
+    with pytest.raises(Refused, match=r"a for loop of bit<8> over .* is not supported here"):
+        one("01020304", apply="for (bit<8> i in {1, 2}) {}")
+    with pytest.raises(Refused, match="a loop over an undefined range"):
+        one("01020304", apply="bit<8> most; for (bit<8> i in 0 .. most) {}")

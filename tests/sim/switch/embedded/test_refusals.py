@@ -77,7 +77,6 @@ OWN = "extern void own(in bit<8> x);"
 @pytest.mark.parametrize(
     ("parts", "what"),
     [
-        ({"apply": "for (bit<8> i in 0 .. 3) { hdr.h.a = i; }"}, "a for loop"),
         ({"parser": "value_set<bit<8>>(4) s; state start { transition accept; }"}, "a value_set"),
         ({"declarations": PARTS["declarations"] + OWN, "apply": "own(hdr.h.a);"}, "the extern function own"),
         ({"locals": "table t { actions = { NoAction; } colour = 3; }"}, "the table property colour"),
