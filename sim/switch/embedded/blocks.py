@@ -124,7 +124,7 @@ class Generator:
         """The Python name of an extern instance outside of all blocks."""
         if node not in self._globals:
             self._globals[node] = self.extern(
-                node.call, node.type, title(node), None, node.body, node.annotations
+                node.call, node.type, title(node).removeprefix("."), None, node.body, node.annotations
             )
         return self._globals[node]
 

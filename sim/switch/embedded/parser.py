@@ -62,6 +62,8 @@ def parse(sequence: list[Token], file: str) -> list[ast.Declaration]:
         result: Any = _grammar().parse(Classifier(sequence).run())
     except lark.exceptions.UnexpectedToken as error:
         if isinstance(error.token, Token):
+            if error.token.type == "NAME" and "TYPE" in error.expected and "NAME" not in error.expected:
+                raise P4Error(error.token.position, f"{error.token.text} is no type that is declared") from None
             raise P4Error(error.token.position, f"syntax error at {error.token.text!r}") from None
         raise P4Error(end, "syntax error: the text ends too early") from None
     except lark.exceptions.VisitError as error:

@@ -26,7 +26,7 @@ def error(text: str) -> str:
         ("const bit<8> a = 8w1 + 9w1;", "bad.p4:1:24: bit<9> where bit<8> is needed"),
         ("const bit<8> a = true;", "bad.p4:1:18: bool where bit<8> is needed"),
         ("const bit<8> a = 8w256;", "bad.p4:1:18: 8w256: the value does not fit in 8 bits"),
-        ("struct s { nothing_t x; }", "bad.p4:1:12: syntax error at 'nothing_t'"),
+        ("struct s { nothing_t x; }", "bad.p4:1:12: nothing_t is no type that is declared"),
         ("const bit<8> a = 16w5[3:4];", "bad.p4:1:18: slice [3:4]: the larger bound comes first"),
         ("const bool a = 8w1 < 8s1;", "bad.p4:1:22: int<8> where bit<8> is needed"),
         ("const bit<8> a = (bit<8>)16s1;", "bad.p4:1:19: no cast from int<16> to bit<8>"),
