@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -61,7 +62,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             self.controllers.check(request.device_id, request.election_id, request.role)
             if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
                 raise missing(f"{_atomicity(request.atomicity)} is not implemented")
-            return [_fault_of(lambda u=update: self._pipelines.entities.write(u)) for update in request.updates]
+            write = self._pipelines.entities.write
+            return [_fault_of(partial(write, update)) for update in request.updates]
 
         faults = self._answer(context, carry_out)
         _finish_batch(context, faults)
@@ -73,13 +75,15 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         def read() -> list[Fault | None]:
             self._check_device(request.device_id)
             check_role(request.role)
-            entities = self._pipelines.entities
-            return [_fault_of(lambda e=entity: found.extend(entities.read(e))) for entity in request.entities]
+            return [_fault_of(partial(self._read, entity, found)) for entity in request.entities]
 
         faults = self._answer(context, read)
         for begin in range(0, len(found), _READ_AT_ONCE):
             yield p4r.ReadResponse(entities=found[begin : begin + _READ_AT_ONCE])
         _finish_batch(context, faults)
+
+    def _read(self, entity: p4r.Entity, found: list[p4r.Entity]) -> None:
+        found.extend(self._pipelines.entities.read(entity))
 
     def Capabilities(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         return p4r.CapabilitiesResponse(p4runtime_api_version=VERSION)
