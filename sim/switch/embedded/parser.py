@@ -143,6 +143,9 @@ class _Builder(lark.Transformer):
         kind, arguments, name, *body = parts
         return ast.Instance(name.position, name.name, kind, arguments, body)
 
+    def instances(self, parts: list[Any]) -> ast.Declaration:
+        raise Unsupported(parts[2].position, f"an array of instances ({parts[2].name})")
+
     def function(self, parts: list[Any]) -> ast.Function:
         result, name, type_parameters, parameters, body = parts
         return ast.Function(name.position, name.name, result, type_parameters, parameters, body)
@@ -201,6 +204,8 @@ class _Builder(lark.Transformer):
         return name.name, value[0] if value else None
 
     def type_name(self, parts: list[Any]) -> ast.Declaration:
+        if isinstance(parts[0], ast.Declaration):
+            raise Unsupported(parts[0].position, f"a typedef that declares {parts[0].name}")
         return ast.TypeName(parts[1].position, parts[1].name, parts[0], False)
 
     def new_type(self, parts: list[Any]) -> ast.Declaration:
@@ -418,9 +423,9 @@ class _Builder(lark.Transformer):
         return ast.Call(parts[0].position, *parts)
 
     def argument(self, parts: list[Any]) -> ast.Argument:
-        if isinstance(parts[0], Token):
-            return ast.Argument(parts[0].position, None, None)
         name = parts[0].name if len(parts) > 1 else None
+        if isinstance(parts[-1], Token):  # _
+            return ast.Argument(parts[-1].position, name, None)
         return ast.Argument(parts[-1].position, name, parts[-1])
 
     def number(self, parts: list[Any]) -> ast.Number:
@@ -445,6 +450,9 @@ class _Builder(lark.Transformer):
 
     def parenthesised(self, parts: list[Any]) -> ast.Expression:
         return parts[0]
+
+    def list_element(self, parts: list[Any]) -> ast.Expression:
+        raise Unsupported(self.here, "an element of a list in braces")
 
     def list_value(self, parts: list[Any]) -> ast.ListValue:
         return ast.ListValue(parts[0][0].position if parts[0] else self.here, parts[0])

@@ -39,6 +39,7 @@ _INTERNAL = "internal error"
 #: Macros of p4c, and of its driver for each target.
 P4C = {"__p4c__": "1", "__p4c_major__": "1", "__p4c_minor__": "2", "__p4c_patchlevel__": "5"}
 TARGETS = {"bmv2": {"__TARGET_BMV2__": "1"}, "tofino": {"__TARGET_TOFINO__": "1"}}
+ARCHITECTURE_FILES = frozenset({"v1model.p4", "tna.p4"})  # their texts are ours, whatever file is included
 TOFINO_FILES = frozenset({"tna.p4"})
 
 
@@ -110,8 +111,9 @@ class Program:
         ):
             raise P4Error(Position(name, 1, 1), "there is no package instance main")
         package = main.type.declaration.name
-        if package not in ARCHITECTURES:
-            raise Unsupported(main.position, f"architecture {package}")
+        declared = main.type.declaration.position.file
+        if package not in ARCHITECTURES or Path(declared).name not in ARCHITECTURE_FILES:
+            raise Unsupported(main.position, f"architecture {package} (package of {declared})")
         self.name = name
         self._runtime = ARCHITECTURES[package]
         self.architecture = self._runtime.name

@@ -3,7 +3,7 @@
 import pytest
 
 from fanin.p4.control import Exact, TableEntry
-from fanin.sim.switch.embedded import P4Error, Refused
+from fanin.sim.switch.embedded import P4Error, Refused, load
 
 from .programs import PARTS, one, send, v1model
 
@@ -139,3 +139,43 @@ def test_a_loop_over_something_else_is_refused():
         one("01020304", apply="for (bit<8> i in {1, 2}) {}")
     with pytest.raises(Refused, match="a loop over an undefined range"):
         one("01020304", apply="bit<8> most; for (bit<8> i in 0 .. most) {}")
+
+
+def test_a_generic_name_before_a_comparison_is_no_call():
+    declarations = PARTS["declarations"] + "extern Pair { Pair(); T a<T>(in T x); }"
+    apply = "if (4 + hdr.h.a < 10 && hdr.h.a > 3) { hdr.h.b = 9; }"
+    assert one("04020304", declarations=declarations, apply=apply) == "04090304"
+    assert one("06020304", declarations=declarations, apply=apply) == "06020304"
+
+
+def test_types_of_the_outermost_scope_may_be_written_with_a_dot():
+    declarations = PARTS["declarations"] + "typedef bit<8> byte_t; const .byte_t START = 5;"
+    assert (
+        one("01020304", declarations=declarations, apply=".byte_t x = START; hdr.h.a = (.byte_t) x;")
+        == "05020304"
+    )
+
+
+def test_a_wildcard_in_parentheses_is_one():
+    parser = "state start { packet.extract(hdr.h); transition select(hdr.h.a) { 9: reject; (_): accept; } }"
+    assert one("01020304", parser=parser) == "01020304"
+
+
+@pytest.mark.parametrize(
+    ("declarations", "what"),
+    [
+        ("typedef struct p_t { bit<8> x; } q_t;", "a typedef that declares p_t"),
+        ("struct s_t { bit<8>[2][2] list; }", r"an array of bit<8>"),
+        ("counter(4, CounterType.packets) all[2];", r"an array of instances \(all\)"),
+        ("const int a = {1, 2}[0];", "an element of a list in braces"),
+    ],
+)
+def test_newer_forms_are_refused_in_a_sentence(declarations, what):
+    with pytest.raises(Refused, match=f"{what} is not supported here"):
+        v1model(declarations=PARTS["declarations"] + declarations)
+
+
+def test_a_package_of_the_programs_own_is_another_architecture():
+    text = "control C(); package V1Switch(C c); control D() { apply {} } V1Switch(D()) main;"
+    with pytest.raises(Refused, match=r"architecture V1Switch \(package of own\.p4\) is not supported here"):
+        load(text, "own.p4")
