@@ -351,9 +351,7 @@ class CallBody(Body):
         elif isinstance(kind, types.Record) and types.width_of(kind) is not None:
             before = self.source.fresh("t")
             self.source.emit(f"{before} = {packet}.position")
-            self.source.emit(
-                f"{packet}.look({types.width_of(kind)})"
-            )  # too short: reject before a part is read
+            self.source.emit(f"{packet}.look({types.width_of(kind)})")  # rejects before a part is read
             self.source.emit(f"{name} = {self.records.new(kind)}")
             self._read_parts(node, name, kind, packet)
             self.source.emit(f"{packet}.position = {before}")
