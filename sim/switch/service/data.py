@@ -91,6 +91,11 @@ def as_bytes(value: int, width: int) -> bytes:
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
+def shortest(value: bytes) -> bytes:
+    """The canonical form of an unsigned number's bytes."""
+    return value.lstrip(b"\0") or b"\0"
+
+
 def number_in(value: bytes, width: int, what: str) -> int:
     """An unsigned number from its bytes, however many. Raises Fault where ``what`` is not of ``width`` bits."""
     if not value:

@@ -12,7 +12,7 @@ from fanin.p4.control import MulticastGroup, Replica
 from fanin.sim.switch.embedded import Switch
 from fanin.sim.switch.embedded.runtime import GROUP_BITS, REPLICA_BITS
 from fanin.sim.switch.service.ageing import Ageing
-from fanin.sim.switch.service.data import as_bytes, decoded, encoded, indices, number_in
+from fanin.sim.switch.service.data import decoded, encoded, indices, number_in, shortest
 from fanin.sim.switch.service.digests import Digests
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
 from fanin.sim.switch.service.meters import Meters
@@ -224,7 +224,7 @@ def _stored(message: M) -> M:
     copy = type(message).FromString(message.SerializeToString())
     for replica in copy.replicas:
         if replica.WhichOneof("port_kind") == "port":
-            replica.port = as_bytes(int.from_bytes(replica.port, "big"), _PORT_BITS)
+            replica.port = shortest(replica.port)
     return copy
 
 

@@ -1,5 +1,7 @@
 """P4Runtime: counters, meters, registers, groups, sessions (docs/reference/p4runtime.md)."""
 
+import contextlib
+
 import pytest
 from finsy.proto import p4r, rpc_code
 
@@ -11,9 +13,11 @@ from tests.sim.switch.service.client import (
     MODIFY,
     NOT_FOUND,
     RANGE,
+    Client,
     statuses_of,
     write_request,
 )
+from tests.sim.switch.service.served import SELECTED, Served
 
 # counters
 
@@ -187,3 +191,26 @@ def test_a_group_or_session_reads_as_it_was_written(client, make):
     assert read(0) == [make(3, (b"\x02", 0))]  # the port in canonical form
     assert write(DELETE, make(3)) == 0
     assert read(0) == []
+
+
+def test_groups_and_action_sets_read_in_canonical_form():
+    with contextlib.closing(Served(SELECTED)) as served, contextlib.closing(Client(served)) as client:
+        ways = client.info.action_profiles[0].preamble.id
+        assert client.info.action_profiles[0].with_selector
+        match = [p4r.FieldMatch(field_id=1, exact=p4r.FieldMatch.Exact(value=b"\x01"))]
+        shot = client.call("I.forward", b"\x00\x00\x02").action
+        action = p4r.ActionProfileAction(action=shot, weight=1, watch_port=b"\x00\x01")
+        actions = p4r.TableAction(action_profile_action_set={"action_profile_actions": [action]})
+        entry = p4r.TableEntry(table_id=client.id("I.spread"), match=match, action=actions)
+        assert client.write(INSERT, table_entry=entry) == 0
+        (found,) = client.entries(table_id=entry.table_id)
+        (item,) = found.action.action_profile_action_set.action_profile_actions
+        assert (item.action.params[0].value, item.watch_port) == (b"\x02", b"\x01")
+        assert client.write(DELETE, table_entry=entry) == 0
+        member = p4r.ActionProfileMember(action_profile_id=ways, member_id=1, action=shot)
+        assert client.write(INSERT, action_profile_member=member) == 0
+        watched = p4r.ActionProfileGroup.Member(member_id=1, weight=1, watch_port=b"\x00\x02")
+        group = p4r.ActionProfileGroup(action_profile_id=ways, group_id=1, max_size=2, members=[watched])
+        assert client.write(INSERT, action_profile_group=group) == 0
+        found, _ = client.read(p4r.Entity(action_profile_group=p4r.ActionProfileGroup()))
+        assert found[0].action_profile_group.members[0].watch_port == b"\x02"
