@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fanin.cli.output import add_json, check_writable, output_file, print_json
 from fanin.cli.p4.jobs import switch_with_jobs
-from fanin.cli.p4.source import add_source, load_program
+from fanin.cli.p4.source import add_source, load_program, warn_of_clones
 from fanin.cli.p4.step import Stepper
 from fanin.errors import CheckFailed, InputError
 
@@ -95,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
         done, out = _process(switch, frames, stepper, quiet=tracer is not None)
     except ValueError as error:
         raise InputError(str(error)) from error
+    warn_of_clones(switch)
     if args.out:
         _write(args.out, out)
     found = _compare(recording, out, args.recorded) if recording else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fanin.cli.output import add_json, output_file, print_json
 from fanin.cli.p4.jobs import switch_with_jobs
 from fanin.cli.p4.rates import OTHERS, Rates, totals
-from fanin.cli.p4.source import add_source, load_program
+from fanin.cli.p4.source import add_source, load_program, warn_of_clones
 from fanin.cli.serving import add_seconds, check_seconds, forward, opened_interfaces, say, warn
 from fanin.errors import InputError
 
@@ -99,9 +99,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         counters = {str(port): asdict(found) for port, found in forwarding.counters.items()}
         others = {name: getattr(forwarding, name) for name in OTHERS}
-        print_json({"seconds": rates.seconds, "ports": counters, **others})
+        clones = forwarding.switch.lost_clones.total()
+        print_json({"seconds": rates.seconds, "ports": counters, **others, "lost_clones": clones})
     else:
         print(totals(forwarding, names))
+    warn_of_clones(forwarding.switch)
     return 0
 
 

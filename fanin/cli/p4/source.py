@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fanin.cli.serving import warn
+
 if TYPE_CHECKING:
-    from fanin.sim.switch.embedded import Program
+    from fanin.sim.switch.embedded import Program, Switch
 
 
 def add_source(part: argparse.ArgumentParser) -> None:
@@ -36,7 +38,19 @@ def _define(text: str) -> tuple[str, str]:
 
 
 def load_program(args: argparse.Namespace, *, permissive: bool = False) -> Program:
-    """The program of ``args.program``, read with the options of ``add_source``. Raises P4Error."""
+    """The program of ``args.program``, read with the options of ``add_source``; a warning names its meters.
+
+    Raises P4Error.
+    """
     from fanin.sim.switch.embedded import load
 
-    return load(args.program, include_dirs=args.include, defines=dict(args.defines), permissive=permissive)
+    program = load(args.program, include_dirs=args.include, defines=dict(args.defines), permissive=permissive)
+    if program.meters:
+        warn(f"{program.name}: meters have no rates here, every packet is green: {', '.join(program.meters)}")
+    return program
+
+
+def warn_of_clones(switch: Switch) -> None:
+    """Print a warning for each clone session that nobody configured, and that clones were sent to."""
+    for session, count in sorted(switch.lost_clones.items()):
+        warn(f"{count} clone{'s' * (count != 1)} lost: nobody has configured clone session {session}")

@@ -283,7 +283,7 @@ class Choice(Statement):
 
 @dataclass(slots=True, eq=False)
 class Jump(Statement):
-    """``exit`` or ``return``."""
+    """``exit``, ``return``, ``break`` or ``continue``."""
 
     kind: str
     value: Expression | None

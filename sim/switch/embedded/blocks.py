@@ -13,7 +13,7 @@ from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls_code import CallBody
 from fanin.sim.switch.embedded.context import BlockContext
 from fanin.sim.switch.embedded.description import DigestInfo, ExternInfo, TableInfo
-from fanin.sim.switch.embedded.errors import Position, Refused
+from fanin.sim.switch.embedded.errors import Position, Unsupported
 from fanin.sim.switch.embedded.names import annotated_id, annotated_words, title
 from fanin.sim.switch.embedded.records import Records
 from fanin.sim.switch.embedded.source import Source
@@ -44,7 +44,7 @@ class Generator:
         """The class that implements an extern object. Raises Refused where there is none."""
         found = getattr(self.architecture, "externs", {}).get(name)
         if found is None:
-            raise Refused(position, f"extern {name}")
+            raise Unsupported(position, f"the extern {name}")
         return found
 
     def action_number(self, action: ast.Action) -> int:
@@ -54,7 +54,7 @@ class Generator:
     def member_name(self, node: ast.Expression) -> str:
         """Code of an enum member's name; only constants have one."""
         if node.constant is None:
-            raise Refused(node.position, f"{node.type} that is not known at compile time")
+            raise Unsupported(node.position, f"{node.type} that is not known at compile time")
         members = node.type.members
         return repr(next(name for name, value in members.items() if value == node.constant))
 
@@ -117,14 +117,14 @@ class Generator:
         try:
             value = eval(code, {"__builtins__": {}})  # code of ours, of numbers and operators only
         except Exception:
-            raise Refused(node.position, "a value that is not known at compile time") from None
+            raise Unsupported(node.position, "a value that is not known at compile time") from None
         return repr(value)
 
     def global_extern(self, node: ast.Instance) -> str:
         """The Python name of an extern instance outside of all blocks."""
         if node not in self._globals:
             self._globals[node] = self.extern(
-                node.call, node.type, title(node), None, node.body, node.annotations
+                node.call, node.type, title(node).removeprefix("."), None, node.body, node.annotations
             )
         return self._globals[node]
 
@@ -216,7 +216,7 @@ class Instance:
             return f"f.{self._slots[target]}"
         if target in self._constructor:
             return str(self._constructor[target])
-        raise Refused(target.position, f"{target.name} in this place")
+        raise Unsupported(target.position, f"a use of {target.name} as a value")
 
     def extern_of(self, node: ast.Name) -> str:
         """The Python name of the extern instance that ``node`` means; packets are parameters."""
@@ -237,7 +237,7 @@ class Instance:
             return self._constructor[target]
         if target not in self._blocks:
             if not isinstance(target, ast.Parser | ast.Control) or target.constructor:
-                raise Refused(node.position, f"{node.name}.apply in this place")
+                raise Unsupported(node.position, f"a call of {node.name}.apply in this place")
             self._blocks[target] = Instance(self.generator, target, f"{self.path}.{target.name}", {})
         return self._blocks[target]
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.context import BlockContext, ProgramContext
-from fanin.sim.switch.embedded.errors import Refused
+from fanin.sim.switch.embedded.errors import Unsupported
+from fanin.sim.switch.embedded.loops import Loop, Walk
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.types import Bits, Type, base_of, is_scalar
 from fanin.sim.switch.embedded.values_code import ValueCode, has_effects, wrapped
@@ -34,6 +35,7 @@ class Body(ValueCode):
         self.instance = instance
         self.outs: list[str] = []  # names of the parameters whose values the function hands back
         self.has_result = False
+        self.loops: list[list[ast.Statement]] = []  # updates of the loops around a statement
         self.fetched: dict[str, str] = {}  # Python name to where in the frame it is fetched from
 
     def place_of(self, target: ast.Declaration) -> str:
@@ -92,7 +94,7 @@ class Body(ValueCode):
         self.source.emit(f"{name} = {code}")
 
     def _do_instance(self, node: ast.Instance) -> None:
-        raise Refused(node.position, "an instance among statements")
+        raise Unsupported(node.position, "an instance among statements")
 
     def _do_assignment(self, node: ast.Assignment) -> None:
         place = self.target(node.target, frozen=has_effects(node.value))
@@ -115,6 +117,35 @@ class Body(ValueCode):
         if node.otherwise is not None:
             with self.source.block("else:"):
                 self.statement(node.otherwise)
+
+    def _do_loop(self, node: Loop) -> None:
+        for statement in node.initial:
+            self.statement(statement)
+        self.source.place = node.position
+        with self.source.block("for _ in rounds(ARCH):"):
+            condition = self.value(node.condition)
+            with self.source.block(f"if not ({condition}):"):
+                self.source.emit("break")
+            self._rounds(node.body, node.updates)
+            for statement in node.updates:
+                self.statement(statement)
+
+    def _do_walk(self, node: Walk) -> None:
+        collection = node.collection
+        name = self.places[node.variable] = self.source.fresh("v_" + node.variable.name)
+        if isinstance(collection, ast.Binary):
+            low = self.saved(self.value(collection.left), node.variable.type)
+            values = f"numbers(ARCH, {low}, {self.value(collection.right)})"
+        else:
+            values = f"[item.copy() for item in {self.value(collection)}.items]"
+        with self.source.block(f"for {name} in {values}:"):
+            self._rounds(node.body, [])
+
+    def _rounds(self, body: ast.Statement, updates: list[ast.Statement]) -> None:
+        """Emit the body of a loop; ``updates`` come before the next round."""
+        self.loops.append(updates)
+        self.statement(body)
+        self.loops.pop()
 
     def _do_choice(self, node: ast.Choice) -> None:
         subject = self.saved(self.value(node.subject), node.subject.type)
@@ -146,6 +177,12 @@ class Body(ValueCode):
     def _do_jump(self, node: ast.Jump) -> None:
         if node.kind == "exit":
             self.source.emit("raise Exit")
+        elif node.kind == "break":
+            self.source.emit("break")
+        elif node.kind == "continue":
+            for statement in self.loops[-1]:
+                self.statement(statement)
+            self.source.emit("continue")
         else:
             self.leave(None if node.value is None else self.fresh(node.value))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanin.sim.switch.embedded import ast, types
-from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
+from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.expressions import Expressions
 from fanin.sim.switch.embedded.types import BOOL, INTEGER, VOID, Bindings, Bits, Type, base_of
 
@@ -133,6 +133,11 @@ class Calls(Expressions):
         if isinstance(result, types.Variable):
             raise P4Error(node.position, f"the type argument of {function.name} is missing")
         node.type = result
+        if function.name == "static_assert" and function.body is None:
+            condition = node.arguments[0].value
+            node.constant = None if condition is None else condition.constant
+            if not node.constant:
+                raise P4Error(node.position, "static_assert does not hold")
 
     def _construct(self, node: ast.Call, kind: Type) -> None:
         """``Type(arguments)``: an instance without a name."""
@@ -227,7 +232,7 @@ class Calls(Expressions):
             if isinstance(target, ast.Parameter) and target.direction in ("out", "inout"):
                 return
         elif isinstance(node, ast.Index) and isinstance(node.base.type, types.Tuple):
-            raise Refused(node.position, "writing an element of a tuple")
+            raise Unsupported(node.position, "writing an element of a tuple")
         elif (
             isinstance(node, ast.Member | ast.Index | ast.Slice)
             and node.constant is None

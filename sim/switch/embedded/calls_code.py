@@ -6,7 +6,7 @@ from keyword import iskeyword
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.body import Body, Place, Store
-from fanin.sim.switch.embedded.errors import P4Error, Refused
+from fanin.sim.switch.embedded.errors import Unsupported
 from fanin.sim.switch.embedded.records import signed
 from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, base_of, is_scalar, width_of
 from fanin.sim.switch.embedded.values_code import has_effects
@@ -24,7 +24,7 @@ class CallBody(Body):
         return code
 
     def _call_construct(self, node: ast.Call) -> str:
-        raise Refused(node.position, "an instance made where it is used")
+        raise Unsupported(node.position, "an instance made where it is used")
 
     # headers and stacks
 
@@ -163,17 +163,14 @@ class CallBody(Body):
             return self._verify(node)
         if function.name == "digest" and not owner:
             return self._digest(node)
-        if function.name == "static_assert":
-            condition = node.arguments[0].value
-            if condition is None or not condition.constant:
-                raise P4Error(node.position, "static_assert does not hold")
+        if function.name == "static_assert":  # checked when it was read
             return "True"
         return self._call_architecture(node, function)
 
     def _digest(self, node: ast.Call) -> str:
         """A digest's values as they are now; BMv2 ignores the receiver."""
         if not hasattr(self.generator.architecture, "digest"):
-            raise Refused(node.position, "extern digest")
+            raise Unsupported(node.position, "this form of the extern function digest")
         receiver, value = (argument.value for argument in node.arguments)
         assert receiver is not None
         assert value is not None
@@ -192,7 +189,7 @@ class CallBody(Body):
         elif is_scalar(kind) and not isinstance(kind, types.Varbit):
             return code
         else:
-            raise Refused(node.position, f"{kind} in a digest")
+            raise Unsupported(node.position, f"{kind} in a digest")
         return f"({''.join(part + ', ' for part in parts)})"
 
     def _extern_of(self, node: ast.Name) -> str:
@@ -215,7 +212,7 @@ class CallBody(Body):
         name = function.name + "_" * iskeyword(function.name)  # ``assert``
         method = getattr(shape, name, None)
         if method is None:
-            raise Refused(node.position, f"extern {function.name}")
+            raise Unsupported(node.position, f"the extern function {function.name}")
         codes, stores = self._extern_arguments(node)
         if getattr(method, "takes_widths", False):
             codes.append(
@@ -283,7 +280,7 @@ class CallBody(Body):
     def _pack_code(self, parts: list[str], code: str, kind: types.Type, node: ast.Expression) -> None:
         if isinstance(kind, types.Record):
             if kind.kind == "header_union":
-                raise Refused(node.position, "a header union as data")
+                raise Unsupported(node.position, "a header union as data")
             for name, part in kind.fields.items():
                 inner: list[str] = []
                 self._pack_code(inner, f"{code}.f_{name}", base_of(part), node)
@@ -298,7 +295,7 @@ class CallBody(Body):
         elif isinstance(kind, Bits) or kind == BOOL:
             part_code = f"({code}, {width_of(kind)})"
         else:
-            raise Refused(node.position, f"{kind} as data")
+            raise Unsupported(node.position, f"{kind} as data")
         holder = node.base if isinstance(node, ast.Member) else None
         holder_kind = base_of(holder.type) if holder is not None else None
         if holder is not None and isinstance(holder_kind, types.Record) and holder_kind.kind == "header":
@@ -316,12 +313,12 @@ class CallBody(Body):
         if target is None:
             width = width_of(node.callee.bindings.substitute(node.callee.parameters[0].type))
             if width is None:
-                raise Refused(node.position, "extract of nothing without a width")
+                raise Unsupported(node.position, "extract of nothing without a width")
             self.source.emit(f"{packet}.take({width})")
             return "None"
         kind = base_of(target.type)
         if not isinstance(kind, types.Record) or kind.kind != "header":
-            raise Refused(node.position, f"extract of {target.type}")
+            raise Unsupported(node.position, f"extract of {target.type}")
         width_code = (
             f", {self.value(node.arguments[1].value)}"
             if len(node.arguments) > 1 and node.arguments[1].value
@@ -351,15 +348,32 @@ class CallBody(Body):
             self.source.emit(f"{name} = {signed(code, kind.width) if kind.signed else code}")
         elif kind == BOOL:
             self.source.emit(f"{name} = {packet}.look(1) == 1")
-        elif isinstance(kind, types.Record) and kind.kind == "header":
+        elif isinstance(kind, types.Record) and types.width_of(kind) is not None:
             before = self.source.fresh("t")
             self.source.emit(f"{before} = {packet}.position")
+            self.source.emit(f"{packet}.look({types.width_of(kind)})")  # rejects before a part is read
             self.source.emit(f"{name} = {self.records.new(kind)}")
-            self.source.emit(f"{name}.extract({packet})")
+            self._read_parts(node, name, kind, packet)
             self.source.emit(f"{packet}.position = {before}")
         else:
-            raise Refused(node.position, f"lookahead of {node.type}")
+            raise Unsupported(node.position, f"lookahead of {node.type}")
         return name
+
+    def _read_parts(self, node: ast.Call, path: str, kind: types.Type, packet: str) -> None:
+        """Emit code that reads a value of ``kind`` into ``path``, part by part."""
+        base = base_of(kind)
+        if isinstance(base, types.Record) and base.kind == "header":
+            self.source.emit(f"{path}.extract({packet})")
+        elif isinstance(base, types.Record) and base.kind == "struct":
+            for name, part in base.fields.items():
+                self._read_parts(node, f"{path}.f_{name}", part, packet)
+        elif isinstance(base, Bits):
+            code = f"{packet}.take({base.width})"
+            self.source.emit(f"{path} = {signed(code, base.width) if base.signed else code}")
+        elif base == BOOL:
+            self.source.emit(f"{path} = {packet}.take(1) == 1")
+        else:
+            raise Unsupported(node.position, f"lookahead of {node.type}, for its part of type {kind},")
 
     def _packet_in_advance(self, node: ast.Call) -> str:
         assert node.arguments[0].value
@@ -375,7 +389,7 @@ class CallBody(Body):
         items = value.items if isinstance(value, ast.ListValue) else [value]
         for item in items:
             if not isinstance(base_of(item.type), types.Record | types.Stack):
-                raise Refused(item.position, f"emit of {item.type}")
+                raise Unsupported(item.position, f"emit of {item.type}")
             self.source.emit(f"{self.value(item)}.emit({self._packet(node)})")
         return "None"
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls import same_parameters
-from fanin.sim.switch.embedded.errors import P4Error, Refused
+from fanin.sim.switch.embedded.errors import P4Error, Unsupported
+from fanin.sim.switch.embedded.lexer import Token, integer
 from fanin.sim.switch.embedded.names import translation
 from fanin.sim.switch.embedded.scope import Scope
 from fanin.sim.switch.embedded.statements import Statements
@@ -48,15 +49,26 @@ class Checker(Statements):
 
     def _number_lists(self, field: ast.Variable) -> None:
         """Put numbers where ``@field_list`` names constants."""
-        body = field.annotations.get("field_list", [])
-        for place, token in enumerate(body):
-            if token.type == "INT" or token.text == ",":
-                continue
-            found = self.scope.find(token.text)
-            value = found.value.constant if isinstance(found, ast.Constant) else None
-            if not isinstance(value, int):
-                raise P4Error(token.position, f"@field_list: {token.text} is no number that is known")
-            body[place] = replace(token, type="INT", text=str(value))
+        if "field_list" in field.annotations:
+            items = _between_commas(field.annotations["field_list"])
+            field.annotations["field_list"] = [
+                replace(item[0], type="INT", text=str(self._list_number(item))) for item in items
+            ]
+
+    def _list_number(self, item: list[Token]) -> int:
+        """The number of a field list: a number, a constant, or ``Enum.member``."""
+        if [token.type for token in item] == ["INT"]:
+            return integer(item[0])[0]
+        found = self.scope.find(item[0].text)
+        value = None
+        if isinstance(found, ast.Constant) and len(item) == 1:
+            value = found.value.constant
+        elif isinstance(found, ast.Enumeration) and [token.text for token in item[1:2]] == ["."]:
+            value = found.type.members.get(item[-1].text)
+        if not isinstance(value, int):
+            text = "".join(token.text for token in item)
+            raise P4Error(item[0].position, f"@field_list: {text} is no number that is known")
+        return value
 
     def _do_enumeration(self, node: ast.Enumeration) -> None:
         underlying = base_of(self.resolve(node.underlying)) if node.underlying else None
@@ -165,6 +177,8 @@ class Checker(Statements):
         """Check what is matched against keys of these types; a single ``_`` stands for all of them."""
         if keys == [None]:
             return [None] * len(kinds)
+        if len(keys) == 1 and isinstance(keys[0], ast.ListValue):  # {1, 2} for (1, 2)
+            keys = list(keys[0].items)
         if len(keys) != len(kinds):
             raise P4Error(node.position, f"{len(keys)} values for {len(kinds)} keys")
         return [None if key is None else self._match(key, kind) for key, kind in zip(keys, kinds, strict=True)]
@@ -264,7 +278,7 @@ class Checker(Statements):
                 raise P4Error(argument.position, "an argument is missing")
             argument.value = self.value(argument.value, parameter.type)
             if argument.value.constant is None:
-                raise Refused(argument.position, "an argument that is not known at compile time")
+                raise Unsupported(argument.position, "an argument that is not known at compile time")
         return call
 
     def _entry(self, table: ast.Table, entry: ast.Entry, by_action: dict[ast.Action, ast.TableAction]) -> None:
@@ -272,6 +286,17 @@ class Checker(Statements):
         if entry.priority is not None:
             entry.priority = self.value(entry.priority)
         entry.action = self._action_call(entry.action, by_action)
+
+
+def _between_commas(body: list[Token]) -> list[list[Token]]:
+    """The items of a list of tokens, without empty ones."""
+    items: list[list[Token]] = [[]]
+    for token in body:
+        if token.text == ",":
+            items.append([])
+        else:
+            items[-1].append(token)
+    return [item for item in items if item]
 
 
 def _field_fits(node: ast.FieldsType, field: ast.Variable, kind: types.Type) -> None:

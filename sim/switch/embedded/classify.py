@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
+from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.lexer import KEYWORDS, Token
 
 _PREFIX = {"!", "~"}
@@ -24,7 +24,7 @@ _BASE = {"bool", "error", "string", "void", "int", "bit"}
 _DECLARES = {"header", "struct", "header_union", "control", "parser", "package"}
 _ENDS_OPERAND = {"NAME", "TYPE", "THIS", ")", "]", "ERROR"}
 _CLOSE = {"(": ")", "[": "]", "{": "}"}
-_REFUSED = ("for", "value_set", "list")
+_REFUSED = {"value_set": "a value_set", "list": "a list type"}
 
 
 @dataclass
@@ -102,8 +102,10 @@ class Classifier:
 
     def _name(self, token: Token) -> None:
         text = token.text
-        if text in _REFUSED and self._text() == ("(" if text == "for" else "<"):
-            raise Refused(token.position, text)
+        if text in _REFUSED and self._text() == "<":
+            raise Unsupported(token.position, _REFUSED[text])
+        if text == "match_kind" and self._text() != "{":
+            raise Unsupported(token.position, "match_kind as a type")
         if text in KEYWORDS:
             self._keyword(token)
         elif text == "_":
@@ -191,6 +193,8 @@ class Classifier:
             return
         after_type = before in ("TYPE", "GT_ARGS", "]") or before in {b.upper() for b in _BASE}
         if self._is_type(text) and not (after_type and self._text() in ("=", ";", ",", ")")):
+            if before == "." and not any(text in scope.types for scope in self._scopes[1:]):
+                self._out.pop()  # .T is T where nothing hides it
             self._emit(token, "TYPE")
         elif before == "." or not self._typedef:
             self._emit(token, "NAME")
@@ -272,8 +276,20 @@ class Classifier:
             return False
         before = self._out[-1]
         return before.type in ("TYPE", "BIT", "INT_TYPE", "VARBIT", "TUPLE", "VALUE_SET") or (
-            before.type == "NAME" and before.text in self._generic
+            before.type == "NAME" and before.text in self._generic and self._is_call()
         )
+
+    def _is_call(self) -> bool:
+        """Whether the ``<`` before here opens type arguments of a call, and is no comparison."""
+        depth = 1
+        for index in range(self._at, len(self._in)):
+            text = self._in[index].text
+            if text in (";", "{", "}"):
+                return False
+            depth += {"<": 1, ">": -1}.get(text, 0)
+            if depth == 0:
+                return self._text(index + 1 - self._at) == "("
+        return False
 
     def _bracket(self, token: Token) -> None:
         text = token.text

@@ -31,5 +31,12 @@ class Refused(P4Error):
     """Not implemented, or left undefined by P4: better no answer than a wrong one."""
 
 
+class Unsupported(Refused):
+    """A construct that this switch does not implement; ``what`` names it: a noun in the singular."""
+
+    def __init__(self, position: Position, what: str):
+        super().__init__(position, f"{what} is not supported here")
+
+
 class RunRefused(Exception):
     """Raised by the runtime, which knows no places; ``Program`` turns it into a ``Refused`` with one."""

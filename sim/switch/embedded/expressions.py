@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fanin.sim.switch.embedded import ast, types
-from fanin.sim.switch.embedded.errors import P4Error, Position
+from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.fold import fold_binary, fold_cast, fold_slice, fold_unary
 from fanin.sim.switch.embedded.scope import Scopes, is_type
 from fanin.sim.switch.embedded.types import BOOL, INTEGER, Bits, Type, base_of
@@ -252,6 +252,8 @@ class Expressions(Scopes):
         if _is_list(operand) or isinstance(operand.type, types.Record | types.Tuple):
             node.operand, node.type = self.convert(operand, kind), kind
             return node
+        if kind == INTEGER and isinstance(base_of(operand.type), Bits) and operand.constant is None:
+            raise Unsupported(node.position, "an int whose value is not known at compile time")
         if not _castable(operand.type, kind):
             raise P4Error(node.position, f"no cast from {operand.type} to {kind}")
         node.operand, node.type = operand, kind
@@ -267,7 +269,9 @@ class Expressions(Scopes):
             self._convert_items(node, kind)
             return node
         from_enum = isinstance(actual, types.Enum) and actual.underlying == kind
-        if not from_enum and not (actual == INTEGER and isinstance(kind, Bits)):
+        # A number without a width becomes a value of a type that was declared by `type`, too, as p4c has it.
+        named = isinstance(kind, types.New) and isinstance(base_of(kind), Bits)
+        if not from_enum and not (actual == INTEGER and (named or isinstance(kind, Bits))):
             raise P4Error(node.position, f"{actual} where {kind} is needed")
         result = ast.Cast(node.position, None, node)
         result.type = kind
@@ -364,8 +368,8 @@ def _castable(actual: Type, kind: Type) -> bool:
         return kind.underlying is not None and _castable(actual, kind.underlying)
     if isinstance(actual, types.Enum):
         return actual.underlying is not None and _castable(actual.underlying, kind)
-    if actual == INTEGER:
-        return isinstance(kind, Bits)
+    if INTEGER in (actual, kind):
+        return isinstance(kind, Bits) or isinstance(actual, Bits)
     if isinstance(actual, Bits) and isinstance(kind, Bits):
         return actual.width == kind.width or actual.signed == kind.signed
     pair = {actual, kind}

@@ -42,7 +42,8 @@ def spelled(node: ast.Expression) -> str:
     if isinstance(node, ast.Name):
         return node.name
     if isinstance(node, ast.Member):
-        return f"{spelled(node.base)}.{_field(node)}"
+        field = _field(node)  # with a dot in front it is the whole name
+        return field[1:] if field.startswith(".") else f"{spelled(node.base)}.{field}"
     if isinstance(node, ast.Index):
         index = node.index.constant
         return f"{spelled(node.base)}[{spelled(node.index) if index is None else index}]"

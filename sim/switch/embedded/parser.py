@@ -12,8 +12,9 @@ from lark.lexer import Lexer
 
 from fanin.sim.switch.embedded import ast
 from fanin.sim.switch.embedded.classify import Classifier
-from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
+from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.lexer import Token, integer
+from fanin.sim.switch.embedded.loops import Loop, Walk
 
 _GRAMMAR = Path(__file__).with_name("grammar.lark")
 _PUNCTUATION = {
@@ -61,6 +62,8 @@ def parse(sequence: list[Token], file: str) -> list[ast.Declaration]:
         result: Any = _grammar().parse(Classifier(sequence).run())
     except lark.exceptions.UnexpectedToken as error:
         if isinstance(error.token, Token):
+            if error.token.type == "NAME" and "TYPE" in error.expected and "NAME" not in error.expected:
+                raise P4Error(error.token.position, f"{error.token.text} is no type that is declared") from None
             raise P4Error(error.token.position, f"syntax error at {error.token.text!r}") from None
         raise P4Error(end, "syntax error: the text ends too early") from None
     except lark.exceptions.VisitError as error:
@@ -140,6 +143,9 @@ class _Builder(lark.Transformer):
         kind, arguments, name, *body = parts
         return ast.Instance(name.position, name.name, kind, arguments, body)
 
+    def instances(self, parts: list[Any]) -> ast.Declaration:
+        raise Unsupported(parts[2].position, f"an array of instances ({parts[2].name})")
+
     def function(self, parts: list[Any]) -> ast.Function:
         result, name, type_parameters, parameters, body = parts
         return ast.Function(name.position, name.name, result, type_parameters, parameters, body)
@@ -182,7 +188,9 @@ class _Builder(lark.Transformer):
         return ast.FieldsType(name.position, name.name, kind.text, type_parameters, fields)
 
     def field(self, parts: list[Any]) -> ast.Variable:
-        annotations, kind, name = parts
+        annotations, kind, name, *size = parts
+        if size:
+            raise Unsupported(name.position, f"an array's size behind its name ({name.name}[...])")
         result = ast.Variable(name.position, name.name, kind, None)
         result.annotations = annotations
         return result
@@ -196,6 +204,8 @@ class _Builder(lark.Transformer):
         return name.name, value[0] if value else None
 
     def type_name(self, parts: list[Any]) -> ast.Declaration:
+        if isinstance(parts[0], ast.Declaration):
+            raise Unsupported(parts[0].position, f"a typedef that declares {parts[0].name}")
         return ast.TypeName(parts[1].position, parts[1].name, parts[0], False)
 
     def new_type(self, parts: list[Any]) -> ast.Declaration:
@@ -349,10 +359,19 @@ class _Builder(lark.Transformer):
         place = label.position if label else self.here
         return ast.SwitchCase(place, label, block[0] if block else None)
 
+    def loop(self, parts: list[Any]) -> Loop:
+        place, initial, condition, updates, body = parts
+        return Loop(place.position, initial, condition, updates, body)
+
+    def loop_parts(self, parts: list[Any]) -> list[ast.Statement]:
+        return parts
+
+    def walk(self, parts: list[Any]) -> Walk:
+        *_, kind, name, _, collection, body = parts
+        return Walk(parts[0].position, ast.Variable(name.position, name.name, kind, None), collection, body)
+
     def jump(self, parts: list[Any]) -> ast.Jump:
         kind, *value = parts
-        if kind.text in ("break", "continue"):
-            raise Refused(kind.position, kind.text)
         return ast.Jump(kind.position, kind.text, value[0] if value else None)
 
     # expressions
@@ -395,7 +414,7 @@ class _Builder(lark.Transformer):
         return ast.Slice(parts[0].position, *parts)
 
     def part(self, parts: list[Any]) -> ast.Slice:
-        raise Refused(parts[1].position, "slice [base +: width]")
+        raise Unsupported(parts[1].position, "a slice [base +: width]")
 
     def call(self, parts: list[Any]) -> ast.Call:
         return ast.Call(parts[0].position, parts[0], [], parts[1])
@@ -404,9 +423,9 @@ class _Builder(lark.Transformer):
         return ast.Call(parts[0].position, *parts)
 
     def argument(self, parts: list[Any]) -> ast.Argument:
-        if isinstance(parts[0], Token):
-            return ast.Argument(parts[0].position, None, None)
         name = parts[0].name if len(parts) > 1 else None
+        if isinstance(parts[-1], Token):  # _
+            return ast.Argument(parts[-1].position, name, None)
         return ast.Argument(parts[-1].position, name, parts[-1])
 
     def number(self, parts: list[Any]) -> ast.Number:
@@ -431,6 +450,9 @@ class _Builder(lark.Transformer):
 
     def parenthesised(self, parts: list[Any]) -> ast.Expression:
         return parts[0]
+
+    def list_element(self, parts: list[Any]) -> ast.Expression:
+        raise Unsupported(self.here, "an element of a list in braces")
 
     def list_value(self, parts: list[Any]) -> ast.ListValue:
         return ast.ListValue(parts[0][0].position if parts[0] else self.here, parts[0])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
+from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, Unsupported
 from fanin.sim.switch.embedded.lexer import Token, integer, tokens
 
 OWN_TEXTS = Path(__file__).parent / "include"
@@ -82,8 +82,10 @@ class Preprocessor:
             self._macros.pop(_one_name(rest, place), None)
         elif name == "error":
             raise P4Error(place, "#error " + " ".join(t.text for t in rest))
-        elif name not in ("line", "pragma", "warning"):
-            raise Refused(place, f"#{name}")
+        elif (
+            name not in ("line", "pragma", "warning") and line[1].type != "INT"
+        ):  # # 12 "file": a preprocessor's
+            raise Unsupported(place, f"the directive #{name}")
         return []
 
     def _conditional(self, name: str, rest: list[Token], place: Position, conditions: list[_Condition]) -> None:
@@ -134,7 +136,10 @@ class Preprocessor:
             candidates.insert(0, own)
         found = next((c for c in candidates if c.is_file()), None)
         if found is None:
-            raise Refused(place, f"#include of {name}, which is neither a known architecture nor a file")
+            raise Refused(
+                place,
+                f"#include of {name}: it is in no folder of -I, and of no architecture that fanin has",
+            )
         self.included.append(name)
         if len(self.included) > _INCLUDES:
             raise P4Error(place, f"more than {_INCLUDES} includes")
@@ -160,9 +165,8 @@ class Preprocessor:
                 raise P4Error(place, "#define without )")
             parameters = [t.text for t in after[1:end] if t.text != ","]
             after = after[end + 1 :]
-        for token in after:
-            if token.text in ("#", "##"):
-                raise Refused(token.position, f"{token.text} in a macro")
+        if "##" in (after[0].text, after[-1].text) if after else False:
+            raise P4Error(place, "#define: ## needs a token on each side")
         self._macros[name.text] = Macro(parameters, after)
 
     def _expanded(self, sequence: list[Token], hidden: frozenset[str] = frozenset()) -> list[Token]:
@@ -184,10 +188,10 @@ class Preprocessor:
                 arguments, index = _arguments(sequence, index, token)
                 if len(arguments) != len(macro.parameters) and (macro.parameters or arguments != [[]]):
                     raise P4Error(token.position, f"{token.text} takes {len(macro.parameters)} arguments")
-                values = {
-                    p: self._expanded(a, hidden) for p, a in zip(macro.parameters, arguments, strict=False)
-                }
-                body = [new for t in body for new in values.get(t.text, [t])]
+                given = dict(zip(macro.parameters, arguments, strict=False))
+                values = {name: self._expanded(argument, hidden) for name, argument in given.items()}
+                body = _substituted(body, given, values, token)
+            body = _pasted(body)
             if len(hidden) > _DEPTH:
                 raise P4Error(token.position, f"macros nested deeper than {_DEPTH}")
             result += self._expanded([t.moved(token.position) for t in body], hidden | {token.text})
@@ -280,6 +284,62 @@ class _Arithmetic:
         if token.type == "NAME":
             return 0  # as in C: a name without a definition
         raise P4Error(token.position, f"#if: unexpected {token.text}")
+
+
+def _substituted(
+    body: list[Token], given: dict[str, list[Token]], values: dict[str, list[Token]], macro: Token
+) -> list[Token]:
+    """The body of a macro with its arguments: texts after #, unexpanded beside ##, else expanded."""
+    result: list[Token] = []
+    index = 0
+    while index < len(body):
+        token = body[index]
+        around = (
+            [t.text for t in body[max(index - 1, 0) : index + 2 : 2]] if index else [t.text for t in body[1:2]]
+        )
+        if token.text == "#":
+            index += 1
+            if index >= len(body) or body[index].text not in given:
+                raise P4Error(macro.position, f"{macro.text}: # needs a parameter behind it")
+            text = _spelled(given[body[index].text])
+            result.append(Token("STRING", f'"{text}"', token.position))
+        elif token.text in given:
+            result += given[token.text] if "##" in around else values[token.text]
+        else:
+            result.append(token)
+        index += 1
+    return result
+
+
+def _spelled(parts: list[Token]) -> str:
+    """Tokens as a text, with a space where there was one or more."""
+    text = ""
+    for before, token in zip([None, *parts], parts, strict=False):
+        if before is not None:
+            end = before.position._replace(column=before.position.column + len(before.text))
+            text += "" if end == token.position else " "
+        text += token.text
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _pasted(body: list[Token]) -> list[Token]:
+    """``a ## b`` as one token."""
+    if not any(token.text == "##" for token in body):
+        return body
+    result: list[Token] = []
+    paste = False
+    for token in body:
+        if token.text == "##" and token.type != "STRING":
+            paste = True
+        elif paste and result:
+            joined = result[-1].text + token.text
+            made = [t for t in tokens(joined, token.position.file) if t.type != "NEWLINE"]
+            result[-1:] = [new.moved(token.position) for new in made]  # cpp leaves apart what is no token
+            paste = False
+        else:
+            result.append(token)
+            paste = False
+    return result
 
 
 def _lines(text: str, file: str) -> Iterator[list[Token]]:

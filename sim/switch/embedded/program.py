@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
@@ -13,7 +14,7 @@ from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.blocks import Generator, Instance
 from fanin.sim.switch.embedded.checker import Checker
 from fanin.sim.switch.embedded.description import ActionInfo, ControllerHeader, ExternInfo, KeyInfo, TableInfo
-from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, RunRefused
+from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, RunRefused, Unsupported
 from fanin.sim.switch.embedded.lexer import Token
 from fanin.sim.switch.embedded.names import annotated_id, title
 from fanin.sim.switch.embedded.parser import parse
@@ -31,13 +32,14 @@ from fanin.sim.switch.embedded.runtime import (
 from fanin.sim.switch.embedded.tables import Table
 from fanin.sim.switch.embedded.tna import Tna
 from fanin.sim.switch.embedded.trace import TracedTable, Tracer
-from fanin.sim.switch.embedded.v1model import V1Model
+from fanin.sim.switch.embedded.v1model import Meter, V1Model
 
 ARCHITECTURES = {architecture.package: architecture for architecture in (V1Model, Tna)}
 _INTERNAL = "internal error"
 #: Macros of p4c, and of its driver for each target.
 P4C = {"__p4c__": "1", "__p4c_major__": "1", "__p4c_minor__": "2", "__p4c_patchlevel__": "5"}
 TARGETS = {"bmv2": {"__TARGET_BMV2__": "1"}, "tofino": {"__TARGET_TOFINO__": "1"}}
+ARCHITECTURE_FILES = frozenset({"v1model.p4", "tna.p4"})  # their texts are ours, whatever file is included
 TOFINO_FILES = frozenset({"tna.p4"})
 
 
@@ -71,7 +73,7 @@ def load(
     except P4Error:
         raise
     except RecursionError:
-        raise Refused(Position(name, 1, 1), "a text nested this deep") from None
+        raise Unsupported(Position(name, 1, 1), "a text nested this deep") from None
     except Exception as error:  # right or refused: what we did not think of is no answer
         raise Refused(Position(name, 1, 1), f"{_INTERNAL}: {type(error).__name__}: {error}") from error
 
@@ -92,8 +94,8 @@ def _preprocessed(
 class Program:
     """A compiled program.
 
-    ``tables``, ``actions``, ``externs`` and ``digests`` are by name; of externs, ``registers`` and ``counters``
-    name these; ``errors`` are by number.
+    ``tables``, ``actions``, ``externs`` and ``digests`` are by name; of externs, ``registers``, ``counters``
+    and ``meters`` (always green) name these; ``errors`` are by number.
     """
 
     def __init__(
@@ -109,8 +111,9 @@ class Program:
         ):
             raise P4Error(Position(name, 1, 1), "there is no package instance main")
         package = main.type.declaration.name
-        if package not in ARCHITECTURES:
-            raise Refused(main.position, f"architecture {package}")
+        declared = main.type.declaration.position.file
+        if package not in ARCHITECTURES or Path(declared).name not in ARCHITECTURE_FILES:
+            raise Unsupported(main.position, f"architecture {package} (package of {declared})")
         self.name = name
         self._runtime = ARCHITECTURES[package]
         self.architecture = self._runtime.name
@@ -130,6 +133,7 @@ class Program:
         self.digests = {info.name: info for info in generator.digests.values()}
         self.registers = self._of(generator.externs, RegisterArray)
         self.counters = self._of(generator.externs, CounterArray)
+        self.meters = self._of(generator.externs, Meter)
 
     def _of(self, externs: Mapping[str, ExternInfo], shape: type) -> list[str]:
         return [info.name for info in externs.values() if issubclass(self._runtime.externs[info.kind], shape)]
@@ -142,10 +146,10 @@ class Program:
         elif isinstance(value, ast.Call):
             call, path = value, None
         else:
-            raise Refused(argument.position, "an argument of the package that is no block")
+            raise Unsupported(argument.position, "an argument of the package that is no block")
         kind = value.type
         if not isinstance(kind, types.Block) or not isinstance(kind.declaration, ast.Parser | ast.Control):
-            raise Refused(argument.position, f"{kind} as an argument of the package")
+            raise Unsupported(argument.position, f"{kind} as an argument of the package")
         block = kind.declaration
         arguments = {
             parameter: generator.static(given.value, None)
@@ -369,6 +373,11 @@ class Switch:
         """Clones of a session go nowhere. Raises ValueError."""
         if self._sessions.pop(number, None) is None:
             raise ValueError(f"there is no clone session {number}")
+
+    @property
+    def lost_clones(self) -> Counter[int]:
+        """Clones that went nowhere since nobody had configured their session, by session."""
+        return self._runtime.lost_clones if isinstance(self._runtime, V1Model) else Counter()
 
     @property
     def _sessions(self) -> dict[int, Session]:

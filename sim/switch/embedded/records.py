@@ -8,7 +8,7 @@ Fields have the prefix ``f_``.
 from __future__ import annotations
 
 from fanin.sim.switch.embedded import types
-from fanin.sim.switch.embedded.errors import Refused
+from fanin.sim.switch.embedded.errors import Unsupported
 from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Type, base_of
 
 
@@ -177,7 +177,7 @@ class Records:
         varbits = [i for i, (_, part) in enumerate(leaves) if isinstance(part, types.Varbit)]
         place = kind.declaration.position
         if len(varbits) > 1:
-            raise Refused(place, f"header {kind} with several varbit fields")
+            raise Unsupported(place, f"header {kind} with several varbit fields")
         if varbits:
             return self._variable_wire(leaves, varbits[0], fixed)
         lines = ["    def extract(self, packet):"]

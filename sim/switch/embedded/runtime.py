@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from fanin.p4.control import MulticastGroup, Replica
-from fanin.sim.switch.embedded import packet, values
+from fanin.sim.switch.embedded import loops, packet, values
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Tuple, Type, base_of
 
@@ -21,6 +21,7 @@ NAMES: Mapping[str, Any] = {
     for module, names in (
         (values, "UNDEFINED Exit Reject shift_left clamp divide modulo equal_parts pack"),
         (packet, "HeaderStack NO_MATCH"),
+        (loops, "rounds numbers"),
     )
     for name in names.split()
 } | {"RunRefused": RunRefused, "monotonic_ns": time.monotonic_ns}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fanin.sim.switch.embedded import ast, types
-from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
+from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.types import Bits, Type
 
 MAX_WIDTH = 1 << 14  # of a value: far beyond what any target has
@@ -79,7 +79,7 @@ class Scopes:
         if isinstance(node, ast.StackType):
             element = self.resolve(node.element)
             if not isinstance(element, types.Record) or element.kind == "struct":
-                raise P4Error(node.position, f"a stack of {element}: only headers and header unions stack")
+                raise Unsupported(node.position, f"an array of {element}")
             return types.Stack(element, self.constant(node.size, MAX_STACK))
         return types.ANY
 
@@ -138,7 +138,7 @@ def is_type(declaration: ast.Declaration) -> bool:
 def refuse_strings(position: Position, kind: Type) -> None:
     """Strings exist for externs and annotations only."""
     if kind == types.STRING:
-        raise Refused(position, "a string that is kept")
+        raise Unsupported(position, "a string that is kept")
 
 
 def _same_shape(one: ast.Function, other: ast.Function) -> bool:

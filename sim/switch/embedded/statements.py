@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls import Calls
-from fanin.sim.switch.embedded.errors import P4Error, Refused
+from fanin.sim.switch.embedded.errors import P4Error, Unsupported
+from fanin.sim.switch.embedded.loops import Loop, Walk
 from fanin.sim.switch.embedded.scope import refuse_strings
 from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, Type, base_of
 
@@ -81,6 +82,37 @@ class Statements(Calls):
         self.statement(node)
         self.scope = outer
 
+    def _do_loop(self, node: Loop) -> None:
+        outer = self.enter()
+        for statement in node.initial:
+            self.statement(statement)
+        node.condition = self.value(node.condition, BOOL)
+        for statement in node.updates:
+            self.statement(statement)
+        self._rounds(node.body)
+        self.scope = outer
+
+    def _do_walk(self, node: Walk) -> None:
+        outer = self.enter()
+        node.collection = collection = self.expression(node.collection)
+        kind = self.resolve(node.variable.type_node)
+        if isinstance(collection, ast.Binary) and collection.operator == ".." and isinstance(kind, Bits):
+            collection.left = self.convert(collection.left, kind)
+            collection.right = self.convert(collection.right, kind)
+        elif not isinstance(collection.type, types.Stack):
+            raise Unsupported(node.position, f"a for loop of {kind} over {collection.type}")
+        elif collection.type.element != kind:
+            raise P4Error(node.position, f"{collection.type.element} where {kind} is needed")
+        self.statement(node.variable)
+        self._rounds(node.body)
+        self.scope = outer
+
+    def _rounds(self, body: ast.Statement) -> None:
+        """Check the body of a loop."""
+        outside, self.jumps = self.jumps, (*self.jumps, "break", "continue")
+        self._nested(body)
+        self.jumps = outside
+
     def _do_choice(self, node: ast.Choice) -> None:
         node.subject = self.expression(node.subject)
         kind = node.subject.type
@@ -120,7 +152,7 @@ class Statements(Calls):
         """Check a function with a body, and declare it."""
         outer = self.enter()
         if node.type_parameters:
-            raise Refused(node.position, "a function with type parameters")
+            raise Unsupported(node.position, "a function with type parameters")
         node.result = self.resolve(node.result_node)
         self.parameters(node.parameters)
         self.returns = node.result

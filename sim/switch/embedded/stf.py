@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Replica, TableEntry, Ternary
 from fanin.sim.switch.embedded.description import KeyInfo, TableInfo
-from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
+from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.program import Program, Switch
 
 _ENTRY = re.compile(
@@ -62,7 +62,7 @@ class StfTest:
             if command.lower() in _SHOW_ONLY:
                 continue
             if method is None:
-                raise Refused(place, f"command {command}")
+                raise Unsupported(place, f"command {command}")
             try:
                 method(rest.strip(), number)
             except P4Error:

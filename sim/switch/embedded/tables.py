@@ -208,6 +208,11 @@ class Table:
         """The entry with this match and priority, if there is one. Raises ValueError where they do not fit."""
         return self._entries.get(self._identity(self._checked(match), priority))
 
+    def matched(self, match: Mapping[str, Match]) -> list[Entry]:
+        """The entries with this match, whatever their priority. Raises ValueError where it does not fit."""
+        wanted = frozenset(self._checked(match).items())
+        return [entry for entry in self._entries.values() if entry.identity[0] == wanted]
+
     def __len__(self) -> int:
         return len(self._entries)
 

@@ -18,7 +18,7 @@ from fanin.sim.switch.embedded.description import (
     RowInfo,
     TableInfo,
 )
-from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
+from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, Unsupported
 from fanin.sim.switch.embedded.names import annotated_id, annotated_name, spelled, title
 from fanin.sim.switch.embedded.types import BOOL, Bits, base_of
 
@@ -45,12 +45,12 @@ class TableCode:
         name = self.instance.name_of(node)
         for item in node.properties.values():
             if item.name not in (*_WITHOUT_EFFECT, *_ATTACHED):
-                raise Refused(item.position, f"table property {item.name}")
+                raise Unsupported(item.position, f"the table property {item.name}")
         function, table = (
             self.generator.functions.fresh(f"{prefix}_{node.name}") for prefix in ("apply", "table")
         )
         if any(info.name == name for info in self.generator.tables.values()):
-            raise Refused(node.position, f"two tables of the name {name}")
+            raise Unsupported(node.position, f"a second table of the name {name}")
         actions = {row.action: self._action(row) for row in node.actions}
         infos = {info.name: info for info in actions.values()}
         default, arguments = self._default(actions, infos)
@@ -96,8 +96,8 @@ class TableCode:
         if not nodes:
             return
         item = self.node.properties.get("implementation")
-        if item is None:
-            raise P4Error(self.node.position, "a selector key, but no implementation that selects")
+        if item is None:  # p4c leaves such a key out
+            return
         with body.source.block("if entry.choices:"):
             data = body.packed(ast.ListValue(self.node.position, nodes))
             body.source.emit(f"entry = {self._extern(item)}.chosen(entry.choices, {data})")
@@ -123,7 +123,7 @@ class TableCode:
     def _key(self, node: ast.Key) -> KeyInfo:
         kind = base_of(node.expression.type)
         if node.kind not in _KINDS:
-            raise Refused(node.position, f"match kind {node.kind}")
+            raise Unsupported(node.position, f"the match kind {node.kind}")
         if kind == BOOL:
             width, signed = 1, False
         elif isinstance(kind, Bits):
@@ -131,9 +131,9 @@ class TableCode:
         elif isinstance(kind, types.Enum) or kind == types.ERROR:
             width, signed = 32, False
         else:
-            raise Refused(node.position, f"a key of type {node.expression.type}")
+            raise Unsupported(node.position, f"a key of type {node.expression.type}")
         if signed and node.kind == "range":
-            raise Refused(node.position, "a range of signed numbers")
+            raise Unsupported(node.position, "a range of signed numbers")
         name = annotated_name(node.annotations) or spelled(node.expression)
         return KeyInfo(name, node.kind, width, signed, annotated_id(node.annotations), node.expression.type)
 
@@ -173,7 +173,7 @@ class TableCode:
             return kind.width
         if kind == BOOL:
             return 1
-        raise Refused(parameter.position, f"action data of type {parameter.type}")
+        raise Unsupported(parameter.position, f"action data of type {parameter.type}")
 
     def _default(
         self, actions: dict[ast.Action, ActionInfo], infos: dict[str, ActionInfo]
@@ -194,7 +194,7 @@ class TableCode:
             if name == "counters":
                 result.append(self._extern(item))
             elif name != "meters":
-                raise Refused(item.position, f"table property {name}")
+                raise Unsupported(item.position, f"the table property {name}")
         return tuple(result)
 
     def _names_of(self, *properties: str) -> tuple[str, ...]:
@@ -227,7 +227,10 @@ class TableCode:
         rows = []
         for entry, priority in zip(entries, priorities, strict=True):
             if "priority" in entry.annotations:
-                raise Refused(entry.position, "@priority, which is not of the language; priority = n: is")
+                raise Refused(
+                    entry.position,
+                    "@priority on an entry is not supported here; the language has priority = N: before it",
+                )
             pairs = list(zip(self.node.keys, entry.keys, strict=True))
             matches = tuple(
                 self._row_match(key, match, self._key(key).width)
@@ -277,7 +280,7 @@ class TableCode:
         if isinstance(match, ast.Binary) and match.operator in ("&&&", ".."):
             low, high = match.left.constant, match.right.constant
             if low is None or high is None:
-                raise Refused(match.position, "a match that is not known at compile time")
+                raise Unsupported(match.position, "a match that is not known at compile time")
             if match.operator == "..":
                 return self._row_range(key, match, low, high)
             if key.kind not in ("ternary", "lpm"):
@@ -286,7 +289,7 @@ class TableCode:
                 raise P4Error(match.position, "the mask of an lpm key is not a prefix")
             return low & high & full, high & full
         if match.constant is None:
-            raise Refused(match.position, "a match that is not known at compile time")
+            raise Unsupported(match.position, "a match that is not known at compile time")
         value = int(match.constant) & full
         return range(value, value + 1) if key.kind == "range" else (value, full)
 

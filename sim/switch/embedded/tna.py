@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.checksums import as_bytes, digest_of, ones_complement_sum
 from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.loops import MAX_ROUNDS
 from fanin.sim.switch.embedded.packet import NO_MATCH, TOO_SHORT, PacketIn
 from fanin.sim.switch.embedded.runtime import (
     CounterArray,
@@ -207,6 +208,7 @@ class Tna:
         self.replication = Replication(exclusion=True)
         self.checksums: list[Checksum] = []
         self.frame_length = 0
+        self.rounds_left = MAX_ROUNDS  #: of loops, for the frame in work
         self.drops: list[str] = []  #: of the packet last processed: why copies did not leave
 
     def start(self, names: dict[str, Any]) -> None:
@@ -223,6 +225,7 @@ class Tna:
         """What leaves, where, when ``frame`` comes in at ``port``."""
         self.frame_length = len(frame)
         self.drops = []
+        self.rounds_left = MAX_ROUNDS
         packet = PacketIn(port.to_bytes(2, "big") + bytes(6) + _PORT_METADATA + frame)
         gress = self._ingress
         values = gress.values(packet)

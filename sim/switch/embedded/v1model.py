@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,6 +13,7 @@ from fanin.sim.switch.embedded import types
 from fanin.sim.switch.embedded.checksums import as_bytes, csum16, digest_of
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.lexer import integer
+from fanin.sim.switch.embedded.loops import MAX_ROUNDS
 from fanin.sim.switch.embedded.packet import PacketIn
 from fanin.sim.switch.embedded.profiles import Profile
 from fanin.sim.switch.embedded.runtime import (
@@ -29,6 +31,7 @@ from fanin.sim.switch.embedded.values import UNDEFINED, Reject
 
 DROP_PORT = 511
 _TIME = (1 << 48) - 1
+_WHOLE = 1 << 32  # bytes: a length that cuts no frame
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, _, RECIRCULATED, REPLICATED, RESUBMITTED = range(7)
 
 
@@ -72,7 +75,7 @@ class DirectCounter(ExternObject):
 
 
 class Meter(ExternObject):
-    """``meter`` and ``direct_meter``: everything is green."""
+    """``meter`` and ``direct_meter``, which have no rates here: every packet is green."""
 
     def __init__(self, *_: Any, **rest: Any):
         super().__init__(**rest)
@@ -95,6 +98,7 @@ class _Copy(NamedTuple):
     standard: Any
     payload: bytes
     length: int
+    most: int = _WHOLE  # bytes that leave (truncate)
 
 
 class V1Model:
@@ -124,7 +128,10 @@ class V1Model:
         self.on_digest: Callable[[str, Any], None] = lambda name, data: (
             None
         )  #: gets each digest's name and values
+        self._generator = random.Random(0)
+        self.lost_clones: Counter[int] = Counter()  #: to sessions that nobody configured, by session
         self.frame_length = 0
+        self.rounds_left = MAX_ROUNDS  #: of loops, for the frame in work
         self.drops: list[str] = []  #: of the packet last processed: why copies did not leave
         self._out: list[tuple[int, bytes]] = []
         self._work: deque[tuple[Any, ...]] = deque()
@@ -142,12 +149,14 @@ class V1Model:
         self._resubmit: tuple[int | None] | None = None
         self._recirculate: tuple[int | None] | None = None
         self._checksum_error = 0
+        self._most = _WHOLE
 
     # the way of a packet
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """What leaves, where, when ``frame`` comes in at ``port``."""
         self._out, self.drops = [], []
+        self.rounds_left = MAX_ROUNDS
         self._work.clear()
         self._passes = 0
         until = time.monotonic() + MAX_SECONDS
@@ -193,6 +202,9 @@ class V1Model:
     def _do_ingress(self, frame: bytes, port: Any, kind: int, preserved: Any) -> None:
         headers, metadata, standard, packet = self._parsed(frame, port, kind, preserved)
         run_block(self._ingress, headers, metadata, standard)
+        most = self._most
+        if self._clone is not None or self._resubmit is not None or standard.f_mcast_grp != 0:
+            _check_whole(most)
         if self._clone is not None:
             self._clone_ingress(frame, port, metadata)
         if self._resubmit is not None:
@@ -204,7 +216,7 @@ class V1Model:
             self._multicast(group, _Copy(0, headers, metadata, standard, packet.rest(), len(frame)))
         elif target != DROP_PORT:
             standard.f_instance_type = NORMAL
-            self._send(_Copy(target, headers, metadata, standard, packet.rest(), len(frame)), 0)
+            self._send(_Copy(target, headers, metadata, standard, packet.rest(), len(frame), most), 0)
         else:
             self.drops.append(f"ingress sends it to the drop port, {DROP_PORT}")
 
@@ -240,7 +252,11 @@ class V1Model:
             standard.f_enq_qdepth = standard.f_deq_qdepth = standard.f_deq_timedelta = 0
         standard.f_packet_length = self.frame_length = copy.length
         self._clear()
+        self._most = copy.most
         run_block(self._egress, headers, metadata, standard)
+        most = self._most
+        if self._clone is not None or self._recirculate is not None:
+            _check_whole(most)
         if self._clone is not None:
             self._clone_egress(copy)
         if standard.f_egress_spec is not UNDEFINED and standard.f_egress_spec == DROP_PORT:
@@ -255,7 +271,7 @@ class V1Model:
         if recirculate is not None:
             self._enter(frame, UNDEFINED, RECIRCULATED, self._preserved(metadata, recirculate[0]))
         else:
-            self._out.append((copy.port, frame))
+            self._out.append((copy.port, frame[:most]))
 
     # clones
 
@@ -307,7 +323,13 @@ class V1Model:
         standard.f_instance_type = kind
 
     def _to_session(self, session: int, copy: _Copy) -> None:
-        found = self.sessions.get(session, Session())
+        if session is UNDEFINED:
+            raise RunRefused("a clone to an undefined session")
+        found = self.sessions.get(session)
+        if found is None:
+            self.lost_clones[session] += 1
+            self.drops.append(f"a clone: nobody has configured clone session {session}")
+            return
         if found.group is not None:
             self._multicast(found.group, copy)
         self._replicate(found.replicas, copy)
@@ -379,6 +401,18 @@ class V1Model:
         _only_csum16(algorithm)
         return csum16(as_bytes(data) + self._payload) & ((1 << widths[2]) - 1)
 
+    def random(self, low: int, high: int) -> Any:
+        """A number from ``low`` to ``high``, of a generator that starts alike in each switch."""
+        if low is UNDEFINED or high is UNDEFINED:
+            raise RunRefused("a random number in an undefined range")
+        return self._generator.randint(low, high) if low <= high else UNDEFINED
+
+    def truncate(self, length: int) -> None:
+        """Let ``length`` bytes of the packet leave at most; of several calls the smallest counts."""
+        if length is UNDEFINED:
+            raise RunRefused("truncate to an undefined length")
+        self._most = min(self._most, length)
+
     def log_msg(self, *_: Any) -> None:
         """Nothing: the trace says more."""
 
@@ -388,6 +422,12 @@ class V1Model:
             raise RunRefused("an assertion of the program that does not hold")
 
     assume = assert_
+
+
+def _check_whole(most: int) -> None:
+    """BMv2 cuts the payload of a copy, without the headers that the parser took."""
+    if most < _WHOLE:
+        raise RunRefused("a clone, replica or second pass of a packet that was truncated")
 
 
 def _only_csum16(algorithm: str) -> None:

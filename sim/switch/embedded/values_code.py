@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fanin.sim.switch.embedded import ast, types
-from fanin.sim.switch.embedded.errors import Refused
+from fanin.sim.switch.embedded.errors import Unsupported
 from fanin.sim.switch.embedded.records import Records, signed
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.types import BOOL, Bits, Type, base_of, is_scalar
@@ -85,7 +85,7 @@ class ValueCode:
         if isinstance(kind, types.Record):
             return self._record(kind, dict(zip(kind.fields, codes, strict=True)))
         if isinstance(kind, types.Stack):
-            raise Refused(node.position, "a list for a header stack")
+            raise Unsupported(node.position, "a list for a header stack")
         return "(" + "".join(code + ", " for code in codes) + ")"
 
     def _structvalue(self, node: ast.StructValue) -> str:

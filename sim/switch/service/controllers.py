@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 
 from finsy.proto import p4r, rpc_code, rpc_status
 
-from fanin.sim.switch.service.faults import Fault, invalid, missing
+from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
 
 _WAITING = 4096  # messages for a controller that does not read
 
 
 @dataclass(eq=False)
 class Stream:
-    """One controller's stream: what waits for it, and its bid."""
+    """Stream of one controller.
+
+    ``waiting``: messages to send; None ends the stream.
+    ``election``: the election id of its bid; None for a bid without one, which never becomes primary.
+    """
 
     waiting: queue.Queue[p4r.StreamMessageResponse | None] = field(
         default_factory=lambda: queue.Queue(_WAITING)
@@ -38,24 +42,39 @@ class Controllers:
         self.device = device
         self._streams: list[Stream] = []
         self._lock = threading.Lock()
-        self._highest = -1  #: bid so far: a primary that leaves is not followed by a lower one
+        self._highest: int | None = None  #: election id so far: no lower one follows a primary that leaves
 
     def bid(self, stream: Stream, update: p4r.MasterArbitrationUpdate) -> None:
-        """A controller comes, or changes its bid. Raises Fault."""
-        if update.device_id != self.device:
-            raise Fault(rpc_code.NOT_FOUND, f"there is no device {update.device_id}; there is {self.device}")
-        if update.role.name or update.role.id:
-            raise missing("roles are not implemented")
-        election = number_of(update.election_id) if update.HasField("election_id") else 0
+        """Add a controller, or change its bid, and notify the controllers concerned. Raises Fault.
+
+        All controllers are notified when the bid makes ``stream`` primary, leaves it primary, or ends that.
+        """
+        election = number_of(update.election_id) if update.HasField("election_id") else None
         with self._lock:
-            if any(other.election == election != 0 for other in self._streams if other is not stream):
+            live = stream in self._streams
+            self._check_bid(update, live=live)
+            others = (other.election for other in self._streams if other is not stream)
+            if election is not None and election in others:
                 raise invalid(f"another controller has the election id {election}")
             before = self._primary()
             stream.election = election
-            if stream not in self._streams:
+            if not live:
                 self._streams.append(stream)
-            self._highest = max(self._highest, election)
-            self._tell(self._streams if self._primary() is not before else [stream])
+            if election is not None:
+                self._highest = election if self._highest is None else max(self._highest, election)
+            self._notify(self._streams if stream in (before, self._primary()) else [stream])
+
+    def _check_bid(self, update: p4r.MasterArbitrationUpdate, *, live: bool) -> None:
+        """Raise Fault unless a bid is for this device and the default role; ``live``: it is not the first."""
+        if update.device_id != self.device:
+            code = rpc_code.FAILED_PRECONDITION if live else rpc_code.NOT_FOUND
+            raise Fault(code, f"there is no device {update.device_id}; there is {self.device}")
+        if update.role.name or update.role.id:
+            if live:
+                raise Fault(rpc_code.FAILED_PRECONDITION, "the stream has the default role")
+            raise missing("roles are not implemented")
+        if update.role.HasField("config"):
+            raise invalid("the default role has no configuration")
 
     def leave(self, stream: Stream) -> None:
         """A controller's stream has ended."""
@@ -64,7 +83,7 @@ class Controllers:
                 before = self._primary()
                 self._streams.remove(stream)
                 if before is stream:
-                    self._tell(self._streams)
+                    self._notify(self._streams)
         stream.put(None)
 
     def end(self) -> None:
@@ -79,8 +98,7 @@ class Controllers:
             primary = self._primary()
         if device != self.device:
             raise Fault(rpc_code.NOT_FOUND, f"there is no device {device}; there is {self.device}")
-        if role:
-            raise missing("roles are not implemented")
+        check_role(role)
         if primary is None or number_of(election) != primary.election:
             raise Fault(rpc_code.PERMISSION_DENIED, "this is not the primary controller's election id")
 
@@ -96,15 +114,17 @@ class Controllers:
         return primary is not None and primary.put(message)
 
     def _primary(self) -> Stream | None:
-        found = max((s for s in self._streams if s.election), key=lambda s: s.election or 0, default=None)
-        return found if found is not None and found.election == self._highest else None
+        if self._highest is None:
+            return None
+        return next((stream for stream in self._streams if stream.election == self._highest), None)
 
-    def _tell(self, streams: list[Stream]) -> None:
+    def _notify(self, streams: list[Stream]) -> None:
+        """Send each stream the state of the arbitration, the primary controller last."""
         primary = self._primary()
-        for stream in streams:
+        for stream in sorted(streams, key=lambda stream: stream is primary):
             answer = p4r.MasterArbitrationUpdate(device_id=self.device)
-            if primary is not None and primary.election is not None:
-                answer.election_id.CopyFrom(_wide(primary.election))
+            if self._highest is not None:
+                answer.election_id.CopyFrom(_wide(self._highest))
             if stream is primary:
                 status = rpc_status.Status(code=rpc_code.OK)
             elif primary is not None:
@@ -115,6 +135,12 @@ class Controllers:
                 status = rpc_status.Status(code=rpc_code.NOT_FOUND, message="there is no primary controller")
             answer.status.CopyFrom(status)
             stream.put(p4r.StreamMessageResponse(arbitration=answer))
+
+
+def check_role(role: str) -> None:
+    """Raise Fault where a request is of a role that no controller has."""
+    if role:
+        raise unknown(f"there is no role {role}; there is the default role")
 
 
 def number_of(wide: p4r.Uint128) -> int:

@@ -91,18 +91,31 @@ def as_bytes(value: int, width: int) -> bytes:
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
+def shortest(value: bytes) -> bytes:
+    """The canonical form of an unsigned number's bytes."""
+    return value.lstrip(b"\0") or b"\0"
+
+
 def number_in(value: bytes, width: int, what: str) -> int:
     """An unsigned number from its bytes, however many. Raises Fault where ``what`` is not of ``width`` bits."""
     if not value:
         raise Fault(rpc_code.OUT_OF_RANGE, f"{what}: a value of no bytes")
-    return fitting(int.from_bytes(value, "big"), width, what)
-
-
-def fitting(number: int, width: int, what: str) -> int:
-    """The number. Raises Fault where ``what`` is not of ``width`` bits."""
+    number = int.from_bytes(value, "big")
     if number >> width:
         raise Fault(rpc_code.OUT_OF_RANGE, f"{what}: {number} does not fit in {width} bits")
     return number
+
+
+def indices(message: Any, size: int) -> range:
+    """The cells that a message names: one, or without an index all ``size``. Raises Fault."""
+    if not message.HasField("index"):
+        return range(size)
+    index = message.index.index
+    if index < 0:
+        raise invalid(f"index {index} is below 0")
+    if index >= size:
+        raise Fault(rpc_code.OUT_OF_RANGE, f"index {index} of {size}")
+    return range(index, index + 1)
 
 
 def encoded(value: Any, kind: types.Type, errors: list[str]) -> p4d.P4Data:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from finsy.proto import p4r, rpc_code
 
@@ -12,13 +12,15 @@ from fanin.p4.control import MulticastGroup, Replica
 from fanin.sim.switch.embedded import Switch
 from fanin.sim.switch.embedded.runtime import GROUP_BITS, REPLICA_BITS
 from fanin.sim.switch.service.ageing import Ageing
-from fanin.sim.switch.service.data import decoded, encoded, fitting, number_in
+from fanin.sim.switch.service.data import decoded, encoded, indices, number_in, shortest
 from fanin.sim.switch.service.digests import Digests
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
+from fanin.sim.switch.service.meters import Meters
 from fanin.sim.switch.service.names import Names
 from fanin.sim.switch.service.profiles import Profiles
 from fanin.sim.switch.service.tables import TableEntries
 
+M = TypeVar("M", p4r.MulticastGroupEntry, p4r.CloneSessionEntry)
 _PORT_BITS = 9
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
@@ -40,6 +42,7 @@ class Entities:
         self._names = names
         self.profiles = Profiles(switch, names)
         self._tables = TableEntries(switch, names, self.profiles)
+        self._meters = Meters(names, self._tables)
         self._ageing = Ageing(switch, self._tables, send)
         self.digests = Digests(switch.program, names, send, wake)
         switch.listen(self.digests.receive)
@@ -53,6 +56,8 @@ class Entities:
             "packet_replication_engine_entry": self._write_replication,
             "counter_entry": self._write_counter,
             "direct_counter_entry": self._tables.write_counter,
+            "meter_entry": self._meters.write,
+            "direct_meter_entry": self._meters.write_direct,
             "register_entry": self._write_register,
             "digest_entry": self.digests.write,
         }
@@ -63,13 +68,19 @@ class Entities:
             "packet_replication_engine_entry": self._read_replication,
             "counter_entry": self._read_counters,
             "direct_counter_entry": self._tables.read_counters,
+            "meter_entry": self._meters.read,
+            "direct_meter_entry": self._meters.read_direct,
             "register_entry": self._read_registers,
             "digest_entry": self.digests.read,
+            "value_set_entry": lambda wanted: _none_of("value set", wanted.value_set_id),
+            "extern_entry": lambda wanted: _none_of("extern type", wanted.extern_type_id),
         }
 
     def write(self, update: p4r.Update) -> None:
         """Carry out one update, or nothing of it."""
         kind = update.entity.WhichOneof("entity")
+        if kind is None:
+            raise invalid("an update without an entity")
         if kind not in self._writers:
             raise missing(f"writing {kind} is not implemented")
         if update.type not in (_INSERT, _MODIFY, _DELETE):
@@ -88,6 +99,8 @@ class Entities:
     def read(self, entity: p4r.Entity) -> list[p4r.Entity]:
         """What matches ``entity``: 0 or nothing in a field stands for all."""
         kind = entity.WhichOneof("entity")
+        if kind is None:
+            raise invalid("a read of an entity of no type")
         if kind not in self._readers:
             raise missing(f"reading {kind} is not implemented")
         try:
@@ -101,14 +114,15 @@ class Entities:
         if kind != _MODIFY:
             raise invalid("a counter is modified, not inserted or deleted")
         info = self._names.other("counters", message.counter_id)
-        for index in _indices(message, info.size):
+        cells = indices(message, info.size)
+        for index in cells if message.HasField("data") else ():
             self._switch.set_counter(
                 info.preamble.name, index, message.data.packet_count, message.data.byte_count
             )
 
     def _read_counters(self, wanted: p4r.CounterEntry) -> Iterator[p4r.Entity]:
-        for info in self._wanted("counters", wanted.counter_id):
-            for index in _indices(wanted, info.size):
+        for info in self._names.wanted("counters", wanted.counter_id):
+            for index in indices(wanted, info.size) if wanted.counter_id else range(info.size):
                 packets, octets = self._switch.counter(info.preamble.name, index)
                 data = p4r.CounterData(packet_count=packets, byte_count=octets)
                 yield p4r.Entity(
@@ -116,9 +130,6 @@ class Entities:
                         counter_id=info.preamble.id, index=p4r.Index(index=index), data=data
                     )
                 )
-
-    def _wanted(self, kind: str, number: int) -> list[Any]:
-        return [self._names.other(kind, number)] if number else self._names.all_of(kind)
 
     # registers
 
@@ -128,13 +139,13 @@ class Entities:
         info = self._names.other("registers", message.register_id)
         register = self._switch.registers[info.preamble.name]
         value = decoded(message.data, register.types[0])
-        for index in _indices(message, len(register)):
+        for index in indices(message, len(register)):
             register[index] = value
 
     def _read_registers(self, wanted: p4r.RegisterEntry) -> Iterator[p4r.Entity]:
-        for info in self._wanted("registers", wanted.register_id):
+        for info in self._names.wanted("registers", wanted.register_id):
             register = self._switch.registers[info.preamble.name]
-            for index in _indices(wanted, len(register)):
+            for index in indices(wanted, len(register)) if wanted.register_id else range(len(register)):
                 yield p4r.Entity(
                     register_entry=p4r.RegisterEntry(
                         register_id=info.preamble.id,
@@ -157,9 +168,9 @@ class Entities:
             self._switch.delete_multicast_group(number)
             self._groups.pop(number, None)
         else:
-            fitting(number, GROUP_BITS, what)
+            _check_width(number, GROUP_BITS, what)
             self._switch.set_multicast_group(MulticastGroup(number, self._replicas(group.replicas, what)))
-            self._groups[number] = p4r.MulticastGroupEntry.FromString(group.SerializeToString())
+            self._groups[number] = _stored(group)
 
     def _write_session(self, kind: int, session: p4r.CloneSessionEntry) -> None:
         number = session.session_id
@@ -172,7 +183,7 @@ class Entities:
         if session.packet_length_bytes:
             raise missing(f"{what}: cutting clones is not implemented")
         self._switch.set_clone_session(number, replicas=self._replicas(session.replicas, what))
-        self._sessions[number] = p4r.CloneSessionEntry.FromString(session.SerializeToString())
+        self._sessions[number] = _stored(session)
 
     def _replicas(self, given: Any, what: str) -> tuple[Replica, ...]:
         """Where copies go. Raises Fault where no packet can go there, or one of two copies is the other."""
@@ -185,7 +196,8 @@ class Entities:
                 port = number_in(item.port, _PORT_BITS, f"{what}: port")
             if port not in self._switch.ports:
                 raise invalid(f"{what}: there is no port {port}")
-            found.append(Replica(port, fitting(item.instance, REPLICA_BITS, f"{what}: instance")))
+            _check_width(item.instance, REPLICA_BITS, f"{what}: instance")
+            found.append(Replica(port, item.instance))
         if len({(replica.port, replica.id) for replica in found}) < len(found):
             raise invalid(f"{what}: a port twice with one instance")
         return tuple(found)
@@ -207,6 +219,20 @@ class Entities:
             yield p4r.Entity(packet_replication_engine_entry=entry)
 
 
+def _stored(message: M) -> M:
+    """A copy of a group or session, as a controller reads it: ports in as few bytes as hold them."""
+    copy = type(message).FromString(message.SerializeToString())
+    for replica in copy.replicas:
+        if replica.WhichOneof("port_kind") == "port":
+            replica.port = shortest(replica.port)
+    return copy
+
+
+def _check_width(number: int, bits: int, what: str) -> None:
+    if number >> bits:
+        raise invalid(f"{what}: {number} does not fit in {bits} bits")
+
+
 def _encoded_group(group: MulticastGroup) -> p4r.MulticastGroupEntry:
     replicas = [p4r.Replica(egress_port=r.port, instance=r.id) for r in group.replicas]
     return p4r.MulticastGroupEntry(multicast_group_id=group.id, replicas=replicas)
@@ -221,10 +247,8 @@ def _check_presence(kind: int, number: int, present: bool, what: str) -> None:
         raise unknown(f"there is no {what}")
 
 
-def _indices(message: Any, size: int) -> range:
-    """The cells that a message names: one, or all."""
-    if not message.HasField("index"):
-        return range(size)
-    if not 0 <= message.index.index < size:
-        raise Fault(rpc_code.OUT_OF_RANGE, f"index {message.index.index} of {size}")
-    return range(message.index.index, message.index.index + 1)
+def _none_of(kind: str, number: int) -> Iterator[p4r.Entity]:
+    """Nothing, which is all that a switch has of ``kind``. Raises Fault where one of them is asked for."""
+    if number:
+        raise unknown(f"there is no {kind} with the id {number}")
+    return iter(())

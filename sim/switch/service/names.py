@@ -29,7 +29,9 @@ class Names:
     def __init__(self, program: Program, info: p4i.P4Info):
         self.info = info
         own = p4info(program)
+        _check_headers(program, info, own)
         for kind in _LISTS:
+            _check_ids(kind, getattr(info, kind))
             known = {message.preamble.name: message for message in getattr(own, kind)}
             for message in getattr(info, kind):
                 name = message.preamble.name
@@ -72,6 +74,10 @@ class Names:
     def all_of(self, kind: str) -> list[Any]:
         """P4Info of all externs of a kind."""
         return list(self._others[kind].values())
+
+    def wanted(self, kind: str, number: int) -> list[Any]:
+        """P4Info of the externs that a read means: one, or with the id 0 all of a kind. Raises Fault."""
+        return [self.other(kind, number)] if number else self.all_of(kind)
 
     def decoded(self, entry: p4r.TableEntry) -> TableEntry:
         """Which entry a controller means; what it does is left out. Raises Fault."""
@@ -183,6 +189,30 @@ def _number(value: bytes, of: Any, what: str) -> int:
     if not of.bitwidth:
         raise missing(f"{what}: a value that controllers know as a text")
     return number_in(value, of.bitwidth, what)
+
+
+def _check_ids(kind: str, messages: Any) -> None:
+    """Raise Fault where an object of P4Info has no id, or another's."""
+    seen: dict[int, str] = {}
+    for message in messages:
+        number, name = message.preamble.id, message.preamble.name
+        if not number:
+            raise invalid(f"P4Info: {name} of {kind} has the id 0")
+        if number in seen:
+            raise invalid(f"P4Info: {seen[number]} and {name} of {kind} have one id, {number}")
+        seen[number] = name
+
+
+def _check_headers(program: Program, info: p4i.P4Info, own: p4i.P4Info) -> None:
+    """Raise Fault where headers between switch and controller are not the program's."""
+    known = {message.preamble.name: _metadata(message) for message in own.controller_packet_metadata}
+    for message in info.controller_packet_metadata:
+        if _metadata(message) != known.get(message.preamble.name):
+            raise invalid(f"P4Info: the metadata of {message.preamble.name} are others than {program.name} has")
+
+
+def _metadata(header: p4i.ControllerPacketMetadata) -> list[tuple[str, int]]:
+    return [(field.name, field.bitwidth) for field in header.metadata]
 
 
 def _shape(table: p4i.Table) -> list[tuple[str, int, int]]:

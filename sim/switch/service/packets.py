@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from finsy.proto import p4i, p4r
 
+from fanin.sim.switch.embedded import Program
 from fanin.sim.switch.service.data import as_bytes
 from fanin.sim.switch.service.faults import invalid, missing
 
@@ -13,40 +12,58 @@ IN, OUT = "packet_in", "packet_out"
 
 
 class ControllerPackets:
-    """The headers of one P4Info; a program without them exchanges frames as they are."""
+    """Headers of the packets between ``program`` and its controller, by the ids of ``info``.
 
-    def __init__(self, info: p4i.P4Info):
+    A program without such headers exchanges frames as they are.
+    """
+
+    def __init__(self, info: p4i.P4Info, program: Program):
         self._headers = {message.preamble.name: message for message in info.controller_packet_metadata}
+        self._widths = {
+            header.kind: {field.name: field.width for field in header.fields}
+            for header in program.controller_headers
+        }
 
     def frame_of(self, packet: p4r.PacketOut) -> bytes:
-        """What enters at the CPU port. Raises Fault where the metadata are not the header's."""
-        header = self._headers.get(OUT)
-        given = {item.metadata_id: int.from_bytes(item.value, "big") for item in packet.metadata}
-        fields = list(header.metadata) if header else []
-        if set(given) != {field.id for field in fields}:
+        """Return the frame that enters at the CPU port. Raises Fault where metadata are not the header's."""
+        fields = self._fields(OUT)
+        if sorted(item.metadata_id for item in packet.metadata) != sorted(field.id for field in fields):
             raise invalid(f"a packet to the switch has the metadata {[field.name for field in fields]}")
+        given = {item.metadata_id: item.value for item in packet.metadata}
         bits = width = 0
         for field in fields:
-            if given[field.id] >> field.bitwidth:
-                raise invalid(f"{field.name}: {given[field.id]} does not fit in {field.bitwidth} bits")
-            bits, width = bits << field.bitwidth | given[field.id], width + field.bitwidth
+            own = self._widths[OUT][field.name]
+            bits, width = bits << own | _value(given[field.id], field, own), width + own
         if width % 8:
             raise missing(f"a {OUT} header of {width} bits")
         return bits.to_bytes(width // 8, "big") + packet.payload
 
     def packet_of(self, frame: bytes) -> p4r.PacketIn | None:
-        """What left by the CPU port; None where it is shorter than the program's header."""
-        header = self._headers.get(IN)
-        fields: list[Any] = list(header.metadata) if header else []
-        width = sum(field.bitwidth for field in fields)
+        """Return the packet that left by the CPU port; None where it is shorter than the program's header."""
+        fields = self._fields(IN)
+        widths = [self._widths[IN][field.name] for field in fields]
+        width = sum(widths)
         size = (width + 7) // 8
         if len(frame) < size:
             return None
         bits = int.from_bytes(frame[:size], "big") >> (8 * size - width)
         packet = p4r.PacketIn(payload=frame[size:])
-        for field in reversed(fields):
-            value = bits & (1 << field.bitwidth) - 1
-            packet.metadata.add(metadata_id=field.id, value=as_bytes(value, field.bitwidth))
-            bits >>= field.bitwidth
-        packet.metadata.reverse()
+        for field, own in zip(fields, widths, strict=True):
+            width -= own
+            packet.metadata.add(metadata_id=field.id, value=as_bytes(bits >> width, own))
         return packet
+
+    def _fields(self, kind: str) -> list[p4i.ControllerPacketMetadata.Metadata]:
+        header = self._headers.get(kind)
+        return list(header.metadata) if header else []
+
+
+def _value(given: bytes, field: p4i.ControllerPacketMetadata.Metadata, width: int) -> int:
+    """The value of a field of ``width`` bits in the program. Raises Fault."""
+    if not field.bitwidth:
+        raise missing(f"{field.name}: a value that controllers know as a text")
+    number = int.from_bytes(given, "big")
+    if not given or number >> min(width, field.bitwidth):
+        value = number if given else "a value of no bytes"
+        raise invalid(f"{field.name}: {value} does not fit in {min(width, field.bitwidth)} bits")
+    return number

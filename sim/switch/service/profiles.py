@@ -9,7 +9,7 @@ from finsy.proto import p4i, p4r, rpc_code
 
 from fanin.sim.switch.embedded import Switch
 from fanin.sim.switch.embedded.profiles import Group, Member, Profile, Share, Target
-from fanin.sim.switch.service.data import number_in
+from fanin.sim.switch.service.data import number_in, shortest
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
 from fanin.sim.switch.service.names import Names
 
@@ -68,7 +68,11 @@ class Profiles:
             for item in given.action_profile_actions
         ]
         group = profile.shot(shares)
-        self._written[group] = p4r.ActionProfileActionSet.FromString(given.SerializeToString())
+        self._written[group] = stored = p4r.ActionProfileActionSet.FromString(given.SerializeToString())
+        for item in stored.action_profile_actions:
+            _shorten_watch(item)
+            for param in item.action.params:
+                param.value = shortest(param.value)
         return group
 
     def release(self, table: p4i.Table, target: Target | None) -> None:
@@ -153,7 +157,9 @@ class Profiles:
             self._check_style(profile)
             group = profile.groups[message.group_id] = Group(message.group_id)
         profile.regroup(group, shares)
-        self._written[group] = p4r.ActionProfileGroup.FromString(message.SerializeToString())
+        self._written[group] = stored = p4r.ActionProfileGroup.FromString(message.SerializeToString())
+        for item in stored.members:
+            _shorten_watch(item)
 
     def _shares(
         self, info: p4i.ActionProfile, profile: Profile, message: p4r.ActionProfileGroup, group: Group | None
@@ -224,6 +230,12 @@ class Profiles:
         if port not in self._switch.ports:
             raise invalid(f"watch_port: there is no port {port}")
         return port
+
+
+def _shorten_watch(item: Any) -> None:
+    """Give the watched port of a member the form in which it is read."""
+    if item.WhichOneof("watch_kind") == "watch_port" and item.watch_port:
+        item.watch_port = shortest(item.watch_port)
 
 
 def _check_weights(info: p4i.ActionProfile, weights: list[int], max_size: int) -> None:

@@ -1,8 +1,6 @@
 """A P4Runtime server in front of a running embedded switch (P4Runtime 1.4).
 
-The program is the one that the switch was started with. A controller that sets a pipeline gives its P4Info,
-whose ids count from then on, and begins with a fresh switch; a device configuration that it sends along (BMv2's
-JSON) is kept and given back, not executed.
+The program is the one that the switch was started with (:mod:`fanin.sim.switch.service.pipeline`).
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -17,19 +16,14 @@ from finsy.proto import p4r, p4r_grpc, rpc_code, rpc_status
 
 from fanin.errors import InputError
 from fanin.sim.switch.embedded import Program, Switch
-from fanin.sim.switch.service.controllers import Controllers, Stream
-from fanin.sim.switch.service.entities import Entities
+from fanin.sim.switch.service.controllers import Controllers, Stream, check_role
 from fanin.sim.switch.service.faults import Fault, missing
 from fanin.sim.switch.service.forwarding import Forwarding
-from fanin.sim.switch.service.names import Names
-from fanin.sim.switch.service.p4info import p4info
-from fanin.sim.switch.service.packets import ControllerPackets
+from fanin.sim.switch.service.pipeline import Pipelines
 
 T = TypeVar("T")
 VERSION = "1.4.1"
 MAX_CONTROLLERS = 16  #: streams and calls at a time
-_Set = p4r.SetForwardingPipelineConfigRequest
-_Get = p4r.GetForwardingPipelineConfigRequest
 _BUSY = "the switch did not get to it"
 _READ_AT_ONCE = 1000  # entities in a message
 
@@ -38,41 +32,17 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     """The calls. ``fresh`` makes a switch as it was in the beginning."""
 
     def __init__(self, program: Program, forwarding: Forwarding, fresh: Callable[[], Switch], device: int):
-        self._program = program
         self._forwarding = forwarding
-        self._fresh = fresh
         self.controllers = Controllers(device)
-        self._saved: p4r.ForwardingPipelineConfig | None = None
-        self._install(p4r.ForwardingPipelineConfig(p4info=p4info(program)), forwarding.switch)
+        self._pipelines = Pipelines(program, forwarding, fresh, self.controllers.send)
         forwarding.controller = self._packet_in
 
     # the pipeline
 
-    def _install(self, config: p4r.ForwardingPipelineConfig, switch: Switch) -> None:
-        names = Names(self._program, config.p4info)
-        self._config = config
-        self._forwarding.switch = switch
-        self._entities = Entities(switch, names, self.controllers.send, self._forwarding.wake)
-        self._forwarding.timer = self._entities.run
-        self._forwarding.look_at(self._entities.profiles.watch)
-        self._packets = ControllerPackets(config.p4info)
-
     def SetForwardingPipelineConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         def carry_out() -> None:
             self.controllers.check(request.device_id, request.election_id, request.role)
-            if request.action in (_Set.VERIFY, _Set.VERIFY_AND_SAVE, _Set.VERIFY_AND_COMMIT):
-                Names(self._program, request.config.p4info)
-                if request.action == _Set.VERIFY_AND_SAVE:
-                    self._saved = request.config
-                elif request.action == _Set.VERIFY_AND_COMMIT:
-                    self._install(request.config, self._fresh())
-            elif request.action == _Set.COMMIT:
-                if self._saved is None:
-                    raise Fault(rpc_code.FAILED_PRECONDITION, "no pipeline was saved")
-                self._install(self._saved, self._fresh())
-                self._saved = None
-            else:
-                raise missing(f"{_Set.Action.Name(request.action)} is not implemented")
+            self._pipelines.configure(request)
 
         self._answer(context, carry_out)
         return p4r.SetForwardingPipelineConfigResponse()
@@ -80,13 +50,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     def GetForwardingPipelineConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         def read() -> Any:
             self._check_device(request.device_id)
-            config = p4r.ForwardingPipelineConfig()
-            if self._config.HasField("cookie"):
-                config.cookie.CopyFrom(self._config.cookie)
-            if request.response_type in (_Get.ALL, _Get.P4INFO_AND_COOKIE):
-                config.p4info.CopyFrom(self._config.p4info)
-            if request.response_type in (_Get.ALL, _Get.DEVICE_CONFIG_AND_COOKIE):
-                config.p4_device_config = self._config.p4_device_config
+            config = self._pipelines.described(request.response_type)
             return p4r.GetForwardingPipelineConfigResponse(config=config)
 
         return self._answer(context, read)
@@ -97,31 +61,29 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         def carry_out() -> list[Fault | None]:
             self.controllers.check(request.device_id, request.election_id, request.role)
             if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
-                raise missing(f"{p4r.WriteRequest.Atomicity.Name(request.atomicity)} is not implemented")
-            return [self._written(update) for update in request.updates]
+                raise missing(f"{_atomicity(request.atomicity)} is not implemented")
+            write = self._pipelines.entities.write
+            return [_fault_of(partial(write, update)) for update in request.updates]
 
         faults = self._answer(context, carry_out)
-        if any(faults):
-            _abort_batch(context, faults)
+        _finish_batch(context, faults)
         return p4r.WriteResponse()
 
-    def _written(self, update: p4r.Update) -> Fault | None:
-        try:
-            self._entities.write(update)
-        except Fault as fault:
-            return fault
-        return None
-
     def Read(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: D102
-        def read() -> list[p4r.Entity]:
-            self._check_device(request.device_id)
-            if request.role:
-                raise missing("roles are not implemented")
-            return [found for entity in request.entities for found in self._entities.read(entity)]
+        found: list[p4r.Entity] = []
 
-        entities = self._answer(context, read)
-        for begin in range(0, len(entities), _READ_AT_ONCE):
-            yield p4r.ReadResponse(entities=entities[begin : begin + _READ_AT_ONCE])
+        def read() -> list[Fault | None]:
+            self._check_device(request.device_id)
+            check_role(request.role)
+            return [_fault_of(partial(self._read, entity, found)) for entity in request.entities]
+
+        faults = self._answer(context, read)
+        for begin in range(0, len(found), _READ_AT_ONCE):
+            yield p4r.ReadResponse(entities=found[begin : begin + _READ_AT_ONCE])
+        _finish_batch(context, faults)
+
+    def _read(self, entity: p4r.Entity, found: list[p4r.Entity]) -> None:
+        found.extend(self._pipelines.entities.read(entity))
 
     def Capabilities(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         return p4r.CapabilitiesResponse(p4runtime_api_version=VERSION)
@@ -149,7 +111,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         kind = request.WhichOneof("update")
         try:
             if kind == "arbitration":
-                self.controllers.bid(stream, request.arbitration)
+                self._carried_out(lambda: self.controllers.bid(stream, request.arbitration))
             elif kind == "packet":
                 self._packet_out(stream, request.packet)
             elif kind == "digest_ack":
@@ -176,13 +138,13 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             raise Fault(rpc_code.PERMISSION_DENIED, "only the primary controller sends packets")
         if self._forwarding.cpu is None:
             raise Fault(rpc_code.FAILED_PRECONDITION, "the switch has no CPU port: fanin p4 serve --cpu-port")
-        frame = self._packets.frame_of(packet)
+        frame = self._pipelines.packets.frame_of(packet)
         self._carried_out(lambda: self._forwarding.inject(frame))
 
     def _acknowledge(self, stream: Stream, message: p4r.DigestListAck) -> None:
         if not self.controllers.is_primary(stream):
             raise Fault(rpc_code.PERMISSION_DENIED, "only the primary controller acknowledges digests")
-        self._carried_out(lambda: self._entities.digests.acknowledge(message))
+        self._carried_out(lambda: self._pipelines.active.entities.digests.acknowledge(message))
 
     def _carried_out(self, action: Callable[[], None]) -> None:
         """Let the loop's thread do what a stream asks for. Raises Fault."""
@@ -194,7 +156,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             raise Fault(rpc_code.UNAVAILABLE, str(error)) from error
 
     def _packet_in(self, frame: bytes) -> None:
-        packet = self._packets.packet_of(frame)
+        packet = self._pipelines.packets.packet_of(frame)
         if packet is None or not self.controllers.send(p4r.StreamMessageResponse(packet=packet)):
             self._forwarding.no_controller += 1
 
@@ -245,9 +207,25 @@ def _status_code(code: int) -> grpc.StatusCode:
     return next(status for status in grpc.StatusCode if status.value[0] == code)
 
 
-def _abort_batch(context: grpc.ServicerContext, faults: list[Fault | None]) -> None:
-    """A status with an error for each update, as the specification has it."""
-    first = next(fault for fault in faults if fault is not None)
+def _atomicity(number: int) -> str:
+    kinds = p4r.WriteRequest.Atomicity
+    return str(kinds.Name(number)) if number in kinds.values() else f"atomicity {number}"
+
+
+def _fault_of(action: Callable[[], None]) -> Fault | None:
+    """Carry out one part of a batch, and return its fault."""
+    try:
+        action()
+    except Fault as fault:
+        return fault
+    return None
+
+
+def _finish_batch(context: grpc.ServicerContext, faults: list[Fault | None]) -> None:
+    """End a batch's call; with faults the status is UNKNOWN and has an error for each part of the batch."""
+    first = next((fault for fault in faults if fault is not None), None)
+    if first is None:
+        return
     status = rpc_status.Status(code=rpc_code.UNKNOWN, message=first.message)
     for fault in faults:
         error = p4r.Error(canonical_code=fault.code if fault else rpc_code.OK)

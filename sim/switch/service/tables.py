@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from finsy.proto import p4i, p4r, rpc_code
 
@@ -15,7 +15,10 @@ from fanin.sim.switch.service.names import Names
 from fanin.sim.switch.service.profiles import Profiles
 
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
+_NO_MISSES = "a direct counter counts hits, and has no cell of the default action"
 _OF_TERNARY = "its entries have a priority above 0"
+NO_RATES = "meters are always green here: they take no rates"
+NO_COLORS = "meters do not count colors here"
 
 
 class TableEntries:
@@ -25,6 +28,7 @@ class TableEntries:
         self._switch = switch
         self._names = names
         self._profiles = profiles
+        self._metered = {info.direct_table_id for info in names.all_of("direct_meters")}
 
     # writing
 
@@ -78,9 +82,9 @@ class TableEntries:
         name = table.info.name
         if present is None:
             raise unknown(f"table {name} has no such entry")
+        if present.constant and (_has_notes(message) or message.HasField("action")):
+            raise _denied(f"table {name}: the entry is constant")
         if message.HasField("action"):
-            if present.constant:
-                raise _denied(f"table {name}: the entry is constant")
             if info.implementation_id:
                 before = present.target
                 target = self._profiles.target(info, message.action, before)
@@ -108,12 +112,13 @@ class TableEntries:
             raise invalid(f"table {info.preamble.name}: it has no action profile, and no {kind}")
         return self._names.call(info, message.action.action, default=default)
 
-    @staticmethod
-    def _check_extras(info: p4i.Table, table: Table, message: p4r.TableEntry) -> None:
+    def _check_extras(self, info: p4i.Table, table: Table, message: p4r.TableEntry) -> None:
         """Raise Fault where a message has fields that its table has nothing for."""
         name = table.info.name
         if message.HasField("meter_config") or message.HasField("meter_counter_data"):
-            raise missing(f"table {name}: meters are green here, and take no rates")
+            if info.preamble.id not in self._metered:
+                raise invalid(f"table {name} has no direct meter")
+            raise missing(f"table {name}: {NO_RATES if message.HasField('meter_config') else NO_COLORS}")
         if message.HasField("time_since_last_hit"):
             raise invalid(f"table {name}: time_since_last_hit is the switch's to say")
         if message.idle_timeout_ns and not table.info.ages:
@@ -141,6 +146,8 @@ class TableEntries:
             raise invalid(f"table {name}: a default action is modified, and has no match and no priority")
         if message.idle_timeout_ns:
             raise invalid(f"table {name}: a default action has no idle timeout")
+        if message.HasField("counter_data"):
+            raise invalid(f"table {name}: {_NO_MISSES}")
         self._check_extras(info, table, message)
         if table.info.default_constant:
             raise _denied(f"table {name}: its default action is constant")
@@ -157,24 +164,23 @@ class TableEntries:
     def read(self, wanted: p4r.TableEntry) -> Iterator[p4r.Entity]:
         """What matches."""
         for info, table in self._tables(wanted.table_id):
-            if wanted.HasField("time_since_last_hit") and wanted.table_id and not table.info.ages:
-                raise invalid(f"table {table.info.name}: its entries have no idle timeout (support_timeout)")
+            if wanted.table_id:
+                _check_wanted(table, wanted)
             for entry in [table.default] if wanted.is_default_action else self._matching(table, wanted):
                 yield p4r.Entity(table_entry=self._encoded(info, table, entry, wanted))
 
     def _tables(self, number: int) -> list[tuple[p4i.Table, Table]]:
-        numbers = [number] if number else list(self._names.tables)
-        infos = [self._names.table(number) for number in numbers]
-        return [(info, self._switch.table(info.preamble.name)) for info in infos]
+        return [self._table(number) for number in ([number] if number else self._names.tables)]
+
+    def _table(self, number: int) -> tuple[p4i.Table, Table]:
+        info = self._names.table(number)
+        return info, self._switch.table(info.preamble.name)
 
     def _matching(self, table: Table, wanted: p4r.TableEntry) -> list[Entry]:
         """The entries that the fields of ``wanted`` do not exclude."""
-        if wanted.match:
-            entry = self._names.decoded(wanted)
-            found = table.find_entry(entry.match, entry.priority)
-            entries = [] if found is None else [found]
-        else:
-            entries = [e for e in table.entries() if not wanted.priority or e.priority == wanted.priority]
+        entries = table.matched(self._names.decoded(wanted).match) if wanted.match else table.entries()
+        if wanted.priority:
+            entries = [e for e in entries if table.described(e).priority == wanted.priority]
         action = wanted.action.action.action_id
         if action:
             name = self._names.action(action)
@@ -212,27 +218,82 @@ class TableEntries:
         """Let an entry's counter go on from a value."""
         if kind != _MODIFY:
             raise invalid("a direct counter is modified, not inserted or deleted")
-        entry = self._names.decoded(message.table_entry)
-        table = self._switch.table(entry.table)
+        info, table = self._table(message.table_entry.table_id)
         if not table.info.counters:
-            raise invalid(f"table {table.info.name} has no direct counter")
-        found = table.find_entry(entry.match, entry.priority)
-        if found is None:
-            raise unknown(f"table {entry.table} has no such entry")
-        found.packets, found.bytes = message.data.packet_count, message.data.byte_count
+            raise invalid(f"table {info.preamble.name} has no direct counter")
+        found = self._one(table, message.table_entry)
+        if message.HasField("data"):
+            found.packets, found.bytes = message.data.packet_count, message.data.byte_count
 
     def read_counters(self, wanted: p4r.DirectCounterEntry) -> Iterator[p4r.Entity]:
         """The counters of the entries that match."""
-        entry = wanted.table_entry
-        for _, table in self._tables(entry.table_id):
-            if not table.info.counters:
-                if entry.table_id:
-                    raise invalid(f"table {table.info.name} has no direct counter")
+        counted = {number for number, info in self._names.tables.items() if self._has_counter(info)}
+        for table, entry in self._with_direct(wanted.table_entry, counted, "counter"):
+            message = self._names.encoded(table.described(entry))
+            data = p4r.CounterData(packet_count=entry.packets, byte_count=entry.bytes)
+            yield p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=message, data=data))
+
+    def _has_counter(self, info: p4i.Table) -> bool:
+        return bool(self._switch.table(info.preamble.name).info.counters)
+
+    # direct meters
+
+    def entry_with_meter(self, message: p4r.TableEntry) -> None:
+        """Raise Fault unless ``message`` is the key of an entry that has a direct meter."""
+        info, table = self._table(message.table_id)
+        if info.preamble.id not in self._metered:
+            raise invalid(f"table {info.preamble.name} has no direct meter")
+        self._one(table, message)
+
+    def entries_with_meters(self, wanted: p4r.TableEntry) -> Iterator[p4r.TableEntry]:
+        """Keys of the entries that match, and have direct meters."""
+        for table, entry in self._with_direct(wanted, self._metered, "meter"):
+            yield self._names.encoded(table.described(entry))
+
+    # entries of direct resources
+
+    def _one(self, table: Table, message: p4r.TableEntry) -> Entry:
+        """The entry whose direct resource is written. Raises Fault."""
+        if message.is_default_action:
+            raise invalid(f"table {table.info.name}: {_NO_MISSES}")
+        entry = self._names.decoded(message)
+        found = table.find_entry(entry.match, entry.priority)
+        if found is None:
+            raise unknown(f"table {table.info.name} has no such entry")
+        return found
+
+    def _with_direct(
+        self, wanted: p4r.TableEntry, having: Set[int], resource: str
+    ) -> Iterator[tuple[Table, Entry]]:
+        """The entries that match, of tables ``having`` the resource. Raises Fault where a key has no entry."""
+        for info, table in self._tables(wanted.table_id):
+            if info.preamble.id not in having:
+                if wanted.table_id:
+                    raise invalid(f"table {info.preamble.name} has no direct {resource}")
                 continue
-            for found in self._matching(table, entry):
-                message = self._names.encoded(table.described(found))
-                data = p4r.CounterData(packet_count=found.packets, byte_count=found.bytes)
-                yield p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=message, data=data))
+            if wanted.is_default_action:
+                raise invalid(f"table {info.preamble.name}: {_NO_MISSES}")
+            found = self._matching(table, wanted)
+            if wanted.match and not found:
+                raise unknown(f"table {info.preamble.name} has no such entry")
+            yield from ((table, entry) for entry in found)
+
+
+def _check_wanted(table: Table, wanted: p4r.TableEntry) -> None:
+    """Raise Fault where a read of one table asks for what its entries do not have."""
+    name = table.info.name
+    if wanted.HasField("time_since_last_hit"):
+        if not table.info.ages:
+            raise invalid(f"table {name}: its entries have no idle timeout (support_timeout)")
+        if wanted.is_default_action:
+            raise invalid(f"table {name}: a default action has no idle timeout")
+    if wanted.HasField("meter_counter_data"):
+        raise missing(f"table {name}: {NO_COLORS}")
+
+
+def _has_notes(message: p4r.TableEntry) -> bool:
+    """Whether a message has fields of the controller's own."""
+    return bool(message.metadata or message.controller_metadata or message.idle_timeout_ns)
 
 
 def _denied(message: str) -> Fault:

@@ -232,6 +232,18 @@ def test_without_entries_a_warning_says_so(capsys, program, tmp_path):
     assert err.startswith("fanin: warning: no entries are installed")
 
 
+def test_meters_and_clones_that_nobody_configured_are_warned_of(capsys, tmp_path):
+    path = tmp_path / "marked.p4"
+    apply = "rate.execute_meter<bit<8>>(0, hdr.h.a); clone(CloneType.I2E, 3);"
+    parts = {"locals": "meter(2, MeterType.bytes) rate;", "apply": apply}
+    path.write_text(V1MODEL.format(**{**PARTS, **parts}))
+    capture = _capture(tmp_path / "in.pcap", [(0, "01020304"), (1, "01020304")])
+    status, _, err = _run(capsys, "run", path, "--in", f"0={capture}", "--out", tmp_path / "out")
+    assert status == 0
+    assert err.count("meters have no rates here, every packet is green: I.rate") == 1
+    assert "2 clones lost: nobody has configured clone session 3" in err
+
+
 def test_addresses_are_written_as_people_write_them(capsys, tmp_path):
     """Numbers, hexadecimal, MAC and IP; a bare value is an exact match."""
     table = """action forward(bit<9> to) { std.egress_spec = to; }

@@ -7,7 +7,7 @@ import pytest
 
 from fanin.sim.switch.embedded import P4Error
 
-from .programs import PARTS, one
+from .programs import PARTS, one, v1model
 
 PAIR = PARTS["declarations"] + "struct pair { bit<8> x; bool y; } struct outer { pair p; bit<8> z; h_t h; }"
 FLAGS = "struct flags_t { bool p; bool q; } header f_t { flags_t flags; bit<6> rest; bit<8> next; }"
@@ -91,3 +91,16 @@ def test_a_number_of_any_form_in_a_field_list(number):
     again = "meta.kept = 7; resubmit_preserving_field_list(1);"
     apply = f"if (std.instance_type == 0) {{ {again} }} else hdr.h.a = meta.kept;"
     assert one("01020304", metadata=metadata, apply=apply) == "07020304"
+
+
+def test_a_name_with_a_dot_in_front_is_the_whole_name():
+    """As p4c's P4Info has it for programs that were translated from P4_14."""
+    parts = {
+        "declarations": 'header h_t { @name(".own.a") bit<8> a; bit<8> b; bit<8> c; bit<8> d; }'
+        '@name(".seen") counter(4, CounterType.packets) c;',
+        "locals": '@name(".t") table t { key = { hdr.h.a: exact; hdr.h.b: exact; } actions = { NoAction; } }',
+        "apply": "t.apply(); c.count(1);",
+    }
+    program = v1model(**parts)
+    assert [key.name for key in program.tables["t"].keys] == ["own.a", "hdr.h.b"]
+    assert program.counters == ["seen"]

@@ -6,6 +6,7 @@ import pytest
 
 from fanin.p4.control import Exact, MulticastGroup, Replica, TableEntry
 from fanin.sim.switch.embedded import P4Error, Refused
+from fanin.sim.switch.embedded.trace import Tracer
 from fanin.wire.ethernet import internet_checksum
 
 from .programs import PARTS, one, send, v1model
@@ -25,6 +26,46 @@ def test_a_dropped_packet_may_be_forwarded_after_all():
     assert send(v1model(apply="mark_to_drop(std);").switch(), FRAME) == []
     assert send(v1model(apply="mark_to_drop(std); std.egress_spec = 3;").switch(), FRAME) == [(3, FRAME)]
     assert send(v1model(egress="mark_to_drop(std);").switch(), FRAME) == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "left"),
+    [
+        ({"apply": "truncate(3);"}, "010203"),
+        ({"apply": "truncate(5);", "egress": "truncate(2); truncate(4);"}, "0102"),
+        ({"egress": "truncate(9); hdr.h.a = 7;"}, "070203040506"),
+        ({"apply": "truncate(0);"}, ""),
+    ],
+)
+def test_a_truncated_packet_leaves_with_the_smallest_length(parts, left):
+    assert send(v1model(**parts).switch(), FRAME + "0506") == [(0, left)]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"apply": "truncate(3); clone(CloneType.I2E, 3);"},
+        {"apply": "truncate(3); std.mcast_grp = 1;"},
+        {"apply": "truncate(3); resubmit_preserving_field_list(1);"},
+        {"apply": "truncate(3);", "egress": "clone(CloneType.E2E, 3);"},
+        {"egress": "truncate(3); recirculate_preserving_field_list(1);"},
+    ],
+)
+def test_a_copy_of_a_truncated_packet_is_refused(parts):
+    with pytest.raises(Refused, match="a clone, replica or second pass of a packet that was truncated"):
+        send(v1model(**parts).switch(), FRAME)
+
+
+def test_random_numbers_cover_their_range_and_repeat_in_another_switch():
+    program = v1model(apply="random(hdr.h.a, 3, 9); random<bit<8>>(hdr.h.b, 0, hdr.h.b);")
+    one, other = (
+        [send(switch, FRAME)[0][1] for _ in range(200)] for switch in (program.switch(), program.switch())
+    )
+    assert one == other
+    assert {frame[:2] for frame in one} == {f"{number:02x}" for number in range(3, 10)}
+    assert {frame[2:4] for frame in one} == {"00", "01", "02"}
+    with pytest.raises(Refused, match="undefined"):
+        send(v1model(apply="random(hdr.h.a, 9, 3);").switch(), FRAME)
 
 
 class TestMulticast:
@@ -82,6 +123,19 @@ class TestCopies:
         switch.set_clone_session(3, port=4)
         assert sorted(send(switch, FRAME)) == [(0, "09020304"), (4, "01020006")]
 
+    def test_a_field_list_may_have_the_name_of_a_member_of_an_enum(self):
+        parts = {
+            "declarations": PARTS["declarations"] + "enum bit<8> Lists { one = 1, five = 5 }",
+            "metadata": "bit<8> m; @field_list(Lists.one, Lists.five) bit<8> kept;",
+            "apply": "meta.m = 5; meta.kept = 6; clone_preserving_field_list(CloneType.I2E, 3, Lists.five);",
+            "egress": "if (std.instance_type == 1) { hdr.h.c = meta.m; hdr.h.d = meta.kept; }",
+        }
+        switch = v1model(**parts).switch()
+        switch.set_clone_session(3, port=4)
+        assert (4, "01020006") in send(switch, FRAME)
+        with pytest.raises(P4Error, match=r"@field_list: Lists\.none is no number that is known"):
+            v1model(**parts | {"metadata": "bit<8> m; @field_list(Lists.none) bit<8> kept;"})
+
     def test_a_field_list_may_have_the_name_of_a_constant(self):
         parts = {
             "declarations": PARTS["declarations"] + "const bit<8> LIST = 1;",
@@ -95,8 +149,20 @@ class TestCopies:
         with pytest.raises(P4Error, match="@field_list: NONE is no number that is known"):
             v1model(**parts | {"metadata": "bit<8> m; @field_list(NONE) bit<8> kept;"})
 
-    def test_a_clone_of_a_session_that_is_not_there_is_none(self):
-        assert len(send(v1model(apply="clone(CloneType.I2E, 3);").switch(), FRAME)) == 1
+    @pytest.mark.parametrize("place", ["apply", "egress"])
+    def test_a_clone_to_a_session_that_nobody_configured_is_counted(self, place):
+        lines = []
+        kind = "I2E" if place == "apply" else "E2E"
+        clone = f"if (std.instance_type == 0) {{ clone(CloneType.{kind}, 3); }}"
+        switch = v1model(**{place: clone}).switch(tracer=Tracer(lines.append))
+        assert [len(send(switch, FRAME)) for _ in range(2)] == [1, 1]
+        assert switch.lost_clones == {3: 2}
+        assert lines.count("  dropped: a clone: nobody has configured clone session 3") == 2
+        switch.set_clone_session(3, port=4)
+        assert len(send(switch, FRAME)) == 2
+        switch.delete_clone_session(3)
+        send(switch, FRAME)
+        assert switch.lost_clones == {3: 3}
 
     def test_a_clone_from_egress_is_the_packet_as_it_leaves_egress(self):
         egress = """if (std.instance_type == 0) {

@@ -208,6 +208,8 @@ class Model:
         if kind == DELETE:
             del self.state[key]
             return
+        if key[0] == "counter" and value is None:
+            return  # without data it is as it was
         if key[0] == "default" and value[0] is None:
             value = self.initial[key]
         if key[0] == "entry" and value[0] is None:
@@ -237,10 +239,8 @@ def keyed(entity):
             return ("multicast", inner.multicast_group_id), canonical(inner)
         return ("session", inner.session_id if which else 0), canonical(inner) if which else b""
     if kind == "counter_entry":
-        return ("counter", found.counter_id, found.index.index), (
-            found.data.packet_count,
-            found.data.byte_count,
-        )
+        counts = (found.data.packet_count, found.data.byte_count) if found.HasField("data") else None
+        return ("counter", found.counter_id, found.index.index), counts
     if kind == "register_entry":
         return ("register", found.register_id, found.index.index), canonical(found.data)
     if kind == "digest_entry":
@@ -266,7 +266,7 @@ def _strip(message):
                 copies = [type(item).FromString(item.SerializeToString()) for item in ordered]
                 del value[:]
                 value.extend(copies)
-        elif field.name in ("value", "mask", "low", "high", "bitstring"):
+        elif field.name in ("value", "mask", "low", "high", "bitstring", "port", "watch_port"):
             setattr(message, field.name, value.lstrip(b"\0") or b"\0")
 
 

@@ -1,0 +1,61 @@
+"""``for`` statements: their nodes in the tree, and what bounds them at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fanin.sim.switch.embedded import ast
+from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.values import UNDEFINED
+
+MAX_ROUNDS = 1 << 16  #: of all loops, for one frame
+_TOO_MANY = f"more than {MAX_ROUNDS} rounds of loops for one frame"
+
+
+@dataclass(slots=True, eq=False)
+class Loop(ast.Statement):
+    """``for (initial; condition; updates) body``."""
+
+    initial: list[ast.Statement]
+    condition: ast.Expression
+    updates: list[ast.Statement]
+    body: ast.Statement
+
+
+@dataclass(slots=True, eq=False)
+class Walk(ast.Statement):
+    """``for (variable in collection) body``; the collection is a range of numbers or a header stack."""
+
+    variable: ast.Variable
+    collection: ast.Expression
+    body: ast.Statement
+
+
+class Budget(Protocol):
+    """A running switch.
+
+    ``rounds_left``: rounds of loops that the frame in work may still take.
+    """
+
+    rounds_left: int
+
+
+def rounds(switch: Budget) -> Iterator[None]:
+    """Yield once per round of a loop. Raises RunRefused where the frame takes too many."""
+    while switch.rounds_left > 0:
+        switch.rounds_left -= 1
+        yield
+    raise RunRefused(_TOO_MANY)
+
+
+def numbers(switch: Budget, low: Any, high: Any) -> range:
+    """The numbers from ``low`` to ``high``, both included. Raises RunRefused."""
+    if low is UNDEFINED or high is UNDEFINED:
+        raise RunRefused("a loop over an undefined range")
+    result = range(low, high + 1)
+    switch.rounds_left -= len(result)
+    if switch.rounds_left < 0:
+        raise RunRefused(_TOO_MANY)
+    return result

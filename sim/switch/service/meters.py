@@ -1,0 +1,64 @@
+"""P4Runtime's meters, of a switch whose meters are always green: the specification's default configuration.
+
+They take no rates. A read finds the default configuration, which P4Runtime writes as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finsy.proto import p4r
+
+from fanin.sim.switch.service.data import indices
+from fanin.sim.switch.service.faults import invalid, missing
+from fanin.sim.switch.service.names import Names
+from fanin.sim.switch.service.tables import NO_COLORS, NO_RATES, TableEntries
+
+_MODIFY = p4r.Update.MODIFY
+
+
+class Meters:
+    """The meters of a pipeline, by the ids of ``names``; entries are those of ``tables``. Calls raise Fault."""
+
+    def __init__(self, names: Names, tables: TableEntries):
+        self._names = names
+        self._tables = tables
+
+    def write(self, kind: int, message: p4r.MeterEntry) -> None:
+        """Give cells of a meter the default configuration; refuse any other."""
+        _check(kind, message)
+        indices(message, self._names.other("meters", message.meter_id).size)
+        if message.HasField("config"):
+            raise missing(NO_RATES)
+
+    def read(self, wanted: p4r.MeterEntry) -> Iterator[p4r.Entity]:
+        """Read one cell, or all cells of one meter or of all meters."""
+        _check_colors(wanted)
+        for info in self._names.wanted("meters", wanted.meter_id):
+            for index in indices(wanted, info.size) if wanted.meter_id else range(info.size):
+                entry = p4r.MeterEntry(meter_id=info.preamble.id, index=p4r.Index(index=index))
+                yield p4r.Entity(meter_entry=entry)
+
+    def write_direct(self, kind: int, message: p4r.DirectMeterEntry) -> None:
+        """Give the meter of a table entry the default configuration; refuse any other."""
+        _check(kind, message)
+        self._tables.entry_with_meter(message.table_entry)
+        if message.HasField("config"):
+            raise missing(NO_RATES)
+
+    def read_direct(self, wanted: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
+        """Read the meters of the entries that match."""
+        _check_colors(wanted)
+        for entry in self._tables.entries_with_meters(wanted.table_entry):
+            yield p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=entry))
+
+
+def _check(kind: int, message: p4r.MeterEntry | p4r.DirectMeterEntry) -> None:
+    if kind != _MODIFY:
+        raise invalid("a meter is modified, not inserted or deleted")
+    _check_colors(message)
+
+
+def _check_colors(message: p4r.MeterEntry | p4r.DirectMeterEntry) -> None:
+    if message.HasField("counter_data"):
+        raise missing(NO_COLORS)
