@@ -24,13 +24,13 @@ from fanin.cli.output import (
     TRACE_FILE,
     check_directory,
     print_json,
-    sole_writer,
     write_file,
 )
 from fanin.cli.provenance.document import renew_results, run_directory
 from fanin.cli.ranks import refuse_ranks
 from fanin.cli.stopped import OUTSIDE, UNENDED, cause_of, stop_again
 from fanin.cli.wave import waveform
+from fanin.cli.writer import sole_writer
 from fanin.errors import CheckFailed
 from fanin.report.cnn.page import cnn_page
 from fanin.report.failure import failure_page
@@ -55,7 +55,7 @@ def execute(args: argparse.Namespace) -> int:
     live = live_file(output, "run", args.data)
     with sole_writer(output), live, waveform(args, rtl=args.on == RTL) as wave:
         with RunStatus(live) as status:
-            with run_directory(output, CLUSTER_RUN, args) as folder:
+            with run_directory(output, CLUSTER_RUN, args, held=True) as folder:
                 status.stage("building")
                 setup = setup_of(args, folder / BUILD)
                 setup = replace(setup, conditions=replace(setup.conditions, wave=wave))

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fanin.cli.cluster.runs import open_run
-from fanin.cli.output import CLUSTER_RUN, has_writer
+from fanin.cli.output import CLUSTER_RUN
+from fanin.cli.writer import writer_of
 from fanin.cnn_training import Place
 from fanin.errors import InputError
 from fanin.records import Record, open_record
@@ -69,7 +70,7 @@ class Diagnosis:
 def diagnose(folder: Path) -> Diagnosis:
     """Of a run's folder. Raises InputError if it is none."""
     record = open_record(folder / CLUSTER_RUN.mark)
-    under_way, error = has_writer(folder), record.optional_text("error")
+    under_way, error = bool(writer_of(folder)), record.optional_text("error")
     state, place, damage = _last(folder) if record.texts("checkpoints") else (None, Place(), None)
     stopped = not under_way and (error is not None or damage is not None)
     return Diagnosis(

@@ -18,12 +18,12 @@ from fanin.cli.output import (
     STATE_FILE,
     SWEEP,
     Kind,
-    has_writer,
     is_kind,
     print_json,
     table,
 )
 from fanin.cli.states import STATES
+from fanin.cli.writer import writer_of
 from fanin.errors import CheckFailed, InputError
 from fanin.records import Record, open_record
 
@@ -52,7 +52,7 @@ def _train(folder: Path, as_json: bool) -> int:
         raise InputError(f"{folder}: has a run for each class: name {', '.join(map(str, parts))}")
     nodes = first_packet.diagnose(run)
     error = run.text("error") if "error" in run.value else None
-    under_way = error is not None and has_writer(folder)
+    under_way = error is not None and writer_of(folder) is not None
     if under_way:
         error = None
     if as_json:

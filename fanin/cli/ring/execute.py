@@ -18,6 +18,7 @@ from fanin.cli.output import (
     STATE_FILE,
     TRACE_FILE,
     check_capture,
+    check_directory,
     keep_capture,
     print_json,
 )
@@ -29,6 +30,7 @@ from fanin.cli.ring.setup import Setup, setup_of
 from fanin.cli.ring.summary import summary
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.cli.wave import waveform
+from fanin.cli.writer import sole_writer
 from fanin.errors import CheckFailed
 from fanin.report.failure import failure_page
 from fanin.report.ring.page import ring_page
@@ -48,6 +50,7 @@ def execute(args: argparse.Namespace) -> int:
     its last weights are not the golden model's.
     """
     output: Path = args.output
+    check_directory(output, RING_RUN)
     if args.pcap:
         check_capture(args.pcap, output, RING_RUN)
     with waveform(args) as wave:
@@ -59,8 +62,8 @@ def _train(args: argparse.Namespace, output: Path, wave: Waveform | None) -> Non
     """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
     elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
     live = LiveFile(output, "ring train", title=str(args.data or args.resume or BUNDLED), unit="steps")
-    written = run_directory(output, RING_RUN, args, elsewhere=elsewhere)
-    with live, RunStatus(live) as status, written as folder:
+    written = run_directory(output, RING_RUN, args, elsewhere=elsewhere, held=True)
+    with sole_writer(output), live, RunStatus(live) as status, written as folder:
         status.stage("reading the samples")
         metrics, stop = _fill(folder, setup_of(args), args.pcap, wave, status)
     if args.json:

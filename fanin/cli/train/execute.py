@@ -19,7 +19,6 @@ from fanin.cli.output import (
     check_directory,
     check_writable,
     print_json,
-    sole_writer,
     write_file,
 )
 from fanin.cli.provenance.document import note_resumption, renew_results, run_directory
@@ -49,6 +48,7 @@ from fanin.cli.train.state import About, data_digest, training_of
 from fanin.cli.train.summary import summary, summary_of_classes
 from fanin.cli.train.survival import Attempts, Survival
 from fanin.cli.wave import waveform
+from fanin.cli.writer import sole_writer
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.cosim.waves import Waveform
@@ -164,7 +164,11 @@ class _Command:
     def _folder(self) -> Iterator[tuple[list[Trainer], Path]]:
         """The runs, and the folder that they write."""
         if not self._survival.lasting:
-            with self._live, run_directory(self.output, RUN, self.args) as folder:
+            with (
+                sole_writer(self.output),
+                self._live,
+                run_directory(self.output, RUN, self.args, held=True) as folder,
+            ):
                 yield self._trainers(), folder
             return
         with sole_writer(self.output), self._live:
@@ -174,7 +178,7 @@ class _Command:
                 write_unended(self.output, runs[0])
                 note_resumption(self.output, self.args, apart=COUNTED)
             else:
-                with run_directory(self.output, RUN, self.args) as folder:
+                with run_directory(self.output, RUN, self.args, held=True) as folder:
                     runs = self._trainers()
                     self._prepare(runs, folder)
             yield runs, self.output

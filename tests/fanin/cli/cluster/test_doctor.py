@@ -8,7 +8,7 @@ import pytest
 
 from fanin.cli.cluster.execute import UNENDED
 from fanin.cli.main import main
-from fanin.cli.output import sole_writer
+from fanin.cli.writer import sole_writer
 from tests.fanin.cli.cluster.runs import run
 from tests.fanin.cli.json_page import documented
 
