@@ -1,30 +1,53 @@
-"""The page of a run that has not come to its end: why, what was asked for, and what was seen until then."""
+"""Page of a run that has not come to its end: what failed, where, what to do, and counts until then."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fanin.report.html import Rows, fill
 
-_SHOWN = 200  # rows of a table
+_ROWS, _COLUMNS = 200, 8  # of a table, at most
 
 
-def failure_page(title: str, run: Mapping[str, Any]) -> str:
-    """The page of a ``run.json`` whose ``error`` says what has stopped the run.
+def failure_page(
+    title: str, run: Mapping[str, Any], where: Sequence[str] = (), advice: str | None = None
+) -> str:
+    """Return the page of a ``run.json`` whose ``error`` says what has stopped the run.
 
-    Every other field is shown: numbers and texts in one table, each object or list in a table of its own.
+    ``where``: lines on how far the run got. ``advice``: what to do. Every other field of the run is shown:
+    numbers and texts in one table, each object in a table, and of a list of objects each as a column.
     """
-    tables: dict[str, Rows] = {}
-    facts = [(_words(name), _shown(value)) for name, value in run.items() if not _nested(value)]
-    tables["Run"] = [fact for fact in facts if fact[0] != "error"]
-    tables |= {_words(name): [*_leaves(value)][:_SHOWN] for name, value in run.items() if _nested(value)}
+    facts = {"Run": [(_words(name), _shown(value)) for name, value in run.items() if not _nested(value)]}
+    facts["Run"] = [row for row in facts["Run"] if row[0] != "error"]
+    counts: dict[str, list[list[str]]] = {}
+    for name, value in run.items():
+        if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+            counts[_words(name)] = _columns(_words(name), value)
+        elif _nested(value):
+            facts[_words(name)] = [*_leaves(value)][:_ROWS]
     return fill(
         "failure.html.j2",
         title=title,
         error=run["error"],
-        tables={name: rows for name, rows in tables.items() if rows},
+        where="\n".join(where),
+        advice=advice,
+        facts=_tables(facts),
+        counts=counts,
     )
+
+
+def _tables(facts: Mapping[str, Rows]) -> dict[str, Rows]:
+    return {name: rows for name, rows in facts.items() if rows}
+
+
+def _columns(name: str, objects: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """A head, and a row for each field of the objects, one column for each object."""
+    shown = [dict(_leaves(each)) for each in objects[:_COLUMNS]]
+    fields = list(dict.fromkeys(field for each in shown for field in each))[:_ROWS]
+    head = [name if len(objects) == len(shown) else f"{name}: the first {len(shown)} of {len(objects):,}"]
+    rows = [[field, *(each.get(field, "") for each in shown)] for field in fields]
+    return [[*head, *map(str, range(len(shown)))], *rows]
 
 
 def _nested(value: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fanin.cli.doctor.finding import param_server_finding, record_of
 from fanin.cli.live import LiveFile, RunStatus
 from fanin.cli.output import (
     LINK_LOG,
@@ -94,7 +95,10 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
             page = param_server_page(metrics, outcomes)
             np.save(folder / WEIGHTS_FILE, outcomes[0].w)
         else:
-            page = failure_page("Training with a parameter server", metrics)
+            finding = param_server_finding(record_of(metrics))
+            page = failure_page(
+                "Training with a parameter server", metrics, finding.lines, finding.advice(args.argv)
+            )
         keep_capture(outputs["pcap"], args.pcap)
         log = read_link_log(folder / LINK_LOG)
         sizes = {"workers": setup.job.workers, "servers": setup.job.servers}

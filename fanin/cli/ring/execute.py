@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fanin.cli.doctor.finding import record_of, ring_finding
 from fanin.cli.live import LiveFile, RunStatus
 from fanin.cli.output import (
     DISSECTOR_FILE,
@@ -65,7 +66,7 @@ def _train(args: argparse.Namespace, output: Path, wave: Waveform | None) -> Non
     written = run_directory(output, RING_RUN, args, elsewhere=elsewhere, held=True)
     with sole_writer(output), live, RunStatus(live) as status, written as folder:
         status.stage("reading the samples")
-        metrics, stop = _fill(folder, setup_of(args), args.pcap, wave, status)
+        metrics, stop = _fill(folder, setup_of(args), args, wave, status)
     if args.json:
         print_json(metrics)
     elif not metrics["error"]:
@@ -76,7 +77,7 @@ def _train(args: argparse.Namespace, output: Path, wave: Waveform | None) -> Non
 
 
 def _fill(
-    folder: Path, setup: Setup, pcap: Path | None, wave: Waveform | None, status: RunStatus
+    folder: Path, setup: Setup, args: argparse.Namespace, wave: Waveform | None, status: RunStatus
 ) -> tuple[Metrics, BaseException | None]:
     """Train, and write the run's files; what has stopped the run before its end.
 
@@ -85,6 +86,7 @@ def _fill(
     status.stage("training in NumPy, to compare with")
     # From the first epoch on: a state to resume from is checked, too.
     beside = setup.backend.references(setup.data)
+    pcap: Path | None = args.pcap
     capture = folder / PCAP_FILE if pcap else None
     steps = _Steps(setup, status, [epoch.loss for epoch in beside.codec])
     state: State | None
@@ -97,7 +99,9 @@ def _fill(
     except (CheckFailed, *OUTSIDE) as failure:
         stop = failure
         metrics, state = failure_of(setup, cause_of(stop), steps.made), _last_epoch(setup, steps.made)
-        (folder / REPORT_FILE).write_text(failure_page("Training over a ring", metrics))
+        finding = ring_finding(record_of(metrics), args.output, state=state is not None)
+        page = failure_page("Training over a ring", metrics, finding.lines, finding.advice(args.argv))
+        (folder / REPORT_FILE).write_text(page)
     else:
         metrics = metrics_of(setup, result, beside)
         # Nothing goes on from weights that are not the golden model's: its end would differ, too.

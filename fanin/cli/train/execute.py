@@ -65,7 +65,7 @@ _SCRATCH_PCAP = f".fanin-{PCAP_FILE}"  # while it is being written
 def execute(args: argparse.Namespace) -> int:
     """Carry out the command. Raises CheckFailed when the models differ or a node stopped."""
     earlier = _earlier(args)
-    output = args.output or (earlier.folder if earlier else Path("runs") / Path(args.data).stem)
+    output = args.output = args.output or (earlier.folder if earlier else Path("runs") / Path(args.data).stem)
     check_directory(output)
     if earlier and output.resolve() == earlier.folder.resolve() and is_complete(earlier):
         return _tell_ended(earlier.folder, args.json)
@@ -234,7 +234,7 @@ class _Command:
             (folder / name).mkdir(parents=True, exist_ok=True)
             result = self._train(trainer, folder / name, name, follow)
             if isinstance(result, BaseException):
-                write_failure(folder, trainer, result)
+                write_failure(folder, trainer, result, self.args)
                 return result, output / name
             results.append(result)
         whole = together(runs, results)
@@ -264,7 +264,7 @@ class _Command:
             pcap.replace(folder / PCAP_FILE)
         write_switch(folder, trainer, attempts.course())
         if stop:
-            write_failure(folder, trainer, stop, attempts)
+            write_failure(folder, trainer, stop, self.args, attempts)
             return _lost_interface(trainer, stop) or stop
         follow.comparing()
         result = trainer.compare(run, attempts.earlier)

@@ -12,8 +12,8 @@ from typing import Any
 from fanin.cli.live import FORMAT, changed_ns
 from fanin.cli.output import CAMPAIGN, CLASSES_FOLDER, LIVE_FILE, REPORT_FILE, RUN_FILE
 from fanin.cli.scratch import is_alive
+from fanin.cli.stopped import GONE
 
-GONE = "the process of the run is gone, and the run has not come to its end"
 NOTHING = "the run was stopped before it trained, and left nothing"
 
 

@@ -151,7 +151,8 @@ def test_a_command_that_is_killed_while_it_trains(tmp_path, capsys):
     """A real training: a second one is refused, a third one takes the folder of the killed one."""
     folder = tmp_path / "runs/ring"
     words = [*RING.split(), "-o", str(folder)]
-    first = subprocess.Popen([sys.executable, "-m", "fanin", *words, "--epochs", "100000"], stderr=subprocess.PIPE)
+    command = [sys.executable, "-m", "fanin", *words, "--epochs", "100000"]
+    first = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:
         for _ in range(600):
             if (folder / ".fanin-live.json").exists():
