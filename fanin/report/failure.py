@@ -18,27 +18,30 @@ def failure_page(
     ``where``: lines on how far the run got. ``advice``: what to do. Every other field of the run is shown:
     numbers and texts in one table, each object in a table, and of a list of objects each as a column.
     """
-    facts = {"Run": [(_words(name), _shown(value)) for name, value in run.items() if not _nested(value)]}
-    facts["Run"] = [row for row in facts["Run"] if row[0] != "error"]
-    counts: dict[str, list[list[str]]] = {}
-    for name, value in run.items():
-        if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
-            counts[_words(name)] = _columns(_words(name), value)
-        elif _nested(value):
-            facts[_words(name)] = [*_leaves(value)][:_ROWS]
+    counts = {name: value for name, value in run.items() if _is_table(value)}
+    rest = {name: value for name, value in run.items() if name not in counts and name != "error"}
     return fill(
         "failure.html.j2",
         title=title,
         error=run["error"],
         where="\n".join(where),
         advice=advice,
-        facts=_tables(facts),
-        counts=counts,
+        facts={name: rows[:_ROWS] for name, rows in _tables("run", rest) if rows},
+        counts=[_columns(_words(name), value) for name, value in counts.items()],
     )
 
 
-def _tables(facts: Mapping[str, Rows]) -> dict[str, Rows]:
-    return {name: rows for name, rows in facts.items() if rows}
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+
+
+def _tables(name: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Rows]]:
+    """Name and rows of an object's own numbers and texts, and of each object in it."""
+    inner = {each: found for each, found in value.items() if isinstance(found, dict)}
+    own = {each: found for each, found in value.items() if each not in inner}
+    yield name, [*_leaves(own)]
+    for each, found in inner.items():
+        yield from _tables(_words(each), found)
 
 
 def _columns(name: str, objects: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -51,7 +54,7 @@ def _columns(name: str, objects: Sequence[Mapping[str, Any]]) -> list[list[str]]
 
 
 def _nested(value: Any) -> bool:
-    return isinstance(value, (dict, list))
+    return isinstance(value, (dict, list, tuple))
 
 
 def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
@@ -68,6 +71,8 @@ def _words(name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
     return "none" if value is None else str(value)

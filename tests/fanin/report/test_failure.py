@@ -6,7 +6,7 @@ RUN = {
     "error": "node 1 gives up: <no> answer",
     "steps": 1234,
     "resumed": None,
-    "configuration": {"network": {"drop": 0.5}},
+    "configuration": {"network": {"drop": 0.5, "ports": ()}, "compact": False},
     "counters": [{"frames_sent": 7, "lost": {"up": 1}}, {"frames_sent": 8}],
     "traffic": [],
 }
@@ -31,11 +31,14 @@ def test_without_them_there_is_no_section():
 
 def test_the_page_has_every_value_of_the_run():
     page = failure_page("Training over a ring", RUN)
-    for name, value in (("steps", "1,234"), ("resumed", "none"), ("network drop", "0.5")):
+    for name, value in (("steps", "1,234"), ("resumed", "none"), ("drop", "0.5"), ("compact", "no")):
         assert f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' in page
     assert '<tr><th scope="row">frames sent</th><td>7</td><td>8</td></tr>' in page
     assert '<tr><th scope="row">lost up</th><td>1</td><td></td></tr>' in page
+    for name in ("run", "configuration", "network"):
+        assert f"<caption>{name}</caption>" in page
     assert "traffic" not in page
+    assert "ports" not in page
 
 
 def test_long_lists_are_cut():
