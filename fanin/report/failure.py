@@ -41,7 +41,7 @@ def _tables(name: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Rows]]:
     own = {each: found for each, found in value.items() if each not in inner}
     yield name, [*_leaves(own)]
     for each, found in inner.items():
-        yield from _tables(_words(each), found)
+        yield from _tables(f"{name} {each}" if str(each).isdecimal() else _words(each), found)
 
 
 def _columns(name: str, objects: Sequence[Mapping[str, Any]]) -> list[list[str]]:

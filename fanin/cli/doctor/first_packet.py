@@ -46,8 +46,8 @@ class NodePackets:
     """Packets of a node, and faults of its link in both directions."""
 
     sent: int
-    retransmitted: int
-    duplicates: int  #: answers that the node got again
+    retransmitted: int | None  #: None: the counters of the node were not read, since the run had failed
+    duplicates: int | None  #: answers that the node got again
     dropped_up: int  #: by the network, from the node to the switch
     dropped_down: int  #: by the network, from the switch to the node
     corrupted_up: int  #: frames with a wrong check sequence at the switch
@@ -74,10 +74,12 @@ class Packets:
         ]
         counts = [list(asdict(node).values()) for node in self.nodes]
         names = [f"node {number}" for number in range(len(counts))]
-        rows = zip(
-            [*names, "all"], [*counts, [sum(column) for column in zip(*counts, strict=True)]], strict=True
-        )
-        return [head, *([name, *(f"{count:,}" for count in row)] for name, row in rows)]
+        sums = [sum(filter(None, column)) for column in zip(*counts, strict=True)]
+        rows = zip([*names, "all"], [*counts, sums], strict=True)
+        return [
+            head,
+            *([name, *("–" if count is None else f"{count:,}" for count in row)] for name, row in rows),
+        ]
 
 
 def packets(run: Record) -> Packets | None:
@@ -89,8 +91,8 @@ def packets(run: Record) -> Packets | None:
         [
             NodePackets(
                 sent=up["frames"],
-                retransmitted=counters.get("retransmissions", 0),
-                duplicates=counters.get("duplicates", 0),
+                retransmitted=counters.get("retransmissions"),
+                duplicates=counters.get("duplicates"),
                 dropped_up=up.get("dropped", 0),
                 dropped_down=down.get("dropped", 0),
                 corrupted_up=up.get("fcs_errors", 0),

@@ -159,4 +159,10 @@ def test_the_packets_of_each_node_are_counted():
         ["node 1", "245", "29", "9", "3", "1", "7", "6"],
         ["all", "1,497", "65", "22", "8", "7", "11", "8"],
     ]
+    some = packets(Record("run.json", "", record | {"counters": [counters[0], {}]}))
+    assert [row[1:4] for row in some.rows()[1:]] == [
+        ["1,252", "36", "13"],
+        ["245", "–", "–"],
+        ["1,497", "36", "13"],
+    ]
     assert packets(Record("run.json", "", record | {"counters": []})) is None

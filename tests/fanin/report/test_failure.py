@@ -9,6 +9,7 @@ RUN = {
     "configuration": {"network": {"drop": 0.5, "ports": ()}, "compact": False},
     "counters": [{"frames_sent": 7, "lost": {"up": 1}}, {"frames_sent": 8}],
     "traffic": [],
+    "jobs": {1: {"stale": 9}},  # not yet JSON, whose names are texts
 }
 
 
@@ -35,7 +36,7 @@ def test_the_page_has_every_value_of_the_run():
         assert f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' in page
     assert '<tr><th scope="row">frames sent</th><td>7</td><td>8</td></tr>' in page
     assert '<tr><th scope="row">lost up</th><td>1</td><td></td></tr>' in page
-    for name in ("run", "configuration", "network"):
+    for name in ("run", "configuration", "network", "jobs 1"):
         assert f"<caption>{name}</caption>" in page
     assert "traffic" not in page
     assert "ports" not in page
