@@ -113,6 +113,7 @@ COVERED = """figures => figures.flatMap(figure => {
 })"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 600])
 @pytest.mark.parametrize("kind", PAGES)
 def test_no_toolbar_covers_a_text(kind, width, opened):
