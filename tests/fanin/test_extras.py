@@ -120,6 +120,7 @@ sys.meta_path[0] = Old()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [("p4", "job", "stats"), ("p4", "serve", "aggregation.p4", "--p4info", "out")]
 )

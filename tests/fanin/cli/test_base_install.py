@@ -123,6 +123,7 @@ def test_the_install_of_these_tests_has_the_base_alone(tmp_path):
     assert done.stderr.endswith("ModuleNotFoundError: No module named 'numba'\n")
 
 
+@pytest.mark.slow
 def test_the_doctor_and_completion_of_the_first_page(tmp_path):
     missing = typed("fanin doctor", tmp_path)
     for extra in EXTRAS:
