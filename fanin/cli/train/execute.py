@@ -181,7 +181,7 @@ class _Command:
                 with run_directory(self.output, RUN, self.args, held=True) as folder:
                     runs = self._trainers()
                     self._prepare(runs, folder)
-            yield runs, self.output
+            yield runs, self.output.absolute()  # simulators work in another folder
             renew_results(self.output, RUN)
 
     def _prepare(self, runs: list[Trainer], folder: Path) -> None:
