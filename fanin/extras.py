@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 
@@ -50,3 +51,21 @@ def how_to_install(error: ModuleNotFoundError) -> str | None:
         if module in extra.modules:
             return f"{module} is missing, for {extra.adds}: {extra.install}"
     return None
+
+
+def how_to_reinstall(error: ImportError) -> str | None:
+    """Return one line that says which packages exclude each other; None for another error."""
+    if not (error.name or "").startswith("google.protobuf"):
+        return None
+    protobuf, finsy = (_version(package) for package in ("protobuf", "finsy"))
+    return (
+        f"protobuf {protobuf} does not work with finsy {finsy}: pip install 'fanin[p4runtime]'; "
+        "p4runtime-shell, which needs protobuf 3.20, goes into a virtual environment of its own (make p4-shell)"
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "(absent)"

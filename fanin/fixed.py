@@ -112,6 +112,16 @@ class LearningRate(NamedTuple):
     shift: int
 
 
+def rate_of(gamma: float, batch: int) -> LearningRate:
+    """Return γ/B of the learning rate ``gamma`` for mini-batches of ``batch``. Raises InputError."""
+    if not MIN_RATE <= gamma / batch < MAX_RATE:
+        low, high = MIN_RATE * batch, MAX_RATE * batch
+        raise InputError(
+            f"lr must be at least {low:.3g} and below {high:,.0f} for a batch of {batch}, not {gamma:g}"
+        )
+    return learning_rate(gamma / batch)
+
+
 def learning_rate(gamma_over_b: float) -> LearningRate:
     """γ/B as a 16-bit mantissa, rounded half to even, and a shift.
 

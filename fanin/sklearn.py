@@ -132,7 +132,7 @@ class _Glm(BaseEstimator):
         )
         features = quantise(X, ranges, self.precision, bias=self.fit_intercept)
         gamma = _default_rate(features, self.precision, loss) if self.lr is None else self.lr
-        rate = fixed.learning_rate(gamma / self.batch)
+        rate = fixed.rate_of(gamma, self.batch)
         bias = shape.columns - 1 if self.fit_intercept else None
         decay = fixed.decay_of(self.l2, gamma, spared=bias)
         learn = _golden if self.backend == "golden" else _on_nodes(shape)

@@ -35,7 +35,8 @@ FAULTS = ("drop", "duplicate", "reorder", "corrupt")  # of LinkConfig
 HOST = ("host_ns", "host_jitter_ns", "frame_bytes")  # of LinkConfig
 
 
-def _check_delay(name: str, value: float) -> None:
+def check_delay(name: str, value: float) -> None:
+    """Raise ValueError, with the name of an option or a field, for a delay out of range."""
     if not 0 <= value <= MAX_DELAY_NS:
         raise ValueError(f"{name} must be in [0, {MAX_DELAY_NS:g}], not {value!r}")
 
@@ -69,7 +70,7 @@ class LinkConfig:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be a probability, not {getattr(self, name)!r}")
         for name in ("delay_ns", "late_ns", "host_ns", "host_jitter_ns"):
-            _check_delay(name, getattr(self, name))
+            check_delay(name, getattr(self, name))
         if not MIN_FRAME_BYTES <= self.frame_bytes <= MAX_FRAME_BYTES:
             limits = f"[{MIN_FRAME_BYTES}, {MAX_FRAME_BYTES}]"
             raise ValueError(f"frame_bytes must be in {limits}, not {self.frame_bytes!r}")
@@ -108,7 +109,7 @@ class NetworkConfig:
     stops: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
-        _check_delay("switch_ns", self.switch_ns)
+        check_delay("switch_ns", self.switch_ns)
         if not 0 < self.timeout_ns <= MAX_TIMEOUT_NS:
             raise ValueError(f"timeout_ns must be in (0, {MAX_TIMEOUT_NS:g}], not {self.timeout_ns!r}")
         if self.retries not in range(MAX_RETRIES + 1):
@@ -265,7 +266,7 @@ class Network:
         log: Log | None = None,
         cuts: Mapping[int, int] | None = None,
     ):
-        _check_delay("switch_ns", switch_ns)
+        check_delay("switch_ns", switch_ns)
         self.switch = switch
         self._outside = switch if isinstance(switch, OutsideSwitch) else None
         self.up, self.down = (

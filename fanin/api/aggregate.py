@@ -22,7 +22,7 @@ from fanin.fixed import VALUE_BITS
 from fanin.job import JobCounters
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.report.html import Rows
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import LinkConfig, NetworkConfig, check_delay
 from fanin.sim.pcap import PcapWriter
 from fanin.sim.switch.allreduce import AllReduced, allreduce
 from fanin.sim.switch.base import SwitchKind
@@ -119,6 +119,7 @@ def aggregate(
         )
         if slots < program.protocol.slots_per_operation:
             raise ValueError(f"slots must be at least {program.protocol.slots_per_operation}, not {slots}")
+        check_delay("link_ns", link_ns)
         link = LinkConfig(
             delay_ns=link_ns, gbps=gbps, drop=drop, duplicate=duplicate, reorder=reorder, corrupt=corrupt
         )

@@ -37,7 +37,7 @@ from fanin.cli import (
 )
 from fanin.cli.ranks import carry_out
 from fanin.errors import CheckFailed, InputError, ToolFailed
-from fanin.extras import how_to_install
+from fanin.extras import how_to_install, how_to_reinstall
 from fanin.threads import one_blas_thread
 
 EXIT_CHECK_FAILED = 1
@@ -146,6 +146,11 @@ def _main(argv: Sequence[str] | None) -> int:
         if install is None:
             raise
         return _complain(install, EXIT_BAD_INPUT)
+    except ImportError as error:
+        reinstall = how_to_reinstall(error)
+        if reinstall is None:
+            raise
+        return _complain(reinstall, EXIT_BAD_INPUT)
     except (CheckFailed, ToolFailed) as error:
         return _complain(str(error), EXIT_CHECK_FAILED)
     except KeyboardInterrupt as error:

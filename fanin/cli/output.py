@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import fcntl
 import json
 import math
 import os
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fanin.cli.scratch import SCRATCH, delete_leftovers, is_scratch, reported, scratch_prefix
 from fanin.errors import InputError
 from fanin.records import Record, open_record
 
@@ -28,8 +28,7 @@ SWITCH_DISSECTOR_FILE = "aggregation.lua"  # of frames at the switch
 PROVENANCE_FILE = "provenance.json"  # what fanin rerun needs: fanin.cli.provenance
 TRACE_FILE = "trace.json"  # a timeline for Perfetto
 LINK_LOG = "links"  # which becomes a part of it, and goes
-_SCRATCH = ".fanin-"  # prefix of what is not whole yet
-LIVE_FILE = f"{_SCRATCH}live.json"  # of a run that goes on: fanin.cli.live
+LIVE_FILE = f"{SCRATCH}live.json"  # of a run that goes on: fanin.cli.live
 
 
 @dataclass(frozen=True)
@@ -144,9 +143,10 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
 
     What the system refuses in the body is taken for a refused write. Raises InputError for it.
     """
-    with _reported(path):
+    with reported(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_SCRATCH)
+        delete_leftovers(path.parent)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=scratch_prefix())
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
@@ -163,8 +163,10 @@ def scratch_file(path: Path) -> Iterator[Path]:
 
     It is deleted at the end unless it has been kept. Raises InputError when it cannot be made.
     """
-    with _reported(path):
-        handle, name = tempfile.mkstemp(dir=_nearest(path.absolute().parent), prefix=_SCRATCH)
+    folder = _nearest(path.absolute().parent)
+    delete_leftovers(folder)
+    with reported(path):
+        handle, name = tempfile.mkstemp(dir=folder, prefix=scratch_prefix())
         os.close(handle)
     try:
         yield Path(name)
@@ -174,7 +176,7 @@ def scratch_file(path: Path) -> Iterator[Path]:
 
 def keep_file(scratch: Path, path: Path) -> None:
     """Put a whole file in its place. Raises InputError when its folder cannot be written."""
-    with _reported(path):
+    with reported(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch.chmod(0o666 & ~_umask())
         scratch.replace(path)
@@ -182,21 +184,21 @@ def keep_file(scratch: Path, path: Path) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise InputError where ``write_file`` would, before the work whose result is to be written."""
-    with _reported(path):
+    with reported(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        tempfile.TemporaryFile(dir=_nearest(path.absolute().parent), prefix=_SCRATCH).close()
+        tempfile.TemporaryFile(dir=_nearest(path.absolute().parent), prefix=scratch_prefix()).close()
 
 
 def check_directory(path: Path, kind: Kind = RUN) -> None:
     """Raise InputError unless ``path`` can be written and is free: absent, empty, or an earlier one."""
-    with _reported(path):
+    with reported(path):
         if path.exists() and not path.is_dir():
             raise InputError(f"{path}: is a file; {kind.option} names a directory")
-        if path.exists() and any(map(_lasts, path.iterdir())) and not is_kind(path, kind):
+        if path.exists() and not all(map(is_scratch, path.iterdir())) and not is_kind(path, kind):
             missing = f"holds no {kind.mark} of an earlier {kind.name}"
             raise InputError(f"{path}: exists and {missing}; choose another {kind.option}")
-        tempfile.TemporaryFile(dir=_nearest(path.absolute()), prefix=_SCRATCH).close()
+        tempfile.TemporaryFile(dir=_nearest(path.absolute()), prefix=scratch_prefix()).close()
 
 
 @contextlib.contextmanager
@@ -207,11 +209,12 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
     Raises InputError as ``check_directory`` does.
     """
     check_directory(path, kind)
-    with _reported(path):
-        scratch = Path(tempfile.mkdtemp(dir=_nearest(path.absolute()), prefix=_SCRATCH))
+    delete_leftovers(path.absolute().parent)
+    with reported(path):
+        scratch = Path(tempfile.mkdtemp(dir=_nearest(path.absolute()), prefix=scratch_prefix()))
     try:
         yield scratch
-        with _reported(path):
+        with reported(path):
             path.mkdir(parents=True, exist_ok=True)
             for name in kind.names:
                 if (path / name).is_dir():
@@ -222,74 +225,6 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
                 file.rename(path / file.name)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def sole_writer(path: Path) -> Iterator[None]:
-    """Be the only process that writes a directory; an absent one is made, and goes if it stays empty.
-
-    The lock is the system's, on the directory itself: it ends with the process, however that ends. Where
-    directories cannot be locked, no process is refused. What a killed process had not written whole is deleted.
-    Raises InputError where another process writes it.
-    """
-    with made_directory(path):
-        with _reported(path):
-            handle = os.open(path, os.O_RDONLY)
-        try:
-            if not _locked(handle):
-                raise InputError(f"{path}: another process is writing it")
-            _delete_scratch(path)
-            yield
-        finally:
-            os.close(handle)  # and unlocks
-
-
-@contextlib.contextmanager
-def made_directory(path: Path) -> Iterator[None]:
-    """A directory; an absent one is made, and goes at the end if it stays empty. Raises InputError."""
-    absent = [place for place in (path.absolute(), *path.absolute().parents) if not place.exists()]
-    with _reported(path):
-        path.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # what is not empty stays
-            for place in absent:
-                place.rmdir()
-
-
-def has_writer(path: Path) -> bool:
-    """Whether a process is in :func:`sole_writer` of a directory."""
-    with _reported(path):
-        handle = os.open(path, os.O_RDONLY)
-    try:
-        return not _locked(handle, fcntl.LOCK_SH)
-    finally:
-        os.close(handle)
-
-
-def _locked(handle: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Lock an open directory; False where another process has."""
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        pass
-    return True
-
-
-def _lasts(path: Path) -> bool:
-    """Whether it is more than what a command has not written whole."""
-    return not path.name.startswith(_SCRATCH)
-
-
-def _delete_scratch(folder: Path) -> None:
-    """Of the files of a folder, and of the folders in it."""
-    with _reported(folder):
-        for place in (folder, *(each for each in folder.iterdir() if each.is_dir())):
-            for left in place.glob(f"{_SCRATCH}*"):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def check_capture(path: Path, output: Path, kind: Kind) -> None:
@@ -334,15 +269,6 @@ def open_kind(path: Path, kind: Kind, command: str, hint: str = "") -> Record:
 def _nearest(folder: Path) -> Path:
     """``folder``, or the nearest one above it that exists."""
     return next(place for place in (folder, *folder.parents) if place.exists())
-
-
-@contextlib.contextmanager
-def _reported(path: Path) -> Iterator[None]:
-    """What the system refuses becomes an InputError that names ``path``."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def _umask() -> int:

@@ -10,6 +10,8 @@ from fanin.errors import CheckFailed
 INTERRUPTED, TERMINATED = "interrupted", "terminated"
 #: The ``error`` of a run that is under way, or was killed.
 UNENDED = "the run has not come to its end"
+#: Cause of the end of a run whose process was killed.
+GONE = "the process of the run is gone, and the run has not come to its end"
 #: Those of runs that could have gone on.
 STOPPED = (UNENDED, INTERRUPTED, TERMINATED)
 #: What is raised when a run is stopped from outside; SystemExit: by SIGTERM.

@@ -124,3 +124,8 @@ def encode_udp(
     ip["checksum"] = internet_checksum(pack_fields(IPV4, ip))
     udp = {"source_port": source.port, "destination_port": destination.port, "length": udp_length}
     return pack_fields(ETHERNET, ethernet) + pack_fields(IPV4, ip) + pack_fields(UDP, udp) + payload
+
+
+def mac_text(mac: int) -> str:
+    """Return a MAC address as text, with colons."""
+    return ":".join(f"{byte:02x}" for byte in mac.to_bytes(6, "big"))

@@ -12,7 +12,7 @@ def period_of(clock_mhz: float) -> int:
     """The period of a clock in ps, even: it has two halves. Raises InputError for one out of range."""
     least, most = _MHZ
     if not least <= clock_mhz <= most:
-        raise InputError(f"clock must be in {least}…{most} MHz, not {clock_mhz:g}")
+        raise InputError(f"clock_mhz must be in {least}…{most}, not {clock_mhz:g}")
     return 2 * round(500_000 / clock_mhz)
 
 

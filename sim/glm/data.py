@@ -258,7 +258,7 @@ def split(
     """
     samples = len(raw.labels)
     if not 0 <= test < 1:
-        raise InputError(f"the held-out share must be in [0, 1), not {test:g}")
+        raise InputError(f"test, the held-out share, must be in [0, 1), not {test:g}")
     train, held_out = np.arange(samples), np.arange(0)
     if test:
         strata = raw.labels if raw.classes else None

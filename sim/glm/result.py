@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from fanin.golden.glm.model import GlmModel, Label
 from fanin.hbm import Hbm
 from fanin.hdl.aggregation.job import TIMEOUT_BITS
 from fanin.seed import MAX_SEED
+from fanin.sim.cosim.clock import period_of
 from fanin.sim.glm.course import TrainRun
 from fanin.sim.network import NetworkConfig
 
@@ -68,9 +68,10 @@ class TrainOptions:
 
 def check_timeout(timeout_ns: float, clock_mhz: float) -> None:
     """Raise InputError for a timeout that a node with this clock cannot count."""
-    longest = MAX_TIMEOUT * 1000 / clock_mhz if clock_mhz > 0 else math.inf
+    period_of(clock_mhz)  # whose range is checked first
+    longest = MAX_TIMEOUT * 1000 / clock_mhz
     if not 0 < timeout_ns <= longest:
-        raise InputError(f"timeout must be in (0, {longest:.6g}] ns, not {timeout_ns:g}")
+        raise InputError(f"timeout_ns must be in (0, {longest:.6g}] at {clock_mhz:g} MHz, not {timeout_ns:g}")
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Trainer:
         self.dataset = dataset
         self.shape = shape_of(options, *dataset.features.shape)
         self.labels = fixed.labels(dataset.labels, options.loss, options.node.frac)
-        self.rate = fixed.learning_rate(options.lr / options.batch)
+        self.rate = fixed.rate_of(options.lr, options.batch)
         bias = self.shape.columns - 1 if options.bias else None
         self.decay = fixed.decay_of(options.l2, options.lr, spared=bias)
         self.nodes = nodes()

@@ -16,8 +16,8 @@ from fanin.host.rdma import Arrived
 from fanin.rdma import FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
 from fanin.sim.nic.address import Address
 from fanin.sim.nic.control import Answer, Request
-from fanin.sim.nic.rdma_settings import RdmaSettings, address_of, ip_of, mac_of, mac_text
-from fanin.wire.ethernet import Endpoint
+from fanin.sim.nic.rdma_settings import RdmaSettings, address_of, ip_of, mac_of
+from fanin.wire.ethernet import Endpoint, mac_text
 from fanin.wire.rdma import MAX_MESSAGE_BYTES, PSN_BITS
 
 SOURCE_PORT = 0xC000  # plus a queue pair's place: the UDP port that its packets are sent from

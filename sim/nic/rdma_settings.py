@@ -76,8 +76,3 @@ def mac_of(name: str, text: str) -> int:
     if mac >> 40 & 1 or not mac:
         raise InputError(f"{name} {text}: is a group's MAC address, not an interface's")
     return mac
-
-
-def mac_text(mac: int) -> str:
-    """As text, with colons."""
-    return ":".join(f"{byte:02x}" for byte in mac.to_bytes(6, "big"))

@@ -1,13 +1,15 @@
 """A base install: what works without any extra, and what is said where one is needed."""
 
+import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from fanin.extras import EXTRAS, how_to_install
+from fanin.extras import EXTRAS, how_to_install, how_to_reinstall
 
 ROOT = Path(__file__).parents[2]
 #: Run first in another Python: modules of extras cannot be found.
@@ -79,6 +81,16 @@ def test_a_command_that_needs_an_extra_names_it(tmp_path, arguments, extra):
     assert not list(tmp_path.iterdir())
 
 
+def test_all_are_all_but_three():
+    """docs/start.md says which: bitstreams and PyTorch are gigabytes."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (line,) = declared["all"]
+    of_all = set(line.removeprefix("fanin[").removesuffix("]").split(","))
+    assert of_all == {extra.name for extra in EXTRAS} - {"boards", "sdram", "torch"}
+    table = (ROOT / "docs/start.md").read_text().partition("'fanin[all]'` | all of the above")[0]
+    assert set(re.findall(r"^\| `'fanin\[(\w+)\]'", table, re.MULTILINE)) == of_all
+
+
 def test_a_function_that_needs_an_extra_names_it(tmp_path):
     found = _python(
         "import fanin\ntry: fanin.plan('digits_cnn', 'arria10x1')\nexcept fanin.InputError as e: print(e)",
@@ -96,3 +108,36 @@ def test_every_extra_is_one_of_the_project_and_says_what_it_adds():
             assert line.startswith(f"{module} is missing, for {extra.adds}: pip install ")
     assert how_to_install(ModuleNotFoundError(name="nothing")) is None
     assert how_to_install(ModuleNotFoundError()) is None
+
+
+OLD_PROTOBUF = """
+class Old(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "finsy.proto":
+            raise ImportError("cannot import name 'runtime_version'", name="google.protobuf")
+
+sys.meta_path[0] = Old()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [("p4", "job", "stats"), ("p4", "serve", "aggregation.p4", "--p4info", "out")]
+)
+def test_packages_that_exclude_each_other_are_named(tmp_path, command):
+    """As after pip install p4runtime-shell, which replaces protobuf 6 by 3.20."""
+    pytest.importorskip("finsy")
+    if command[1] == "serve":
+        assert _command(tmp_path, "p4", "emit", "-o", ".").returncode == 0
+        command = (*command, "--port", "0=lo")
+    code = f"{OLD_PROTOBUF}\nfrom fanin.cli.main import main\nsys.exit(main({list(command)}))"
+    found = _python(code, tmp_path)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.startswith(f"fanin: error: protobuf {version('protobuf')} does not work with finsy 0.")
+    assert found.stderr.endswith(" of its own (make p4-shell)\n")
+    assert found.stderr.count("\n") == 1
+
+
+def test_another_import_error_is_not_taken_for_it():
+    assert how_to_reinstall(ImportError(name="numpy")) is None
+    assert how_to_reinstall(ImportError()) is None

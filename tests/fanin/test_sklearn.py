@@ -122,7 +122,7 @@ def test_targets_of_any_size_are_scaled_to_the_nodes_numbers():
         ({"batch": 12}, "batch must be a positive multiple of 8, not 12"),
         ({"precision": 9}, "precision must be in 1…8 bits, not 9"),
         ({"workers": 99}, "workers must be in 1…32, not 99"),
-        ({"lr": 0.0}, "learning rate / batch size must be in"),
+        ({"lr": 0.0}, "lr must be at least"),
         ({"frac": 40}, "frac"),
         ({"l2": -1.0}, "l2 must be at least 0 and finite, not -1"),
         ({"l2": 1.0, "lr": 4.0}, "l2 must be 0 or from .* to 0.125 at learning rate 4, not 1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
+from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any
 
 from fanin.cli.output import add_json, print_json, table
@@ -69,12 +70,16 @@ def _ping(client: BoardClient) -> Facts:
     return _about(client.hello())
 
 
-def _about(about: About) -> Facts:
+def _board_name(number: int) -> str:
     from fanin.hdl.boards.board import BOARDS
 
     names = {board.number: board.name for board in BOARDS.values()}
+    return names.get(number, f"number {number}")
+
+
+def _about(about: About) -> Facts:
     return {
-        "board": names.get(about.board, f"number {about.board}"),
+        "board": _board_name(about.board),
         "version": about.version,
         "build": f"{about.build:08x}",
         "uptime_s": about.uptime,
@@ -104,8 +109,28 @@ def _status(client: BoardClient) -> Facts:
     return facts | dict(zip(names, values, strict=True))
 
 
+def _usual(facts: Facts) -> Facts:
+    """A board's registers in the usual notation: MAC and IPv4 addresses, numbers of builds in hexadecimal."""
+    from fanin.wire.ethernet import mac_text
+
+    if "holder" not in facts:  # of ping
+        return facts
+    low, high = facts["holder_mac_low"], facts["holder_mac_high"]
+    usual = facts | {
+        "id": f"0x{facts['id']:08x}",
+        "board": _board_name(facts["board"]),
+        "build": f"{facts['build']:08x}",
+        "holder": str(IPv4Address(facts["holder"])) if facts["holder"] else None,
+        "holder_mac": mac_text(high << 32 | low) if high | low else None,
+        "own_mac": mac_text(facts["own_mac"]),
+        "own_ip": str(IPv4Address(facts["own_ip"])),
+    }
+    return {name: value for name, value in usual.items() if name not in ("holder_mac_low", "holder_mac_high")}
+
+
 def _show(answers: dict[str, Facts]) -> None:
     """A column a board."""
+    answers = {host: _usual(facts) for host, facts in answers.items()}
     names = list(dict.fromkeys(name for facts in answers.values() for name in facts))
     rows = [
         ["", *answers],

@@ -19,7 +19,8 @@ from fanin.cli.campaign.results import FAILED, MISSING, write_results
 from fanin.cli.campaign.supervisor import GRACE
 from fanin.cli.campaign.worker import carry_out
 from fanin.cli.live import LiveFile, RunStatus
-from fanin.cli.output import CAMPAIGN, check_directory, print_json, sole_writer
+from fanin.cli.output import CAMPAIGN, check_directory, print_json
+from fanin.cli.writer import sole_writer
 from fanin.errors import CheckFailed, InputError, ToolFailed
 
 _POLL = 1.0  # seconds between two looks at the workers

@@ -22,9 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.output import RUN_FILE, sole_writer, write_file
+from fanin.cli.output import RUN_FILE, write_file
 from fanin.cli.parent import end_with
 from fanin.cli.provenance.environment import sources_digest
+from fanin.cli.writer import sole_writer
 
 SCRATCH = ".run-"  # prefix of a run's folder that is not whole yet; its supervisor has it locked
 RESULT_FILE, LOG_FILE, OUTPUT = "result.json", "log.txt", "output"

@@ -17,6 +17,8 @@ from fanin.cli.cluster.metrics import Metrics, metrics_of
 from fanin.cli.cluster.runs import BUILD, state_file
 from fanin.cli.cluster.setup import Setup, setup_of, training_of
 from fanin.cli.cluster.summary import summary
+from fanin.cli.doctor.cluster import cluster_finding
+from fanin.cli.doctor.finding import argv_of
 from fanin.cli.live import LiveFile, RunStatus
 from fanin.cli.output import (
     CLUSTER_RUN,
@@ -24,13 +26,13 @@ from fanin.cli.output import (
     TRACE_FILE,
     check_directory,
     print_json,
-    sole_writer,
     write_file,
 )
 from fanin.cli.provenance.document import renew_results, run_directory
 from fanin.cli.ranks import refuse_ranks
 from fanin.cli.stopped import OUTSIDE, UNENDED, cause_of, stop_again
 from fanin.cli.wave import waveform
+from fanin.cli.writer import sole_writer
 from fanin.errors import CheckFailed
 from fanin.report.cnn.page import cnn_page
 from fanin.report.failure import failure_page
@@ -55,7 +57,7 @@ def execute(args: argparse.Namespace) -> int:
     live = live_file(output, "run", args.data)
     with sole_writer(output), live, waveform(args, rtl=args.on == RTL) as wave:
         with RunStatus(live) as status:
-            with run_directory(output, CLUSTER_RUN, args) as folder:
+            with run_directory(output, CLUSTER_RUN, args, held=True) as folder:
                 status.stage("building")
                 setup = setup_of(args, folder / BUILD)
                 setup = replace(setup, conditions=replace(setup.conditions, wave=wave))
@@ -137,11 +139,13 @@ class Kept:
 def end(kept: Kept, stop: BaseException | None, as_json: bool) -> int:
     """Write what a run has come to, and tell; 0. What has stopped it before its end is raised."""
     metrics = kept.metrics(cause_of(stop) if stop else None)
-    page = cnn_page(metrics) if metrics["epochs"] else failure_page("A network on a cluster", metrics)
-    write_file(kept.folder / REPORT_FILE, page)
+    write_metrics(kept.folder, metrics)
+    write_file(
+        kept.folder / REPORT_FILE,
+        cnn_page(metrics) if metrics["epochs"] else _failure_page(kept.folder, metrics),
+    )
     if trace := kept.trace():
         write_file(kept.folder / TRACE_FILE, trace)
-    write_metrics(kept.folder, metrics)
     renew_results(kept.folder, CLUSTER_RUN)
     if as_json:
         print_json(metrics)
@@ -150,6 +154,11 @@ def end(kept: Kept, stop: BaseException | None, as_json: bool) -> int:
     if stop:
         stop_again(stop, f"{metrics['error']}; {kept.last}")
     return 0
+
+
+def _failure_page(folder: Path, metrics: Metrics) -> str:
+    finding = cluster_finding(folder, writing=True)
+    return failure_page("A network on a cluster", metrics, finding.lines, finding.advice(argv_of(folder)))
 
 
 def write_metrics(folder: Path, metrics: Metrics) -> None:

@@ -17,10 +17,11 @@ from fanin.cli.cluster.machine import RTL
 from fanin.cli.cluster.runs import BUILDS, Run, Used, open_run
 from fanin.cli.cluster.setup import Earlier, Setup, images_again
 from fanin.cli.live import RunStatus
-from fanin.cli.output import CLUSTER_BUILD, CLUSTER_RUN, PLAN, is_kind, open_kind, print_json, sole_writer
+from fanin.cli.output import CLUSTER_BUILD, CLUSTER_RUN, PLAN, is_kind, open_kind, print_json
 from fanin.cli.provenance.document import note_resumption
 from fanin.cli.ranks import refuse_ranks
 from fanin.cli.stopped import UNENDED
+from fanin.cli.writer import sole_writer
 from fanin.errors import InputError
 from fanin.records import open_record
 from fanin.sim.learning.images import ImageSet

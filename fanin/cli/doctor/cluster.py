@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from fanin.cli.cluster.runs import open_run
-from fanin.cli.output import CLUSTER_RUN, has_writer
+from fanin.cli.doctor.finding import Finding
+from fanin.cli.output import CLUSTER_RUN, table
+from fanin.cli.writer import writer_of
 from fanin.cnn_training import Place
 from fanin.errors import InputError
 from fanin.records import Record, open_record
@@ -39,7 +41,7 @@ class Diagnosis:
     """What is wrong with a run, if anything is; its last whole state, and what has been trained up to that.
 
     ``error`` is None, too, while a process trains it: then it is ``under_way``. ``damage``: why newer states
-    are left out. ``command``: what goes on with it; None where nothing can, or need.
+    are left out. ``command``: what continues it; None where nothing can, or need.
     """
 
     error: str | None
@@ -66,10 +68,10 @@ class Diagnosis:
         ]
 
 
-def diagnose(folder: Path) -> Diagnosis:
-    """Of a run's folder. Raises InputError if it is none."""
+def diagnose(folder: Path, *, under_way: bool) -> Diagnosis:
+    """Of a run's folder; ``under_way``: a process trains it. Raises InputError if it is none."""
     record = open_record(folder / CLUSTER_RUN.mark)
-    under_way, error = has_writer(folder), record.optional_text("error")
+    error = record.optional_text("error")
     state, place, damage = _last(folder) if record.texts("checkpoints") else (None, Place(), None)
     stopped = not under_way and (error is not None or damage is not None)
     return Diagnosis(
@@ -84,6 +86,13 @@ def diagnose(folder: Path) -> Diagnosis:
         ends=list(_ends(record)),
         command=shlex.join(["fanin", "cluster", "resume", str(folder)]) if stopped and state else None,
     )
+
+
+def cluster_finding(folder: Path, *, writing: bool = False) -> Finding:
+    """Of a run's folder; ``writing``: by the process that writes it. Raises InputError if it is none."""
+    found = diagnose(folder, under_way=not writing and writer_of(folder) is not None)
+    resume = f"{found.command} continues from there" if found.command else None
+    return Finding(found.error, asdict(found), table(found.rows(), indent="").split("\n"), resume)
 
 
 def _last(folder: Path) -> tuple[str | None, Place, str | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from fanin.records import Record
 from fanin.sim.cosim.exchange import Step, steps_of
@@ -39,6 +39,68 @@ class Seen:
     counters: list[dict[str, int]]
     switch: dict[str, int]
     jobs: dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class NodePackets:
+    """Packets of a node, and faults of its link in both directions."""
+
+    sent: int
+    retransmitted: int | None  #: None: the counters of the node were not read, since the run had failed
+    duplicates: int | None  #: answers that the node got again
+    dropped_up: int  #: by the network, from the node to the switch
+    dropped_down: int  #: by the network, from the switch to the node
+    corrupted_up: int  #: frames with a wrong check sequence at the switch
+    corrupted_down: int  #: frames with a wrong check sequence at the node
+
+
+@dataclass(frozen=True)
+class Packets:
+    """Packets of every node."""
+
+    nodes: list[NodePackets]
+
+    def rows(self) -> list[list[str]]:
+        """A head, a row per node, and their sums."""
+        head = [
+            "packets",
+            "sent",
+            "retransmitted",
+            "duplicate",
+            "lost up",
+            "lost down",
+            "bad FCS up",
+            "bad FCS down",
+        ]
+        counts = [list(asdict(node).values()) for node in self.nodes]
+        names = [f"node {number}" for number in range(len(counts))]
+        sums = [sum(filter(None, column)) for column in zip(*counts, strict=True)]
+        rows = zip([*names, "all"], [*counts, sums], strict=True)
+        return [
+            head,
+            *([name, *("–" if count is None else f"{count:,}" for count in row)] for name, row in rows),
+        ]
+
+
+def packets(run: Record) -> Packets | None:
+    """Return the packets of a run by its ``run.json``; None where nodes or links were not counted."""
+    seen = _seen(run)
+    if not seen.counters or not all("frames" in way for way in (*seen.up, *seen.down)):
+        return None
+    return Packets(
+        [
+            NodePackets(
+                sent=up["frames"],
+                retransmitted=counters.get("retransmissions"),
+                duplicates=counters.get("duplicates"),
+                dropped_up=up.get("dropped", 0),
+                dropped_down=down.get("dropped", 0),
+                corrupted_up=up.get("fcs_errors", 0),
+                corrupted_down=down.get("fcs_errors", 0),
+            )
+            for counters, up, down in zip(seen.counters, seen.up, seen.down, strict=True)
+        ]
+    )
 
 
 def _seen(run: Record) -> Seen:

@@ -1,13 +1,12 @@
-"""What the doctor says of a folder, by the command that wrote it."""
+"""Diagnosis of a folder, by the command that wrote it."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from fanin.cli.doctor import first_packet, gradients, ring
+from fanin.cli.doctor.finding import Finding, argv_of, param_server_finding, ring_finding, train_finding
+from fanin.cli.doctor.life import Life, life_of
 from fanin.cli.output import (
     CLASSES_FOLDER,
     CLUSTER_RUN,
@@ -18,119 +17,77 @@ from fanin.cli.output import (
     STATE_FILE,
     SWEEP,
     Kind,
-    has_writer,
     is_kind,
     print_json,
-    table,
 )
-from fanin.cli.states import STATES
+from fanin.cli.stopped import UNENDED
 from fanin.errors import CheckFailed, InputError
-from fanin.records import Record, open_record
+from fanin.records import open_record
+
+KINDS = (RUN, PARAM_SERVER_RUN, RING_RUN, CLUSTER_RUN, PLAN, SWEEP)
 
 
 def diagnose(folder: Path, *, as_json: bool) -> int:
-    """Say it, and return 0. Raises CheckFailed where the run has failed, InputError where it is no run."""
+    """Print it, and return 0. Raises CheckFailed where the run has failed, InputError where it is no run."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
-    marked = [kind for kind in COMMANDS if (folder / kind.mark).is_file()]
+    life = life_of(folder)
+    if life and not life.has_written(folder):
+        finding = Finding(life.error, {"error": life.error}, [])  # a run.json would be of an earlier run
+    else:
+        kind = _kind(folder)
+        if kind in (PLAN, SWEEP):
+            from fanin.cli.plan.execute import verify  # needs the planner's libraries
+
+            return verify(folder, as_json)
+        finding = _lived(_finding(folder, kind, unended=life is not None), life)
+    own = life is None or life.has_written(folder)  # and what the folder holds is not of an earlier run
+    argv = argv_of(folder) if own else None
+    command = life.command if life else (argv or [""])[0]
+    advice = None if life and life.running else finding.advice(argv, keeps_states=command == "train")
+    if as_json:
+        print_json({**finding.facts, "process": asdict(life) if life else None, "advice": advice})
+    else:
+        lines = [*(life.lines() if life else ()), *finding.lines, *([advice] if advice else ())]
+        print("".join(f"{line}\n" for line in lines), end="")
+    if finding.error:
+        raise CheckFailed(finding.error)
+    return 0
+
+
+def _kind(folder: Path) -> Kind:
+    """The kind of a folder by its mark. Raises InputError for a folder without one."""
+    marked = [kind for kind in KINDS if (folder / kind.mark).is_file()]
     if not marked:
-        marks = ", ".join(dict.fromkeys(kind.mark for kind in COMMANDS))
+        marks = ", ".join(dict.fromkeys(kind.mark for kind in KINDS))
         raise InputError(
             f"{folder}: no run of fanin train, ps train, ring train, plan or cluster run: "
             f"it holds none of {marks}"
         )
-    chosen = next(
-        (kind for kind in marked if is_kind(folder, kind)), marked[0]
-    )  # which says what is wrong with it
-    return COMMANDS[chosen](folder, as_json)
+    return next((kind for kind in marked if is_kind(folder, kind)), marked[0])  # whose errors are reported
 
 
-def _train(folder: Path, as_json: bool) -> int:
-    run = open_record(folder / RUN.mark)
-    if (folder / CLASSES_FOLDER).is_dir():
+def _finding(folder: Path, kind: Kind, *, unended: bool) -> Finding:
+    """Of a run of a kind, by its files; ``unended``: its process runs, or was killed. Raises InputError."""
+    if kind is CLUSTER_RUN:
+        from fanin.cli.doctor.cluster import cluster_finding  # needs the planner's libraries
+
+        return cluster_finding(folder)
+    record = open_record(folder / kind.mark)
+    if kind is PARAM_SERVER_RUN:
+        return param_server_finding(record)
+    if kind is RING_RUN:
+        return ring_finding(record, folder, state=(folder / STATE_FILE).exists())
+    if (folder / CLASSES_FOLDER).is_dir() and not unended:
         parts = sorted((folder / CLASSES_FOLDER).iterdir(), key=lambda part: int(part.name))
         raise InputError(f"{folder}: has a run for each class: name {', '.join(map(str, parts))}")
-    nodes = first_packet.diagnose(run)
-    error = run.text("error") if "error" in run.value else None
-    under_way = error is not None and has_writer(folder)
-    if under_way:
-        error = None
-    if as_json:
-        print_json({"error": error, "nodes": [asdict(node) for node in nodes]})
-    elif nodes:
-        print("\n".join(map(str, nodes)))
-    if not as_json:
-        _tell_survival(folder, run, error, under_way=under_way)
-    if error:
-        raise CheckFailed(error)
-    return 0
+    return train_finding(record, folder.parents[1] if folder.parent.name == CLASSES_FOLDER else folder)
 
 
-def _tell_survival(folder: Path, run: Record, error: str | None, *, under_way: bool) -> None:
-    """Say whether a process trains a run of ``fanin train``, and how it continues where it has stopped."""
-    states = run.texts("checkpoints") if "checkpoints" in run.value else ()
-    if under_way:
-        print("a process is training it")
-    elif error and states:
-        epoch = int(states[-1].removeprefix(f"{STATES}/epoch").partition("-")[0])
-        print(f"{shlex.join(['fanin', 'train', '--resume', str(folder)])} continues after epoch {epoch}")
-
-
-def _param_server(folder: Path, as_json: bool) -> int:
-    found = gradients.diagnose(open_record(folder / PARAM_SERVER_RUN.mark))
-    if as_json:
-        print_json(asdict(found))
-    elif found.workers:
-        print(table(found.rows(), indent=""))
-    if found.error:
-        raise CheckFailed(found.error)
-    return 0
-
-
-def _ring(folder: Path, as_json: bool) -> int:
-    found = ring.diagnose(open_record(folder / RING_RUN.mark))
-    if as_json:
-        print_json(asdict(found))
-    else:
-        print(f"all nodes have made {found.steps:,} of {found.steps_asked:,} steps")
-        if found.nodes:
-            print(table(found.rows(), indent=""))
-        if found.error and (folder / STATE_FILE).exists():
-            print(f"fanin ring train --resume {folder} goes on behind the last whole epoch")
-    if found.error:
-        raise CheckFailed(found.error)
-    return 0
-
-
-def _cluster(folder: Path, as_json: bool) -> int:
-    from fanin.cli.doctor import cluster  # needs the planner's libraries
-
-    found = cluster.diagnose(folder)
-    if as_json:
-        print_json(asdict(found))
-    else:
-        print(table(found.rows(), indent=""))
-        if found.under_way:
-            print("a process is training it")
-        if found.command:
-            print(f"{found.command} goes on from there")
-    if found.error:
-        raise CheckFailed(found.error)
-    return 0
-
-
-def _plan(folder: Path, as_json: bool) -> int:
-    from fanin.cli.plan.execute import verify  # needs the planner's libraries
-
-    return verify(folder, as_json)
-
-
-#: What is known by its mark, and who says what became of it.
-COMMANDS: dict[Kind, Callable[[Path, bool], int]] = {
-    RUN: _train,
-    PARAM_SERVER_RUN: _param_server,
-    RING_RUN: _ring,
-    CLUSTER_RUN: _cluster,
-    PLAN: _plan,
-    SWEEP: _plan,
-}
+def _lived(finding: Finding, life: Life | None) -> Finding:
+    """With the state of its process: a running one has no error, of a killed one the process is gone."""
+    if life is None or (not life.running and finding.error not in (None, UNENDED)):
+        return finding
+    error = life.error
+    facts = finding.facts | {"error": error}
+    return replace(finding, error=error, facts=facts)

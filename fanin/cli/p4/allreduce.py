@@ -8,7 +8,8 @@ from typing import Any
 from fanin.cli.host_options import HOST_OPTIONS
 from fanin.cli.output import add_json, print_json, table
 from fanin.errors import InputError
-from fanin.sim.network import FAULTS, HOST, LinkConfig, NetworkConfig
+from fanin.job import SLOTS
+from fanin.sim.network import FAULTS, HOST, LinkConfig, NetworkConfig, check_delay
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import DEFAULT_VALUES, VALUE_BITS, Encap, Protocol
 
@@ -87,7 +88,11 @@ def _measured(args: argparse.Namespace) -> dict[str, Any]:
     if not 1 <= args.operations <= MOST_OPERATIONS:
         raise InputError(f"--operations {args.operations}: must be in 1…{MOST_OPERATIONS:,}")
     protocol = Protocol.P4SGD if args.protocol == PUBLISHED else Protocol(args.protocol)
+    most = SLOTS // protocol.slots_per_operation
+    if not 1 <= args.window <= most or args.window & (args.window - 1):
+        raise InputError(f"--window {args.window}: must be a power of two in 1…{most}")
     try:
+        check_delay("link_ns", args.link_ns)
         program = ProgramConfig(
             protocol=protocol,
             workers=args.workers,

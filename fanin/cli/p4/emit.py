@@ -9,6 +9,7 @@ from pathlib import Path
 from fanin.cli.files import Files
 from fanin.cli.output import P4_PROGRAM, add_json, print_json
 from fanin.cli.provenance.document import Origin
+from fanin.cli.writer import sole_writer
 from fanin.job import SLOTS
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.wire.aggregation import Encap, Protocol
@@ -57,9 +58,10 @@ def run(args: argparse.Namespace) -> int:
     names = ("target", "protocol", "workers", "slots", "values", "encap", "jobs", "job")
     program = emit_p4(**{name: getattr(args, name) for name in names})
     origin = Origin(args)
-    paths = [*program.write(args.output, taken=args.job)]
-    origin.write(args.output, replace(P4_PROGRAM, results=tuple(program.files)), verilog={})
-    paths += compile_program(program.config, args.output)
+    with sole_writer(args.output):
+        paths = [*program.write(args.output, taken=args.job)]
+        origin.write(args.output, replace(P4_PROGRAM, results=tuple(program.files)), verilog={})
+        paths += compile_program(program.config, args.output)
     if args.json:
         print_json({"program": vars(program.config), "files": [*map(str, paths)]})
     else:

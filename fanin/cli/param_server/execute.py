@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fanin.cli.doctor.finding import param_server_finding, record_of
 from fanin.cli.live import LiveFile, RunStatus
 from fanin.cli.output import (
     LINK_LOG,
@@ -21,6 +22,7 @@ from fanin.cli.output import (
     TRACE_FILE,
     WEIGHTS_FILE,
     check_capture,
+    check_directory,
     finite,
     keep_capture,
     print_json,
@@ -32,6 +34,7 @@ from fanin.cli.provenance.document import run_directory
 from fanin.cli.ranks import Meetings
 from fanin.cli.stopped import OUTSIDE, STOPPED, cause_of, stop_again
 from fanin.cli.wave import waveform
+from fanin.cli.writer import sole_writer
 from fanin.errors import CheckFailed
 from fanin.report.failure import failure_page
 from fanin.report.param_server.beside import table as beside_table
@@ -58,6 +61,7 @@ Metrics = dict[str, Any]
 def execute(args: argparse.Namespace) -> int:
     """Carry out the command. Raises CheckFailed where gradients were lost or repeated, or w diverged."""
     output: Path = args.output
+    check_directory(output, PARAM_SERVER_RUN)
     if args.pcap:
         check_capture(args.pcap, output, PARAM_SERVER_RUN)
     with waveform(args, rtl=args.on == "rtl") as wave:
@@ -73,8 +77,8 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
     stop: BaseException | None = None
     meetings = Meetings()
     live = LiveFile(output, "ps train", title=f"{setup.data or BUNDLED}", unit="gradients")
-    written = run_directory(output, PARAM_SERVER_RUN, args, elsewhere=elsewhere)
-    with live, written as folder, RunStatus(live) as status:
+    written = run_directory(output, PARAM_SERVER_RUN, args, elsewhere=elsewhere, held=True)
+    with sole_writer(output), live, written as folder, RunStatus(live) as status:
         status.stage("reading the samples")
         outputs = {"pcap": folder / PCAP_FILE if args.pcap else None, "link_log": folder / LINK_LOG}
         learner = _learner(setup, status)
@@ -91,7 +95,10 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
             page = param_server_page(metrics, outcomes)
             np.save(folder / WEIGHTS_FILE, outcomes[0].w)
         else:
-            page = failure_page("Training with a parameter server", metrics)
+            finding = param_server_finding(record_of(metrics))
+            page = failure_page(
+                "Training with a parameter server", metrics, finding.lines, finding.advice(args.argv)
+            )
         keep_capture(outputs["pcap"], args.pcap)
         log = read_link_log(folder / LINK_LOG)
         sizes = {"workers": setup.job.workers, "servers": setup.job.servers}

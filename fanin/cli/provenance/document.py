@@ -10,11 +10,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.output import PCAP_FILE, PROVENANCE_FILE, TRACE_FILE, Kind, output_directory, write_file
+from fanin.cli.output import (
+    PCAP_FILE,
+    PROVENANCE_FILE,
+    TRACE_FILE,
+    Kind,
+    check_directory,
+    output_directory,
+    write_file,
+)
 from fanin.cli.provenance.environment import fanin_json, machine_json, versions_json
 from fanin.cli.provenance.inputs import Input, inputs_of, read_input
 from fanin.cli.provenance.results import results_of
 from fanin.cli.stopped import STOPPED
+from fanin.cli.writer import sole_writer
 from fanin.emissions import emissions_noted
 from fanin.errors import InputError
 from fanin.records import Record, open_record
@@ -32,13 +41,16 @@ def run_directory(
     args: argparse.Namespace,
     *,
     elsewhere: Mapping[str, Path] | None = None,
+    held: bool = False,
 ) -> Iterator[Path]:
     """``output_directory`` for a command: its folder holds ``provenance.json``, too.
 
     The command reads its inputs, and emits its Verilog, inside. ``elsewhere``: results by name that it writes
-    to another place.
+    to another place. ``held``: the command is in ``sole_writer`` of ``path``; else it is so until the end.
+    Raises InputError where another process writes ``path``.
     """
-    with output_directory(path, kind) as folder:
+    check_directory(path, kind)
+    with contextlib.nullcontext() if held else sole_writer(path), output_directory(path, kind) as folder:
         origin = Origin(args)
         with emissions_noted() as verilog:
             yield folder

@@ -15,7 +15,6 @@ from fanin.cli.output import (
     is_kind,
     output_directory,
     print_json,
-    sole_writer,
     write_file,
 )
 from fanin.cli.reproduce import table
@@ -24,6 +23,7 @@ from fanin.cli.reproduce.measure import Measured, Measuring
 from fanin.cli.reproduce.row import Measurement, Paper, Row
 from fanin.cli.reproduce.rows import PAPERS
 from fanin.cli.stopped import UNENDED
+from fanin.cli.writer import sole_writer
 from fanin.errors import CheckFailed, InputError
 
 Chosen = list[tuple[Paper, Row]]

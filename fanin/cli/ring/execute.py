@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fanin.cli.doctor.finding import record_of, ring_finding
 from fanin.cli.live import LiveFile, RunStatus
 from fanin.cli.output import (
     DISSECTOR_FILE,
@@ -18,6 +19,7 @@ from fanin.cli.output import (
     STATE_FILE,
     TRACE_FILE,
     check_capture,
+    check_directory,
     keep_capture,
     print_json,
 )
@@ -29,6 +31,7 @@ from fanin.cli.ring.setup import Setup, setup_of
 from fanin.cli.ring.summary import summary
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.cli.wave import waveform
+from fanin.cli.writer import sole_writer
 from fanin.errors import CheckFailed
 from fanin.report.failure import failure_page
 from fanin.report.ring.page import ring_page
@@ -48,6 +51,7 @@ def execute(args: argparse.Namespace) -> int:
     its last weights are not the golden model's.
     """
     output: Path = args.output
+    check_directory(output, RING_RUN)
     if args.pcap:
         check_capture(args.pcap, output, RING_RUN)
     with waveform(args) as wave:
@@ -59,10 +63,10 @@ def _train(args: argparse.Namespace, output: Path, wave: Waveform | None) -> Non
     """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
     elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
     live = LiveFile(output, "ring train", title=str(args.data or args.resume or BUNDLED), unit="steps")
-    written = run_directory(output, RING_RUN, args, elsewhere=elsewhere)
-    with live, RunStatus(live) as status, written as folder:
+    written = run_directory(output, RING_RUN, args, elsewhere=elsewhere, held=True)
+    with sole_writer(output), live, RunStatus(live) as status, written as folder:
         status.stage("reading the samples")
-        metrics, stop = _fill(folder, setup_of(args), args.pcap, wave, status)
+        metrics, stop = _fill(folder, setup_of(args), args, wave, status)
     if args.json:
         print_json(metrics)
     elif not metrics["error"]:
@@ -73,7 +77,7 @@ def _train(args: argparse.Namespace, output: Path, wave: Waveform | None) -> Non
 
 
 def _fill(
-    folder: Path, setup: Setup, pcap: Path | None, wave: Waveform | None, status: RunStatus
+    folder: Path, setup: Setup, args: argparse.Namespace, wave: Waveform | None, status: RunStatus
 ) -> tuple[Metrics, BaseException | None]:
     """Train, and write the run's files; what has stopped the run before its end.
 
@@ -82,6 +86,7 @@ def _fill(
     status.stage("training in NumPy, to compare with")
     # From the first epoch on: a state to resume from is checked, too.
     beside = setup.backend.references(setup.data)
+    pcap: Path | None = args.pcap
     capture = folder / PCAP_FILE if pcap else None
     steps = _Steps(setup, status, [epoch.loss for epoch in beside.codec])
     state: State | None
@@ -94,7 +99,9 @@ def _fill(
     except (CheckFailed, *OUTSIDE) as failure:
         stop = failure
         metrics, state = failure_of(setup, cause_of(stop), steps.made), _last_epoch(setup, steps.made)
-        (folder / REPORT_FILE).write_text(failure_page("Training over a ring", metrics))
+        finding = ring_finding(record_of(metrics), args.output, state=state is not None)
+        page = failure_page("Training over a ring", metrics, finding.lines, finding.advice(args.argv))
+        (folder / REPORT_FILE).write_text(page)
     else:
         metrics = metrics_of(setup, result, beside)
         # Nothing goes on from weights that are not the golden model's: its end would differ, too.

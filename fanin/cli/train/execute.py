@@ -19,7 +19,6 @@ from fanin.cli.output import (
     check_directory,
     check_writable,
     print_json,
-    sole_writer,
     write_file,
 )
 from fanin.cli.provenance.document import note_resumption, renew_results, run_directory
@@ -49,6 +48,7 @@ from fanin.cli.train.state import About, data_digest, training_of
 from fanin.cli.train.summary import summary, summary_of_classes
 from fanin.cli.train.survival import Attempts, Survival
 from fanin.cli.wave import waveform
+from fanin.cli.writer import sole_writer
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.cosim.waves import Waveform
@@ -65,7 +65,7 @@ _SCRATCH_PCAP = f".fanin-{PCAP_FILE}"  # while it is being written
 def execute(args: argparse.Namespace) -> int:
     """Carry out the command. Raises CheckFailed when the models differ or a node stopped."""
     earlier = _earlier(args)
-    output = args.output or (earlier.folder if earlier else Path("runs") / Path(args.data).stem)
+    output = args.output = args.output or (earlier.folder if earlier else Path("runs") / Path(args.data).stem)
     check_directory(output)
     if earlier and output.resolve() == earlier.folder.resolve() and is_complete(earlier):
         return _tell_ended(earlier.folder, args.json)
@@ -164,7 +164,11 @@ class _Command:
     def _folder(self) -> Iterator[tuple[list[Trainer], Path]]:
         """The runs, and the folder that they write."""
         if not self._survival.lasting:
-            with self._live, run_directory(self.output, RUN, self.args) as folder:
+            with (
+                sole_writer(self.output),
+                self._live,
+                run_directory(self.output, RUN, self.args, held=True) as folder,
+            ):
                 yield self._trainers(), folder
             return
         with sole_writer(self.output), self._live:
@@ -174,10 +178,10 @@ class _Command:
                 write_unended(self.output, runs[0])
                 note_resumption(self.output, self.args, apart=COUNTED)
             else:
-                with run_directory(self.output, RUN, self.args) as folder:
+                with run_directory(self.output, RUN, self.args, held=True) as folder:
                     runs = self._trainers()
                     self._prepare(runs, folder)
-            yield runs, self.output
+            yield runs, self.output.absolute()  # simulators work in another folder
             renew_results(self.output, RUN)
 
     def _prepare(self, runs: list[Trainer], folder: Path) -> None:
@@ -230,7 +234,7 @@ class _Command:
             (folder / name).mkdir(parents=True, exist_ok=True)
             result = self._train(trainer, folder / name, name, follow)
             if isinstance(result, BaseException):
-                write_failure(folder, trainer, result)
+                write_failure(folder, trainer, result, self.args)
                 return result, output / name
             results.append(result)
         whole = together(runs, results)
@@ -260,7 +264,7 @@ class _Command:
             pcap.replace(folder / PCAP_FILE)
         write_switch(folder, trainer, attempts.course())
         if stop:
-            write_failure(folder, trainer, stop, attempts)
+            write_failure(folder, trainer, stop, self.args, attempts)
             return _lost_interface(trainer, stop) or stop
         follow.comparing()
         result = trainer.compare(run, attempts.earlier)

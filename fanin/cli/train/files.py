@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 from pathlib import Path
 from typing import Any
 
+from fanin.cli.doctor.finding import record_of, train_finding
 from fanin.cli.output import (
     JOB_FILE,
     MODEL_FILE,
@@ -58,13 +60,22 @@ def write_unended(folder: Path, trainer: Trainer, attempts: Attempts | None = No
 
 
 def write_failure(
-    folder: Path, trainer: Trainer, stop: BaseException, attempts: Attempts | None = None
+    folder: Path,
+    trainer: Trainer,
+    stop: BaseException,
+    args: argparse.Namespace,
+    attempts: Attempts | None = None,
 ) -> None:
-    """Write what is known of a run that was stopped before its end."""
+    """Write what is known of a run that was stopped before its end. ``args``: with its folder."""
     seen = stop.result if isinstance(stop, SimulationFailed) else None
     found = {"error": cause_of(stop), "options": options_json(trainer.options)}
     found |= observations(trainer.partial(seen or RunResult()))
-    write_file(folder / REPORT_FILE, failure_page(f"Training on {trainer.options.data}", found))
+    finding = train_finding(record_of(found | _survived(attempts)), args.output)
+    title = f"Training on {trainer.options.data}"
+    write_file(
+        folder / REPORT_FILE,
+        failure_page(title, found, finding.lines, finding.advice(args.argv, keeps_states=True)),
+    )
     write_json(folder, found | _survived(attempts))
 
 

@@ -20,7 +20,15 @@ from fanin.sim.glm.data import Dataset
 from fanin.sim.glm.recipes import rate_of
 from fanin.sim.glm.result import TrainOptions, check_timeout
 from fanin.sim.glm.train import Trainer, trainers
-from fanin.sim.network import BOARDS_TIMEOUT_NS, FAULTS, HOST, PORTS_TIMEOUT_NS, LinkConfig, NetworkConfig
+from fanin.sim.network import (
+    BOARDS_TIMEOUT_NS,
+    FAULTS,
+    HOST,
+    PORTS_TIMEOUT_NS,
+    LinkConfig,
+    NetworkConfig,
+    check_delay,
+)
 from fanin.sim.nic.pace import MAX_SLOWDOWN
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap
@@ -180,6 +188,7 @@ def _hbm(args: argparse.Namespace) -> Hbm | None:
 def _network(args: argparse.Namespace) -> NetworkConfig:
     if not 0 < args.gbps < math.inf:
         raise InputError(f"gbps must be positive and finite, not {args.gbps:g}")
+    check_delay("link_ns", args.link_ns)
     link = LinkConfig(
         delay_ns=args.link_ns, gbps=args.gbps, **{name: getattr(args, name) for name in (*FAULTS, *HOST)}
     )

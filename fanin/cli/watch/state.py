@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 from enum import StrEnum
@@ -12,8 +11,9 @@ from typing import Any
 
 from fanin.cli.live import FORMAT, changed_ns
 from fanin.cli.output import CAMPAIGN, CLASSES_FOLDER, LIVE_FILE, REPORT_FILE, RUN_FILE
+from fanin.cli.scratch import is_alive
+from fanin.cli.stopped import GONE
 
-GONE = "the process of the run is gone, and the run has not come to its end"
 NOTHING = "the run was stopped before it trained, and left nothing"
 
 
@@ -98,10 +98,4 @@ def _alive(live: dict[str, Any]) -> bool:
     pid = live.get("pid")
     if live.get("host") != socket.gethostname() or not isinstance(pid, int) or pid < 1:
         return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's process
-        return True
-    return True
+    return is_alive(pid)

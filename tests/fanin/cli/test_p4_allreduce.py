@@ -45,7 +45,9 @@ def test_what_people_read(capsys):
     ("options", "status", "words"),
     [
         ("--workers 33", 2, "workers must be in 1…32, not 33"),
-        ("--window 3", 2, "slots must be a power of two, not 3"),
+        ("--window 3", 2, "--window 3: must be a power of two in 1…65536"),
+        ("--window 65536 --protocol switchml", 2, "--window 65536: must be a power of two in 1…32768"),
+        ("--link-ns=-1", 2, "link_ns must be in [0, 1e+09], not -1.0"),
         ("--operations 0", 2, "--operations 0: must be in 1…1,000,000"),
         ("--drop 2", 2, "drop must be a probability, not 2.0"),
         ("--gbps inf --link-ns 0 --switch-ns 0", 2, "what takes no time has no rate"),

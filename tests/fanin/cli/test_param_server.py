@@ -215,7 +215,8 @@ def test_the_doctor_says_how_far_workers_and_servers_got(capsys, tmp_path):
         assert (f"not applied, though pushed: of worker 2 ({missing})" in lines[4 + server]) == (missing > 0)
     assert main(["doctor", str(tmp_path / "run"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer == {name: found[name] for name in ("error", "gradients_each", "workers")}
+    told = {name: found[name] for name in ("error", "gradients_each", "workers")}
+    assert answer == told | {"process": None, "advice": None}
 
 
 def test_the_doctor_names_a_fault_and_what_is_no_run(capsys, tmp_path):
@@ -478,4 +479,7 @@ def test_a_failed_simulation_is_a_failed_check(capsys, tmp_path, monkeypatch):
     assert json.loads((folder / "run.json").read_text())["error"] == cause
     assert cause in (folder / "report.html").read_text()
     assert main(["doctor", str(folder)]) == 1
-    assert capsys.readouterr() == ("", f"fanin: error: {cause}\n")
+    out, err = capsys.readouterr()
+    assert out.startswith("there is no state to resume from: fanin ps train ")
+    assert err == f"fanin: error: {cause}\n"
+    assert out.strip().replace("<", "&lt;") in (folder / "report.html").read_text()  # in the same words

@@ -36,7 +36,7 @@ PAGES = {
     "campaign": lambda: campaign.page(campaign.sheet(*campaign.grid(x=[1, 2, 3], p=["a", "b"]))),
     "reproduction": reproduction.reproduction,
     "campaign of words": lambda: campaign.page(campaign.sheet(*campaign.CODECS)),
-    "failure": lambda: failure_page("A run", {"error": "it stopped", "steps": 3}),
+    "failure": lambda: failure_page("A run", {"error": "it stopped", "steps": 3}, ["node 0"], "run it again"),
 }
 MOST_BYTES = 2_000_000
 WAIT_MS = 20_000
@@ -100,6 +100,29 @@ def test_a_page_draws_what_is_in_its_json(kind, opened):
         marked = [series for series in figure["data"] if series.get("mode") != "lines"]  # an area has no points
         values = [at for series in marked for at in zip(series["x"], series["y"], strict=True)]
         assert one["drawn"] == sum(None not in at for at in values)
+
+
+#: Texts of charts that lie under a toolbar.
+COVERED = """figures => figures.flatMap(figure => {
+  const box = (element) => element.getBoundingClientRect();
+  const over = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  const bars = [...figure.querySelectorAll(".modebar-group")].map(box);
+  return [...figure.querySelectorAll("text")]
+    .filter(text => text.textContent && bars.some(bar => bar.width && over(bar, box(text))))
+    .map(text => text.textContent);
+})"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 600])
+@pytest.mark.parametrize("kind", PAGES)
+def test_no_toolbar_covers_a_text(kind, width, opened):
+    page = PAGES[kind]()
+    tab = opened(page, viewport={"width": width, "height": 900})
+    assert tab.eval_on_selector_all("figure.chart .modebar-group", "bars => bars.length") == 2 * len(
+        figures(page)
+    )
+    assert tab.eval_on_selector_all("figure.chart", COVERED) == []
 
 
 def _colours(tab):

@@ -106,7 +106,7 @@ def test_no_node_is_made_for_a_bad_clock_or_without_the_tools(monkeypatch):
     def groups():
         pytest.fail("Verilog takes seconds")
 
-    with pytest.raises(InputError, match="clock must be in"):
+    with pytest.raises(InputError, match="clock_mhz must be in"):
         Cluster(groups, clock_mhz=0, quiet=True)
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(InputError, match=r"missing: g\+\+, make, perl"):

@@ -170,5 +170,5 @@ def test_numbers_that_do_not_fit_are_refused(cosim, problem):
     other = TrainShape(node=NODE, workers=1, samples=61, columns=20, batch=BATCH)
     with pytest.raises(ValueError, match="this number of workers"):
         cosim.train(other, *data, **run)
-    with pytest.raises(InputError, match="clock must be in"):
+    with pytest.raises(InputError, match="clock_mhz must be in"):
         Cosim(NODE, workers=1, clock_mhz=0)

@@ -113,7 +113,7 @@ def test_a_column_too_wide_for_float64_is_refused(libsvm):
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
 def test_a_held_out_share_outside_0_to_1_is_refused(share):
-    with pytest.raises(InputError, match=r"the held-out share must be in \[0, 1\)"):
+    with pytest.raises(InputError, match=r"test, the held-out share, must be in \[0, 1\)"):
         data.load("digits", Loss.HINGE, test=share)
 
 

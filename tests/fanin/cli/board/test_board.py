@@ -14,6 +14,8 @@ from fanin.errors import InputError
 from fanin.hdl.boards import build
 from fanin.hdl.boards.build import NETLIST, Step, Tools
 from fanin.hdl.boards.clocks import choose_dividers
+from fanin.hdl.boards.memory_map import BOARD
+from fanin.hdl.boards.registers import board_registers
 from fanin.job import worker_endpoint
 from fanin.sim.boards.crossings import Crossing, CrossingReport, UnsafeCrossings
 from fanin.tools import yosys
@@ -121,6 +123,49 @@ def test_boards_that_answer_are_shown_and_one_that_does_not_is_named(capsys):
         assert "ecpix5" in out
         assert err.startswith("fanin: error: board 127.0.0.1: no answer to 20 requests")
         assert err.endswith("; board ü..x: encoding of hostname failed\n")
+
+
+class Words(dict):
+    """A bus whose registers are all 0, except some."""
+
+    def __contains__(self, address):
+        return True
+
+    def __missing__(self, address):
+        return 0
+
+
+def test_status_has_addresses_in_the_usual_notation_and_numbers_as_json(capsys):
+    values = {
+        "id": (0x424E4946,),
+        "board": (4,),
+        "build": (0x0ABC1234,),
+        "holder": (0x7F000001,),  # 127.0.0.1
+        "holder_mac_low": (0x33445566,),
+        "holder_mac_high": (0x0222,),
+        "own_mac": (0x00000102, 0x0200),
+        "own_ip": (0x0A0000FE,),  # 10.0.0.254
+    }
+    registers = board_registers()
+    bus = Words(
+        {
+            BOARD + registers.offset(name) + 4 * at: word
+            for name, words in values.items()
+            for at, word in enumerate(words)
+        }
+    )
+    with fake_board(bus) as board:
+        here = f"127.0.0.1:{board.port}"
+        status, out, err = run(capsys, "status", here)
+        assert (status, err) == (0, "")
+        found = json.loads(run(capsys, "status", here, "--json")[1])["boards"][here]
+    rows = dict(line.split(maxsplit=1) for line in out.splitlines()[1:])
+    assert (rows["id"], rows["board"], rows["build"]) == ("0x424e4946", "ecpix5", "0abc1234")
+    assert (rows["holder"], rows["holder_mac"]) == ("127.0.0.1", "02:22:33:44:55:66")
+    assert (rows["own_ip"], rows["own_mac"]) == ("10.0.0.254", "02:00:00:00:01:02")
+    assert "holder_mac_low" not in rows
+    assert (found["own_ip"], found["own_mac"]) == (0x0A0000FE, 0x020000000102)
+    assert (found["build"], found["holder"]) == (0x0ABC1234, 0x7F000001)
 
 
 def test_status_lets_the_board_go_where_its_bus_fails(capsys):

@@ -1,6 +1,7 @@
 """What the doctor says of a run: how far it got, what stopped it, which command goes on; and that this does."""
 
 import json
+import os
 import shlex
 import shutil
 
@@ -8,7 +9,7 @@ import pytest
 
 from fanin.cli.cluster.execute import UNENDED
 from fanin.cli.main import main
-from fanin.cli.output import sole_writer
+from fanin.cli.writer import sole_writer
 from tests.fanin.cli.cluster.runs import run
 from tests.fanin.cli.json_page import documented
 
@@ -68,7 +69,7 @@ def test_a_run_that_was_stopped_and_how_it_goes_on(folder, capsys):
         f"last state           {folder}/{states[3]}",
         "conv1 to relu1, one  sent 1,200, retransmitted 3",
         "conv1 to relu1, two  sent 7, retransmitted 0, failure RETRIES",
-        f"{command} goes on from there",
+        f"{command} continues from there",
     ]
     change(folder, connections=[])
     assert main(shlex.split(command)[1:]) == 0
@@ -103,10 +104,12 @@ def test_a_run_without_a_state_has_nothing_to_go_on_from(folder, capsys):
     status, out, err = doctor(capsys, folder)
     assert status == 1
     assert out.startswith("trained     0 of 2 epochs\nlast state  none\ndamaged     ")
-    assert "resume" not in out
+    assert "cluster resume" not in out
     assert "none of its states is whole" in err
     change(folder, error=UNENDED, checkpoints=[])
-    assert doctor(capsys, folder)[1] == "trained     0 of 2 epochs\nlast state  none\n"
+    out = doctor(capsys, folder)[1].splitlines()
+    assert out[:2] == ["trained     0 of 2 epochs", "last state  none"]
+    assert out[2].startswith("there is no state to resume from: fanin cluster run ")
 
 
 def test_a_run_that_is_under_way_has_not_failed(folder, capsys):
@@ -114,5 +117,5 @@ def test_a_run_that_is_under_way_has_not_failed(folder, capsys):
     with sole_writer(folder):
         status, out, err = doctor(capsys, folder)
     assert (status, err) == (0, "")
-    assert out.endswith("\na process is training it\n")
+    assert out.startswith(f"running: process {os.getpid()} is writing the folder\ntrained ")
     assert doctor(capsys, folder)[0] == 1

@@ -21,7 +21,7 @@ from fanin.cli.cluster.machines import Golden
 from fanin.cli.cluster.runs import open_run
 from fanin.cli.cluster.setup import images_again
 from fanin.cli.main import main
-from fanin.cli.output import sole_writer
+from fanin.cli.writer import sole_writer
 from fanin.errors import InputError, ToolFailed
 from tests.fanin.cli.cluster.runs import bits, refusal, run
 from tests.fanin.cli.json_page import documented
@@ -384,7 +384,8 @@ class TestOneWriter:
         before = files(stopped)
         with sole_writer(stopped):
             said = refusal(capsys, "cluster", "resume", stopped)
-            assert said == f"{stopped}: another process is writing it"
+            process = f"process {os.getpid()} is writing it"
+            assert said == f"{stopped}: {process}; wait until it ends, or choose another folder"
             words = "cluster", "run", small.build, small.data, "--on", "golden", "--batch", "8", "-o", stopped
             assert refusal(capsys, *words) == said
         assert files(stopped) == before
@@ -403,7 +404,8 @@ class TestOneWriter:
             process = FORK.Process(target=run, args=(small, folder, "--epochs", "1"))
             process.start()
             assert pipe[0].recv() == "trains"
-        assert refusal(capsys, "cluster", "resume", folder) == f"{folder}: another process is writing it"
+        said = refusal(capsys, "cluster", "resume", folder)
+        assert said.startswith(f"{folder}: process {process.pid} is writing it; ")
         process.kill()
         process.join()
         assert resume(folder) == 0

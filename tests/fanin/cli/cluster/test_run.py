@@ -18,6 +18,7 @@ from fanin.cli.cluster.checkpoint import load_checkpoint, save_checkpoint
 from fanin.cli.cluster.runs import open_run
 from fanin.cli.main import main
 from fanin.cli.output import LIVE_FILE
+from fanin.cli.writer import WRITER_FILE
 from fanin.cnn_training import Training
 from fanin.errors import ToolFailed
 from tests.fanin.cli.cluster.runs import bits, refusal, run
@@ -263,7 +264,7 @@ def test_a_run_that_is_killed_keeps_its_states(small, tmp_path, monkeypatch, cap
     assert process.exitcode == -signal.SIGKILL
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
     kept = {path.name for path in folder.iterdir()}
-    assert kept == {LIVE_FILE, "build", "provenance.json", "run.json", "states"}
+    assert kept == {LIVE_FILE, WRITER_FILE, "build", "provenance.json", "run.json", "states"}
     states = json.loads((folder / "run.json").read_text())["checkpoints"]
     assert states == [f"states/{path.name}" for path in sorted((folder / "states").iterdir())]
     assert len(states) == 2

@@ -1,0 +1,61 @@
+"""An install with fewer packages than this one: Python processes that find those of some extras alone."""
+
+import os
+import sys
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+#: Run by every Python that finds it on its path when it starts, also by those inside simulators.
+SITECUSTOMIZE = """
+from importlib.machinery import PathFinder
+
+absent, find = frozenset({absent!r}), PathFinder.find_spec
+
+def find_spec(name, path=None, target=None):
+    return None if name.partition(".")[0] in absent else find(name, path, target)
+
+PathFinder.find_spec = find_spec
+"""
+
+
+def _name(distribution):
+    return distribution.lower().replace("_", "-").replace(".", "-")
+
+
+def installed_with(*extras):
+    """Names of the packages that ``pip install 'fanin[extras]'`` brings, with what they need."""
+    found, waiting = set(), [("fanin", extra) for extra in ("", *extras)]
+    while waiting:
+        package, extra = waiting.pop()
+        if (package, extra) in found:
+            continue
+        found.add((package, extra))
+        try:
+            lines = requires(package) or []
+        except PackageNotFoundError:  # for another system
+            continue
+        for line in map(Requirement, lines):
+            if line.marker is None or line.marker.evaluate({"extra": extra}):
+                waiting += [(_name(line.name), each) for each in ("", *line.extras)]
+    return {package for package, _ in found}
+
+
+def absent_modules(*extras):
+    """Modules of the packages here that such an install has not."""
+    present = installed_with(*extras)
+    modules = packages_distributions()
+    return sorted(
+        module
+        for module, distributions in modules.items()
+        if module.isidentifier() and not {_name(each) for each in distributions} & present
+    )
+
+
+def environment(folder, *extras):
+    """Variables of processes in such an install; ``folder`` takes a file for them."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(SITECUSTOMIZE.format(absent=absent_modules(*extras)))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return os.environ | {"PYTHONPATH": str(folder), "PATH": path}
