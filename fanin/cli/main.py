@@ -35,6 +35,7 @@ from fanin.cli import (
     verilog,
     watch,
 )
+from fanin.cli.printable import printable_streams
 from fanin.cli.ranks import carry_out
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.extras import how_to_install, how_to_reinstall
@@ -122,11 +123,11 @@ def _complain(message: str, status: int) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     if threading.current_thread() is not threading.main_thread():
-        return _main(argv)  # no signals here
+        return _main(argv)  # no signals here, and the streams are those of all threads
     # Told to end, we clean up behind us, as on an interrupt.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     try:
-        with one_blas_thread():
+        with one_blas_thread(), printable_streams():
             return _main(argv)
     finally:
         signal.signal(signal.SIGTERM, before)

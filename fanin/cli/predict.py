@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fanin.cli.output import MODEL_FILE, add_json, check_writable, print_json, table, write_file
+from fanin.cli.printable import cell
 from fanin.errors import InputError
 
 if TYPE_CHECKING:  # scikit-learn takes seconds to load, which --help need not pay
@@ -103,7 +104,8 @@ def _csv(model: GlmModel, predictions: tuple[Any, ...], sums: tuple[Any, ...]) -
         sums[1].reshape(len(sums[1]), -1).tolist(),
         strict=True,
     ):
-        writer.writerow([fixed, *fixed_sums, float64, *float64_sums])
+        labels = [cell(each) if isinstance(each, str) else each for each in (fixed, float64)]
+        writer.writerow([labels[0], *fixed_sums, labels[1], *float64_sums])
     return text.getvalue()
 
 

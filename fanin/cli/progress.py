@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tqdm import tqdm
 
+from fanin.cli.printable import terminal
 from fanin.sim.cosim.run import Progress
 
 MIN_SECONDS = 5.0  # of work, before it is told how much is left
+
+
+def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm:
+    """A bar of tqdm with these options, if stderr is a terminal; it goes when it is closed."""
+    shown = {"leave": False, "file": terminal(), "disable": not sys.stderr.isatty()}
+    return tqdm(iterable, **(shown | options))
 
 
 class EpochBar:
@@ -21,7 +29,7 @@ class EpochBar:
     def __init__(self, *, epochs: int, operations: int):
         """``operations``: AllReduces of the whole run, all nodes together."""
         self._epochs, self._operations = epochs, operations
-        self._bar = tqdm(total=operations, unit="op", leave=False, disable=not sys.stderr.isatty())
+        self._bar = progress_bar(total=operations, unit="op")
 
     def update(self, progress: Progress) -> None:
         """Show how far the run is."""
@@ -70,7 +78,7 @@ class StatusLine:
     """One line that says how far the work is; a context manager."""
 
     def __init__(self) -> None:
-        self._bar = tqdm(bar_format="{desc}", leave=False, disable=not sys.stderr.isatty())
+        self._bar = progress_bar(bar_format="{desc}")
 
     def show(self, text: str) -> None:
         """Replace the line."""

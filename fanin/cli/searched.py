@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fanin.cli.output import add_json, print_json, table
+from fanin.cli.printable import terminal
 from fanin.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def progress() -> Callable[[int, int], None]:
         if sys.stderr.isatty():
             rate = states / max(time.monotonic() - began, 1e-9)
             told = f"{states:,} states, {rate:,.0f} a second, {waiting:,} to expand"
-            print(f"\r{told} \x1b[K", end="\r", file=sys.stderr, flush=True)
+            print(f"\r{told} \x1b[K", end="\r", file=terminal(), flush=True)
 
     return say
 

@@ -12,13 +12,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tqdm import tqdm
-
 from fanin.cli.bench import codec_training_costs as costs
 from fanin.cli.bench.codec_training_bench import HDC, TEMPLATES, Bench
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.result import Result
 from fanin.cli.output import check_writable, write_file
+from fanin.cli.progress import progress_bar
 from fanin.codec import Inceptionn, Mode
 from fanin.errors import InputError
 from fanin.extras import how_to_install
@@ -46,7 +45,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         raise InputError(f"--seeds {args.seeds}: must be at least 1")
     page = args.output / PAGE
     check_writable(page)
-    with tqdm(unit=" trainings", leave=False, disable=not sys.stderr.isatty()) as bar:
+    with progress_bar(unit=" trainings") as bar:
         bench = Bench(_trainings(args.networks or list(TASKS), args.mnist), args.seeds, args.output, bar)
         parts: dict[int, Callable[[Bench], Iterator[Result]]] = {**costs.PARTS, 14: _figure_14}
         for number in sorted(args.figure or parts):

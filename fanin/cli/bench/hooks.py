@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
-
-from tqdm import tqdm
 
 from fanin.cli.bench.page import table
 from fanin.cli.bench.result import Result
 from fanin.cli.output import check_writable, write_file
+from fanin.cli.progress import progress_bar
 from fanin.errors import InputError
 from fanin.sim.codec.effects import spread
 
@@ -42,7 +40,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     rows: list[Sequence[object]] = []
     base: list[Outcome] = []
     total = len(hook_trial.WAYS) * args.seeds
-    with tqdm(total=total, unit=" trainings", leave=False, disable=not sys.stderr.isatty()) as bar:
+    with progress_bar(total=total, unit=" trainings") as bar:
         for name, outcomes in hook_trial.trials(list(hook_trial.WAYS), args.seeds, args.epochs, bar.update):
             base = base or outcomes
             measured = _Measured(name, outcomes, base)

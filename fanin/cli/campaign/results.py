@@ -16,6 +16,7 @@ from fanin.cli.campaign.file import Campaign
 from fanin.cli.campaign.folder import Finished, Folder
 from fanin.cli.campaign.supervisor import DONE, FAILED
 from fanin.cli.output import REPORT_FILE, output_file, write_file
+from fanin.cli.printable import cell
 from fanin.errors import InputError
 from fanin.report.campaign.page import campaign_page
 from fanin.report.campaign.sheet import Sheet
@@ -48,7 +49,7 @@ def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
     repeated = _repeated(rows, options) if not campaign.figures else set()
     table = _table(rows, options, [name for name in figures if name not in repeated])
     with output_file(folder.path / CSV_FILE) as file:
-        csv.write_csv(table, file)
+        csv.write_csv(_of_cells(table), file)
     with output_file(folder.path / PARQUET_FILE) as file:
         parquet.write_table(table, file)
     counts = Counter(row[STATUS] for row in rows)
@@ -64,6 +65,15 @@ def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
     )
     write_file(folder.path / REPORT_FILE, page)
     return found
+
+
+def _of_cells(table: pyarrow.Table) -> pyarrow.Table:
+    """The table for a spreadsheet: no text of it begins a formula."""
+    for place, field in enumerate(table.schema):
+        if pyarrow.types.is_string(field.type):
+            texts = [None if text is None else cell(text) for text in table.column(place).to_pylist()]
+            table = table.set_column(place, field, pyarrow.array(texts, field.type))
+    return table
 
 
 def _repeated(rows: Sequence[dict[str, Any]], options: Sequence[str]) -> set[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -20,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
+from fanin.cli.printable import printable, terminal
+from fanin.cli.progress import progress_bar
 from fanin.errors import InputError
 from fanin.golden.codec.file import FLOAT_BYTES, MAGIC, PIECE
 
@@ -132,7 +133,7 @@ def _pieces(path: Path, file: BinaryIO, layout: _Layout, progress: tqdm) -> Iter
     if absurd:
         share = f"{absurd:,} of {layout.count:,} values ({absurd / layout.count:.2%})"
         what = f"are NaN, infinite or of magnitude {ABSURD:g} and more: most likely no float32 gradients"
-        tqdm.write(f"fanin: warning: {path}: {share} {what}", file=sys.stderr)
+        tqdm.write(printable(f"fanin: warning: {path}: {share} {what}"), file=terminal())
 
 
 def as_float32(values: np.ndarray, first: int = 0) -> Float32:
@@ -149,4 +150,4 @@ def as_float32(values: np.ndarray, first: int = 0) -> Float32:
 
 def bar(count: int) -> tqdm:
     """A bar of values, when stderr is a terminal."""
-    return tqdm(total=count, unit=" values", unit_scale=True, leave=False, disable=not sys.stderr.isatty())
+    return progress_bar(total=count, unit=" values", unit_scale=True)

@@ -9,6 +9,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from fanin.cli.output import table
+from fanin.cli.printable import terminal
 
 if TYPE_CHECKING:
     from fanin.sim.switch.service.forwarding import Forwarding, PortCounters
@@ -48,7 +49,8 @@ class Rates:
             return
         text = self._table(now - self._last)
         up = _UP.format(self._lines) + _CLEAR if self._lines else ""
-        print(up + text, file=sys.stderr, flush=True)
+        print(up, end="", file=terminal())
+        print(text, file=sys.stderr, flush=True)
         self._lines = text.count("\n") + 1
         self._last = now
 

@@ -13,6 +13,7 @@ from fanin.cli.output import add_json, check_writable, output_file, print_json
 from fanin.cli.p4.jobs import switch_with_jobs
 from fanin.cli.p4.source import add_source, load_program, warn_of_clones
 from fanin.cli.p4.step import Stepper
+from fanin.cli.progress import progress_bar
 from fanin.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
@@ -128,11 +129,10 @@ def _process(
     switch: Switch, frames: Sequence[Arrival], stepper: Stepper | None, *, quiet: bool
 ) -> tuple[int, dict[int, list[Timed]]]:
     """How many frames went in, and what leaves at each port, with the time of its cause."""
-    from tqdm import tqdm
 
     out: dict[int, list[Timed]] = {}
     done = 0
-    for time, port, frame in tqdm(frames, unit=" frames", disable=quiet or not sys.stderr.isatty()):
+    for time, port, frame in frames if quiet else progress_bar(frames, unit=" frames"):
         seconds, nanoseconds = divmod(time - frames[0][0], 10**9)
         for to, data in switch.process(port, frame, f"{seconds}.{nanoseconds:09d} s" if quiet else ""):
             out.setdefault(to, []).append((time, data))

@@ -99,6 +99,19 @@ def test_columns_go_by_name_and_labels_may_be_absent(capsys, folder, tmp_path):
     assert (found["accuracy"], found["differ"]) == (None, whole["differ"])
 
 
+def test_no_prediction_is_a_formula(capsys, tmp_path):
+    """A label that a spreadsheet would carry out."""
+    labels = np.where(WORDS == "benign", "=cmd()", WORDS)
+    np.savez(tmp_path / "set.npz", X=CANCER.data, y=labels)
+    with (tmp_path / "model.npz").open("wb") as file:
+        trained(str(tmp_path / "set.npz")).save(file)
+    status, _, _ = run(capsys, tmp_path, tmp_path / "set.npz", "-o", tmp_path / "found.csv")
+    rows = list(csv.DictReader((tmp_path / "found.csv").read_text().splitlines()))
+    for column in "prediction", "float64_prediction":
+        assert {row[column] for row in rows} == {"'=cmd()", "malignant"}
+    assert status == 0
+
+
 def test_other_formats_serve_too(capsys, folder, tmp_path):
     np.savez(tmp_path / "set.npz", X=CANCER.data)
     dump_svmlight_file(CANCER.data, CANCER.target, str(tmp_path / "set.svm"), zero_based=False)

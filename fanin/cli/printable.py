@@ -1,0 +1,62 @@
+"""Text for a terminal: what comes from outside, a label or a peer's words, controls nothing there.
+
+A command writes to a :class:`Printable` in place of stdout and stderr. What draws on purpose, as a bar of
+progress does, writes to :func:`terminal`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any, TextIO, cast
+
+#: Control characters but tab and line feed, marks that turn the direction of text, lone surrogates.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # begins a formula in a spreadsheet
+
+
+def printable(text: str) -> str:
+    r"""The text with an escape, ``\x1b``, for each character that would control a terminal."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def cell(text: str) -> str:
+    """A text as a cell of a CSV file that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+class Printable:
+    """A text stream that writes only what is printable; ``stream`` is behind it."""
+
+    def __init__(self, stream: TextIO):
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text, controls as escapes."""
+        self.stream.write(printable(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def terminal() -> TextIO:
+    """The stream behind stderr: for text of ours that moves a terminal's cursor."""
+    return sys.stderr.stream if isinstance(sys.stderr, Printable) else sys.stderr
+
+
+@contextlib.contextmanager
+def printable_streams() -> Iterator[None]:
+    """While inside, stdout and stderr are printable."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (
+        cast("TextIO", stream if isinstance(stream, Printable) else Printable(stream)) for stream in before
+    )
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
