@@ -9,6 +9,7 @@ import logging
 import os
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from distributed.security import Security
 from fanin.errors import InputError
 
 _ANSWER = 10.0  # seconds that a scheduler has to answer
+_DASHBOARD = "127.0.0.1:0"  # for this machine alone
+_ROLES = ("client", "scheduler", "worker")
 _DEATHS = 3  # of a run's workers, before the run is left; Dask counts what exceeds it
 #: Of dask-jobqueue, by the names of ``kind``.
 _CLASSES = {
@@ -70,9 +73,12 @@ def connected(
     with contextlib.ExitStack() as stack:
         if args.scheduler:
             _check_answers(args.scheduler)
+            if not args.scheduler.startswith("tls://"):
+                what = "who reaches its port can have code carried out with your rights; tls:// protects it"
+                print(f"fanin: warning: --scheduler {args.scheduler}: {what}", file=sys.stderr)
             address = args.scheduler
         else:
-            cluster: Any = _batch(file, batch, refusals) if batch else _local(args.workers, scratch)
+            cluster: Any = _batch(file, batch, scratch, refusals) if batch else _local(args.workers, scratch)
             stack.callback(_close_cluster, cluster)
             if batch:
                 cluster.scale(jobs=batch["jobs"])
@@ -98,25 +104,34 @@ def _check_answers(address: str) -> None:
 
 
 def _local(workers: int | None, scratch: Path) -> LocalCluster:
+    """A cluster that takes work from this process alone: Dask's port would carry out anybody's code."""
     return LocalCluster(
+        protocol="tls://",
+        security=Security.temporary(),
         n_workers=workers or len(os.sched_getaffinity(0)),
         threads_per_worker=1,
         memory_limit=None,  # runs are processes of their own
-        dashboard_address="127.0.0.1:0",
+        dashboard_address=_DASHBOARD,
         local_directory=str(scratch),
         silence_logs=logging.CRITICAL,
     )
 
 
-def _batch(file: Path, batch: Mapping[str, Any], refusals: list[str]) -> Any:
-    """A cluster of a batch system's jobs; ``refusals`` gets the system's words for a job that it refuses."""
+def _batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: list[str]) -> Any:
+    """A cluster of a batch system's jobs; ``refusals`` gets the system's words for a job that it refuses.
+
+    Unless the options have other keys, the jobs find those of this campaign in ``scratch``.
+    """
     import dask_jobqueue
 
     kind = getattr(dask_jobqueue, _CLASSES[batch["kind"]])
     submit = shlex.split(kind.job_cls.submit_command)[0]
     if shutil.which(submit) is None:
         raise InputError(f"{file}: cluster.kind: {submit} of {batch['kind']} is not on this machine")
-    options = {key: value for key, value in batch.items() if key not in ("kind", "jobs")}
+    options = {"scheduler_options": {"dashboard_address": _DASHBOARD}}
+    options |= {key: value for key, value in batch.items() if key not in ("kind", "jobs")}
+    if "security" not in options:
+        options |= {"security": _keys(scratch)}
 
     class Job(kind.job_cls):  # type: ignore[name-defined]
         async def _submit_job(self, script_filename: str) -> Any:
@@ -131,6 +146,19 @@ def _batch(file: Path, batch: Mapping[str, Any], refusals: list[str]) -> Any:
         return kind(**options, job_cls=Job)
     except Exception as error:  # of many kinds: it says which option is missing or wrong
         raise InputError(f"{file}: cluster: {' '.join(str(error).split())}") from None
+
+
+def _keys(folder: Path) -> Security:
+    """Keys of this campaign in files of a folder, for their owner alone to read: jobs find them there."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    paths = {}
+    for name, text in Security.temporary().get_tls_config_for_role("worker").items():
+        if text and "\n" in text:
+            paths[name] = folder / f"{name}.pem"
+            with open(os.open(paths[name], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(text)
+    roles = {f"tls_{role}_{name}": str(paths[name]) for role in _ROLES for name in ("cert", "key")}
+    return Security(require_encryption=True, tls_ca_file=str(paths["ca_file"]), **roles)
 
 
 def _close_cluster(cluster: Any) -> None:

@@ -6,13 +6,17 @@ import shutil
 import signal
 import socket
 import time
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from distributed import Client
+from distributed.security import Security
 from pyarrow import parquet
 
 from fanin.cli.campaign import worker
+from fanin.cli.campaign.cluster import connected
 from fanin.cli.campaign.file import read_campaign
 from fanin.cli.campaign.supervisor import Task
 from fanin.cli.main import build_parser, main
@@ -195,7 +199,12 @@ def test_a_campaign_that_is_told_to_end_leaves_what_is_finished(tmp_path, how):
     assert statuses.count("done") == len(list((output / "runs").iterdir())) >= 1
 
 
-SBATCH = '#!/bin/sh\nsetsid sh "$1" > /dev/null 2>&1 &\necho "Submitted batch job $!"\n'
+#: As Slurm's, it is done with the script when it ends: dask-jobqueue then deletes it.
+SBATCH = """#!/bin/sh
+script=$(cat "$1")
+setsid sh -c "$script" > /dev/null 2>&1 &
+echo "Submitted batch job $!"
+"""
 SCANCEL = '#!/bin/sh\nkill -- "-$1"\n'
 
 
@@ -234,3 +243,17 @@ def test_a_batch_system_that_takes_no_job_is_quoted_at_once(tmp_path):
     again = "finished runs stay, and the same command goes on with the rest"
     assert status != 0
     assert errors == [f"fanin: error: sbatch takes no job: sbatch: error: Invalid account; {again}"]
+
+
+def test_nobody_else_has_code_carried_out_by_the_local_cluster(tmp_path):
+    """Neither without keys, as any local user could, nor with keys of one's own."""
+    file = write_file(tmp_path, seeds=1)
+    with connected(Namespace(scheduler=None, workers=1), file, {}, tmp_path / "dask") as (client, _):
+        address = client.scheduler.address
+        assert client.submit(pow, 2, 5).result(timeout=30) == 32
+        for stranger in (
+            {"address": address.replace("tls://", "tcp://")},
+            {"address": address, "security": Security.temporary()},
+        ):
+            with pytest.raises((OSError, TypeError)):
+                Client(**stranger, timeout=2)
