@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fanin.cli.scratch import SCRATCH, delete_leftovers, is_scratch, reported, scratch_prefix
+from fanin.cli.scratch import SCRATCH, delete, delete_leftovers, is_scratch, reported, scratch_prefix
 from fanin.errors import InputError
 from fanin.records import Record, open_record
 
@@ -217,10 +217,7 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
         with reported(path):
             path.mkdir(parents=True, exist_ok=True)
             for name in kind.names:
-                if (path / name).is_dir():
-                    shutil.rmtree(path / name)
-                else:
-                    (path / name).unlink(missing_ok=True)
+                delete(path / name)
             for file in sorted(scratch.iterdir(), key=lambda file: file.name == kind.mark):
                 file.rename(path / file.name)
     finally:
@@ -248,7 +245,7 @@ def keep_capture(capture: Path | None, path: Path) -> None:
 def is_kind(path: Path, kind: Kind) -> bool:
     """Whether a directory's mark is one that we have written, and not somebody else's of that name."""
     try:
-        value = json.loads((path / kind.mark).read_bytes())
+        value = json.loads((path / kind.mark).read_bytes()) if (path / kind.mark).is_file() else None
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(value, dict) and kind.key in value

@@ -56,7 +56,7 @@ def delete_leftovers(folder: Path) -> None:
     with contextlib.suppress(OSError):  # also deleted by another process, or another user's
         for path in folder.glob(f"{SCRATCH}{machine()}-*"):
             if (owner := _owner(path)) and not is_alive(owner):
-                _delete(path)
+                delete(path)
 
 
 def delete_scratch(folder: Path) -> None:
@@ -65,9 +65,9 @@ def delete_scratch(folder: Path) -> None:
     The caller is the only writer of the folder. Files of live processes and of other machines stay.
     """
     with reported(folder):
-        for place in (folder, *(each for each in folder.iterdir() if each.is_dir())):
+        for place in (folder, *(each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())):
             for left in filter(_may_go, place.glob(f"{SCRATCH}*")):
-                _delete(left)
+                delete(left)
 
 
 def _owner(path: Path) -> int | None:
@@ -83,8 +83,12 @@ def _may_go(path: Path) -> bool:
     return not is_alive(owner)
 
 
-def _delete(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+def delete(path: Path) -> None:
+    """Delete a file, or a folder with all that is in it; of a symbolic link the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
