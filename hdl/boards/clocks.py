@@ -87,7 +87,8 @@ class Ecp5Clocks(Elaboratable):
         """The feedback is a clock of its own, so that neither of the two others limits the VCO."""
         m = Module()
         d = self.dividers
-        locked, loop = Signal(), Signal()
+        locked = Signal()
+        loop = Signal()
         for domain in self.DOMAINS:
             m.submodules[f"{domain}_reset"] = ResetSynchronizer(~locked, domain=domain)
         m.submodules.pll = Instance(

@@ -200,7 +200,9 @@ class BoardRegisters(wiring.Component):
         blink = Signal()
         blinks = Signal(range(_BLINKS))
         uptime = Signal(32)
-        underran, seen, frame = Signal(), Signal(), Signal()
+        underran = Signal()
+        seen = Signal()
+        frame = Signal()
         m.d.comb += blink.eq(left == 0)
         m.d.sync += [left.eq(left - 1), seen.eq(seen | self.mac.received | self.mac.sent)]
         with m.If(blink):

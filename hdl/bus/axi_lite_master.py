@@ -74,7 +74,8 @@ class AxiLiteMaster(wiring.Component):
         """``asked``: somebody waits for a result; ``open``: the bus owes an answer."""
         m = Module()
         axil, request, result = self.axil, self.request, self.result
-        asked, open_ = Signal(), Signal(name="open")
+        asked = Signal()
+        open_ = Signal(name="open")
         left = Signal(range(self.timeout), init=self.timeout - 1)
         take = Signal()
         answered = axil.bvalid | axil.rvalid

@@ -118,7 +118,8 @@ class NodeControl(wiring.Component):
         m.d.sync += [self.begin.eq(0), self.clear_model.eq(0), self.abort.eq(0), self.flush.eq(0)]
         spoilt = Signal()  # a run of this job has failed
         was_reset = Signal()  # since the last run was launched
-        must_clear, must_start = Signal(), Signal()  # commands that wait
+        must_clear = Signal()  # commands that wait
+        must_start = Signal()
         # A transport that is being reset shows its last failure for a cycle more.
         has_failed = self.transport.failed & ~self.forget & ~self.reset
         with m.FSM() as fsm:

@@ -120,7 +120,8 @@ class Watch(wiring.Component):
             with m.Else():
                 m.d.sync += self.busy.eq(self.busy + 1)
 
-        over, updated = Signal(), Signal()
+        over = Signal()
+        updated = Signal()
         m.d.sync += updated.eq(self.updated)
         with m.If(updated & over):
             m.d.sync += [self.update.eq(self.now), over.eq(0)]

@@ -98,7 +98,8 @@ class PingResponder(wiring.Component):
         first, second = (
             Signal(packet_layout(self.width, error=True), name=name) for name in ("first", "second")
         )
-        first_valid, second_valid = Signal(), Signal()
+        first_valid = Signal()
+        second_valid = Signal()
         m.d.sync += [first.eq(i.p), first_valid.eq(i.valid), second.eq(first), second_valid.eq(first_valid)]
         lanes = self.width // 8
         number = Signal(range(HEADER_BYTES // lanes + 2))  # of the beat, up to those behind the headers
@@ -157,7 +158,9 @@ class PingResponder(wiring.Component):
         count = Signal(range(HEADER_BYTES))
         ended = Signal()
         last = count == HEADER_BYTES - 1
-        valid, byte, ends = Signal(), Signal(8), Signal()
+        valid = Signal()
+        byte = Signal(8)
+        ends = Signal()
         m.d.comb += [o.valid.eq(valid), o.p.data.eq(byte), o.p.keep.eq(1), o.p.last.eq(ends)]
         with m.FSM():
             with m.State("TAKE"):

@@ -67,7 +67,10 @@ class TagRemover(wiring.Component):
         m = Module()
         i, new, o = self.i, self.i.p, self.o.p
         held = Signal(packet_layout(self.width, error=True), reset_less=True)
-        holds, begins, first, tagged = Signal(), Signal(init=1), Signal(), Signal()
+        holds = Signal()
+        begins = Signal(init=1)
+        first = Signal()
+        tagged = Signal()
         swallowed = Signal()  # the new word's bytes all move into the held one
         leaves = Signal()
         type_at = 8 * TAG_AT
@@ -138,7 +141,8 @@ class TagInserter(wiring.Component):
         """A word's last bytes are carried into the next one, and out in a word of their own at the end."""
         m = Module()
         i, o, tag, cut = self.i.payload, self.o.payload, self.tag, 8 * TAG_BYTES
-        first, extra = Signal(init=1), Signal()
+        first = Signal(init=1)
+        extra = Signal()
         carry = Signal(packet_layout(cut), reset_less=True)
         adds = tag.payload.present
         overflows = Signal()

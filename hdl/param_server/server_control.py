@@ -133,7 +133,8 @@ class ServerControl(wiring.Component):
         age = Signal(_SETTING)  # a one at the cycles since a worker was accepted
         at_work = Signal()
         sizes_wrong, base_wrong, changed = self._judge_job(m)
-        table_wrong, lacks = Signal(), Signal()
+        table_wrong = Signal()
+        lacks = Signal()
         is_member = Cat(self.job.workers > n for n in range(count))
         m.d.sync += [
             lacks.eq((is_member & ~known).any()),
@@ -201,8 +202,11 @@ class ServerControl(wiring.Component):
         gradient_wrong, row_wrong, slot_wrong = (
             Signal(_PARTS, name=f"{name}_wrong") for name in ("gradient", "row", "slot")
         )
-        counts_wrong, mode_wrong = Signal(), Signal()
-        sizes_wrong, base_wrong, changed = Signal(), Signal(), Signal()
+        counts_wrong = Signal()
+        mode_wrong = Signal()
+        sizes_wrong = Signal()
+        base_wrong = Signal()
+        changed = Signal()
         m.d.sync += [
             # The head is a word more: as many as further workers fill.
             beside.eq(tail_words(job.workers + config.width // VERSION_BITS, width=config.width)),

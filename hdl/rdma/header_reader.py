@@ -221,7 +221,9 @@ class HeaderReader(wiring.Component):
         bth, index_bits = self.bth, len(self.ask.index)
         partition = bth.partition[:PARTITION_BITS] == PARTITION % (1 << PARTITION_BITS)
         number = bth.queue_pair[index_bits:] == FIRST_QUEUE_PAIR >> index_bits
-        notice, carried, known = Signal(), Signal(), Signal(3)
+        notice = Signal()
+        carried = Signal()
+        known = Signal(3)
         fault = Signal(FAULT_BITS)
         m.d.sync += [
             notice.eq(bth.opcode == CONGESTION_NOTICE),

@@ -35,9 +35,11 @@ def is_beyond(index: Any, count: int) -> Any:
 
 def _connections(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) -> None:
     """Queue pairs: a command takes what the registers say of one, which the host may then write again."""
-    pair, connect = Signal(nic.connect.payload.shape()), nic.connect
+    pair = Signal(nic.connect.payload.shape())
+    connect = nic.connect
     settings, pulse = pair.settings, registers.connect
-    unknown, refusal = Signal(), Signal(REFUSAL_BITS)  # a cycle after the registers are written
+    unknown = Signal()  # a cycle after the registers are written
+    refusal = Signal(REFUSAL_BITS)
     m.d.comb += [
         pair.index.eq(registers.pair_index),
         settings.enable.eq(registers.pair_enable),

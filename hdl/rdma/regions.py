@@ -102,7 +102,9 @@ class RegionTable(wiring.Component):
         m.d.comb += read.addr.eq(number)
         m.d.sync += [chosen.eq(read.data), end.eq(start + later(ask.length, 2, "length"))]
         # cycle 4: whether the message is inside it
-        permitted, below, above = Signal(), Signal(), Signal()
+        permitted = Signal()
+        below = Signal()
+        above = Signal()
         in_memory = later(~ask.address[config.address_width :].any(), 3, "in_memory")
         lists_queue_pair = chosen.queue_pairs.bit_select(later(ask.index, 3, "index"), 1)
         m.d.sync += [

@@ -146,7 +146,8 @@ class WriteQueue(wiring.Component):
 
     def _mark(self, m: Module) -> None:
         """Mark the writes in the queue whose queue pair is connected anew."""
-        produce, consume = Signal(range(_QUEUE)), Signal(range(_QUEUE))
+        produce = Signal(range(_QUEUE))
+        consume = Signal(range(_QUEUE))
         indices = Array(Signal(index_bits(self.config), name=f"index{n}") for n in range(_QUEUE))
         stale = Signal(_QUEUE)
         with m.If(self.o.valid & self.o.ready):

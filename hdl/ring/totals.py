@@ -74,7 +74,8 @@ class TotalsCheck(wiring.Component):
         folded = [Signal(SUM_BITS, name=f"folded_{n}") for n in range(len(groups))]
         word = Signal(SUM_BITS)
         total = Signal(SUM_BITS)
-        valid, final = Signal(), Signal(3)  # of each register, the youngest first
+        valid = Signal()  # of each register, the youngest first
+        final = Signal(3)
         m.d.sync += [valid.eq(self.word.valid), final.eq(Cat(self.word.final, final))]
         m.d.sync += [out.eq(_xor(group)) for out, group in zip(folded, groups, strict=True)]
         m.d.sync += word.eq(Mux(valid, _xor(folded), 0))

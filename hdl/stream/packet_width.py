@@ -114,7 +114,8 @@ class WordsToBytes(wiring.Component):
         word = Signal(self.width, reset_less=True)
         more = Signal(self.width // 8 - 1, reset_less=True)
         last = Signal(reset_less=True)
-        free, load = Signal(), Signal()
+        free = Signal()
+        load = Signal()
         m.d.comb += [
             i.ready.eq(~waits),
             o.p.data.eq(word[:8]),

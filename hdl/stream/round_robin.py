@@ -58,7 +58,8 @@ class RoundRobin(wiring.Component):
         every = Signal(self.count)
         above = Signal(self.count)
         any_above = Signal()
-        lowest, lowest_above = Signal.like(self.index), Signal.like(self.index)
+        lowest = Signal.like(self.index)
+        lowest_above = Signal.like(self.index)
         any_request = Signal()
         mask_above = (Const(-2, self.count) << self.last)[: self.count]
         m.d.sync += [

@@ -1,9 +1,11 @@
 # amaranth: UnusedElaboratable=no
 """Emission: names, sharing, determinism, and that two other tools read the text."""
 
+import ast
 import os
 import re
 import subprocess
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -11,6 +13,7 @@ from amaranth import Cat, Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+import fanin.hdl
 from fanin.cli.bench.netlist import synthesise
 from fanin.hdl.bus.axi4 import AXI4ReadSignature
 from fanin.hdl.emit import emit_verilog, flat_ports, module_name, shared, snake_case
@@ -358,3 +361,19 @@ def test_no_output_stays_x_whether_it_is_read_as_verilog_or_systemverilog(tmp_pa
     subprocess.run(["iverilog", f"-g{language}", "-o", "out", "bench.v"], cwd=tmp_path, check=True)
     done = subprocess.run(["vvp", "out"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "5a\n"
+
+
+def test_no_signal_is_made_in_a_tuple():
+    """Amaranth takes a signal's name from its assignment, and has none in ``a, b = Signal(), Signal()``."""
+    found = []
+    for path in sorted(Path(fanin.hdl.__path__[0]).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            values = (
+                node.value.elts if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple) else []
+            )
+            calls = [value.func for value in values if isinstance(value, ast.Call)]
+            if any(
+                "Signal" in (getattr(f, "id", ""), getattr(getattr(f, "value", f), "id", "")) for f in calls
+            ):
+                found.append(f"{path.name}:{node.lineno}")
+    assert found == []

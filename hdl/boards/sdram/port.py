@@ -195,9 +195,12 @@ class SdramPort(wiring.Component):
         """
         axi = self.axi
         index, held_index = (Signal(self.address_width, name=name) for name in ("index", "held_index"))
-        left, held_left = Signal(8), Signal(8)
+        left = Signal(8)
+        held_left = Signal(8)
         held_id = Signal(self.id_width)
-        active, held, load = Signal(), Signal(), Signal()
+        active = Signal()
+        held = Signal()
+        load = Signal()
         m.d.comb += [
             axi.arready.eq(~held),
             beat.eq(active & may),

@@ -101,7 +101,8 @@ class AlveoU280Top(Elaboratable):
 
     def _host(self, m: Module, pcie: Any) -> Any:
         """PCIe: its AXI4-Lite to the node's registers over one border; returns the port that loads HBM."""
-        clock, clock_gt = Signal(), Signal()
+        clock = Signal()
+        clock_gt = Signal()
         m.submodules.pcie_clock = Instance(
             "IBUFDS_GTE4", i_I=pcie.clk.p, i_IB=pcie.clk.n, i_CEB=0, o_O=clock_gt, o_ODIV2=clock
         )
@@ -143,7 +144,8 @@ class AlveoU280Top(Elaboratable):
             connect_typed(m, far.o, near.i)
             ports |= _hbm_port(m, number, near.o)
         ports |= _hbm_port(m, HOST_PORT, self._short_bursts(m, dma))
-        done, hot = Signal(2), Signal(2)
+        done = Signal(2)
+        hot = Signal(2)
         m.submodules.hbm = Instance(
             "fanin_hbm",
             *(("i", f"HBM_REF_CLK_{stack}", ClockSignal("init")) for stack in range(2)),
@@ -190,13 +192,17 @@ class AlveoU280Top(Elaboratable):
             connect_typed(m, source, slices[0].i)
             connect_typed(m, slices[0].o, slices[1].i)
             connect_typed(m, slices[1].o, target)
-        clock, tx_reset, rx_reset = Signal(), Signal(), Signal()
+        clock = Signal()
+        tx_reset = Signal()
+        rx_reset = Signal()
         for domain in ("tx", "rx"):
             m.d.comb += ClockSignal(domain).eq(clock)
             m.submodules[f"{domain}_reset"] = ResetSynchronizer(tx_reset, domain=domain)
-        aligned, linked = Signal(), Signal()
+        aligned = Signal()
+        linked = Signal()
         m.submodules.linked = FFSynchronizer(aligned, linked, o_domain="tx")
-        sending, calling = Signal(), Signal(init=1)  # what a transmitter says until its receiver sees the other
+        sending = Signal()  # what a transmitter says until its receiver sees the other
+        calling = Signal(init=1)
         m.d.tx += [sending.eq(linked), calling.eq(~linked)]
         m.d.comb += crossing.cut.eq(rx_reset)
         tx, rx = crossing.mac_tx, crossing.mac_rx

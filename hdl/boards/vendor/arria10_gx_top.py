@@ -117,7 +117,9 @@ class Arria10GxTop(Elaboratable):
         connect_typed(m, coming.o, crossing.mac_rx)
         clock = _input(m, "qsfp_clock", IOPort(1, name="qsfp_clk"))
         lanes = {way: IOPort(QSFP_LANES, name=f"qsfp_{way}") for way in ("rx", "tx")}
-        serial, locked, ready = Signal(), Signal(), Signal()
+        serial = Signal()
+        locked = Signal()
+        ready = Signal()
         reset = ResetSignal("sync")
         for domain in ("tx", "rx"):
             m.submodules[f"{domain}_reset"] = ResetSynchronizer(reset | ~locked, domain=domain)

@@ -145,7 +145,8 @@ class AxiToAvalonMemory(wiring.Component):
         ends = self._queue(m, "read_ends", ends_shape, BURSTS * self.burst)  # of bursts under way
         promised = Signal(range(depth + 1))  # words asked for, or in the queue
         number = Signal.like(commands.o.payload.length)  # of R's word in its burst
-        room, ready = Signal(), Signal()
+        room = Signal()
+        ready = Signal()
         command = commands.o
         started, given = command.valid & command.ready, memory.rvalid & memory.rready
         m.d.sync += promised.eq(promised + _if(started, command.payload.length + 1) - given)

@@ -55,7 +55,9 @@ class FrameGuard(wiring.Component):
         """
         m = Module()
         i, o = self.i, self.o
-        begun, skip, owed = Signal(), Signal(), Signal()
+        begun = Signal()
+        skip = Signal()
+        owed = Signal()
         free, takes, misses, cuts = (Signal(name=name) for name in ("free", "takes", "misses", "cuts"))
         m.d.comb += [
             free.eq(~o.valid | o.ready),

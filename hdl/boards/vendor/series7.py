@@ -85,7 +85,8 @@ class Series7Clocks(Elaboratable):
         """An output of the MMCM and a global buffer for each domain; the feedback needs none."""
         m = Module()
         d = self.dividers
-        locked, loop = Signal(), Signal()
+        locked = Signal()
+        loop = Signal()
         outputs = {"sync": (d.core, 0), "tx": (d.tx, 0), "tx_shifted": (d.tx, 90), "delay": (d.reference, 0)}
         m.domains.delay = ClockDomain(local=True)
         connections: dict[str, Any] = {}

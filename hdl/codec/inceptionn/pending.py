@@ -76,7 +76,8 @@ class PendingGroups(wiring.Component):
         """
         m = Module()
         layout = _entry_layout(self.group)
-        front, back = Signal(layout, reset_less=True), Signal(layout, reset_less=True)
+        front = Signal(layout, reset_less=True)
+        back = Signal(layout, reset_less=True)
         full = Signal()  # there is an entry in ``back``, too
         new = Signal(layout)
         short = Signal()  # the front group ends after its limit

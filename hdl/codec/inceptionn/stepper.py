@@ -109,7 +109,9 @@ class GroupStepper(wiring.Component):
         connect_typed(m, wiring.flipped(self.length), counter.length)
         connect_typed(m, pending.o, wiring.flipped(self.o))
         frame_end = self.frame_end
-        step, jump, seeking = Signal(), Signal(), Signal()
+        step = Signal()
+        jump = Signal()
+        seeking = Signal()
         m.d.comb += [
             step.eq(counter.valid & ~seeking & pending.i.ready & (pointer.valid | pointer.past_end)),
             jump.eq(seeking | step & counter.last),

@@ -156,7 +156,9 @@ class FrameAssembler(wiring.Component):
         header_lanes = Signal(BEAT_BYTES, reset_less=True)  # before the codec's first byte
         tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last beat
         # of the beat in ``patched`` or ``aligned``: the frame's; the first; the last
-        whole, first, final = Signal(), Signal(), Signal()
+        whole = Signal()
+        first = Signal()
+        final = Signal()
         odd = self._place % WORD_BYTES
         with m.If(w.load):
             m.d.sync += [

@@ -83,7 +83,9 @@ class Demultiplexer(wiring.Component):
         m.submodules.beats = beats = StreamFIFO(shape=packet_layout(WIDTH), depth=_DEPTH)
         m.submodules.targets = targets = StreamFIFO(shape=Target, depth=_DEPTH)
         connect_typed(m, flipped(self.i), beats.i)
-        seen, word, last = Signal(), Signal(WIDTH), Signal()
+        seen = Signal()
+        word = Signal(WIDTH)
+        last = Signal()
         m.d.sync += [seen.eq(self.i.valid & self.i.ready), word.eq(self.i.p.data), last.eq(self.i.p.last)]
         self._decide(m, seen, word, last, targets.i)
         o = beats.o

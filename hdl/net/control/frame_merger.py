@@ -46,7 +46,8 @@ class FrameMerger(wiring.Component):
         inside = Signal()  # the rest of a frame is still to come
         free = Signal()
         beat = Signal(packet_layout(self.width))
-        valid, others = Signal(), Signal()
+        valid = Signal()
+        others = Signal()
         first, second = self.i
         m.d.comb += [
             free.eq(~o.valid | o.ready),

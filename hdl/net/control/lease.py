@@ -86,12 +86,14 @@ class LeaseKeeper(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """The last lease is remembered when it holds no more: its requests may still arrive twice."""
         m = Module()
-        lease, last = Signal(LEASE_BITS), Signal(SEQUENCE_BITS)
+        lease = Signal(LEASE_BITS)
+        last = Signal(SEQUENCE_BITS)
         host = Signal(IP_BITS)
         held = Signal()
         left = Signal(range(self.lease_cycles))
         ahead = Signal(SEQUENCE_BITS)
-        known, first = Signal(), Signal()
+        known = Signal()
+        first = Signal()
         m.d.sync += [
             ahead.eq(self.sequence - last),
             known.eq(self.lease == lease),

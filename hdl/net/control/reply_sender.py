@@ -151,12 +151,14 @@ class ReplySender(wiring.Component):
         o = self.o
         reading = Signal()
         at_end = Signal()
-        first, at = Signal(_PLACES), Signal(_PLACES)
+        first = Signal(_PLACES)
+        at = Signal(_PLACES)
         m.d.comb += [
             self.enable.eq(~o.valid | o.ready),
             at_end.eq(self.place == last[WORD_BYTES.bit_length() - 1 :]),
         ]
-        valid, end = Signal(READ_LATENCY), Signal(READ_LATENCY)
+        valid = Signal(READ_LATENCY)
+        end = Signal(READ_LATENCY)
         beat = choose(m, self.enable, self._cells(at), self._sources(length))
         with m.If(self.enable):
             m.d.sync += [

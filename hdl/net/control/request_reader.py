@@ -172,7 +172,9 @@ class RequestReader(wiring.Component):
             "sequence": number(CONTROL, CONTROL_AT, "sequence"),
             "count": number(CONTROL, CONTROL_AT, "count"),
         }
-        head, address, number_word = Signal(8), Signal(WIDTH), Signal(WIDTH)
+        head = Signal(8)
+        address = Signal(WIDTH)
+        number_word = Signal(WIDTH)
         (piece,) = pieces(_BYTES, CONTROL_AT, "version_and_kind")
         with m.If(at[piece.beat]):
             m.d.sync += head.eq(self.word[piece.word])
@@ -261,7 +263,8 @@ class RequestReader(wiring.Component):
                     m.d.comb += fixed.eq(head + size)
         low = count[: MAX_LOAD.bit_length()]
         counted = Mux(pairs, low << 3, Mux(words, low << 2, 0))
-        expected, right = Signal(len(counted) + 1), Signal()
+        expected = Signal(len(counted) + 1)
+        right = Signal()
         m.d.sync += [expected.eq(fixed + counted), right.eq(length == expected)]
         limit = Signal()
         many = count[MAX_LOAD.bit_length() :].any()

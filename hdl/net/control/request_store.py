@@ -72,7 +72,8 @@ class RequestStore(wiring.Component):
         write, read = storage.write_port(), storage.read_port()
         full = Signal(2)
         sizes = Signal(data.ArrayLayout(SIZE_BITS, 2), reset_less=True)
-        into, out_of = Signal(), Signal()
+        into = Signal()
+        out_of = Signal()
         m.d.comb += [
             read.addr.eq(Cat(self.place, out_of)),
             # What is read is never what is being written. Said here, no logic is made for the case.
@@ -93,7 +94,8 @@ class RequestStore(wiring.Component):
         place = Signal(PLACE_BITS)
         lost = Signal()  # the frame under way found no room
         long = Signal()
-        drops, ends = Signal(), Signal()
+        drops = Signal()
+        ends = Signal()
         no_room = full.bit_select(into, 1) | lost
         too_long = (place == _LAST_BEAT) & (~i.p.last | i.p.keep[_REST + 1]) | long
         m.d.comb += [

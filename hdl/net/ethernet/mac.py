@@ -155,7 +155,8 @@ class EthernetMac(wiring.Component):
         """Words out of the queue to the store; whether a frame has ended two cycles ago, and how."""
         begun = Signal()
         torn = Signal()  # the rest of a frame will not come
-        came, ended = Signal(), Signal()
+        came = Signal()
+        ended = Signal()
         word = Signal(crossing.o.p.shape(), reset_less=True)
         cause = Signal(Cause)
         m.d.comb += [crossing.o.ready.eq(1), torn.eq(crossing.emptied & begun)]

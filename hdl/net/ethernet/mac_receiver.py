@@ -63,7 +63,8 @@ class MacReceiver(wiring.Component):
         byte = Signal(Gmii)
         inside = Signal()  # behind the start
         before = Signal()  # there was a carrier a step ago
-        content, ends = Signal(), Signal()
+        content = Signal()
+        ends = Signal()
         m.d.sync += [step.eq(self.enable), byte.eq(self.gmii)]
         m.d.comb += [content.eq(byte.valid & inside), ends.eq(before & ~byte.valid)]
         with m.If(step):
@@ -98,7 +99,9 @@ class MacReceiver(wiring.Component):
         """What has become of the frame, in the step after its carrier's end."""
         state = Signal(CRC_BITS, init=_ONES)
         number = Signal(range(self.max_frame + 1))  # of frame bytes; its wrapping does not matter
-        short, long, damaged = Signal(init=1), Signal(), Signal()
+        short = Signal(init=1)
+        long = Signal()
+        damaged = Signal()
         with m.If(step):
             with m.If(content):
                 m.d.sync += [state.eq(after_byte(state, byte.data)), number.eq(number + 1)]
@@ -112,7 +115,9 @@ class MacReceiver(wiring.Component):
 
         size = -(-CRC_BITS // _PARTS)
         right = Signal(_PARTS)
-        was_short, was_long, was_damaged = Signal(), Signal(), Signal()
+        was_short = Signal()
+        was_long = Signal()
+        was_damaged = Signal()
         with m.If(step):
             m.d.sync += [
                 right[n].eq(state[n * size :][:size] == (Const(_RESIDUE, CRC_BITS)[n * size :][:size]))

@@ -92,7 +92,9 @@ class MacTransmitter(wiring.Component):
         last = Signal()  # none
         number = Signal(range(MIN_FRAME_BYTES))  # bytes before this one, up to one less than must be
         enough = Signal()  # they are, with this one
-        in_data, in_rest, pauses = Signal(), Signal(), Signal()
+        in_data = Signal()
+        in_rest = Signal()
+        pauses = Signal()
         m.d.comb += [
             in_data.eq(part == _Part.DATA),
             in_rest.eq(part == _Part.REST),
