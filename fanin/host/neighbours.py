@@ -218,7 +218,8 @@ class Neighbours:
             self._noting.remove(connection)
         whole = self._partial.get(connection, b"") + more
         while len(whole) >= _FRAME_BYTES:
-            self._noted(json.loads(whole[:_FRAME_BYTES]))
+            if (note := _note(whole[:_FRAME_BYTES])) is not None:
+                self._noted(note)
             whole = whole[_FRAME_BYTES:]
         self._partial[connection] = whole
 
@@ -287,7 +288,15 @@ def _read_frame(connection: socket.socket, deadline: float) -> dict[str, Any] | 
             if not more:
                 return None
             whole += more
-        note = json.loads(whole)
-    except (OSError, ValueError):
+    except OSError:
+        return None
+    return _note(whole)
+
+
+def _note(data: bytes) -> dict[str, Any] | None:
+    """What a rank has noted; None for anything else that came."""
+    try:
+        note = json.loads(data)
+    except (ValueError, RecursionError):
         return None
     return note if isinstance(note, dict) else None

@@ -116,7 +116,7 @@ class End:
         """What a line says. Raises InputError that names ``source`` and the cause."""
         try:
             said = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{source}: not a line of JSON: {line[:40]!r}") from error
         if not isinstance(said, Mapping) or said.get("format") != FORMAT:
             raise InputError(f"{source}: not an end of a queue pair: no format {FORMAT!r}")

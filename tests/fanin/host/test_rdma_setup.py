@@ -94,6 +94,7 @@ def test_a_line_that_is_not_json_or_misses_something_is_refused():
     for line, why in (
         (json.dumps(said), "missing psn"),
         ("0000:000012", "not a line of JSON"),
+        ("[" * 100_000, "not a line of JSON"),
         ("[1]", "format"),
     ):
         with pytest.raises(InputError, match=why):

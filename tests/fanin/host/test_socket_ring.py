@@ -143,12 +143,15 @@ def test_worlds_of_other_sizes():
     assert str(out) == "rank must be 0 to 0, not 2"
 
 
-def test_a_stranger_who_calls_is_let_go():
+@pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n", b"[" * 1024, b"\xff" * 1024, b"1" * 1024])
+def test_a_stranger_who_calls_is_let_go(words):
+    """Also one whose words are JSON nested too deep, no text, or a number of too many digits."""
+
     def life(rank, addresses):
         if rank == 2:
             time.sleep(0.2)
             with socket.create_connection(addresses[0]) as stranger:
-                stranger.sendall(b"GET / HTTP/1.1\r\n\r\n".ljust(2048))
+                stranger.sendall(words.ljust(2048))
                 return None
         time.sleep(0.5 * rank)
         with Ring(rank, addresses[:2], timeout=20) as ring:
