@@ -455,7 +455,11 @@ def test_in_rtl_a_killed_run_goes_on_to_the_same_files_or_on_two_devices(small, 
     process.join()
     other = shutil.copytree(folder, tmp_path / "other")
     assert resume(folder) == 0
-    assert files(folder) == files(tmp_path / "whole")
+    resumed, whole = files(folder), files(tmp_path / "whole")
+    traces = [json.loads(each.pop("trace.json"))["otherData"] for each in (resumed, whole)]
+    assert resumed == whole
+    assert "goes on from" in traces[0]  # the timeline is that of the last part
+    assert traces[1] == {}
     assert resume(other, "--plan", small.other) == 0
     found = record_of(other)
     assert (found["bit_exact"], found["frames_compared"], found["build"]["devices"]) == (
