@@ -195,7 +195,7 @@ def check_directory(path: Path, kind: Kind = RUN) -> None:
     with reported(path):
         if path.exists() and not path.is_dir():
             raise InputError(f"{path}: is a file; {kind.option} names a directory")
-        if path.exists() and not all(map(is_scratch, path.iterdir())) and not is_kind(path, kind):
+        if path.exists() and not all(map(is_scratch, path.iterdir())) and not _is_ours(path, kind):
             missing = f"holds no {kind.mark} of an earlier {kind.name}"
             raise InputError(f"{path}: exists and {missing}; choose another {kind.option}")
         tempfile.TemporaryFile(dir=_nearest(path.absolute()), prefix=scratch_prefix()).close()
@@ -243,12 +243,22 @@ def keep_capture(capture: Path | None, path: Path) -> None:
 
 
 def is_kind(path: Path, kind: Kind) -> bool:
-    """Whether a directory's mark is one that we have written, and not somebody else's of that name."""
+    """Whether a directory's mark is one of this kind, and not somebody else's of that name."""
+    return kind.key in _mark(path, kind)
+
+
+def _is_ours(path: Path, kind: Kind) -> bool:
+    """Whether a command of fanin wrote a directory, so that another may delete what its kind holds."""
+    return is_kind(path, kind) and ("fanin" in _mark(path, kind) or (path / PROVENANCE_FILE).is_file())
+
+
+def _mark(path: Path, kind: Kind) -> dict[str, Any]:
+    """The object that a directory's mark holds; empty where it holds none."""
     try:
         value = json.loads((path / kind.mark).read_bytes()) if (path / kind.mark).is_file() else None
     except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and kind.key in value
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def open_kind(path: Path, kind: Kind, command: str, hint: str = "") -> Record:

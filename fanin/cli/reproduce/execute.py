@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from fanin import __version__
 from fanin.cli.output import (
     REPRODUCTION,
     check_directory,
@@ -58,7 +59,9 @@ def execute(args: argparse.Namespace) -> int:
 def begin(output: Path) -> None:
     """Mark the folder as ours, so that a run which is stopped can go on in it. Raises InputError."""
     if not is_kind(output, REPRODUCTION):
-        write_file(output / REPRODUCTION.mark, json.dumps({"rows": [], "error": UNENDED}) + "\n")
+        write_file(
+            output / REPRODUCTION.mark, json.dumps({"fanin": __version__, "rows": [], "error": UNENDED}) + "\n"
+        )
 
 
 def choose(named: Sequence[str], *, quick: bool = False) -> Chosen:

@@ -28,20 +28,20 @@ def content(folder):
 def test_a_link_in_the_place_of_a_result_is_replaced_and_what_it_names_stays(tmp_path, other, name):
     target, before = tmp_path / "run", content(other)
     with output_directory(target) as folder:
-        (folder / "run.json").write_text(json.dumps({"options": "first"}))
+        (folder / "run.json").write_text(json.dumps({"fanin": "1", "options": "first"}))
     if name == "run.json":
         (target / name).rename(tmp_path / "mark")
         (target / name).symlink_to(tmp_path / "mark")
     else:
         (target / name).symlink_to(other)
     with output_directory(target) as folder:
-        (folder / "run.json").write_text(json.dumps({"options": "second"}))
+        (folder / "run.json").write_text(json.dumps({"fanin": "1", "options": "second"}))
     assert content(other) == before
     assert [path.name for path in target.iterdir()] == ["run.json"]
     assert not (target / "run.json").is_symlink()
-    assert json.loads((target / "run.json").read_text()) == {"options": "second"}
+    assert json.loads((target / "run.json").read_text()) == {"fanin": "1", "options": "second"}
     if name == "run.json":
-        assert json.loads((tmp_path / "mark").read_text()) == {"options": "first"}
+        assert json.loads((tmp_path / "mark").read_text()) == {"fanin": "1", "options": "first"}
 
 
 def test_scratch_behind_a_link_stays(tmp_path, other):
@@ -53,6 +53,15 @@ def test_scratch_behind_a_link_stays(tmp_path, other):
     delete_scratch(target)
     assert content(other) == before
     assert [path.name for path in target.iterdir()] == ["link"]
+
+
+@pytest.mark.parametrize("mark", ['{"options": {}}', '{"options": {}, "scripts": 1}'])
+def test_a_foreign_folder_with_a_key_of_ours_is_left_alone(tmp_path, mark):
+    (tmp_path / "run.json").write_text(mark)
+    (tmp_path / "model.npz").write_text("somebody else's")
+    with pytest.raises(InputError, match=r"holds no run\.json of an earlier run"), output_directory(tmp_path):
+        pass
+    assert content(tmp_path) == {"run.json": mark, "model.npz": "somebody else's"}
 
 
 def test_a_fifo_in_the_place_of_the_mark_is_no_earlier_run(tmp_path):

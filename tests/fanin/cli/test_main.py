@@ -234,11 +234,11 @@ def test_a_run_replaces_the_one_before(tmp_path):
     target = tmp_path / "run"
     for content in ("first", "second"):
         with output_directory(target) as folder:
-            (folder / "run.json").write_text(json.dumps({"options": content}))
+            (folder / "run.json").write_text(json.dumps({"fanin": "1", "options": content}))
             if content == "first":
                 (folder / "model.npz").write_text("of the first")
         (target / "notes.txt").write_text("the user's")
-    assert json.loads((target / "run.json").read_text()) == {"options": "second"}
+    assert json.loads((target / "run.json").read_text()) == {"fanin": "1", "options": "second"}
     assert sorted(p.name for p in target.iterdir()) == ["notes.txt", "run.json"]
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
@@ -251,8 +251,8 @@ def test_a_run_may_lie_in_the_working_directory_or_behind_a_link(tmp_path, monke
     (tmp_path / "link").symlink_to(folder)
     for content in ("first", "second"):
         with output_directory(Path(name)) as scratch:
-            (scratch / "run.json").write_text(json.dumps({"options": content}))
-    assert json.loads((folder / "run.json").read_text()) == {"options": "second"}
+            (scratch / "run.json").write_text(json.dumps({"fanin": "1", "options": content}))
+    assert json.loads((folder / "run.json").read_text()) == {"fanin": "1", "options": "second"}
     assert (tmp_path / "link").is_symlink()
 
 
