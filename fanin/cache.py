@@ -12,12 +12,15 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from fanin.errors import InputError
 
 #: Folders, one for each kind of entries.
 EMISSION, BUILDS, MODELS, RUNTIME = "emitted", "verilated", "models", "runtime"
@@ -34,10 +37,29 @@ _POLL = 0.05  # seconds
 
 
 def cache_directory() -> Path:
-    """Where everything is kept: $FANIN_CACHE, else fanin under $XDG_CACHE_HOME or ~/.cache."""
+    """Where everything is kept: $FANIN_CACHE, else fanin under $XDG_CACHE_HOME or ~/.cache.
+
+    Raises InputError where others may write, as programs are taken from there and carried out.
+    """
     if own := os.environ.get(_VARIABLE):
-        return Path(own).absolute()  # builds and simulators run in other folders
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "fanin"
+        place = Path(own).absolute()  # builds and simulators run in other folders
+    else:
+        place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "fanin"
+    with contextlib.suppress(OSError):  # it is made when something is kept
+        _check_own(place, place.stat())
+    return place
+
+
+def _check_own(place: Path, found: os.stat_result) -> None:
+    """Raise InputError for a folder of another user, or one that others may write.
+
+    A group with the number of its user is that user's alone, as Debian makes them.
+    """
+    writable = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid != found.st_uid)
+    if found.st_uid not in (os.geteuid(), 0):
+        raise InputError(f"{place}: another user's programs would be carried out from it; set {_VARIABLE}")
+    if writable:
+        raise InputError(f"{place}: others may put programs there, which would be carried out; delete it")
 
 
 def digest(parts: Iterable[str | bytes]) -> str:

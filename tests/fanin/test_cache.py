@@ -6,11 +6,14 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 
 from fanin import cache
 from fanin.cache import cache_directory, digest, fresh_cache, kept, kept_text, sole_maker
+from fanin.cli.main import main
+from fanin.errors import InputError
 
 
 @pytest.fixture
@@ -33,6 +36,37 @@ def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FANIN_CACHE", "own")  # builds run in folders of their own
     assert cache_directory() == tmp_path / "own"
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "group", "cause"),
+    [
+        (0o40755, 1000, 1000, ""),
+        (0o40775, 1000, 1000, ""),  # Debian's umask for a user with a group of its own
+        (0o40755, 0, 0, ""),  # the administrator's, for all to read
+        (0o40775, 1000, 100, "others may put programs there"),
+        (0o40777, 1000, 1000, "others may put programs there"),
+        (0o41777, 0, 0, "others may put programs there"),
+        (0o40700, 1001, 1001, "another user's programs"),
+    ],
+)
+def test_a_folder_that_others_may_write_is_refused(monkeypatch, tmp_path, mode, owner, group, cause):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    found = os.stat_result((mode, 1, 1, 1, owner, group, 0, 0, 0, 0))
+    with pytest.raises(InputError, match=cause) if cause else nullcontext():
+        cache._check_own(tmp_path, found)
+
+
+def test_a_world_writable_cache_ends_a_command_in_one_line(monkeypatch, tmp_path, capsys):
+    place = tmp_path / "open"
+    place.mkdir()
+    place.chmod(0o777)
+    monkeypatch.setenv("FANIN_CACHE", str(place))
+    assert main(["verilog", "adder-tree", "-o", "-"]) == 2
+    error = capsys.readouterr().err
+    cause = "others may put programs there, which would be carried out; delete it"
+    assert error == f"fanin: error: {place}: {cause}\n"
+    assert list(place.iterdir()) == []
 
 
 def test_parts_and_their_order_decide_a_digest():
