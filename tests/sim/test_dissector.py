@@ -69,7 +69,7 @@ def test_tshark_says_what_is_malformed(tmp_path):
 
     frames = {
         "": encoded(),
-        "no such version": encoded(version=4),
+        "no such version": encoded(version=7),
         "no such kind": encoded(kind=9),
         "fewer words than the header says": encoded(words=WORDS * 20)[:70],
         "too short for a header": encoded()[:20],
