@@ -69,7 +69,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "-o",
         metavar="FILE",
         dest="output",
-        help="file to write; - is stdout; the default is NAME.v, .h, .svd or .json in the working directory",
+        help="file to write; - is stdout; by default the module's name with .v, .h, .svd or .json, here",
     )
     parser.add_argument(
         "--package",

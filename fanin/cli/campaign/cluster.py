@@ -128,7 +128,7 @@ def _batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: list[s
     submit = shlex.split(kind.job_cls.submit_command)[0]
     if shutil.which(submit) is None:
         raise InputError(f"{file}: cluster.kind: {submit} of {batch['kind']} is not on this machine")
-    options = {"scheduler_options": {"dashboard_address": _DASHBOARD}}
+    options: dict[str, Any] = {"scheduler_options": {"dashboard_address": _DASHBOARD}}
     options |= {key: value for key, value in batch.items() if key not in ("kind", "jobs")}
     if "security" not in options:
         options |= {"security": _keys(scratch)}
