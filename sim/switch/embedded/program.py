@@ -430,6 +430,8 @@ class Switch:
             out: list[tuple[int, bytes]] = self._runtime.process(port, frame)
         except RunRefused as error:
             raise Refused(self.program.place_of(error), str(error)) from error
+        except OSError:  # of the trace: who reads it has gone
+            raise
         except Exception as error:  # right or refused: what we did not think of is no answer
             raise Refused(
                 self.program.place_of(error), f"{_INTERNAL}: {type(error).__name__}: {error}"
