@@ -126,7 +126,6 @@ sys.meta_path[0] = Old()
 )
 def test_packages_that_exclude_each_other_are_named(tmp_path, command):
     """As after pip install p4runtime-shell, which replaces protobuf 6 by 3.20."""
-    pytest.importorskip("finsy")
     if command[1] == "serve":
         assert _command(tmp_path, "p4", "emit", "-o", ".").returncode == 0
         command = (*command, "--port", "0=lo")
