@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,7 @@ from fanin.wire.ethernet import UDP_PORT
 
 T = TypeVar("T")
 EPOCH_TIMEOUT_S = 3600.0  # of a simulated board, too
+LOOK_S = 0.5  # after which a signal is seen that came as a wait began
 TRIES = 200  # of a request, 50 ms each: a simulated board takes its time
 
 
@@ -89,6 +90,8 @@ class _Crew:
 
         try:
             parts = [self._pool.submit(one, worker) for worker in range(len(self._boards))]
+            while wait(parts, timeout=LOOK_S).not_done:  # a signal just before a wait does not end it
+                pass
             failures = [error for part in parts if (error := part.exception())]
         except BaseException:  # we are interrupted
             self._stop.set()
