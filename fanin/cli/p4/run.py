@@ -129,7 +129,6 @@ def _process(
     switch: Switch, frames: Sequence[Arrival], stepper: Stepper | None, *, quiet: bool
 ) -> tuple[int, dict[int, list[Timed]]]:
     """How many frames went in, and what leaves at each port, with the time of its cause."""
-
     out: dict[int, list[Timed]] = {}
     done = 0
     for time, port, frame in frames if quiet else progress_bar(frames, unit=" frames"):

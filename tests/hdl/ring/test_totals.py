@@ -121,6 +121,30 @@ def test_an_answer_is_compared_with_the_checksum_behind_the_same_descriptor():
     check.run(script)
 
 
+def test_the_latencies_are_those_of_the_docstring():
+    """From a final word to ``news`` 4 cycles, from an answer to ``agreed`` 3."""
+    check = Check(64, random.Random(new_seed()))
+    dut = check.dut
+
+    async def cycles(ctx, begin, end, signal):
+        ctx.set(*begin)
+        for cycle in range(1, 10):
+            await ctx.tick()
+            ctx.set(*end)
+            if ctx.get(signal):
+                return cycle
+        return None
+
+    async def script(ctx):
+        word = {"valid": 1, "data": 0x0001_0000_0000_0001, "final": 1}
+        nothing = {"valid": 0, "data": 0, "final": 0}
+        assert await cycles(ctx, (dut.word, word), (dut.word, nothing), dut.news) == 4
+        answer = heard(1, checksum([word["data"]], 64))
+        assert await cycles(ctx, (dut.heard, answer), (dut.heard.valid, 0), dut.agreed) == 3
+
+    check.run(script)
+
+
 def test_after_a_reset_nothing_of_the_last_job_is_compared():
     check, reset = Check(64, random.Random(new_seed())), Signal()
     check.dut, inner = ResetInserter(reset)(check.dut), check.dut
