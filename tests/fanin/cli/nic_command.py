@@ -1,5 +1,6 @@
 """``fanin nic run`` in network namespaces: what its tests have in common."""
 
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -7,7 +8,7 @@ from itertools import islice
 
 FANIN = (sys.executable, "-m", "fanin")
 LIMIT = 60
-BUILDING = "building the simulator"  # before the node is ready, where no earlier build is kept
+BUILDING = re.compile(r"\bsimulator\b")  # said before the node is ready, where no earlier build is kept
 
 
 @contextmanager
@@ -17,7 +18,7 @@ def running(lab, namespace, *command, lines=1):
         namespace, [*FANIN, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        output = (line for line in iter(process.stderr.readline, None) if BUILDING not in line)
+        output = (line for line in iter(process.stderr.readline, None) if not BUILDING.search(line))
         said = list(islice(output, lines))
         assert all("error" not in line for line in said), said
         yield process
