@@ -1,6 +1,8 @@
-"""An install with fewer packages than this one: Python processes that find those of some extras alone."""
+"""An install with fewer packages than this one, and what docs have a reader type in it."""
 
 import os
+import re
+import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
@@ -59,3 +61,24 @@ def environment(folder, *extras):
     (folder / "sitecustomize.py").write_text(SITECUSTOMIZE.format(absent=absent_modules(*extras)))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return os.environ | {"PYTHONPATH": str(folder), "PATH": path}
+
+
+def blocks(page):
+    """What a reader types, block by block: (language, text); a block without a language is for a shell."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [(language or "sh", text) for language, text in found]
+
+
+def typed(text, folder, *extras):
+    """Type a block into a shell, in ``folder`` and in the install of some extras; what it printed."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=folder,
+        env=environment(folder / ".site", *extras),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1500,
+    )
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fanin.extras import EXTRAS
-from tests.installs import absent_modules, environment, installed_with
+from tests.installs import absent_modules, blocks, environment, installed_with, typed
 
 ROOT = Path(__file__).parents[3]
 START = ROOT / "docs/start.md"
@@ -45,62 +45,6 @@ def test_only_commands_of_an_extra_import_its_modules():
     missing = done.stdout.split()
     assert "fanin.cli.plan.execute" in missing
     assert [name for name in missing if not name.startswith(NEED_EXTRAS)] == []
-
-
-#: First examples of docs/systems' pages: the page, the extras that it asks for, beginnings of its lines.
-EXAMPLES = [
-    ("param-server-training", (), ["fanin ps train --on model -o runs/ps"]),
-    ("switch-program", (), ["fanin p4 emit --target tna --protocol p4sgd --workers 4 --slots 32768"]),
-    (
-        "cluster",
-        ("planner",),
-        ["fanin plan digits_cnn arria10x1 -o plan", "fanin cluster init digits_cnn --seed 0"],
-    ),
-    (
-        "codec",
-        (),
-        [
-            "fanin codec gradients -o runs/gradients",
-            "fanin codec stats runs/gradients/gradient-early.f32",
-            "fanin codec verify --codec inceptionn",
-        ],
-    ),
-    ("ring-training", (), ["fanin ring train"]),
-    ("glm", (), ["fanin train breast_cancer --checkpoint 5 --restart 3", "fanin train --resume runs/bc"]),
-]
-#: Pages whose examples are for another install or machine than a test has.
-OTHERS = {
-    "gradient-training": "fanin[torch]",
-    "inceptionn-mpi": "fanin[mpi], tested in tests/fanin/host",
-    "scale": "32 nodes of u280 in RTL: an hour",
-}
-
-
-def blocks(page):
-    """What a reader types, block by block: (language, text); a block without a language is for a shell."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
-    return [(language or "sh", text) for language, text in found]
-
-
-def shown(page):
-    """Commands of fanin in a page's blocks, comments apart."""
-    lines = (line for language, text in blocks(page) if language == "sh" for line in text.splitlines())
-    return [line.partition("#")[0].strip() for line in lines if line.startswith("fanin ")]
-
-
-def typed(text, folder, *extras):
-    """Type a block into a shell; in ``folder``, with the install of some extras."""
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text],
-        cwd=folder,
-        env=environment(folder / ".site", *extras),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1500,
-    )
-    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 def begun(text):
@@ -154,16 +98,3 @@ def test_the_first_page_from_its_first_line_to_its_last(tmp_path):
     told = [line for language, text in blocks(START) if language == "text" for line in text.splitlines()]
     assert "  test accuracy  93.0 %" in told
     assert [line for line in told if line not in printed + counts] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("page", "extras", "lines"), EXAMPLES, ids=[page for page, *_ in EXAMPLES])
-def test_the_first_examples_of_a_systems_page(page, extras, lines, tmp_path):
-    known = shown(ROOT / f"docs/systems/{page}.md")
-    for line in lines:
-        typed(next(each for each in known if each.startswith(line)), tmp_path, *extras)
-
-
-def test_every_systems_page_with_commands_is_followed_or_named():
-    having = {page.stem for page in (ROOT / "docs/systems").glob("*.md") if shown(page)}
-    assert having - {page for page, *_ in EXAMPLES} - OTHERS.keys() == set()

@@ -100,8 +100,8 @@ def test_lengths_about_every_limit():
 
 
 @pytest.mark.slow
-def test_every_length():
-    lengths_agree(range(2100))
+def test_other_lengths():
+    lengths_agree(random.Random(new_seed()).sample(range(2100), 100))
 
 
 def test_a_shorter_limit():
