@@ -1,6 +1,6 @@
 """Write some bytes into another host's memory, and be written to: either end may be a standard NIC.
 
-    python write.py --device rxe0 --listen 18515                              # a standard NIC, by pyverbs
+    python write.py --device rxe0 --listen 10.0.0.1:18515                     # a standard NIC, by pyverbs
     python write.py --port eth0 --ip 10.0.0.2 --connect 10.0.0.1:18515        # fanin's node, by its model
 
 The two ends set up their queue pairs over TCP, write, and check what came against what the other one says it
@@ -25,7 +25,7 @@ from fanin.errors import InputError
 from fanin.golden.rdma import Status
 from fanin.golden.rdma_node import Node
 from fanin.host.ethernet import Interface, open_interface
-from fanin.host.rdma_setup import End, Rendezvous, negotiate, source_port
+from fanin.host.rdma_setup import LOOPBACK, End, Rendezvous, negotiate, source_port
 from fanin.host.rdma_verbs import VerbsPeer
 from fanin.rdma import FIRST_QUEUE_PAIR, Region, Write
 from fanin.wire.ethernet import Endpoint
@@ -116,12 +116,13 @@ def main() -> None:
     )
     parser.add_argument("--bytes", type=int, default=1 << 20)
     side = parser.add_mutually_exclusive_group(required=True)
-    side.add_argument("--listen", type=int, metavar="PORT", help="wait for the other end at a TCP port")
+    side.add_argument("--listen", metavar="[HOST:]PORT", help="wait for the other end (HOST: this machine's)")
     side.add_argument("--connect", metavar="HOST:PORT", help="where the other end listens")
     args = parser.parse_args()
     end = VerbsEnd(args) if args.device else ModelEnd(args)
     if args.listen:
-        meeting = Rendezvous.listen(args.listen)
+        host, _, port = args.listen.rpartition(":")
+        meeting = Rendezvous.listen(int(port), host=host or LOOPBACK)
     else:
         host, _, port = args.connect.rpartition(":")
         meeting = Rendezvous.connect(host, int(port))

@@ -24,6 +24,7 @@ from fanin.wire.fields import field_bits
 from fanin.wire.rdma import BTH, PATH_MTUS, PSN_BITS, RETH
 
 FORMAT = "fanin-rdma 1"
+LOOPBACK = "127.0.0.1"
 TIMEOUT = 30.0  # seconds in which an end must answer
 _LONGEST = 4096  # bytes of a line
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
@@ -182,8 +183,12 @@ class Rendezvous:
         self._rest = b""
 
     @classmethod
-    def listen(cls, port: int, *, host: str = "", timeout: float = TIMEOUT) -> Self:
-        """Wait at a port for the other end."""
+    def listen(cls, port: int, *, host: str = LOOPBACK, timeout: float = TIMEOUT) -> Self:
+        """Wait at a port for the other end: on this machine alone, or at the address ``host`` ("" for all).
+
+        The first one that connects is taken for it, and is told the key of the memory: an address beyond
+        this machine is for networks in which everybody is trusted.
+        """
         name = f"{host or '*'}:{port}"
         try:
             with socket.create_server((host, port)) as server:

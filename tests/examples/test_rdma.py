@@ -21,7 +21,7 @@ def test_two_models_write_to_one_another_over_veth():
         lab.address("here", "talk0", "10.9.0.1/24")
         lab.address("there", "talk1", "10.9.0.2/24")
         ends = {
-            "here": ["--port", "near", "--ip", "10.0.0.1", "--listen", "18515"],
+            "here": ["--port", "near", "--ip", "10.0.0.1", "--listen", "10.9.0.1:18515"],
             "there": ["--port", "far", "--ip", "10.0.0.2", "--connect", "10.9.0.1:18515"],
         }
         running = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,8 @@ def _peer(text: str) -> Peer:
 def _size(args: argparse.Namespace, word: int, most: int) -> int:
     """Bytes of the memory, which is there or will be made."""
     path, given = args.memory, args.memory_bytes
+    if path.is_symlink():
+        raise InputError(f"--memory {path}: is a link to {path.readlink()}; name the file itself")
     if path.exists():
         if not path.is_file():
             raise InputError(f"--memory {path}: is no file")
@@ -147,8 +150,10 @@ def _size(args: argparse.Namespace, word: int, most: int) -> int:
 
 
 def _make_memory(settings: RdmaSettings) -> None:
+    """A file for its owner alone, unless there is one; no link is followed."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        with settings.memory.open("ab") as file:
+        with open(os.open(settings.memory, flags, 0o600), "ab") as file:
             file.truncate(settings.size)
     except OSError as error:
         raise InputError(f"--memory {settings.memory}: {error.strerror}") from error

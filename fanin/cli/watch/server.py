@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import sys
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +20,7 @@ from fanin.report.html import fill
 ADDRESS = "127.0.0.1"
 HTTP_PORT = 80  # which browsers leave out of Host
 REQUEST_SECONDS = 10  # for a request and its answer
+CONNECTIONS = 32  # at a time; one more ends the oldest, which a browser's never is
 HTML, JSON, TEXT = (f"{kind}; charset=utf-8" for kind in ("text/html", "application/json", "text/plain"))
 #: The page runs its own script, asks for its numbers, and nothing else.
 PAGE_POLICY = (
@@ -27,10 +31,15 @@ ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Ref
 
 
 class WatchServer(ThreadingHTTPServer):
-    """Serves a run on 127.0.0.1; ``port`` 0: one that is free. Raises InputError for one that cannot be had."""
+    """Serves a run on 127.0.0.1; ``port`` 0: one that is free. Raises InputError for one that cannot be had.
+
+    A connection takes one request and ends after ``REQUEST_SECONDS`` at the latest, the oldest of more than
+    ``CONNECTIONS`` at once.
+    """
 
     def __init__(self, watched: Watched, port: int):
         self.watched = watched
+        self._open: dict[socket.socket, float] = {}  # when each began, the oldest first
         self.page = fill("watch.html.j2", folder=str(watched.folder)).encode()
         try:
             super().__init__((ADDRESS, port), _Handler)
@@ -41,6 +50,24 @@ class WatchServer(ThreadingHTTPServer):
         """A browser that leaves in the middle of an answer is none; the rest is shown."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own."""
+        self._open[request] = time.monotonic()
+        if len(self._open) > CONNECTIONS:
+            _cut(next(iter(self._open)))
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection."""
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """End connections whose time is over; called at each turn of the server's loop."""
+        for request, began in list(self._open.items()):
+            if time.monotonic() - began > REQUEST_SECONDS:
+                _cut(request)
 
     @property
     def url(self) -> str:
@@ -53,6 +80,12 @@ class WatchServer(ThreadingHTTPServer):
         names = (ADDRESS, "localhost")
         plain = set(names) if self.server_port == HTTP_PORT else set()
         return {f"{name}:{self.server_port}" for name in names} | plain
+
+
+def _cut(connection: socket.socket) -> None:
+    """Wake the thread that waits for a connection's other end; it then ends the connection."""
+    with contextlib.suppress(OSError):  # it has ended meanwhile
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _read(report: Path) -> bytes | None:

@@ -4,11 +4,14 @@ import os
 import signal
 import time
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fanin.cli.main import main
+from fanin.cli.nic import rdma
+from fanin.errors import InputError
 from fanin.host.ethernet import open_interface
 from fanin.host.lab import Lab
 from fanin.host.nic import RdmaNic
@@ -188,3 +191,25 @@ def test_bad_input_takes_one_line_and_makes_no_file(options, message, capsys, tm
     assert error.startswith(f"fanin: error: {message}")
     assert error.count("\n") == 1
     assert os.listdir(tmp_path) == ["odd"]
+
+
+def test_memory_is_made_for_its_owner_alone(tmp_path):
+    settings = SimpleNamespace(memory=tmp_path / "m", size=64)
+    umask = os.umask(0)
+    try:
+        rdma._make_memory(settings)
+        rdma._make_memory(settings)  # what is there stays
+    finally:
+        os.umask(umask)
+    assert (settings.memory.stat().st_mode & 0o777, settings.memory.stat().st_size) == (0o600, 64)
+
+
+def test_memory_is_no_link(tmp_path, capsys):
+    (tmp_path / "other").write_bytes(bytes(64))
+    (tmp_path / "m").symlink_to(tmp_path / "other")
+    with pytest.raises(InputError, match="Too many levels of symbolic links"):  # one that came meanwhile
+        rdma._make_memory(SimpleNamespace(memory=tmp_path / "m", size=128))
+    assert main([*AT_LO.split(), str(tmp_path / "m")]) == 2
+    told = f"--memory {tmp_path}/m: is a link to {tmp_path}/other; name the file itself"
+    assert capsys.readouterr().err == f"fanin: error: {told}\n"
+    assert (tmp_path / "other").stat().st_size == 64

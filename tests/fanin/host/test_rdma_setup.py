@@ -105,7 +105,7 @@ def test_a_line_that_is_not_json_or_misses_something_is_refused():
 def test_two_ends_tell_one_another_and_go_on_together():
     port = free_port()
     with ThreadPoolExecutor(1) as pool:
-        listening = pool.submit(Rendezvous.listen, port, host="127.0.0.1", timeout=10)
+        listening = pool.submit(Rendezvous.listen, port, timeout=10)
         with Rendezvous.connect("127.0.0.1", port, timeout=10) as here, listening.result() as there:
             heard = pool.submit(there.exchange, THEIRS)
             assert here.exchange(OURS) == THEIRS
@@ -149,6 +149,16 @@ def test_a_peer_that_says_no_line_is_given_up(said, why):
         ):
             here.exchange(OURS)
         stop.set()
+
+
+def test_an_end_waits_on_this_machine_alone_unless_it_is_told():
+    port = free_port()
+    with ThreadPoolExecutor(1) as pool:
+        listening = pool.submit(Rendezvous.listen, port, timeout=1)
+        with pytest.raises(InputError, match=f"127.0.0.2:{port}: nobody listens there"):
+            Rendezvous.connect("127.0.0.2", port, timeout=0.5)
+        with pytest.raises(InputError, match=f"127.0.0.1:{port}: nobody has connected"):
+            listening.result()
 
 
 def test_nobody_there_is_an_error_within_its_time():

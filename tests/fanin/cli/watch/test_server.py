@@ -1,12 +1,16 @@
 """Who gets what from ``fanin watch``: a page, its numbers and reports, under its own name alone."""
 
+import contextlib
 import socket
+import time
 from urllib.parse import urlsplit
 
 import pytest
 
 from fanin.cli.live import LiveFile
 from fanin.cli.main import main
+from fanin.cli.watch import server
+from fanin.cli.watch.server import CONNECTIONS
 from tests.fanin.cli.watch.served import ask, command, interrupt, serving
 
 METHODS = ("HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
@@ -89,6 +93,31 @@ def test_another_name_is_refused(url, host, path):
 
 def test_localhost_is_a_name_of_it(url):
     assert ask(url, "/report", host=f"localhost:{urlsplit(url).port}")[0] == 200
+
+
+def connected(stack, url):
+    where = urlsplit(url)
+    return stack.enter_context(socket.create_connection((where.hostname, where.port), 5))
+
+
+def drip(stream):
+    """A request that never comes to its end, a byte at a time."""
+    for _ in range(500):
+        stream.sendall(b"G")
+        time.sleep(0.01)
+
+
+def test_a_page_is_there_whoever_holds_connections(url):
+    with contextlib.ExitStack() as stack:
+        silent = [connected(stack, url) for _ in range(3 * CONNECTIONS)]
+        assert ask(url, "/")[0] == 200
+        assert silent[0].recv(1) == b""  # ended by a later one
+
+
+def test_a_request_that_takes_its_time_is_ended(url, monkeypatch):
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.2)
+    with contextlib.ExitStack() as stack, pytest.raises(ConnectionError):
+        drip(connected(stack, url))
 
 
 def test_it_listens_on_the_loopback_address_alone(url):
