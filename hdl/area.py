@@ -22,6 +22,7 @@ class Memory:
     depth: int
     filled: bool = False  #: it begins with contents
     clocked: bool = True  #: every read port has a register, as block RAM asks for
+    transparent: bool = False  #: a read port shows the word that is being written
     write_ports: int = 0
     read_ports: int = 0
 
@@ -52,6 +53,7 @@ class Contents:
             if kind == "$memrd_v2":
                 memory.read_ports += 1
                 memory.clocked &= parameters["\\CLK_ENABLE"] == "1"
+                memory.transparent |= "1" in parameters["\\TRANSPARENCY_MASK"].partition("'")[2]
 
 
 def read_rtlil(text: str) -> dict[str, Contents]:

@@ -23,7 +23,15 @@ def memory_style(memory: Memory) -> dict[str, str]:
     """The attributes that say where a memory goes, to Vivado and yosys, and to Quartus.
 
     Quartus ignores a block that the device has not (Intel, "ramstyle Verilog HDL Synthesis Attribute").
+
+    A port that shows what is being written may be a register of the address in Verilog. Vivado makes block RAM
+    of that, whose word is then unpredictable (UG901, "RW_ADDR_COLLISION") unless an attribute says otherwise.
     """
+    collision = {"rw_addr_collision": "yes"} if memory.transparent else {}
+    return _place(memory) | collision
+
+
+def _place(memory: Memory) -> dict[str, str]:
     if not memory.clocked or memory.write_ports != 1 or memory.depth < BLOCK_DEPTH or memory.bits < BLOCK_BITS:
         return {}
     ultra = memory.depth >= ULTRA_DEPTH and memory.bits >= ULTRA_BITS

@@ -13,17 +13,18 @@ from fanin.hdl.emit import emit_verilog
 
 
 class _Store(wiring.Component):
-    def __init__(self, *, width, depth, init, granularity=None, clocked=True):
+    def __init__(self, *, width, depth, init, granularity=None, clocked=True, transparent=False):
         self.width, self.depth, self.init = width, depth, init
-        self.granularity, self.clocked = granularity, clocked
+        self.granularity, self.clocked, self.transparent = granularity, clocked, transparent
         enables = width // (granularity or width)
         super().__init__({"address": In(range(depth)), "i": In(width), "write": In(enables), "o": Out(width)})
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.store = store = memory.Memory(shape=self.width, depth=self.depth, init=self.init)
-        read = store.read_port(domain="sync" if self.clocked else "comb")
         write = store.write_port(granularity=self.granularity)
+        seen = (write,) if self.transparent else ()
+        read = store.read_port(domain="sync" if self.clocked else "comb", transparent_for=seen)
         m.d.comb += [read.addr.eq(self.address), write.addr.eq(self.address), self.o.eq(read.data)]
         m.d.comb += [write.data.eq(self.i), write.en.eq(self.write)]
         return m
@@ -86,6 +87,17 @@ def style(**store):
 def test_where_the_size_decides_an_attribute_says_block_or_ultra(store, where):
     expected = {"ram_style": where, "ramstyle": "M20K"} if where else {}
     assert style(**({"init": []} | store)) == expected
+
+
+@pytest.mark.parametrize("depth", [8, 512, 8192])
+@pytest.mark.parametrize("transparent", [False, True])
+def test_vivado_is_told_of_a_port_that_shows_what_is_being_written(depth, transparent):
+    verilog = emit_verilog(_Store(width=64, depth=depth, init=[], transparent=transparent))
+    told = re.search(
+        r'(?m)^  \(\* rw_addr_collision = "yes" \*\)\n(  \(\* .*\n)*  reg \[63:0\] \w+ \[\d+:0\];$', verilog
+    )
+    assert bool(told) == transparent
+    assert bool(style(width=64, depth=depth, init=[], transparent=transparent)) == (depth >= 512)
 
 
 def test_a_write_of_bytes_is_one_if_for_each():

@@ -112,7 +112,7 @@ BROKEN = [
     ({"layers/relu1/parameters": "dram"}, "relu1: parameters are in dram, but relu has none"),
     # Devices that carry too much.
     ({"devices/fpga1/dsp": 443}, "fpga1: 444 DSPs of 443"),
-    ({"devices/fpga1/luts": 190_004}, "fpga1: 190,005 LUTs of 190,004"),
+    ({"devices/fpga1/luts": 189_713}, "fpga1: 189,714 LUTs of 189,713"),
     ({"devices/fpga1/dram_bytes": 297_215}, "fpga1: 297,216 bytes in DRAM of 297,215"),
     ({"devices/fpga2/ram_bits": 484_863}, "fpga2: 484,864 bits of RAM of 484,863"),
     ({"devices/fpga2/ram/0/blocks": 50}, "fpga2: 51 m20k blocks of 50"),

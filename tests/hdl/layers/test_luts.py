@@ -48,6 +48,8 @@ MORE = {
     "relu6": at(pointwise.Relu6(inputs=(MAP,), gradient=True), 2),
     "concat": at(pointwise.Concat(inputs=2 * (MAP,), gradient=True), 2),
     "normalisation": at(pointwise.OnlineNorm(inputs=(MAP,), gradient=True), 2),
+    "normalisation forward": at(pointwise.OnlineNorm(inputs=(MAP,), gradient=False), 4),
+    "bias of four lanes": at(pointwise.Bias(inputs=(MAP,), gradient=True), 4),
     "loss": at(ends.SoftCrossLoss(inputs=2 * (Shape(1, 1, 10),), gradient=True), 5),
     "im2col": (
         window.Im2col(

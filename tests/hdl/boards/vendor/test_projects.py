@@ -32,7 +32,8 @@ from tests.hdl.boards.vendor.scripts import run, words  # noqa: E402
 VENDOR = sorted(name for name, board in BOARDS.items() if board.flow is Flow.VENDOR)
 LOOP_STEPS = 5000  # of a loop at most, to Quartus
 #: In the Verilog: where memories go, to each vendor; what yosys writes of its own, which the others pass over.
-ATTRIBUTES = {"ram_style", "ramstyle", "init", "no_rw_check", "full_case", "parallel_case", "enum_base_type"}
+ATTRIBUTES = {"ram_style", "ramstyle", "rw_addr_collision", "init", "no_rw_check", "full_case", "parallel_case"}
+ATTRIBUTES |= {"enum_base_type"}
 
 
 class Loop(Elaboratable):
