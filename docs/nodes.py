@@ -84,8 +84,9 @@ def _section(name: str, node: Node) -> str:
     lines[-1] += "."
     if node.litex:
         lines += ["", "Into LiteX's SoC ([more](../packages.md#in-litex)):", "", "```"]
-        lines.append(f"fanin verilog {name} {node.litex} --package node")
-        lines += ["python examples/litex_soc.py node -o build/litex", "```"]
+        package = name.replace("-", "_")
+        lines.append(f"fanin verilog {name} {node.litex} --package {package}")
+        lines += [f"python examples/litex_soc.py {package} -o build/litex/{package}", "```"]
     return "\n".join(lines) + "\n"
 
 

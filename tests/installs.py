@@ -71,10 +71,20 @@ def blocks(page):
 
 def typed(text, folder, *extras):
     """Type a block into a shell, in ``folder`` and in the install of some extras; what it printed."""
+    return _shell(text, folder, environment(folder / ".site", *extras))
+
+
+def prepare(text, folder):
+    """Type what a reader has done before, with all packages."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return _shell(text, folder, os.environ | {"PATH": path})
+
+
+def _shell(text, folder, variables):
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
         cwd=folder,
-        env=environment(folder / ".site", *extras),
+        env=variables,
         capture_output=True,
         text=True,
         check=False,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.installs import blocks, typed
+from tests.installs import blocks, prepare, typed
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -82,9 +82,13 @@ V1Switch(P(), C(), I(), E(), C(), D()) main;
 END
 """
 CAMPAIGN = """cat > small.toml <<'END'
-command = "ring run"
+command = "p4 allreduce"
+seeds = 2
+figures = ["latency_ns.mean"]
 [options]
-values = 64
+operations = 20
+[[grid]]
+workers = [2, 4]
 END
 fanin campaign small.toml -o runs/before
 fanin campaign small.toml -o runs/after
@@ -92,9 +96,12 @@ fanin campaign small.toml -o runs/after
 INTERFACES = "Linux interfaces: tests of p4 serve, nic run and train --ports have namespaces"
 BENCH = {"fanin bench": "make bench: hours"}
 SERVED = {"fanin watch": "serves until Ctrl-C: tests/fanin/cli/watch"}
+RUNS = {"fanin campaign examples/": "120 runs: its file is checked in tests/fanin/cli/campaign"}
 MNIST = "a data set that is not here"
 PAGES = {
-    "../README": Page(extras=("planner",)),
+    "../README": Page(
+        other={"fanin plan": "minutes: make bench", "fanin cluster": "minutes: cluster/test_rtl.py"}
+    ),
     "boards": Page(
         extras=("boards",),
         other={"fanin board": "tests/fanin/cli/board", "fanin train": "test_train_boards.py"},
@@ -102,12 +109,17 @@ PAGES = {
     "howto": Page(
         extras=("mpi", "campaign"),
         before=DEMO + table("label") + MINE + captures("in.pcap") + "cp -r runs/demo runs/bad\n",
-        other=SERVED | {"fanin p4 serve": INTERFACES, "fanin nic": INTERFACES},
+        other=SERVED | RUNS | {"fanin p4 serve": INTERFACES, "fanin nic": INTERFACES},
     ),
     "overview": Page(
         extras=("planner",),
         before=DEMO + table("outcome") + captures("worker0.pcap", "worker1.pcap"),
-        other=BENCH | {"fanin board": "tests/fanin/cli/board"},
+        other=BENCH
+        | {
+            "fanin board": "tests/fanin/cli/board",
+            "fanin plan": "minutes: tests/fanin/cli/test_plan.py",
+            "fanin cluster": "minutes: tests/fanin/cli/cluster",
+        },
         fails=("fanin p4 check --protocol published",),
     ),
     "packages": Page(),
@@ -115,7 +127,7 @@ PAGES = {
     "reference/bmv2": Page(
         other={"fanin train": "BMv2: tests/sim/switch/bmv2", "fanin p4 job": "BMv2: test_p4_job.py"}
     ),
-    "reference/campaign": Page(extras=("campaign",), before=CAMPAIGN),
+    "reference/campaign": Page(extras=("campaign",), before=CAMPAIGN, other=RUNS),
     "reference/data": Page(before=DEMO + BREAST_CANCER),
     "reference/embedded": Page(
         before="fanin train breast_cancer --epochs 1 -o a\ncp a/{aggregation.p4,job.json,frames.pcap} .\n"
@@ -135,7 +147,16 @@ PAGES = {
     "reference/serve": Page(other={"fanin p4 serve": INTERFACES}),
     "reference/watch": Page(other=SERVED),
     "reference/waves": Page(),
-    "systems/cluster": Page(extras=("planner",), before="fanin plan digits_cnn arria10x1 -o other\n"),
+    "systems/cluster": Page(
+        extras=("planner",),
+        other={
+            "fanin cluster run": "15 epochs in RTL take half an hour: cluster/test_rtl.py",
+            "fanin cluster resume": "cluster/test_resume.py",
+            "fanin cluster check": "cluster/test_resume.py",
+            "fanin cluster export": "cluster/test_export.py",
+            "fanin doctor": "cluster/test_doctor.py",
+        },
+    ),
     "systems/codec": Page(
         before=script("import numpy as np\nnp.arange(64, dtype='<f4').tofile('IN')\n"),
         other=BENCH | {"fanin codec decode": "IN is another file here: tests/fanin/cli/test_codec.py"},
@@ -187,4 +208,5 @@ def test_the_commands_of_a_page_work_in_their_order(page, tmp_path):
         if not command.startswith(tuple(how.other))
     ]
     if lines:
-        typed(f"{how.before}set -x\n" + "\n".join(lines), tmp_path, *how.extras)
+        prepare(how.before, tmp_path)
+        typed("set -x\n" + "\n".join(lines), tmp_path, *how.extras)
