@@ -26,6 +26,8 @@ class Event(enum.Enum, shape=3):
 class EventChoice(wiring.Component):
     """Choose the most urgent event that is waiting, and its queue pair.
 
+    The order is that of :class:`Event`, but for a SEND that was tried before.
+
     A choice rests on inputs of some cycles before (see Latency). So a TIMEOUT or SEND must be carried out only
     if its queue pair's flag, ``expired`` or ``sendable``, is still set.
 
@@ -43,6 +45,8 @@ class EventChoice(wiring.Component):
         The packet queue has a place, else a SEND must wait.
     ``last_sent`` : In, range(queue pairs)
         The queue pair that sent the last packet: the others come before it.
+    ``kept_turn`` : In, ``valid`` and ``index``
+        A queue pair whose packet could not be handed on: the next SEND is its own, and comes before a POST.
     ``valid`` : Out, 1
         There is an event.
     ``event`` : Out, Event
@@ -54,7 +58,8 @@ class EventChoice(wiring.Component):
 
     Latency
     -------
-    From the inputs of a CONNECT or ANSWER 0 cycles, of a POST or TIMEOUT 1, of a SEND 3.
+    From the inputs of a CONNECT or ANSWER 0 cycles, of a POST or TIMEOUT 1, of a SEND 3, but 0 from
+    ``kept_turn`` and ``queue_free``.
 
     Source
     ------
@@ -71,6 +76,7 @@ class EventChoice(wiring.Component):
                 **dict.fromkeys(("has_room", "expired", "sendable"), In(count)),
                 "queue_free": In(1),
                 "last_sent": In(range(count)),
+                "kept_turn": In(waiting),
                 "valid": Out(1),
                 "event": Out(Event),
                 "index": Out(range(count)),
@@ -92,6 +98,7 @@ class EventChoice(wiring.Component):
         candidates = (  # event, whether it waits, for which queue pair; the most urgent first
             (Event.CONNECT, self.connect.valid, self.connect.index),
             (Event.ANSWER, self.answer.valid, self.answer.index),
+            (Event.SEND, self.kept_turn.valid & self.queue_free, self.kept_turn.index),
             (Event.POST, can_post, self.post.index),
             (Event.TIMEOUT, any_expired, expired),
             (Event.SEND, senders.valid & self.queue_free, senders.index),

@@ -48,10 +48,10 @@ class Requester(wiring.Component):
     """Cut the writes of all queue pairs into packets, and send them until they are acknowledged: go-back-N.
 
     It carries out one event at a time, the most urgent first: a queue pair is connected, an answer taken, a
-    descriptor posted, a timeout handled, a packet sent. Queue pairs take turns with their packets. Each
-    descriptor completes once, in the order in which its queue pair got them. A queue pair that fails or is
-    connected anew completes all of its descriptors at once; one that is not enabled completes what is posted to
-    it as flushed.
+    descriptor posted, a timeout handled, a packet sent. Queue pairs take turns with their packets; one whose
+    packet cannot be handed on keeps its turn. Each descriptor completes once, in the order in which its queue
+    pair got them. A queue pair that fails or is connected anew completes all of its descriptors at once; one
+    that is not enabled completes what is posted to it as flushed.
 
     Memory is not read for a descriptor that has completed. A packet is handed on only when its payload is read
     at once, whatever the MAC does. Completions of a queue pair that fails or is connected anew wait until all
@@ -143,7 +143,8 @@ class Requester(wiring.Component):
             SEND       waits for PacketCut's sums                    CUT; IDLE if no packet may be sent now
             CUT        moves on to the next packet                   HAND ON
             HAND ON    queues the packet, writes the row; nothing    IDLE
-                       of both if memory cannot be read at once
+                       of both if memory cannot be read at once:
+                       then the queue pair keeps its turn
             CHECK      counts the packets acknowledged               ANSWER: ACCEPT; TIMEOUT: GO BACK
             ACCEPT     takes the answer                              ADVANCE; IDLE if it says nothing
             ADVANCE    moves past the packets acknowledged           COUNT
@@ -220,6 +221,7 @@ class Requester(wiring.Component):
             choice.expired.eq(timers.expired),
             choice.queue_free.eq(parts.queue_free),
             choice.last_sent.eq(parts.last_sent),
+            choice.kept_turn.eq(parts.kept_turn),
         ]
         m.d.sync += timers.restart.eq(0)
 
@@ -273,7 +275,9 @@ class Requester(wiring.Component):
                     m.next = "CHECK"
                 with m.Case(Event.SEND):
                     sendable = parts.sendable.bit_select(hand.index, 1)
-                    m.d.sync += [parts.last_sent.eq(hand.index), hand.still_valid.eq(sendable)]
+                    m.d.sync += [parts.kept_turn.valid.eq(0), hand.still_valid.eq(sendable)]
+                    with m.If(~parts.kept_turn.valid):  # else it has had its turn, or sends as it posts
+                        m.d.sync += parts.last_sent.eq(hand.index)
                     m.next = "SEND"
 
     def _post(self, m: Module, hand: InHand, parts: Parts) -> None:
@@ -332,6 +336,8 @@ class Requester(wiring.Component):
             with m.If(parts.may_hand_on):
                 m.d.comb += [packets.valid.eq(1), fetches.valid.eq(cut.has_payload), self.events.sent.eq(1)]
                 self._write_row(m, hand, parts)
+            with m.Elif(~parts.kept_turn.valid):
+                m.d.sync += [parts.kept_turn.valid.eq(1), parts.kept_turn.index.eq(hand.index)]
             m.next = "IDLE"
 
     def _answer(self, m: Module, hand: InHand, parts: Parts) -> None:

@@ -58,3 +58,27 @@ def test_a_post_without_room_and_a_packet_without_a_place_in_the_queue_wait():
         assert not ctx.get(dut.valid)
 
     Bench(dut, [], seed=0).run(main)
+
+
+def test_a_queue_pair_that_keeps_its_turn_is_the_next_to_send():
+    dut = EventChoice(config=CONFIG)
+    found = []
+
+    async def main(ctx):
+        ctx.set(dut.sendable, 0b1010)
+        ctx.set(dut.last_sent, 1)
+        ctx.set(dut.queue_free, 1)
+        await ctx.tick().repeat(4)
+        for valid in 0, 1, 0:
+            ctx.set(dut.kept_turn, {"valid": valid, "index": 1})
+            found.append((ctx.get(dut.valid), ctx.get(dut.event), ctx.get(dut.index)))
+        ctx.set(dut.kept_turn, {"valid": 1, "index": 1})
+        offer(ctx, dut, Event.TIMEOUT)
+        offer(ctx, dut, Event.POST)
+        await ctx.tick()
+        for event, free in (Event.SEND, 1), (Event.POST, 0):
+            ctx.set(dut.queue_free, free)
+            assert ctx.get(dut.event) == event
+
+    Bench(dut, [], seed=0).run(main)
+    assert found == [(1, Event.SEND, 3), (1, Event.SEND, 1), (1, Event.SEND, 3)]

@@ -243,6 +243,64 @@ def test_a_descriptor_is_fetched_after_the_stated_latency_and_packets_follow_at_
     assert [later - earlier for earlier, later in pairwise(cycles[1:])] == [5] * 8
 
 
+@pytest.mark.parametrize("busy", [0.3, 0.6, 0.9])
+def test_queue_pairs_send_in_turn_while_payloads_cannot_be_read_at_once(busy):
+    """As docs/systems/rdma.md: a packet each. Did a try that fails take the turn, some could be left out."""
+    bench = SenderBench(new_seed(), 0.0)
+    dut, rng, each = bench.dut, bench.rng, 15
+    counted = []
+
+    async def read(ctx):
+        while True:
+            ctx.set(dut.free, rng.random() >= busy)
+            ctx.set(dut.room, 1)
+            await ctx.tick()
+
+    async def main(ctx):
+        ctx.set(dut.timeout, 1 << 30)
+        for index in range(CONFIG.queue_pairs):
+            await bench.connect(ctx, index, Connection(index, mtu=256, window=16))
+        for index in range(CONFIG.queue_pairs):
+            await bench.post(ctx, index, Write(index, 0, 0, 0, each * 256))
+        counted.append(len(bench.packets))
+        while len(bench.packets) < CONFIG.queue_pairs * each:
+            await ctx.tick()
+
+    bench.read = read
+    bench.run(main)
+    order = [packet.queue_pair for _, packet in bench.packets[counted[0] + 1 :]]
+    all_send = order[: CONFIG.queue_pairs * (each - 8)]  # later some have sent all of theirs
+    assert all(after == (before + 1) % CONFIG.queue_pairs for before, after in pairwise(all_send)), order
+
+
+def test_a_packet_that_cannot_be_handed_on_at_once_leaves_before_the_next_post_is_taken():
+    """As docs/systems/param-server-time.md: a posted write's first packet leaves, then one in turn."""
+    bench = SenderBench(1, 0.0)
+    dut = bench.dut
+
+    async def read(ctx):
+        while True:
+            ctx.set(dut.free, 1)
+            ctx.set(dut.room, 1)
+            *_, taken = await ctx.tick().sample(dut.fetch.valid & dut.fetch.ready)
+            if taken:  # as long as the reader takes to count its claim
+                ctx.set(dut.free, 0)
+                await ctx.tick().repeat(4)
+
+    async def main(ctx):
+        ctx.set(dut.timeout, 1 << 30)
+        for index in range(CONFIG.queue_pairs):
+            await bench.connect(ctx, index, Connection(index, mtu=256, window=16))
+        for index in range(CONFIG.queue_pairs):
+            await bench.post(ctx, index, Write(index, 0, 0, 0, 512))
+            await ctx.tick().repeat(5)  # as the parameter server posts
+        await ctx.tick().repeat(100)
+
+    bench.read = read
+    bench.run(main)
+    assert [packet.queue_pair for _, packet in bench.packets] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
 def test_a_post_waits_while_the_ring_is_full():
     bench = SenderBench(1, 0.0)
     dut = bench.dut
