@@ -10,7 +10,7 @@ import time
 
 import grpc
 import pytest
-from finsy.proto import p4r, p4r_grpc, rpc_code, rpc_status
+from finsy.proto import p4d, p4r, p4r_grpc, rpc_code, rpc_status
 
 from fanin.sim.switch.service.p4info import p4info
 from tests.sim.switch.service.served import SELECTED, TEXT, Served, frame_to
@@ -33,7 +33,7 @@ class Writer:
     def update(self):
         rng = self._rng
         makers = [self._entry] * 6 + [self._group, self._session, self._member, self._members, self._counter]
-        makers += [self._register, self._digest, self._default]
+        makers += [self._register, self._digest, self._default, self._direct_counter]
         while not (entity := rng.choice(makers)()):
             pass
         return p4r.Update(type=rng.choice(KINDS), entity=entity)
@@ -142,19 +142,30 @@ class Writer:
         entry = p4r.PacketReplicationEngineEntry(clone_session_entry=session)
         return p4r.Entity(packet_replication_engine_entry=entry)
 
+    def _index(self, low, end):
+        """An index; unset once in four times, which means all cells."""
+        return p4r.Index(index=self._rng.randrange(low, end)) if self._rng.random() < 0.75 else None
+
     def _counter(self):
         if not self._info.counters:
             return None
         info = self._rng.choice(self._info.counters)
-        entry = p4r.CounterEntry(counter_id=info.preamble.id, index=p4r.Index(index=self._rng.randrange(-1, 5)))
-        entry.data.packet_count = self._rng.getrandbits(40)
+        entry = p4r.CounterEntry(counter_id=info.preamble.id, index=self._index(-1, 5))
+        if self._rng.random() < 0.9:
+            entry.data.packet_count = self._rng.getrandbits(40)
         return p4r.Entity(counter_entry=entry)
+
+    def _direct_counter(self):
+        entry = p4r.DirectCounterEntry(table_entry=self._entry().table_entry)
+        if self._rng.random() < 0.9:
+            entry.data.packet_count = self._rng.getrandbits(40)
+        return p4r.Entity(direct_counter_entry=entry)
 
     def _register(self):
         if not self._info.registers:
             return None
         info = self._rng.choice(self._info.registers)
-        entry = p4r.RegisterEntry(register_id=info.preamble.id, index=p4r.Index(index=self._rng.randrange(9)))
+        entry = p4r.RegisterEntry(register_id=info.preamble.id, index=self._index(0, 9))
         entry.data.bitstring = self._bytes(48)
         return p4r.Entity(register_entry=entry)
 
@@ -188,10 +199,12 @@ def damaged(message, rng):
 
 
 class Model:
-    """What was accepted: entities by their key."""
+    """What was accepted: entities by their key. ``counted``: ids of the tables with a direct counter."""
 
-    def __init__(self, state):
+    def __init__(self, state, counted=()):
         self.state = dict(state)
+        self.initial = dict(state)
+        self._counted = counted
 
     def apply(self, update, code):
         """An update and its answer."""
@@ -201,20 +214,42 @@ class Model:
             return
         assert key is not None, update
         assert kind in KINDS, update
-        if key[0] in ("counter", "register", "default"):
+        if key[0] in ("counter", "register"):
+            assert kind == MODIFY
+            self._set_cells(key, value)
+            return
+        if key[0] == "hits":
+            assert kind == MODIFY
+            entry = ("entry", *key[1:])
+            *rest, counts = self.state[entry]
+            self.state[entry] = (*rest, counts if value is None else value)
+            return
+        if key[0] == "default":
             assert kind == MODIFY
         else:
             assert present == (kind != INSERT), (update, present)
         if kind == DELETE:
             del self.state[key]
             return
-        if key[0] == "counter" and value is None:
-            return  # without data it is as it was
         if key[0] == "default" and value[0] is None:
             value = self.initial[key]
-        if key[0] == "entry" and value[0] is None:
-            value = (self.state[key][0], *value[1:])
+        if key[0] == "entry":
+            value = self._entry(key, value)
         self.state[key] = value
+
+    def _entry(self, key, value):
+        """An entry after a write: a MODIFY without an action or a count keeps those of before."""
+        action, *own, counts = value
+        before = self.state.get(key, (None, (0, 0) if key[1] in self._counted else None))
+        return (before[0] if action is None else action, *own, before[-1] if counts is None else counts)
+
+    def _set_cells(self, key, value):
+        """Set the cell of a counter or register; without an index, all its cells."""
+        *array, index = key
+        cells = [k for k in self.state if k[:2] == tuple(array) and index in (None, k[2])]
+        assert cells, key
+        if value is not None:  # a counter without data stays as it was
+            self.state.update(dict.fromkeys(cells, value))
 
 
 def keyed(entity):
@@ -226,8 +261,9 @@ def keyed(entity):
         own = (found.metadata, found.controller_metadata, found.idle_timeout_ns)
         if found.is_default_action:
             return ("default", found.table_id), (action, *own)
-        match = frozenset(canonical(item) for item in found.match)
-        return ("entry", found.table_id, match, found.priority), (action, *own)
+        return ("entry", *_place(found)), (action, *own, _counts(found, "counter_data"))
+    if kind == "direct_counter_entry":
+        return ("hits", *_place(found.table_entry)), _counts(found, "data")
     if kind == "action_profile_member":
         return ("member", found.action_profile_id, found.member_id), canonical(found.action)
     if kind == "action_profile_group":
@@ -239,13 +275,28 @@ def keyed(entity):
             return ("multicast", inner.multicast_group_id), canonical(inner)
         return ("session", inner.session_id if which else 0), canonical(inner) if which else b""
     if kind == "counter_entry":
-        counts = (found.data.packet_count, found.data.byte_count) if found.HasField("data") else None
-        return ("counter", found.counter_id, found.index.index), counts
+        return ("counter", found.counter_id, _index(found)), _counts(found, "data")
     if kind == "register_entry":
-        return ("register", found.register_id, found.index.index), canonical(found.data)
+        return ("register", found.register_id, _index(found)), canonical(found.data)
     if kind == "digest_entry":
         return ("digest", found.digest_id), canonical(found.config)
     return None, None
+
+
+def _place(entry):
+    """The key of a table entry."""
+    return entry.table_id, frozenset(canonical(item) for item in entry.match), entry.priority
+
+
+def _counts(message, field):
+    """Packets and bytes that a message gives; None without them."""
+    data = getattr(message, field)
+    return (data.packet_count, data.byte_count) if message.HasField(field) else None
+
+
+def _index(cell):
+    """The index of a counter's or register's cell; None of all cells."""
+    return cell.index.index if cell.HasField("index") else None
 
 
 def canonical(message):
@@ -311,7 +362,7 @@ class Session:
     def read(self):
         """Everything, by key."""
         wanted = [
-            p4r.Entity(table_entry=p4r.TableEntry()),
+            p4r.Entity(table_entry=p4r.TableEntry(counter_data=p4r.CounterData())),
             p4r.Entity(table_entry=p4r.TableEntry(is_default_action=True)),
             p4r.Entity(action_profile_member=p4r.ActionProfileMember()),
             p4r.Entity(action_profile_group=p4r.ActionProfileGroup()),
@@ -383,6 +434,31 @@ def _no_bid(message):
     return p4r.StreamMessageRequest() if message.WhichOneof("update") == "arbitration" else message
 
 
+def _accepted(state, entity):
+    """The state after an accepted MODIFY."""
+    model = Model(state)
+    model.apply(p4r.Update(type=MODIFY, entity=entity), rpc_code.OK)
+    return model.state
+
+
+def test_the_model_sets_all_cells_of_an_array_without_an_index():
+    cells = {("counter", 1, 0): (3, 0), ("counter", 1, 1): (4, 0), ("counter", 2, 0): (5, 0)}
+
+    def write(**fields):
+        return _accepted(cells, p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=1, **fields)))
+
+    data = p4r.CounterData(packet_count=9)
+    assert write(data=data) == cells | {("counter", 1, 0): (9, 0), ("counter", 1, 1): (9, 0)}
+    assert write(data=data, index=p4r.Index()) == cells | {("counter", 1, 0): (9, 0)}
+    assert write() == cells
+    cells = {("register", 1, 0): b"", ("register", 1, 1): b"", ("register", 2, 0): b""}
+    number = p4d.P4Data(bitstring=b"\1")
+    register = p4r.RegisterEntry(register_id=1, data=number)
+    one = number.SerializeToString()
+    after = cells | {("register", 1, 0): one, ("register", 1, 1): one}
+    assert _accepted(cells, p4r.Entity(register_entry=register)) == after
+
+
 @pytest.mark.parametrize(
     ("text", "rounds"),
     [(TEXT, 25), (SELECTED, 25), *slow((TEXT, 5000), (SELECTED, 5000))],
@@ -394,8 +470,7 @@ def test_what_is_accepted_is_there_and_nothing_else(text, rounds, capfd):
     with contextlib.closing(Served(text)) as served, contextlib.closing(Session(served, rng)) as session:
         info = p4info(served.program)
         writer = Writer(info, rng)
-        model = Model(session.read())
-        model.initial = dict(model.state)
+        model = Model(session.read(), {counter.direct_table_id for counter in info.direct_counters})
         for number in range(rounds):
             updates = [writer.update() for _ in range(rng.randrange(1, 6))]
             updates = [damaged(u, rng) if rng.random() < 0.3 else u for u in updates]

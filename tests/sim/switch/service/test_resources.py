@@ -138,6 +138,35 @@ def test_a_direct_meter_takes_the_default_configuration_alone(metered):
 # registers, groups, sessions
 
 
+def test_a_register_is_written_whole_without_an_index(client):
+    register = client.id("I.last")
+    read = lambda **key: [  # noqa: E731
+        e.register_entry.data.bitstring
+        for e in client.read(p4r.Entity(register_entry=p4r.RegisterEntry(register_id=register, **key)))[0]
+    ]
+    everywhere = p4r.RegisterEntry(register_id=register, data={"bitstring": b"\x07"})
+    assert client.write(MODIFY, register_entry=everywhere) == 0
+    assert read() == [b"\x07"] * 8
+    first = p4r.RegisterEntry(register_id=register, index=p4r.Index(), data={"bitstring": b"\x09"})
+    assert client.write(MODIFY, register_entry=first) == 0  # set, and 0
+    assert read() == [b"\x09"] + [b"\x07"] * 7
+    assert read(index=p4r.Index()) == [b"\x09"]
+
+
+@pytest.mark.parametrize("kind", [INSERT, MODIFY, DELETE])
+def test_no_write_means_all_objects_of_a_kind(shared, kind):
+    cells = {"counter_entry", "direct_counter_entry", "register_entry", "meter_entry", "direct_meter_entry"}
+    table = {"table_entry", "action_profile_member", "action_profile_group", "digest_entry"}
+    for name in sorted(cells | table):
+        code = INVALID if name in cells and kind != MODIFY else NOT_FOUND
+        entity = p4r.Entity()
+        getattr(entity, name).SetInParent()
+        update = p4r.Update(type=kind, entity=entity)
+        assert statuses_of(shared.stub.Write, write_request([update])) == [code], name
+    for replication in (_group(0), _session(0)):
+        assert shared.write(kind, packet_replication_engine_entry=replication) == INVALID
+
+
 def test_a_register_takes_data_of_its_type(shared):
     for name, data in (("I.last", {}), ("I.last", {"bool": True}), ("I.flags", {"bitstring": b"\x01"})):
         entry = p4r.RegisterEntry(register_id=shared.id(name), data=data)
