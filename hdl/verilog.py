@@ -24,8 +24,9 @@ def memory_style(memory: Memory) -> dict[str, str]:
 
     Quartus ignores a block that the device has not (Intel, "ramstyle Verilog HDL Synthesis Attribute").
 
-    A port that shows what is being written may be a register of the address in Verilog. Vivado makes block RAM
-    of that, whose word is then unpredictable (UG901, "RW_ADDR_COLLISION") unless an attribute says otherwise.
+    A read port that returns the word being written may be a register of the address in Verilog. Vivado makes
+    block RAM of it, whose word is unpredictable in that cycle (UG901, "RW_ADDR_COLLISION") unless an attribute
+    asks for the bypass.
     """
     collision = {"rw_addr_collision": "yes"} if memory.transparent else {}
     return _place(memory) | collision

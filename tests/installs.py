@@ -9,6 +9,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+BLOCK = re.compile(r'^```([\w-]*)(?: title="([\w./]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 #: Run by every Python that finds it on its path when it starts, also by those inside simulators.
 SITECUSTOMIZE = """
 from importlib.machinery import PathFinder
@@ -59,32 +60,21 @@ def environment(folder, *extras):
     """Variables of processes in such an install; ``folder`` takes a file for them."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(SITECUSTOMIZE.format(absent=absent_modules(*extras)))
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return os.environ | {"PYTHONPATH": str(folder), "PATH": path}
+    return {"PYTHONPATH": str(folder)}
 
 
 def blocks(page):
-    """What a reader types, block by block: (language, text); a block without a language is for a shell."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
-    return [(language or "sh", text) for language, text in found]
+    """A page's blocks, in order: (language, title, text); one without a language is for a shell, "sh"."""
+    return [(language or "sh", title, text) for language, title, text in BLOCK.findall(page.read_text())]
 
 
-def typed(text, folder, *extras):
-    """Type a block into a shell, in ``folder`` and in the install of some extras; what it printed."""
-    return _shell(text, folder, environment(folder / ".site", *extras))
-
-
-def prepare(text, folder):
-    """Type what a reader has done before, with all packages."""
+def shell(text, folder, **variables):
+    """Type ``text`` into a shell, in ``folder`` and with more variables and all packages; what it printed."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return _shell(text, folder, os.environ | {"PATH": path})
-
-
-def _shell(text, folder, variables):
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
         cwd=folder,
-        env=variables,
+        env=os.environ | {"PATH": path} | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -92,3 +82,8 @@ def _shell(text, folder, variables):
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def typed(text, folder, *extras):
+    """Type ``text`` into a shell, in ``folder`` and in the install of some extras; what it printed."""
+    return shell(text, folder, **environment(folder / ".site", *extras))

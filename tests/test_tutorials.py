@@ -2,43 +2,29 @@
 
 import contextlib
 import io
-import os
-import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from fanin.cli.main import build_parser
+from tests.installs import blocks, shell
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs/tutorials"
 PAGES = sorted([*FOLDER.glob("*.md"), ROOT / "docs/start.md", ROOT / "docs/howto.md"])
 #: Those that take more than some seconds, since they build simulators or search.
 SLOW = {"cluster", "fpga", "ml", "reviewer"}
-_BLOCK = re.compile(r'^```([\w-]*)(?: title="([\w./]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
 
 def steps(page):
     """What a reader does, in order: (what, text), where ``what`` is "sh", "python" or a file to write."""
-    for language, title, text in _BLOCK.findall(page.read_text()):
+    for language, title, text in blocks(page):
         if title:
             yield title, text
-        elif language in ("", "python"):
-            yield language or "sh", text
-
-
-def _shell(text, folder):
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    command = ["bash", "-euo", "pipefail", "-c", text]
-    done = subprocess.run(
-        command, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+        elif language in ("sh", "python"):
+            yield language, text
 
 
 def _python(text, names):
@@ -53,7 +39,7 @@ def follow(page, folder):
     names, outputs = {}, []
     for what, text in steps(page):
         if what == "sh":
-            outputs.append(_shell(text, folder))
+            outputs.append(shell(text, folder))
         elif what == "python":
             outputs.append(_python(text, names))
         else:
@@ -75,7 +61,7 @@ def test_a_tutorial_runs_as_it_stands(page, tmp_path, monkeypatch):
     outputs = follow(page, tmp_path)
     assert len(outputs) >= 3
     printed = "".join(outputs).splitlines()
-    shown = [text for language, _, text in _BLOCK.findall(page.read_text()) if language == "text"]
+    shown = [text for language, _, text in blocks(page) if language == "text"]
     commands = ("fanin ", "gtkwave ", "surfer ", "…")
     lines = [line for text in shown for line in text.splitlines() if not line.startswith(commands)]
     assert [line for line in lines if line and line not in printed] == []
@@ -83,7 +69,7 @@ def test_a_tutorial_runs_as_it_stands(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_that_are_only_shown_exist(page):
-    for language, _, text in _BLOCK.findall(page.read_text()):
+    for language, _, text in blocks(page):
         for line in text.splitlines() if language == "text" else ():
             if line.startswith("fanin ") and not line.startswith("fanin: "):
                 build_parser().parse_args(shlex.split(line.partition("#")[0])[1:])

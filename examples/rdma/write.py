@@ -104,6 +104,12 @@ def content_of(end: End, size: int) -> bytes:
     return random.Random(end.to_json()).randbytes(size)
 
 
+def address(text: str) -> tuple[str, int]:
+    """[HOST:]PORT, of this machine's loopback if there is no HOST."""
+    host, _, port = text.rpartition(":")
+    return host or LOOPBACK, int(port)
+
+
 def main() -> None:
     """Set up, write, check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -116,16 +122,14 @@ def main() -> None:
     )
     parser.add_argument("--bytes", type=int, default=1 << 20)
     side = parser.add_mutually_exclusive_group(required=True)
-    side.add_argument("--listen", metavar="[HOST:]PORT", help="wait for the other end (HOST: this machine's)")
-    side.add_argument("--connect", metavar="HOST:PORT", help="where the other end listens")
+    side.add_argument(
+        "--listen", type=address, metavar="[HOST:]PORT", help="wait for the other end, at HOST of this machine"
+    )
+    side.add_argument("--connect", type=address, metavar="[HOST:]PORT", help="where the other end listens")
     args = parser.parse_args()
     end = VerbsEnd(args) if args.device else ModelEnd(args)
-    if args.listen:
-        host, _, port = args.listen.rpartition(":")
-        meeting = Rendezvous.listen(int(port), host=host or LOOPBACK)
-    else:
-        host, _, port = args.connect.rpartition(":")
-        meeting = Rendezvous.connect(host, int(port))
+    host, port = args.listen or args.connect
+    meeting = Rendezvous.listen(port, host=host) if args.listen else Rendezvous.connect(host, port)
     with meeting:
         theirs = meeting.exchange(end.end)
         began = time.monotonic()

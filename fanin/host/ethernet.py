@@ -65,7 +65,9 @@ class Interface(ABC):
     @abstractmethod
     def receive(self) -> list[tuple[int, bytes]]:
         """The frames that wait, :data:`BATCH` at most (more where one was a large send), each with the time
-        in ns since the epoch at which the kernel had it. Never waits. Raises InterfaceLost."""
+        in ns since the epoch at which the kernel had it. The kernel takes times from a moment after the
+        interface is opened; a frame before that has the time at which it is read. Never waits. Raises
+        InterfaceLost."""
 
     def overrun(self) -> int:
         """Frames that the kernel had no room for since the last call, where it says. Raises InterfaceLost."""

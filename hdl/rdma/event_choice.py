@@ -18,15 +18,13 @@ class Event(enum.Enum, shape=3):
 
     CONNECT = 0  # a queue pair begins anew, or ends
     ANSWER = 1  # an ACK or NAK has come
-    POST = 2  # a descriptor is to be put into its ring
-    TIMEOUT = 3  # a queue pair had no progress for too long
-    SEND = 4  # a packet is to be sent
+    TIMEOUT = 2  # a queue pair had no progress for too long
+    POST = 3  # a descriptor is to be put into its ring
+    SEND = 4  # a packet is to be sent; a kept turn is more urgent than POST
 
 
 class EventChoice(wiring.Component):
     """Choose the most urgent event that is waiting, and its queue pair.
-
-    The order is that of :class:`Event`, but for a SEND that was tried before.
 
     A choice rests on inputs of some cycles before (see Latency). So a TIMEOUT or SEND must be carried out only
     if its queue pair's flag, ``expired`` or ``sendable``, is still set.
@@ -44,9 +42,10 @@ class EventChoice(wiring.Component):
     ``queue_free`` : In, 1
         The packet queue has a place, else a SEND must wait.
     ``last_sent`` : In, range(queue pairs)
-        The queue pair that sent the last packet: the others come before it.
+        The queue pair that had the last turn to send: the others come before it.
     ``kept_turn`` : In, ``valid`` and ``index``
-        A queue pair whose packet could not be handed on: the next SEND is its own, and comes before a POST.
+        A queue pair whose packet could not be handed on: the next SEND is its own, and comes before a POST. It
+        may fail as long as memory is busy; so nothing that ends a queue pair comes behind it.
     ``valid`` : Out, 1
         There is an event.
     ``event`` : Out, Event
@@ -98,9 +97,9 @@ class EventChoice(wiring.Component):
         candidates = (  # event, whether it waits, for which queue pair; the most urgent first
             (Event.CONNECT, self.connect.valid, self.connect.index),
             (Event.ANSWER, self.answer.valid, self.answer.index),
+            (Event.TIMEOUT, any_expired, expired),
             (Event.SEND, self.kept_turn.valid & self.queue_free, self.kept_turn.index),
             (Event.POST, can_post, self.post.index),
-            (Event.TIMEOUT, any_expired, expired),
             (Event.SEND, senders.valid & self.queue_free, senders.index),
         )
         m.d.comb += self.valid.eq(Cat(waits for _, waits, _ in candidates).any())

@@ -69,5 +69,5 @@ class Parts:
         self.sendable = Signal(count)  # it has a packet that its window admits
         self.has_room = Signal(count, init=-1)  # its ring has a place for a descriptor
         self.in_flight = Signal(count)  # it has packets in flight, so its timer runs
-        self.last_sent = Signal(index_bits(config))  # the queue pair that sent the last packet, or was to
+        self.last_sent = Signal(index_bits(config))  # the queue pair that had the last turn to send
         self.kept_turn = Signal.like(self.choice.kept_turn)  # the queue pair whose packet was not handed on

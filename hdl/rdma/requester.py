@@ -48,7 +48,7 @@ class Requester(wiring.Component):
     """Cut the writes of all queue pairs into packets, and send them until they are acknowledged: go-back-N.
 
     It carries out one event at a time, the most urgent first: a queue pair is connected, an answer taken, a
-    descriptor posted, a timeout handled, a packet sent. Queue pairs take turns with their packets; one whose
+    timeout handled, a descriptor posted, a packet sent. Queue pairs take turns with their packets; one whose
     packet cannot be handed on keeps its turn. Each descriptor completes once, in the order in which its queue
     pair got them. A queue pair that fails or is connected anew completes all of its descriptors at once; one
     that is not enabled completes what is posted to it as flushed.
@@ -276,7 +276,8 @@ class Requester(wiring.Component):
                 with m.Case(Event.SEND):
                     sendable = parts.sendable.bit_select(hand.index, 1)
                     m.d.sync += [parts.kept_turn.valid.eq(0), hand.still_valid.eq(sendable)]
-                    with m.If(~parts.kept_turn.valid):  # else it has had its turn, or sends as it posts
+                    # A kept turn is not counted again; the first packet of a post takes none.
+                    with m.If(~parts.kept_turn.valid):
                         m.d.sync += parts.last_sent.eq(hand.index)
                     m.next = "SEND"
 

@@ -151,7 +151,7 @@ def _size(args: argparse.Namespace, word: int, most: int) -> int:
 
 def _make_memory(settings: RdmaSettings) -> None:
     """A file for its owner alone, unless there is one; no link is followed."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     try:
         with open(os.open(settings.memory, flags, 0o600), "ab") as file:
             file.truncate(settings.size)

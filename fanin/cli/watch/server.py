@@ -20,7 +20,7 @@ from fanin.report.html import fill
 ADDRESS = "127.0.0.1"
 HTTP_PORT = 80  # which browsers leave out of Host
 REQUEST_SECONDS = 10  # for a request and its answer
-CONNECTIONS = 32  # at a time; one more ends the oldest, which a browser's never is
+CONNECTIONS = 32  # at a time; one more ends the oldest
 HTML, JSON, TEXT = (f"{kind}; charset=utf-8" for kind in ("text/html", "application/json", "text/plain"))
 #: The page runs its own script, asks for its numbers, and nothing else.
 PAGE_POLICY = (
@@ -33,8 +33,8 @@ ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Ref
 class WatchServer(ThreadingHTTPServer):
     """Serves a run on 127.0.0.1; ``port`` 0: one that is free. Raises InputError for one that cannot be had.
 
-    A connection takes one request and ends after ``REQUEST_SECONDS`` at the latest, the oldest of more than
-    ``CONNECTIONS`` at once.
+    A connection takes one request. It ends when it is older than ``REQUEST_SECONDS`` (seen at each turn of the
+    server's loop), or the oldest of more than ``CONNECTIONS``, at once.
     """
 
     def __init__(self, watched: Watched, port: int):
@@ -54,8 +54,8 @@ class WatchServer(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread of its own."""
         self._open[request] = time.monotonic()
-        if len(self._open) > CONNECTIONS:
-            _cut(next(iter(self._open)))
+        for oldest in list(self._open)[:-CONNECTIONS]:
+            self._cut(oldest)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -67,7 +67,13 @@ class WatchServer(ThreadingHTTPServer):
         """End connections whose time is over; called at each turn of the server's loop."""
         for request, began in list(self._open.items()):
             if time.monotonic() - began > REQUEST_SECONDS:
-                _cut(request)
+                self._cut(request)
+
+    def _cut(self, request: socket.socket) -> None:
+        """Wake the thread that waits for a connection's other end; it then ends the connection."""
+        self._open.pop(request, None)
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            request.shutdown(socket.SHUT_RDWR)
 
     @property
     def url(self) -> str:
@@ -80,12 +86,6 @@ class WatchServer(ThreadingHTTPServer):
         names = (ADDRESS, "localhost")
         plain = set(names) if self.server_port == HTTP_PORT else set()
         return {f"{name}:{self.server_port}" for name in names} | plain
-
-
-def _cut(connection: socket.socket) -> None:
-    """Wake the thread that waits for a connection's other end; it then ends the connection."""
-    with contextlib.suppress(OSError):  # it has ended meanwhile
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _read(report: Path) -> bytes | None:
@@ -130,13 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
         self, status: HTTPStatus, kind: str, body: bytes, headers: dict[str, str] | None = None
     ) -> None:
         self.send_response(status)
-        lasting = {
-            "Cache-Control": "no-store",
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
-        }
         length = {"Content-Type": kind, "Content-Length": str(len(body))}
-        for name, value in (length | lasting | (headers or {})).items():
+        for name, value in (length | ALWAYS | (headers or {})).items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

@@ -8,7 +8,8 @@ from itertools import islice
 
 FANIN = (sys.executable, "-m", "fanin")
 LIMIT = 60
-BUILDING = re.compile(r"\bsimulator\b")  # said before the node is ready, where no earlier build is kept
+#: Lines before the node is ready, where no earlier build is kept.
+BUILDING = re.compile(r"(building the|another process builds the) simulator|simulator built in")
 
 
 @contextmanager
@@ -18,7 +19,7 @@ def running(lab, namespace, *command, lines=1):
         namespace, [*FANIN, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        output = (line for line in iter(process.stderr.readline, None) if not BUILDING.search(line))
+        output = (line for line in iter(process.stderr.readline, None) if not BUILDING.match(line))
         said = list(islice(output, lines))
         assert all("error" not in line for line in said), said
         yield process

@@ -1,5 +1,6 @@
 """Commands import no more than they need; those of docs run in the install that their page asks for."""
 
+import os
 import re
 import subprocess
 import sys
@@ -62,7 +63,11 @@ def test_the_install_of_these_tests_has_the_base_alone(tmp_path):
     assert not absent & {"numpy", "sklearn", "cocotb", "amaranth", "fanin"}
     ask = "import importlib\nfor name in ('numpy', 'numba'): importlib.import_module(name)"
     done = subprocess.run(
-        [sys.executable, "-c", ask], env=environment(tmp_path), capture_output=True, text=True, check=False
+        [sys.executable, "-c", ask],
+        env=os.environ | environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stderr.endswith("ModuleNotFoundError: No module named 'numba'\n")
 
@@ -78,7 +83,7 @@ def test_the_doctor_and_completion_of_the_first_page(tmp_path):
 
 @pytest.mark.slow
 def test_the_hardware_of_the_first_page(tmp_path):
-    parts = [text for language, text in blocks(START) if language == "sh" and "verilog" in text]
+    parts = [text for language, _, text in blocks(START) if language == "sh" and "verilog" in text]
     assert len(parts) == 1
     typed(parts[0], tmp_path)
     assert {path.name for path in tmp_path.iterdir()} >= {"glm_node.v", "glm_node.h", "build"}
@@ -88,13 +93,13 @@ def test_the_hardware_of_the_first_page(tmp_path):
 @pytest.mark.slow
 def test_the_first_page_from_its_first_line_to_its_last(tmp_path):
     printed = []
-    for language, text in blocks(START):
+    for language, _, text in blocks(START):
         if language == "sh":
             printed += typed(begun(text), tmp_path).splitlines()
         elif language == "python":
             (tmp_path / "script.py").write_text(text)
             printed += typed("python script.py", tmp_path).splitlines()
     counts = typed("fanin doctor runs/bad", tmp_path).splitlines()
-    told = [line for language, text in blocks(START) if language == "text" for line in text.splitlines()]
+    told = [line for language, _, text in blocks(START) if language == "text" for line in text.splitlines()]
     assert "  test accuracy  93.0 %" in told
     assert [line for line in told if line not in printed + counts] == []

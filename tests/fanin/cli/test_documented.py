@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.installs import blocks, prepare, typed
+from tests.installs import blocks, shell, typed
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -96,15 +96,15 @@ fanin campaign small.toml -o runs/after
 INTERFACES = "Linux interfaces: tests of p4 serve, nic run and train --ports have namespaces"
 BENCH = {"fanin bench": "make bench: hours"}
 SERVED = {"fanin watch": "serves until Ctrl-C: tests/fanin/cli/watch"}
-RUNS = {"fanin campaign examples/": "120 runs: its file is checked in tests/fanin/cli/campaign"}
+RUNS = {"fanin campaign examples/": "180 runs: their file is read in tests/fanin/cli/campaign/test_file.py"}
 MNIST = "a data set that is not here"
 PAGES = {
     "../README": Page(
-        other={"fanin plan": "minutes: make bench", "fanin cluster": "minutes: cluster/test_rtl.py"}
+        other={"fanin plan": "minutes: make bench", "fanin cluster": "minutes: tests/fanin/cli/cluster"}
     ),
     "boards": Page(
         extras=("boards",),
-        other={"fanin board": "tests/fanin/cli/board", "fanin train": "test_train_boards.py"},
+        other={"fanin board": "tests/fanin/cli/board", "fanin train": "tests/fanin/cli/test_train_boards.py"},
     ),
     "howto": Page(
         extras=("mpi", "campaign"),
@@ -125,7 +125,7 @@ PAGES = {
     "packages": Page(),
     "scale": Page(extras=("mpi",)),
     "reference/bmv2": Page(
-        other={"fanin train": "BMv2: tests/sim/switch/bmv2", "fanin p4 job": "BMv2: test_p4_job.py"}
+        other={"fanin train": "tests/sim/switch/bmv2", "fanin p4 job": "tests/fanin/cli/test_p4_job.py"}
     ),
     "reference/campaign": Page(extras=("campaign",), before=CAMPAIGN, other=RUNS),
     "reference/data": Page(before=DEMO + BREAST_CANCER),
@@ -150,11 +150,11 @@ PAGES = {
     "systems/cluster": Page(
         extras=("planner",),
         other={
-            "fanin cluster run": "15 epochs in RTL take half an hour: cluster/test_rtl.py",
-            "fanin cluster resume": "cluster/test_resume.py",
-            "fanin cluster check": "cluster/test_resume.py",
-            "fanin cluster export": "cluster/test_export.py",
-            "fanin doctor": "cluster/test_doctor.py",
+            "fanin cluster run": "15 epochs in RTL take half an hour: tests/fanin/cli/cluster/test_rtl.py",
+            "fanin cluster resume": "tests/fanin/cli/cluster/test_resume.py",
+            "fanin cluster check": "tests/fanin/cli/cluster/test_run.py",
+            "fanin cluster export": "tests/fanin/cli/cluster/test_export.py",
+            "fanin doctor": "tests/fanin/cli/cluster/test_doctor.py",
         },
     ),
     "systems/codec": Page(
@@ -178,8 +178,8 @@ PAGES = {
 
 
 def shown(page):
-    """Commands of fanin in a page's blocks, and changes of folder before them; comments apart."""
-    lines = [line.removeprefix("$ ") for _, text in blocks(page) for line in text.splitlines()]
+    """Commands of fanin in a page's blocks, and changes of folder; without comments and placeholders."""
+    lines = [line.removeprefix("$ ") for *_, text in blocks(page) for line in text.splitlines()]
     commands = [line.partition(" #")[0].strip() for line in lines if line.startswith(("fanin ", "cd runs/"))]
     return [command for command in commands if " … " not in command]
 
@@ -195,6 +195,9 @@ def test_what_is_left_out_or_fails_is_on_the_page(page):
     commands = shown(DOCS / f"{page}.md")
     for beginning in (*PAGES[page].other, *PAGES[page].fails):
         assert any(command.startswith(beginning) for command in commands), beginning
+    for reason in PAGES[page].other.values():
+        for word in reason.split():
+            assert not word.startswith("tests/") or (ROOT / word).exists(), reason
 
 
 @pytest.mark.slow
@@ -208,5 +211,5 @@ def test_the_commands_of_a_page_work_in_their_order(page, tmp_path):
         if not command.startswith(tuple(how.other))
     ]
     if lines:
-        prepare(how.before, tmp_path)
+        shell(how.before, tmp_path)
         typed("set -x\n" + "\n".join(lines), tmp_path, *how.extras)

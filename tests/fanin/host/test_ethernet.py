@@ -58,7 +58,7 @@ def test_frames_cross_as_they_are_with_their_times(lab):
         tagged = bytes(12) + b"\x81\x00\x20\x07\x88\xb5" + bytes(range(40))  # the kernel takes VLAN tags out
         twice = bytes(12) + b"\x88\xa8\x00\x05" + tagged[12:]
         frames = [HEADER, tagged, twice, HEADER + bytes(1500), *(HEADER + bytes([n]) * n for n in range(200))]
-        time.sleep(0.3)  # asked for times, the kernel takes them a while later; until then, that of reading
+        time.sleep(0.3)  # until the kernel takes times (Interface.receive)
         before = time.time_ns()
         for number, frame in enumerate(frames):
             assert near.send(frame)

@@ -73,12 +73,14 @@ def test_a_queue_pair_that_keeps_its_turn_is_the_next_to_send():
             ctx.set(dut.kept_turn, {"valid": valid, "index": 1})
             found.append((ctx.get(dut.valid), ctx.get(dut.event), ctx.get(dut.index)))
         ctx.set(dut.kept_turn, {"valid": 1, "index": 1})
-        offer(ctx, dut, Event.TIMEOUT)
         offer(ctx, dut, Event.POST)
         await ctx.tick()
-        for event, free in (Event.SEND, 1), (Event.POST, 0):
+        for event, free in (Event.POST, 0), (Event.SEND, 1):
             ctx.set(dut.queue_free, free)
             assert ctx.get(dut.event) == event
+        offer(ctx, dut, Event.TIMEOUT)
+        await ctx.tick()
+        assert ctx.get(dut.event) == Event.TIMEOUT
 
     Bench(dut, [], seed=0).run(main)
     assert found == [(1, Event.SEND, 3), (1, Event.SEND, 1), (1, Event.SEND, 3)]

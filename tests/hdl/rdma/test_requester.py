@@ -301,6 +301,29 @@ def test_a_packet_that_cannot_be_handed_on_at_once_leaves_before_the_next_post_i
     assert [packet.queue_pair for _, packet in bench.packets] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+def test_a_timeout_comes_whatever_cannot_be_handed_on():
+    bench = SenderBench(1, 0.0)
+    dut = bench.dut
+
+    async def read(ctx):
+        ctx.set(dut.room, 1)
+        ctx.set(dut.free, 1)
+        await ctx.tick().until(dut.fetch.valid & dut.fetch.ready)
+        ctx.set(dut.free, 0)  # memory gives nothing more
+
+    async def main(ctx):
+        ctx.set(dut.timeout, 100)
+        for index in 0, 1:
+            await bench.connect(ctx, index, Connection(index, mtu=256, retries=0))
+            await bench.post(ctx, index, Write(index, 0, 0, 0, 256))
+        await ctx.tick().repeat(400)
+
+    bench.read = read
+    bench.run(main)
+    assert [packet.queue_pair for _, packet in bench.packets] == [0]
+    assert [(said.index, said.tag, said.ending) for _, said in bench.completions] == [(0, 0, Ending.RETRIES)]
+
+
 def test_a_post_waits_while_the_ring_is_full():
     bench = SenderBench(1, 0.0)
     dut = bench.dut

@@ -1,5 +1,7 @@
 """A campaign's file: which runs it has, and what is refused in one line before anything is written."""
 
+from pathlib import Path
+
 import pytest
 
 from fanin.cli.campaign.draws import draw
@@ -8,6 +10,7 @@ from fanin.cli.campaign.folder import Folder
 from fanin.cli.main import build_parser, main
 from fanin.errors import InputError
 
+ROOT = Path(__file__).parents[4]
 PS = 'command = "ps train"\n'
 
 
@@ -24,6 +27,13 @@ def read(tmp_path, whole):
         return read_campaign(file, whole)
 
     return read
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"), [("accuracy", 4 * 8 * 3), ("allreduce", 5 * 3 * 4 * 3), ("reproduction", 5)]
+)
+def test_the_examples_can_be_read(whole, name, runs):
+    assert len(read_campaign(ROOT / f"examples/campaigns/{name}.toml", whole).runs) == runs
 
 
 def test_a_grid_is_all_combinations_seed_by_seed(read):

@@ -140,10 +140,11 @@ def test_a_direct_meter_takes_the_default_configuration_alone(metered):
 
 def test_a_register_is_written_whole_without_an_index(client):
     register = client.id("I.last")
-    read = lambda **key: [  # noqa: E731
-        e.register_entry.data.bitstring
-        for e in client.read(p4r.Entity(register_entry=p4r.RegisterEntry(register_id=register, **key)))[0]
-    ]
+
+    def read(**key):
+        entry = p4r.RegisterEntry(register_id=register, **key)
+        return [e.register_entry.data.bitstring for e in client.read(p4r.Entity(register_entry=entry))[0]]
+
     everywhere = p4r.RegisterEntry(register_id=register, data={"bitstring": b"\x07"})
     assert client.write(MODIFY, register_entry=everywhere) == 0
     assert read() == [b"\x07"] * 8
