@@ -21,6 +21,7 @@ OTHERS = {
     "no_controller": "of these, to one that is not there or does not read",
     "from_controller": "from the controller",
     "refused_from_controller": "of these, refused by the program",
+    "failed": "frames and requests that met an internal error",
 }
 _EVERY = 1.0  # seconds
 _UP, _CLEAR = "\033[{}A", "\033[J"

@@ -12,6 +12,7 @@ import os
 import queue
 import selectors
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -53,7 +54,8 @@ class PortCounters:
 class Forwarding(Generic[F]):
     """Frames between ``ports`` and ``switch``; ``cpu`` is the port whose frames go to ``controller``.
 
-    ``say`` gets each reason for a refused frame once.
+    ``say`` gets each reason for a refused frame, and each unforeseen exception, once and in one line. Such an
+    exception, of one frame or of a function that the loop calls, does not end the loop; InterfaceLost does.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Forwarding(Generic[F]):
         self.to_controller = self.from_controller = self.refused_from_controller = 0
         self.no_controller = 0  #: frames to a controller that is not there, or does not read
         self.unconnected = 0  #: frames to ports without an interface
+        self.failed = 0  #: frames and requests that met an exception that nobody foresaw
         self.timer: Callable[[], float] = lambda: math.inf  #: called when it is due; says when it is next
         self._watch: Callable[[frozenset[int]], None] | None = None
         self._due = math.inf
@@ -111,6 +114,16 @@ class Forwarding(Generic[F]):
         """Call :attr:`timer` at this time of the monotonic clock, or before; in the loop's thread."""
         self._due = min(self._due, at)
 
+    def fail(self, what: str, error: Exception) -> str:
+        """Count and report an exception that nobody foresaw, of ``what``; return its one line."""
+        self.failed += 1
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f", {os.path.basename(frames[-1].filename)} line {frames[-1].lineno}" if frames else ""
+        cause = " ".join(f"{type(error).__name__}: {error}".split())
+        text = f"{what}: internal error ({cause}{place})"
+        self._say_once(text)
+        return text
+
     def look_at(self, watch: Callable[[frozenset[int]], None]) -> None:
         """Let ``watch`` know which ports are down, now and when that changes; in the loop's thread."""
         self._watch, self._down = watch, None
@@ -128,7 +141,7 @@ class Forwarding(Generic[F]):
                         self._forward(key.data)
                 now = time.monotonic()
                 if now >= self._due:
-                    self._due = self.timer()
+                    self._run_timer(now)
                 if now >= due:
                     self._look()
                     tick()
@@ -147,7 +160,10 @@ class Forwarding(Generic[F]):
         os.close(self._waker)
 
     def inject(self, frame: bytes) -> None:
-        """A frame from the controller, at the CPU port; in the loop's thread. Raises ValueError without one."""
+        """A frame from the controller, at the CPU port; in the loop's thread.
+
+        Raises ValueError without a CPU port, and whatever the switch raises but Refused, which is counted.
+        """
         if self.cpu is None:
             raise ValueError("the switch has no CPU port")
         self.from_controller += 1
@@ -175,7 +191,12 @@ class Forwarding(Generic[F]):
         for _, frame in self._ports[port].receive():
             counters.frames_in += 1
             counters.bytes_in += len(frame)
-            self._process(port, frame)
+            try:
+                self._process(port, frame)
+            except InterfaceLost:
+                raise
+            except Exception as error:
+                self.fail(f"a frame of port {port} is lost", error)
 
     def _process(self, port: int, frame: bytes) -> None:
         try:
@@ -185,20 +206,36 @@ class Forwarding(Generic[F]):
                 self.counters[port].refused += 1
             else:
                 self.refused_from_controller += 1
-            if str(error) not in self._said and len(self._said) < _SAID:
-                self._said.add(str(error))
-                self._say(f"{error}; frames that need it are lost")
+            self._say_once(f"{error}; frames that need it are lost")
             return
         for to, data in left:
             if to == self.cpu:
                 self.to_controller += 1
-                self.controller(data)
+                self._to_controller(data)
             elif to not in self._ports:
                 self.unconnected += 1
             elif self._ports[to].send(data):
                 counters = self.counters[to]
                 counters.frames_out += 1
                 counters.bytes_out += len(data)
+
+    def _to_controller(self, frame: bytes) -> None:
+        try:
+            self.controller(frame)
+        except Exception as error:
+            self.fail("a frame to the controller is lost", error)
+
+    def _run_timer(self, now: float) -> None:
+        self._due = now + _TICK
+        try:
+            self._due = self.timer()
+        except Exception as error:
+            self.fail("digests and idle timeouts", error)
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said and len(self._said) < _SAID:
+            self._said.add(text)
+            self._say(text)
 
     def _look(self) -> None:
         """What the interfaces count themselves."""
@@ -213,4 +250,7 @@ class Forwarding(Generic[F]):
             down = frozenset(port for port, interface in self._ports.items() if not interface.up())
             if down != self._down:
                 self._down = down
-                self._watch(down)
+                try:
+                    self._watch(down)
+                except Exception as error:
+                    self.fail("ports that went up or down", error)

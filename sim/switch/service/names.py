@@ -15,12 +15,7 @@ from fanin.p4.control import Exact, Lpm, Match, Range, TableEntry, Ternary
 from fanin.sim.switch.embedded import Program
 from fanin.sim.switch.service.data import as_bytes, number_in
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
-from fanin.sim.switch.service.p4info import p4info
-
-_LISTS = (
-    "tables", "actions", "counters", "direct_counters", "registers", "meters", "direct_meters",
-    "action_profiles", "digests",
-)  # fmt: skip
+from fanin.sim.switch.service.verify import LISTS, check_p4info
 
 
 class Names:
@@ -28,29 +23,12 @@ class Names:
 
     def __init__(self, program: Program, info: p4i.P4Info):
         self.info = info
-        own = p4info(program)
-        _check_headers(program, info, own)
-        for kind in _LISTS:
-            _check_ids(kind, getattr(info, kind))
-            known = {message.preamble.name: message for message in getattr(own, kind)}
-            for message in getattr(info, kind):
-                name = message.preamble.name
-                if name not in known and kind != "actions":  # p4c lists actions that no table has
-                    raise invalid(f"P4Info: the program {program.name} has nothing of {kind} called {name}")
-                if kind == "tables" and _shape(message) != _shape(known[name]):
-                    raise invalid(f"P4Info: the keys of table {name} are others than {program.name} has")
-                if kind == "actions" and name in known and _widths(message) != _widths(known[name]):
-                    raise invalid(f"P4Info: the parameters of {name} are others than {program.name} has")
-        offered = {message.preamble.name for message in info.actions}
-        for table in info.tables:
-            missed = sorted(set(program.tables[table.preamble.name].actions) - offered)
-            if missed:
-                raise invalid(f"P4Info: it has table {table.preamble.name}, but not its action {missed[0]}")
+        check_p4info(program, info)
         self.tables = {message.preamble.id: message for message in info.tables}
         self.actions = {message.preamble.id: message for message in info.actions}
         self._action_ids = {message.preamble.name: message for message in info.actions}
         self._others = {
-            kind: {message.preamble.id: message for message in getattr(info, kind)} for kind in _LISTS[2:]
+            kind: {message.preamble.id: message for message in getattr(info, kind)} for kind in LISTS[2:]
         }
 
     def table(self, number: int) -> Any:
@@ -189,35 +167,3 @@ def _number(value: bytes, of: Any, what: str) -> int:
     if not of.bitwidth:
         raise missing(f"{what}: a value that controllers know as a text")
     return number_in(value, of.bitwidth, what)
-
-
-def _check_ids(kind: str, messages: Any) -> None:
-    """Raise Fault where an object of P4Info has no id, or another's."""
-    seen: dict[int, str] = {}
-    for message in messages:
-        number, name = message.preamble.id, message.preamble.name
-        if not number:
-            raise invalid(f"P4Info: {name} of {kind} has the id 0")
-        if number in seen:
-            raise invalid(f"P4Info: {seen[number]} and {name} of {kind} have one id, {number}")
-        seen[number] = name
-
-
-def _check_headers(program: Program, info: p4i.P4Info, own: p4i.P4Info) -> None:
-    """Raise Fault where headers between switch and controller are not the program's."""
-    known = {message.preamble.name: _metadata(message) for message in own.controller_packet_metadata}
-    for message in info.controller_packet_metadata:
-        if _metadata(message) != known.get(message.preamble.name):
-            raise invalid(f"P4Info: the metadata of {message.preamble.name} are others than {program.name} has")
-
-
-def _metadata(header: p4i.ControllerPacketMetadata) -> list[tuple[str, int]]:
-    return [(field.name, field.bitwidth) for field in header.metadata]
-
-
-def _shape(table: p4i.Table) -> list[tuple[str, int, int]]:
-    return [(field.name, field.bitwidth, field.match_type) for field in table.match_fields]
-
-
-def _widths(action: p4i.Action) -> list[tuple[str, int]]:
-    return [(param.name, param.bitwidth) for param in action.params]

@@ -63,7 +63,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
                 raise missing(f"{_atomicity(request.atomicity)} is not implemented")
             write = self._pipelines.entities.write
-            return [_fault_of(partial(write, update)) for update in request.updates]
+            return [self._fault_of(partial(write, update)) for update in request.updates]
 
         faults = self._answer(context, carry_out)
         _finish_batch(context, faults)
@@ -75,7 +75,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         def read() -> list[Fault | None]:
             self._check_device(request.device_id)
             check_role(request.role)
-            return [_fault_of(partial(self._read, entity, found)) for entity in request.entities]
+            return [self._fault_of(partial(self._read, entity, found)) for entity in request.entities]
 
         faults = self._answer(context, read)
         for begin in range(0, len(found), _READ_AT_ONCE):
@@ -108,6 +108,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             yield message
 
     def _taken(self, stream: Stream, request: p4r.StreamMessageRequest, context: grpc.ServicerContext) -> None:
+        """Carry out a stream message; a fault is answered, and that of a bid ends the stream."""
         kind = request.WhichOneof("update")
         try:
             if kind == "arbitration":
@@ -118,20 +119,16 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 self._acknowledge(stream, request.digest_ack)
             else:
                 raise missing(f"{kind} on the stream is not implemented")
-        except Fault as fault:
+        except futures.CancelledError:  # the switch has ended
+            raise
+        except Exception as error:
+            fault = self._as_fault("a stream message", error)
             if kind == "arbitration":  # as the specification has it, the stream ends
                 context.set_code(_status_code(fault.code))
                 context.set_details(fault.message)
                 stream.put(None)
-                return
-            error = p4r.StreamError(canonical_code=fault.code, message=fault.message)
-            if kind == "packet":
-                error.packet_out.packet_out.CopyFrom(request.packet)
-            elif kind == "digest_ack":
-                error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
             else:
-                error.other.other.CopyFrom(request.other)
-            stream.put(p4r.StreamMessageResponse(error=error))
+                stream.put(_stream_error(request, fault))
 
     def _packet_out(self, stream: Stream, packet: p4r.PacketOut) -> None:
         if not self.controllers.is_primary(stream):
@@ -166,16 +163,31 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         if device != self.controllers.device:
             raise Fault(rpc_code.NOT_FOUND, f"there is no device {device}; there is {self.controllers.device}")
 
+    def _as_fault(self, what: str, error: Exception) -> Fault:
+        """The fault to answer; another exception is counted and reported, and becomes INTERNAL."""
+        if isinstance(error, Fault):
+            return error
+        return Fault(rpc_code.INTERNAL, self._forwarding.fail(what, error))
+
+    def _fault_of(self, action: Callable[[], None]) -> Fault | None:
+        """Carry out one part of a batch, and return its fault."""
+        try:
+            action()
+        except Exception as error:
+            return self._as_fault("a part of a batch", error)
+        return None
+
     def _answer(self, context: grpc.ServicerContext, action: Callable[[], T]) -> T:
         """What ``action`` returns in the loop's thread; the call ends where it does not."""
         try:
             return self._forwarding.ask(action)
-        except Fault as fault:
-            context.abort(_status_code(fault.code), fault.message)
         except futures.CancelledError:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "the switch ends")
+            fault = Fault(rpc_code.UNAVAILABLE, "the switch ends")
         except futures.TimeoutError:
-            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, _BUSY)
+            fault = Fault(rpc_code.DEADLINE_EXCEEDED, _BUSY)
+        except Exception as error:
+            fault = self._as_fault("a call", error)
+        context.abort(_status_code(fault.code), fault.message)
         raise AssertionError  # abort raises
 
 
@@ -212,13 +224,17 @@ def _atomicity(number: int) -> str:
     return str(kinds.Name(number)) if number in kinds.values() else f"atomicity {number}"
 
 
-def _fault_of(action: Callable[[], None]) -> Fault | None:
-    """Carry out one part of a batch, and return its fault."""
-    try:
-        action()
-    except Fault as fault:
-        return fault
-    return None
+def _stream_error(request: p4r.StreamMessageRequest, fault: Fault) -> p4r.StreamMessageResponse:
+    """The answer to a stream message that is not carried out; it has the message in it."""
+    error = p4r.StreamError(canonical_code=fault.code, message=fault.message)
+    match request.WhichOneof("update"):
+        case "packet":
+            error.packet_out.packet_out.CopyFrom(request.packet)
+        case "digest_ack":
+            error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
+        case _:
+            error.other.other.CopyFrom(request.other)
+    return p4r.StreamMessageResponse(error=error)
 
 
 def _finish_batch(context: grpc.ServicerContext, faults: list[Fault | None]) -> None:
