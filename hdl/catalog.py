@@ -38,6 +38,7 @@ from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.glm.reducer import ActivationReducer
 from fanin.hdl.glm.worker import GlmWorker
+from fanin.hdl.keywords import KEYWORDS
 from fanin.hdl.layers import by_size
 from fanin.hdl.layers.connection import Connection
 from fanin.hdl.layers.convolution import Convolution
@@ -275,6 +276,8 @@ def module_of(name: str, own: str | None = None) -> str:
         return name.replace("-", "_")
     if not re.fullmatch(r"[A-Za-z]\w*", own, re.ASCII):
         raise InputError(f"a module's name must be a letter, then letters, digits and underscores, not {own!r}")
+    if own in KEYWORDS:
+        raise InputError(f"a module's name must not be a word of SystemVerilog: {own!r} is reserved")
     return own
 
 

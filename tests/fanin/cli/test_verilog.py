@@ -8,8 +8,12 @@ import subprocess
 from xml.etree import ElementTree
 
 import pytest
+from pygments.lexer import words
+from pygments.lexers import SystemVerilogLexer
+from pygments.token import Keyword
 
 from fanin.cli.main import main
+from fanin.hdl.keywords import KEYWORDS
 from fanin.hdl.rdma.registers import rdma_registers
 from fanin.rdma import PRESETS
 from fanin.sim.cosim.build import find_verilator
@@ -162,3 +166,28 @@ def test_a_register_map_has_the_modules_name(capsys):
 def test_a_name_that_is_none_is_refused(capsys, name):
     assert main(["verilog", "adder-tree", "--name", name, "-o", "-"]) == 2
     assert "a module's name must be a letter" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["module", "wire", "logic", "table"])
+def test_a_reserved_word_is_no_name(capsys, name):
+    assert main(["verilog", "adder-tree", "--name", name, "-o", "-"]) == 2
+    assert f"'{name}' is reserved" in capsys.readouterr().err
+
+
+def test_reserved_words_are_those_that_pygments_knows():
+    rules = [
+        rule
+        for rule in SystemVerilogLexer.tokens["root"]
+        if isinstance(rule, tuple) and isinstance(rule[0], words)
+    ]
+    known = {word for rule in rules if rule[1] in (Keyword, Keyword.Type) for word in rule[0].words}
+    beside = {
+        "class",
+        "extends",
+        "endclass",
+        "package",
+        "import",
+        "inside",
+        "dist",
+    }  # each has a rule of its own
+    assert known | beside == KEYWORDS
