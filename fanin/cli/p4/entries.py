@@ -1,4 +1,4 @@
-"""Table entries and multicast groups from a JSON file into a switch; what is wrong is named by its place."""
+"""Table entries, multicast groups and clone sessions from a JSON file into a switch; errors name the place."""
 
 from __future__ import annotations
 
@@ -17,27 +17,44 @@ from fanin.sim.switch.embedded import Switch
 
 _MATCHES = (Exact, Ternary, Lpm, Range)
 _NUMBER = "a number, or as text hexadecimal (0x88b5), a MAC address (02:00:00:00:00:01) or IPv4 (10.0.0.1)"
+_SESSION_BITS = 32  # of v1model's clone
 _MAC = r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}"
 
 
 def install_entries(switch: Switch, path: Path) -> None:
-    """Do what a control plane does first: groups, then entries.
+    """Do what a control plane does first: groups and clone sessions, then entries.
 
     Raises InputError that names the file, the item, the field and what would fit.
     """
     items = {f"{path}: item {number}": item for number, item in enumerate(_items(path))}
-    groups = {place: _group(place, item) for place, item in items.items() if "replicas" in item}
-    entries = {place: _entry(place, item) for place, item in items.items() if "replicas" not in item}
-    first: dict[int, str] = {}
-    for place, group in groups.items():
-        if first.setdefault(group.id, place) != place:
-            raise InputError(f"{place}: id: {group.id} is the id of another group, {first[group.id]}")
+    sessions = {place: _session(place, item) for place, item in items.items() if "session" in item}
+    groups = {p: _group(p, item) for p, item in items.items() if "replicas" in item and p not in sessions}
+    entries = {p: _entry(p, item) for p, item in items.items() if "replicas" not in item and p not in sessions}
+    _check_distinct("id", "group", {place: group.id for place, group in groups.items()})
+    _check_distinct("session", "clone session", {place: found.session for place, found in sessions.items()})
     for place, group in groups.items():
         with _placed(place):
             switch.set_multicast_group(group)
+    for place, session in sessions.items():
+        with _placed(place):
+            switch.set_clone_session(session.session, replicas=session.replicas)
     for place, entry in entries.items():
         with _placed(place):
             switch.insert(entry)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Session:
+    session: int
+    replicas: tuple[Replica, ...]
+
+
+def _check_distinct(field: str, kind: str, numbers: Mapping[str, int]) -> None:
+    """Raise InputError where two items of a kind have one number; ``numbers`` by place."""
+    first: dict[int, str] = {}
+    for place, number in numbers.items():
+        if first.setdefault(number, place) != place:
+            raise InputError(f"{place}: {field}: {number} is the {field} of another {kind}, {first[number]}")
 
 
 @contextlib.contextmanager
@@ -59,7 +76,7 @@ def _items(path: Path) -> list[dict[str, Any]]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     if not isinstance(items, list):
-        raise InputError(f"{path}: must be a list of entries and groups")
+        raise InputError(f"{path}: must be a list of entries, groups and clone sessions")
     for number, item in enumerate(items):
         _object(f"{path}: item {number}", item)
     return items
@@ -80,6 +97,18 @@ def _entry(place: str, item: Mapping[str, Any]) -> TableEntry:
 
 def _group(place: str, item: Mapping[str, Any]) -> MulticastGroup:
     _fields(place, item, MulticastGroup)
+    return MulticastGroup(_number(f"{place}: id", item["id"]), _replicas(place, item))
+
+
+def _session(place: str, item: Mapping[str, Any]) -> _Session:
+    _fields(place, item, _Session)
+    number = _number(f"{place}: session", item["session"])
+    if not 0 < number < 1 << _SESSION_BITS:
+        raise InputError(f"{place}: session: must be 1 to {(1 << _SESSION_BITS) - 1}, not {number}")
+    return _Session(number, _replicas(place, item))
+
+
+def _replicas(place: str, item: Mapping[str, Any]) -> tuple[Replica, ...]:
     if not isinstance(item["replicas"], list):
         raise InputError(f"{place}: replicas: must be a list")
     replicas: list[Replica] = []
@@ -90,7 +119,7 @@ def _group(place: str, item: Mapping[str, Any]) -> MulticastGroup:
         if (found.port, found.id) in ((other.port, other.id) for other in replicas):
             raise InputError(f"{where}: port {found.port} is there twice with the id {found.id}")
         replicas.append(found)
-    return MulticastGroup(_number(f"{place}: id", item["id"]), tuple(replicas))
+    return tuple(replicas)
 
 
 def _match(place: str, given: Any) -> Match:

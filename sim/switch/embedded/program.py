@@ -339,9 +339,7 @@ class Switch:
 
     def set_multicast_group(self, group: MulticastGroup) -> None:
         """Install or replace a multicast group. Raises ValueError."""
-        for replica in group.replicas:
-            if replica.port not in self.ports:
-                raise ValueError(f"multicast group {group.id}: there is no port {replica.port}")
+        self._check_ports(f"multicast group {group.id}", group.replicas)
         self._runtime.replication.set(group)
 
     def delete_multicast_group(self, number: int) -> None:
@@ -352,6 +350,11 @@ class Switch:
     def multicast_groups(self) -> Mapping[int, MulticastGroup]:
         """The groups that are installed, by number."""
         return self._runtime.replication.groups
+
+    def _check_ports(self, what: str, replicas: Sequence[Replica]) -> None:
+        for replica in replicas:
+            if replica.port not in self.ports:
+                raise ValueError(f"{what}: there is no port {replica.port}")
 
     def set_clone_session(
         self,
@@ -365,9 +368,16 @@ class Switch:
 
         Raises ValueError.
         """
-        self._runtime.replication.check(f"clone session {number}", replicas)
+        what = f"clone session {number}"
+        self._runtime.replication.check(what, replicas)
+        self._check_ports(what, replicas)
         own = [Replica(port)] if port is not None else []
         self._sessions[number] = Session((*own, *replicas), group)
+
+    @property
+    def clone_sessions(self) -> Mapping[int, Session]:
+        """The clone sessions that are configured, by number."""
+        return getattr(self._runtime, "sessions", {})
 
     def delete_clone_session(self, number: int) -> None:
         """Clones of a session go nowhere. Raises ValueError."""

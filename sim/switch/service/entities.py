@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from finsy.proto import p4r, rpc_code
 
 from fanin.p4.control import MulticastGroup, Replica
 from fanin.sim.switch.embedded import Switch
-from fanin.sim.switch.embedded.runtime import GROUP_BITS, REPLICA_BITS
+from fanin.sim.switch.embedded.runtime import GROUP_BITS, REPLICA_BITS, Session
 from fanin.sim.switch.service.ageing import Ageing
 from fanin.sim.switch.service.data import decoded, encoded, indices, number_in, shortest
 from fanin.sim.switch.service.digests import Digests
@@ -175,10 +175,10 @@ class Entities:
     def _write_session(self, kind: int, session: p4r.CloneSessionEntry) -> None:
         number = session.session_id
         what = f"clone session {number}"
-        _check_presence(kind, number, number in self._sessions, what)
+        _check_presence(kind, number, number in self._switch.clone_sessions, what)
         if kind == _DELETE:
             self._switch.delete_clone_session(number)
-            del self._sessions[number]
+            self._sessions.pop(number, None)
             return
         if session.packet_length_bytes:
             raise missing(f"{what}: cutting clones is not implemented")
@@ -212,9 +212,10 @@ class Entities:
                     message = self._groups.get(group.id) or _encoded_group(group)
                     entries.append(p4r.PacketReplicationEngineEntry(multicast_group_entry=message))
         if kind != "multicast_group_entry":
-            for session in self._sessions.values():
-                if wanted.clone_session_entry.session_id in (0, session.session_id):
-                    entries.append(p4r.PacketReplicationEngineEntry(clone_session_entry=session))
+            for number, session in self._switch.clone_sessions.items():
+                if wanted.clone_session_entry.session_id in (0, number):
+                    message = self._sessions.get(number) or _encoded_session(number, session)
+                    entries.append(p4r.PacketReplicationEngineEntry(clone_session_entry=message))
         for entry in entries:
             yield p4r.Entity(packet_replication_engine_entry=entry)
 
@@ -234,8 +235,15 @@ def _check_width(number: int, bits: int, what: str) -> None:
 
 
 def _encoded_group(group: MulticastGroup) -> p4r.MulticastGroupEntry:
-    replicas = [p4r.Replica(egress_port=r.port, instance=r.id) for r in group.replicas]
-    return p4r.MulticastGroupEntry(multicast_group_id=group.id, replicas=replicas)
+    return p4r.MulticastGroupEntry(multicast_group_id=group.id, replicas=_encoded_replicas(group.replicas))
+
+
+def _encoded_session(number: int, session: Session) -> p4r.CloneSessionEntry:
+    return p4r.CloneSessionEntry(session_id=number, replicas=_encoded_replicas(session.replicas))
+
+
+def _encoded_replicas(replicas: Iterable[Replica]) -> list[p4r.Replica]:
+    return [p4r.Replica(egress_port=replica.port, instance=replica.id) for replica in replicas]
 
 
 def _check_presence(kind: int, number: int, present: bool, what: str) -> None:

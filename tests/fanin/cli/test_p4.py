@@ -244,6 +244,18 @@ def test_meters_and_clones_that_nobody_configured_are_warned_of(capsys, tmp_path
     assert "2 clones lost: nobody has configured clone session 3" in err
 
 
+def test_a_clone_session_of_the_entries_sends_clones(capsys, tmp_path):
+    program, entries = tmp_path / "cloned.p4", tmp_path / "entries.json"
+    program.write_text(V1MODEL.format(**{**PARTS, "apply": "clone(CloneType.I2E, 3); std.egress_spec = 1;"}))
+    entries.write_text(json.dumps([{"session": 3, "replicas": [{"port": 4}, {"port": 5, "id": 2}]}]))
+    capture, out = _capture(tmp_path / "in.pcap", [(0, "01020304")]), tmp_path / "out"
+    arguments = ("--entries", entries, "--in", f"0={capture}", "--out", out)
+    assert _run(capsys, "run", program, *arguments)[::2] == (0, "")
+    assert sorted(path.name for path in out.iterdir()) == ["1.pcap", "4.pcap", "5.pcap"]
+    with RawPcapReader(str(out / "5.pcap")) as packets:
+        assert [frame.hex() for frame, _ in packets] == ["01020304"]
+
+
 def test_addresses_are_written_as_people_write_them(capsys, tmp_path):
     """Numbers, hexadecimal, MAC and IP; a bare value is an exact match."""
     table = """action forward(bit<9> to) { std.egress_spec = to; }
@@ -351,7 +363,14 @@ class TestBadInput:
                 [{"id": 1, "replicas": [{"port": 1}, {"port": 1, "id": 1}, {"port": 1, "id": 0}]}],
                 "item 0: replicas: 2: port 1 is there twice with the id 0",
             ),
-            ({}, "must be a list of entries and groups"),
+            ([{"session": 0, "replicas": []}], "item 0: session: must be 1 to 4294967295, not 0"),
+            ([{"session": 3, "port": 1}], "item 0: has no field 'port'; it may have session, replicas"),
+            ([{"session": 3, "replicas": [{"port": 511}]}], "item 0: clone session 3: there is no port 511"),
+            (
+                [{"session": 3, "replicas": []}, {"session": 3, "replicas": []}],
+                "item 1: session: 3 is the session of another clone session, ",
+            ),
+            ({}, "must be a list of entries, groups and clone sessions"),
         ):
             entries.write_text(json.dumps(document))
             assert f"entries.json: {what}" in _bad(capsys, "run", program, *arguments)
