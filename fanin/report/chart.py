@@ -58,6 +58,7 @@ class Axis:
         found: dict[str, Any] = {
             "title": {"text": self.label},
             "tickformat": self.form,
+            "exponentformat": "power",  # without a form: not Plotly's B for 10^9
             "hoverformat": self.exact,
             "ticksuffix": self.unit,
             "dtick": self.step,

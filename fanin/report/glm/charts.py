@@ -46,7 +46,7 @@ def difference_chart(losses: Mapping[str, Sequence[float]]) -> Chart:
 def fit_chart(fits: Mapping[str, Sequence[float]], measure: Measure) -> Chart:
     """Accuracy, or R², of the training samples per epoch, of ``run`` and ``binary64``."""
     name = f"{measure.name} of training samples"
-    return _per_epoch(fits, Axis.share(name) if measure is ACCURACY else Axis(name, ".2f", ".4f"))
+    return _per_epoch(fits, Axis.share(name) if measure is ACCURACY else Axis(name, exact=".4f"))
 
 
 def _per_epoch(values: Mapping[str, Sequence[float]], y: Axis) -> Chart:
