@@ -22,6 +22,9 @@ _PUNCTUATION = {
     "[": "_LBRACK", "]": "_RBRACK", "=": "_EQUAL", ".": "_DOT", "?": "_QUESTION", "+": "PLUS", "-": "MINUS",
     "...": "ELLIPSIS", "+:": "_PLUSCOLON", "#": "_HASH",
 }  # fmt: skip
+_WRITTEN = {name: repr(text) for text, name in _PUNCTUATION.items()}
+_WRITTEN |= {"NAME": "a name", "TYPE": "a type", "_LT_ARGS": "'<'", "_GT_ARGS": "'>'"}
+_FEW = 4  # terminals of which an error names each
 # Keywords that say nothing which the rule around them does not: lark drops names with an underscore.
 _UNTOLD = {
     "LT_ARGS", "GT_ARGS", "TRANSITION", "PARSER", "CONTROL", "PACKAGE", "ENUM", "TYPEDEF", "TUPLE", "EXTERN",
@@ -64,12 +67,24 @@ def parse(sequence: list[Token], file: str) -> list[ast.Declaration]:
         if isinstance(error.token, Token):
             if error.token.type == "NAME" and "TYPE" in error.expected and "NAME" not in error.expected:
                 raise P4Error(error.token.position, f"{error.token.text} is no type that is declared") from None
-            raise P4Error(error.token.position, f"syntax error at {error.token.text!r}") from None
-        raise P4Error(end, "syntax error: the text ends too early") from None
+            raise P4Error(
+                error.token.position, f"syntax error at {error.token.text!r}{_wanted(error)}"
+            ) from None
+        raise P4Error(end, f"syntax error: the text ends too early{_wanted(error)}") from None
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
     declarations: list[ast.Declaration] = result
     return declarations
+
+
+def _wanted(error: lark.exceptions.UnexpectedToken) -> str:
+    """What would fit in place of a token, where that is little; or a semicolon, where one may be missing."""
+    terminals = error.accepts or set()
+    fitting = sorted(_WRITTEN.get(name, name.strip("_").lower().replace("_", " ")) for name in terminals)
+    if 0 < len(fitting) <= _FEW:
+        return f", expected {' or '.join(fitting)}"
+    begins = not isinstance(error.token, Token) or error.token.text == "}" or error.token.text.isidentifier()
+    return ", perhaps ';' is missing before it" if begins and "_SEMI" in terminals else ""
 
 
 @cache

@@ -19,7 +19,12 @@ def error(text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("header h {\n  bit<8> a\n}", "bad.p4:3:1: syntax error at '}'"),
+        ("header h {\n  bit<8> a\n}", "bad.p4:3:1: syntax error at '}', expected ';' or '['"),
+        ("header h { bit 8 a; }", "bad.p4:1:16: syntax error at '8', expected '<' or '[' or a name or a type"),
+        (
+            "const bit<8> A = 5\nconst bit<8> B = 6;",
+            "bad.p4:2:1: syntax error at 'const', perhaps ';' is missing",
+        ),
         ("header h { bit<8> a; ", "bad.p4:1:20: syntax error: the text ends too early"),
         ("const bit<8> a = b;", "bad.p4:1:18: b is not declared"),
         ("const bit<8> a = 1;\nconst bit<8> a = 2;", "bad.p4:2:14: a is declared twice"),
