@@ -294,11 +294,15 @@ class Jump(Statement):
 
 @dataclass(slots=True, eq=False)
 class Declaration(Statement):
-    """Anything with a name. ``type`` is what the checker found that it is."""
+    """Anything with a name. ``type`` is what the checker found that it is.
+
+    ``calls``: calls that it can make when it runs, with all that are made within these; loops count once.
+    """
 
     name: str
     annotations: Annotations = field(default_factory=dict, init=False)
     type: Any = field(default=None, init=False)
+    calls: int = field(default=0, init=False)
 
 
 @dataclass(slots=True, eq=False)

@@ -13,13 +13,14 @@ from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls_code import CallBody
 from fanin.sim.switch.embedded.context import BlockContext
 from fanin.sim.switch.embedded.description import DigestInfo, ExternInfo, TableInfo
-from fanin.sim.switch.embedded.errors import Position, Unsupported
+from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.names import annotated_id, annotated_words, title
 from fanin.sim.switch.embedded.records import Records
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.tables_code import TableCode
 from fanin.sim.switch.embedded.types import VOID, base_of, is_scalar
 
+MAX_INSTANCES = 1 << 12
 _OUT = ("out", "inout")
 
 
@@ -34,6 +35,7 @@ class Generator:
         self.tables: dict[str, TableInfo] = {}  # by Python name
         self.externs: dict[str, ExternInfo] = {}
         self.digests: dict[ast.Call, DigestInfo] = {}
+        self.instances = 0  # of controls and parsers
         self.constants: dict[str, Any] = {}  # objects that the text names
         self.states: dict[str, str] = {}  # a state's function to its name
         self._functions: dict[tuple[ast.Declaration, BlockContext | None], str] = {}
@@ -184,6 +186,9 @@ class Instance:
         arguments: dict[ast.Parameter, Any],
     ):
         self.generator = generator
+        generator.instances += 1
+        if generator.instances > MAX_INSTANCES:
+            raise P4Error(node.position, f"more than {MAX_INSTANCES} instances of controls and parsers")
         self.node = node
         self.path = path
         self.tables: dict[ast.Table, str] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from fanin.sim.switch.embedded.expressions import Expressions
 from fanin.sim.switch.embedded.types import BOOL, INTEGER, VOID, Bindings, Bits, Type, base_of
 
 _HEADER_METHODS = {"isValid": BOOL, "setValid": VOID, "setInvalid": VOID}
+MAX_CALLS = 1 << 14  # that a block or a function can make, with those within them
 _SIZES = ("minSizeInBits", "minSizeInBytes", "maxSizeInBits", "maxSizeInBytes")
 
 
@@ -33,6 +35,16 @@ class Calls(Expressions):
     """Checks calls."""
 
     in_action = False
+    _calls = 0  # of the declaration that is being checked
+
+    @contextmanager
+    def counted(self, node: ast.Declaration) -> Iterator[None]:
+        """Count the calls of a declaration while its body is checked."""
+        outside, self._calls = self._calls, 0
+        try:
+            yield
+        finally:
+            node.calls, self._calls = self._calls, outside
 
     def _call(self, node: ast.Call, expected: Type | None) -> ast.Expression:
         if isinstance(node.function, ast.Member):
@@ -177,6 +189,9 @@ class Calls(Expressions):
     def _bind(self, node: ast.Call, callee: Callee) -> None:
         """Put the arguments in the parameters' order, checked and converted."""
         node.callee = callee
+        self._calls += 1 + (callee.target.calls if isinstance(callee.target, ast.Declaration) else 0)
+        if self._calls > MAX_CALLS:
+            raise P4Error(node.position, f"calls within calls: more than {MAX_CALLS} in all")
         node.arguments = ordered(callee.parameters, node.arguments, node.position)
         pairs = list(zip(callee.parameters, node.arguments, strict=True))
         waiting = []

@@ -126,7 +126,8 @@ class Checker(Statements):
         if directionless != sorted(directionless):
             raise P4Error(node.position, "an action's parameters without direction come last")
         self.in_action, self.jumps = True, ("exit", "return")
-        self._do_block(node.body)
+        with self.counted(node):
+            self._do_block(node.body)
         self.in_action, self.jumps = False, ()
         self.scope = outer
         self.declare(node.name, node, node.position)
@@ -145,8 +146,9 @@ class Checker(Statements):
                 names.add(state.name)
             if "start" not in names:
                 raise P4Error(node.position, f"parser {node.name} has no state start")
-            for state in node.states:
-                self._state(state, names)
+            with self.counted(node):
+                for state in node.states:
+                    self._state(state, names)
         self.scope = outer
         self.declare(node.name, node, node.position)
 
@@ -199,7 +201,8 @@ class Checker(Statements):
             for local in node.locals:
                 self.statement(local)
             self.jumps = ("exit", "return")
-            self.statement(node.body)
+            with self.counted(node):
+                self.statement(node.body)
             self.jumps = ()
         self.scope = outer
         self.declare(node.name, node, node.position)
@@ -229,6 +232,7 @@ class Checker(Statements):
         for row in node.actions:
             self._table_action(row)
         by_action = {row.action: row for row in node.actions}
+        node.calls = max((action.calls for action in by_action), default=0)
         if node.entries is not None:
             for entry in node.entries:
                 self._entry(node, entry, by_action)

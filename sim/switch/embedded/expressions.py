@@ -7,7 +7,7 @@ from typing import Any
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.fold import fold_binary, fold_cast, fold_slice, fold_unary
-from fanin.sim.switch.embedded.scope import Scopes, is_type
+from fanin.sim.switch.embedded.scope import MAX_WIDTH, Scopes, is_type
 from fanin.sim.switch.embedded.types import BOOL, INTEGER, Bits, Type, base_of
 
 _ARITHMETIC = {"+", "-", "*", "|+|", "|-|", "&", "|", "^"}
@@ -170,6 +170,8 @@ class Expressions(Scopes):
             elif operator in ("&&&", ".."):
                 node.type = types.SetOf(kind)
         node.constant = fold_binary(node)
+        if node.type == INTEGER and isinstance(node.constant, int) and node.constant.bit_length() > MAX_WIDTH:
+            raise P4Error(node.position, f"a number without width that has more than {MAX_WIDTH} bits")
         return node
 
     def _limits_of(self, node: ast.Binary, kind: Type) -> None:
@@ -218,7 +220,7 @@ class Expressions(Scopes):
         amount = node.right.constant
         if amount is not None and amount < 0:
             raise P4Error(node.right.position, f"a shift by {amount}")
-        if left == INTEGER and (amount is None or amount > 1 << 14):
+        if left == INTEGER and (amount is None or amount > MAX_WIDTH):
             raise P4Error(
                 node.position, "a shift of a number without width by an amount that is not known or too large"
             )

@@ -11,6 +11,7 @@ from fanin.sim.switch.embedded.types import Bits, Type
 
 MAX_WIDTH = 1 << 14  # of a value: far beyond what any target has
 MAX_STACK = 1 << 10
+MAX_PARTS = 1 << 16  # values in a struct, tuple or stack
 
 
 class Scope:
@@ -70,6 +71,12 @@ class Scopes:
 
     def resolve(self, node: ast.TypeNode) -> Type:
         """The type that is written. Raises P4Error."""
+        found = self._resolved(node)
+        if isinstance(found, types.Record | types.Tuple | types.Stack) and types.parts_in(found) > MAX_PARTS:
+            raise P4Error(node.position, f"a type of more than {MAX_PARTS} values")
+        return found
+
+    def _resolved(self, node: ast.TypeNode) -> Type:
         if isinstance(node, ast.BaseType):
             return self._base(node)
         if isinstance(node, ast.NamedType):

@@ -158,7 +158,8 @@ class Statements(Calls):
         self.returns = node.result
         outside, self.jumps = self.jumps, ("return",)
         assert node.body
-        self._do_block(node.body)
+        with self.counted(node):
+            self._do_block(node.body)
         self.returns, self.jumps = None, outside
         self.scope = outer
 

@@ -86,7 +86,7 @@ class SetOf(Type):
 
 @dataclass(eq=False)
 class Record(Type):
-    """A header, struct or header_union (``kind``)."""
+    """A header, struct or header_union (``kind``). ``parts``: see ``parts_in``, once it is known."""
 
     kind: str
     name: str
@@ -94,6 +94,7 @@ class Record(Type):
     declaration: ast.FieldsType
     arguments: tuple[Type, ...] = ()
     instances: dict[tuple[Type, ...], Record] = field(default_factory=dict)
+    parts: int = 0
 
     def __str__(self) -> str:
         return self.name
@@ -252,6 +253,17 @@ def instantiated(record: Record, arguments: tuple[Type, ...]) -> Record:
         generic.instances[arguments] = new
         new.fields = {name: bindings.substitute(kind) for name, kind in generic.fields.items()}
     return generic.instances[arguments]
+
+
+def parts_in(kind: Type) -> int:
+    """How many values a value of ``kind`` is made of, in all; variables and what has no parts count as one."""
+    if isinstance(kind, Record):
+        if not kind.parts:
+            kind.parts = sum(map(parts_in, kind.fields.values()))
+        return kind.parts
+    if isinstance(kind, Stack):
+        return kind.size * parts_in(kind.element)
+    return sum(map(parts_in, kind.elements)) if isinstance(kind, Tuple) else 1
 
 
 def base_of(kind: Type) -> Type:

@@ -46,6 +46,58 @@ def test_a_wrong_text_is_refused_with_its_place(text, message):
     assert error(text).startswith(message)
 
 
+def _doubled(first: str, line: str, count: int = 40) -> str:
+    """``first``, then a line per number {0}, which doubles what line {1}, the one before it, declares."""
+    return "\n".join([first, *(line.format(number, number - 1) for number in range(1, count))])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            _doubled("const int a0 = 3;", "const int a{0} = a{1} * a{1};"),
+            "a number without width that has more than 16384 bits",
+        ),
+        (
+            _doubled("struct s0 { bit<8> a; }", "struct s{0} {{ s{1} a; s{1} b; }}"),
+            "a type of more than 65536 values",
+        ),
+        (
+            _doubled("typedef tuple<bit<8>> t0;", "typedef tuple<t{1}, t{1}> t{0};"),
+            "a type of more than 65536 values",
+        ),
+        (
+            "struct g<T> { T a; T b; }\n"
+            + _doubled("struct s { bit<8> a; } typedef g<s> t0;", "typedef g<t{1}> t{0};"),
+            "a type of more than 65536 values",
+        ),
+        (
+            _doubled(
+                "bit<8> f0(in bit<8> x) { return x; }",
+                "bit<8> f{0}(in bit<8> x) {{ return f{1}(f{1}(x)); }}",
+            ),
+            "calls within calls: more than 16384",
+        ),
+        (
+            _doubled(
+                "control c0() { apply { } }", "control c{0}() {{ c{1}() a; apply {{ a.apply(); a.apply(); }} }}"
+            ),
+            "calls within calls: more than 16384",
+        ),
+    ],
+    ids=["numbers", "structs", "tuples", "generic structs", "functions", "controls"],
+)
+def test_a_short_text_that_means_much_is_refused_at_once(text, message):
+    """Each of 39 lines doubles what the line before it is: 2**39 of it in all."""
+    assert message in error(text)
+
+
+def test_instances_of_controls_have_a_bound():
+    nested = _doubled("control c0() { apply { } }", "control c{0}() {{ c{1}() a; c{1}() b; apply {{ }} }}")
+    text = V1MODEL.format(**{**PARTS, "locals": "c39() all;"}).replace("control I(", f"{nested}\ncontrol I(", 1)
+    assert "more than 4096 instances of controls and parsers" in error(text)
+
+
 @pytest.mark.parametrize(
     ("parts", "what"),
     [
