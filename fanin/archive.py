@@ -17,11 +17,26 @@ import numpy.typing as npt
 _DAMAGE = (ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 
 
+#: What a compressed file may become: so many times its size, or so many bytes. More is taken for an attack.
+MOST_TIMES, MOST_BYTES = 100, 256 << 20
+
+
+def most_unpacked(path: Path) -> int:
+    """How many bytes a compressed file may become."""
+    return max(MOST_BYTES, MOST_TIMES * path.stat().st_size)
+
+
+def grows_too_much(path: Path) -> str:
+    """The error for a compressed file that becomes more than :func:`most_unpacked`."""
+    most = most_unpacked(path)
+    return f"unpacks from {path.stat().st_size:,} to more than {most:,} bytes; unpack it if that is right"
+
+
 def read_archive(path: Path, names: Container[str] | None = None) -> dict[str, npt.NDArray[Any]]:
     """The arrays in an ``.npz``, or those of ``names`` that are there; nothing else is unpacked.
 
     Raises OSError, and ValueError of one line for a file that is no archive, or is damaged, or has something
-    else than arrays of numbers or texts.
+    else than arrays of numbers or texts, or unpacks to more than :func:`most_unpacked`.
     """
     with path.open("rb") as file:
         if not zipfile.is_zipfile(file):  # NumPy would take it for an array, or for a pickle
@@ -29,9 +44,18 @@ def read_archive(path: Path, names: Container[str] | None = None) -> dict[str, n
         file.seek(0)
         try:
             with np.load(file, allow_pickle=False) as archive:
-                found = {name: archive[name] for name in archive if names is None or name in names}
+                members = archive.zip.infolist()
+                wanted = [each for each in members if names is None or _name(each) in names]
+                fits = sum(each.file_size for each in wanted) <= most_unpacked(path)
+                found = {name: archive[name] for name in map(_name, wanted)} if fits else {}
         except _DAMAGE as error:
             raise ValueError(f"no NumPy archive of numbers: {' '.join(str(error).split())}") from error
+    if not fits:
+        raise ValueError(grows_too_much(path))
     if others := [name for name, values in found.items() if not isinstance(values, np.ndarray)]:
         raise ValueError(f"no NumPy archive of numbers: {others[0]} is no array")
     return found
+
+
+def _name(member: zipfile.ZipInfo) -> str:
+    return member.filename.removesuffix(".npy")

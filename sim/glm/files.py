@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from fanin.archive import grows_too_much, most_unpacked
 from fanin.errors import InputError
 
 #: First bytes of a compressed file, and what opens it.
@@ -29,16 +31,38 @@ READ_ERRORS = (
 def open_bytes(path: Path) -> IO[bytes]:
     """The content of a file, unpacked if its first bytes are those of gzip, bzip2 or xz.
 
-    Raises OSError, and InputError for a compressed form that is not read here.
+    Raises OSError, and InputError for a compressed form that is not read here. Reading raises InputError once
+    the content is larger than :func:`fanin.archive.most_unpacked` allows.
     """
     with open(path, "rb") as file:
         start = file.read(8)
     for magic, name in _PACKED.items():
         if start.startswith(magic):
             raise InputError(f"{path}: a file of {name}; unpack it, or pack it with gzip, bzip2 or xz")
-    opener = next((opener for magic, opener in _OPENERS.items() if start.startswith(magic)), open)
-    opened: IO[bytes] = opener(path, "rb")
-    return opened
+    opener = next((opener for magic, opener in _OPENERS.items() if start.startswith(magic)), None)
+    return open(path, "rb") if opener is None else io.BufferedReader(_Bounded(opener(path, "rb"), path))
+
+
+class _Bounded(io.RawIOBase):
+    """What ``unpacked`` gives, until it is too much for the compressed file ``path``."""
+
+    def __init__(self, unpacked: IO[bytes], path: Path):
+        self._unpacked, self._path = unpacked, path
+        self._left = most_unpacked(path)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._unpacked.readinto(buffer)  # type: ignore[attr-defined]
+        self._left -= count
+        if self._left < 0:
+            raise InputError(f"{self._path}: {grows_too_much(self._path)}")
+        return count
+
+    def close(self) -> None:
+        self._unpacked.close()
+        super().close()
 
 
 def kind_of(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.errors import InputError
+from fanin.sim.glm.files import READ_ERRORS, open_bytes
 from fanin.sim.learning.mlp import CLASSES, Samples
 
 _MAGIC = {1: 0x0801, 3: 0x0803}  # unsigned bytes, of so many dimensions
@@ -64,8 +64,9 @@ def _find(folder: Path, name: str) -> Path:
 def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     """An idx file of bytes with so many dimensions; InputError where magic or length are wrong."""
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
+        with open_bytes(path) as file:
+            data = file.read()
+    except (*READ_ERRORS, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     header = 4 * (1 + dimensions)
     if len(data) < header:

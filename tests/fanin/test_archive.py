@@ -7,6 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from fanin import archive as archives
 from fanin.archive import read_archive
 
 ENCRYPTED, METHOD = 6, 8  # of a member's header: a flag's byte, and how it is packed; in the directory 2 later
@@ -77,3 +78,21 @@ def test_damage_is_found(tmp_path, packed):
     assert refusal(path).startswith("no NumPy archive of numbers: ")
     path.write_bytes(content[:1000])
     assert refusal(path) == "no NumPy archive, or one that was cut off"
+
+
+def test_what_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    """100,128 bytes of each member; zeros pack to a hundredth of that and less."""
+    members = {"x": member(np.zeros(100_000, np.uint8)), "y": member(np.zeros(100_000, np.uint8))}
+    path = archive(tmp_path / "a.npz", zipfile.ZIP_DEFLATED, **members)
+    assert len(read_archive(path)) == 2
+    monkeypatch.setattr(archives, "MOST_BYTES", 200_255)
+    size = path.stat().st_size
+    assert size < 2002
+    wanted = f"unpacks from {size:,} to more than 200,255 bytes; unpack it if that is right"
+    with monkeypatch.context() as patched:
+        patched.setattr(np.lib.npyio.NpzFile, "__getitem__", None)  # nothing is unpacked
+        with pytest.raises(ValueError, match=wanted):
+            read_archive(path)
+    assert list(read_archive(path, {"x"})) == ["x"]
+    monkeypatch.setattr(archives, "MOST_TIMES", 200_256 // size + 1)
+    assert len(read_archive(path)) == 2

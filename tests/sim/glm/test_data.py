@@ -1,12 +1,15 @@
 """Data sets: what is read, how it is split, shuffled and quantised, and what is refused."""
 
+import bz2
 import gzip
+import lzma
 
 import numpy as np
 import pytest
 from sklearn.datasets import dump_svmlight_file, load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
+from fanin import archive
 from fanin.errors import InputError
 from fanin.fixed import Loss
 from fanin.golden.glm.quantise import ColumnRanges, quantise
@@ -187,3 +190,15 @@ def test_synthetic_sets_have_the_shape_of_table_ii_and_repeat_with_their_seed(na
     again = data.synthetic(name, shape, samples=40, seed=seed)
     assert (got.features != again.features).nnz == 0
     assert np.array_equal(got.labels, again.labels)
+
+
+@pytest.mark.parametrize("packer", [gzip, bz2, lzma])
+def test_a_packed_file_may_not_grow_without_bound(libsvm, monkeypatch, packer):
+    text = GOOD.encode() * 1000  # 41 bytes each
+    path = libsvm(packer.compress(text), "data.svm")
+    monkeypatch.setattr(archive, "MOST_TIMES", 0)
+    monkeypatch.setattr(archive, "MOST_BYTES", 41_000)
+    assert len(data.read(path, Loss.LOGISTIC).labels) == 3000
+    monkeypatch.setattr(archive, "MOST_BYTES", 40_999)
+    with pytest.raises(InputError, match=r"data\.svm: unpacks from [0-9,]+ to more than 40,999 bytes"):
+        data.read(path, Loss.LOGISTIC)

@@ -84,9 +84,7 @@ def test_a_folder_or_file_that_is_missing_is_named(folder):
     _refused(folder, rf"{LABELS}: no such file, nor {LABELS}.gz")
 
 
-@pytest.mark.parametrize(
-    "spoil", [lambda data: data[:-9], lambda data: b"no gzip", lambda data: data[:40] + b"?" * 40]
-)
+@pytest.mark.parametrize("spoil", [lambda data: data[:-9], lambda data: data[:40] + b"?" * 40])
 def test_a_broken_gzip_file_is_named(folder, spoil):
     path = folder / f"{TRAIN}.gz"
     path.write_bytes(spoil(gzip.compress((folder / TRAIN).read_bytes())))
