@@ -14,7 +14,8 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.output import PCAP_FILE, PROVENANCE_FILE, add_json, print_json, table
 from fanin.cli.provenance.comparison import Change, Verdict, changes, verdicts
 from fanin.cli.provenance.document import Provenance, read_provenance
-from fanin.cli.provenance.inputs import Input, resolved
+from fanin.cli.provenance.inputs import Input, inputs_of, resolved
+from fanin.cli.serving import say
 from fanin.cli.wave import forget_wave
 from fanin.errors import CheckFailed, InputError, ToolFailed
 
@@ -48,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     output = args.output or _behind(args.folder)
     _check_new(args.folder, output)
     again = _command(before, args.whole)
+    _check_listed(again, before)
     for each in before.inputs:
         _place(again, each, before, changed=args.changed_inputs)
     setattr(again, again.files.output, output)
@@ -56,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if again.files.capture and getattr(again, again.files.capture):
         setattr(again, again.files.capture, output / PCAP_FILE)
     forget_wave(again)
+    say(f"runs again: fanin {shlex.join(before.argv)}")
     failure = _carry_out(again)
     after = read_provenance(output)
     found = verdicts(before, after)
@@ -96,6 +99,15 @@ def _command(before: Provenance, whole: argparse.ArgumentParser) -> argparse.Nam
     again.argv = list(before.argv)
     again.json = False
     return again
+
+
+def _check_listed(again: argparse.Namespace, before: Provenance) -> None:
+    """Raise InputError where the command would read a file of which the run's folder has no hash."""
+    listed = {each.option for each in before.inputs}
+    for each in inputs_of(again):
+        if each.option not in listed:
+            path = before.folder / PROVENANCE_FILE
+            raise InputError(f"{path}: inputs: {each.option} is not listed, but argv would read {each.path}")
 
 
 def _place(again: argparse.Namespace, given: Input, before: Provenance, *, changed: bool) -> None:

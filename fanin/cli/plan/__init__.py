@@ -28,7 +28,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "model",
         metavar="MODEL",
         nargs="?",
-        help="example_cnn, mobilenet_v2, mobilenet_v2_32, listing1, digits_cnn, a .py or .onnx file",
+        help="example_cnn, mobilenet_v2, mobilenet_v2_32, listing1, digits_cnn, an .onnx file, or a .py file, "
+        "which is a program and runs with your rights",
     )
     parser.add_argument(
         "cluster", metavar="CLUSTER", nargs="?", help="arria10xN, u280xN, ecp5-85xN or a .toml file"

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import fanin
 from fanin.cli.main import build_parser
 from fanin.cli.rerun import _behind
+from fanin.errors import InputError
 from tests.fanin.cli.rerun import refusal, run, same_again
 from tests.support import slow
 
@@ -46,6 +48,23 @@ def test_the_bits_are_the_same(capsys, tmp_path, monkeypatch, command, results):
     monkeypatch.chdir(tmp_path)
     assert run(*command.split(), "-o", "run") == 0
     assert same_again(capsys, tmp_path / "run") == results
+
+
+def test_what_runs_is_said_before_it_runs(capsys, made, monkeypatch):
+    monkeypatch.setattr("fanin.cli.rerun._carry_out", lambda again: (_ for _ in ()).throw(InputError("now")))
+    argv = json.loads((made / "provenance.json").read_text())["argv"]
+    assert run("rerun", made) == 2
+    assert capsys.readouterr().err == f"fanin: runs again: fanin {shlex.join(argv)}\nfanin: error: now\n"
+
+
+def test_a_program_that_is_not_listed_does_not_run(capsys, tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    assert run("plan", tmp_path / "model.py", "arria10x1", "--workers", 1, "-o", tmp_path / "plan") == 0
+    (tmp_path / "model.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n{MODEL}")
+    _edit(tmp_path / "plan", inputs=[])
+    said = f"provenance.json: inputs: model is not listed, but argv would read {tmp_path / 'model.py'}"
+    assert said in refusal(capsys, tmp_path / "plan")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_so_are_those_of_a_package_and_of_plans(capsys, tmp_path):
@@ -113,7 +132,7 @@ def test_what_differs_first_is_named_and_what_has_changed(capsys, made, finished
     assert "run.json    DIFFERS: loss was " in out
     assert "options.rate: none then, 0.05 now" in out
     assert f"fanin.version: {recorded['fanin']['version']} then, 9.9 now" in out
-    assert err == f"fanin: error: {made.parent / 'new'}: 2 of 3 results differ: state.npz, run.json\n"
+    assert err.endswith(f"\nfanin: error: {made.parent / 'new'}: 2 of 3 results differ: state.npz, run.json\n")
 
 
 def test_a_result_that_was_edited_after_the_run_is_told(capsys, made):
