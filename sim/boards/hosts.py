@@ -32,6 +32,8 @@ from fanin.wire.fields import byte_length, unpack_fields
 
 _LARGEST = 65536  # bytes of a datagram or of what a TAP device gives
 _TRANSLATED = range(49152, 65536)  # ports for hosts whose own is another host's
+MAX_CLIENTS = 4096
+_AT_ONCE = 64  # frames of a host that a step of the world takes
 _SERVERS = "127.0.0.1"
 _MAX_NAME = 15  # bytes of a device's name; the kernel cuts a longer one
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
@@ -45,7 +47,7 @@ class Host(Protocol):
         """What becomes readable when the host has something to send."""
 
     def receive(self) -> list[bytes]:
-        """The frames that it sends now, without FCS; does not wait."""
+        """The frames that it sends now, without FCS, a bounded number; does not wait."""
 
     def deliver(self, frame: bytes, time: int) -> None:
         """A frame has arrived, at ``time`` ps."""
@@ -114,12 +116,13 @@ class TapHost:
         """What the stack sends. Raises InputError where the device was removed."""
         frames = []
         try:
-            while True:
+            while len(frames) < _AT_ONCE:
                 frames.append(os.read(self._device, _LARGEST))
         except BlockingIOError:
-            return frames
+            pass
         except OSError as error:
             raise self._failed(error) from error
+        return frames
 
     def deliver(self, frame: bytes, time: int) -> None:
         """Hand it to the stack. Raises InputError where the device was removed."""
@@ -152,7 +155,8 @@ class UdpHost:
 
     Each board has an address of its own, of 127.0.0.0/8 for instance, where the same ``ports`` as the board's
     are open. To the boards all clients are one host, ``own``, which answers ARP; a client keeps its port unless
-    another has it. Raises InputError for an address or port that cannot be had.
+    another has it. ``MAX_CLIENTS`` are known at a time. Raises InputError for an address or port that cannot be
+    had.
     """
 
     def __init__(self, own: Endpoint, boards: Sequence[Listening], ports: Sequence[int]):
@@ -160,7 +164,9 @@ class UdpHost:
         self.strays = 0  #: frames that were no client's
         self._boards = {listening.board.ip: listening for listening in boards}
         self._sockets: dict[tuple[int, int], socket.socket] = {}
-        self._clients: dict[int, tuple[str, int]] = {}  # by the port that the boards see
+        # By the port that the boards see, and the other way; the client that has been silent longest first.
+        self._clients: dict[int, tuple[str, int]] = {}
+        self._seen_as: dict[tuple[str, int], int] = {}
         self._answers: list[bytes] = []
         with contextlib.ExitStack() as stack:
             for listening in boards:
@@ -179,7 +185,7 @@ class UdpHost:
         frames, self._answers = self._answers, []
         for (ip, port), one in self._sockets.items():
             with contextlib.suppress(BlockingIOError):
-                while True:
+                for _ in range(_AT_ONCE):
                     payload, client = one.recvfrom(_LARGEST)
                     source = Endpoint(self.own.mac, self.own.ip, self._port_of(client))
                     target = Endpoint(self._boards[ip].board.mac, ip, port)
@@ -201,10 +207,16 @@ class UdpHost:
         self._open.close()
 
     def _port_of(self, client: tuple[str, int]) -> int:
-        for port in (client[1], *_TRANSLATED):
-            if self._clients.setdefault(port, client) == client:
-                return port
-        raise InputError(f"{client[0]}: too many clients")
+        """The port that boards see. Of too many clients, the one that has been silent longest is forgotten."""
+        port = self._seen_as.pop(client, None)
+        if port is None:
+            if len(self._clients) >= MAX_CLIENTS:
+                silent = next(iter(self._seen_as))
+                del self._clients[self._seen_as.pop(silent)]
+            port = next(port for port in (client[1], *_TRANSLATED) if port not in self._clients)
+            self._clients[port] = client
+        self._seen_as[client] = port
+        return port
 
     def _hand_on(self, frame: bytes) -> None:
         ip = unpack_fields(IPV4, frame[_ETHERNET:])

@@ -19,6 +19,8 @@ from fanin.wire.ethernet import FCS_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 GIGABIT = LinkConfig(delay_ns=500.0, gbps=1.0)  #: cable and two PHYs
 AWAKE_PS = 2_000_000_000  #: how long boards run on at full speed behind the last frame
 _NAP_S, _CREEP_PS = 0.005, 20_000_000  # asleep: so much real time is worth so much simulated time
+_AHEAD_PS = 1_000_000_000  # what a host may have sent ahead of its line; the rest waits at its socket
+_ADDRESSES = 8192  # that a switch learns
 _GROUP = 1 << 40  # the bit of a MAC address that is a group's
 
 
@@ -33,6 +35,9 @@ class MacSwitch:
         """A frame comes in; what goes out, as (port, frame, time)."""
         destination, source = int.from_bytes(frame[:6], "big"), int.from_bytes(frame[6:12], "big")
         if not source & _GROUP:
+            self._learnt.pop(source, None)
+            if len(self._learnt) >= _ADDRESSES:
+                del self._learnt[next(iter(self._learnt))]
             self._learnt[source] = port
         known = None if destination & _GROUP else self._learnt.get(destination)
         out = range(self.ports) if known is None else (known,)
@@ -72,6 +77,7 @@ class World:
         self.boards = boards
         self.hosts = list(hosts)
         self.statistics = WorldStatistics()
+        self._line_free = [0] * len(self.hosts)  # when the line of each has carried what the host has sent
         phys = [len(config.phys) for config in boards.configs]
         self._ports = [(board, phy) for board, count in enumerate(phys) for phy in range(count)]
         self._port_of = {pair: port for port, pair in enumerate(self._ports)}
@@ -118,8 +124,11 @@ class World:
         """Let a window pass in which nothing that is sent arrives."""
         now = self.time
         for number, host in enumerate(self.hosts):
+            if self._line_free[number] > now + _AHEAD_PS:
+                continue
             for frame in host.receive():
                 self.statistics.from_hosts += 1
+                self._line_free[number] = max(self._line_free[number], now) + self._duration(len(frame))
                 self.network.send(len(self._ports) + number, frame, now)
                 self._stay_awake()
         for reception in self.network.advance(now + window):

@@ -43,6 +43,17 @@ def test_the_switch_learns():
     assert len(switch.inject(1, frame(1, BROADCAST), 9)) == 3  # a group is nowhere
 
 
+def test_the_switch_forgets_whom_it_heard_first(monkeypatch):
+    monkeypatch.setattr("fanin.sim.boards.world._ADDRESSES", 2)
+    switch = MacSwitch(4)
+    for port, source in ((1, 1), (2, 2), (1, 1), (3, 3)):
+        switch.inject(port, frame(source, BROADCAST), 0)
+    heard = {
+        address: [port for port, _, _ in switch.inject(0, frame(9 << 40, address), 0)] for address in (1, 2, 3)
+    }
+    assert heard == {1: [1], 2: [1, 2, 3], 3: [3]}
+
+
 def test_times_between_boards():
     boards = EchoBoards([Config(), Config()], answers=False)
     world = World(boards, link=LinkConfig(delay_ns=300, gbps=1))
@@ -144,6 +155,41 @@ def test_the_udp_host_answers_for_its_address():
     assert (arp["operation"], arp["sender_mac"], arp["sender_ip"]) == (2, GATEWAY.mac, GATEWAY.ip)
     assert (arp["target_mac"], arp["target_ip"]) == (BOARDS[1].mac, BOARDS[1].ip)
     assert host.strays == 1
+
+
+def test_of_too_many_clients_the_longest_silent_is_forgotten(monkeypatch):
+    monkeypatch.setattr("fanin.sim.boards.hosts.MAX_CLIENTS", 2)
+    world, boards, _, own = udp_world("127.0.71.62")
+    with serving(world), contextlib.ExitStack() as opened:
+        clients = [opened.enter_context(client(f"127.0.0.{number}", 50001)) for number in (1, 2, 3)]
+        for number in (0, 1, 0, 2, 0, 1):
+            clients[number].sendto(b"%d" % number, (own[0], PORT))
+            assert clients[number].recvfrom(100)[0] == b"%d" % number
+    ports = [int.from_bytes(data[34:36], "big") for board, _, data, _ in boards.received if not board]
+    assert ports == [50001, 49152, 50001, 49152, 50001, 49152]  # the third has the second's, and it that again
+
+
+class Flood(QueueHost):
+    """A host that always has more to send."""
+
+    asked = 0
+
+    def receive(self):
+        self.asked += 1
+        return [encode_udp(b"flood", source=GATEWAY, destination=BOARDS[0])] * 64
+
+
+def test_a_flood_is_held_to_the_rate_of_its_line():
+    boards, host, other = EchoBoards([Config(mac=BOARDS[0].mac)], answers=False), Flood(), QueueHost()
+    world = World(boards, [host, other])
+    world.run(5_000_000 * NS)
+    carried = 5_000_000 * NS // DURATION
+    ahead = 1_000_000 * NS // DURATION + 64
+    assert carried < world.statistics.from_hosts <= carried + ahead
+    other.send(frame(7, BOARDS[0].mac))
+    before = len(boards.received)
+    world.run(world.time + 2_000_000 * NS)
+    assert frame(7, BOARDS[0].mac) in [data for _, _, data, _ in boards.received[before:]]
 
 
 def test_an_idle_world_sleeps():
