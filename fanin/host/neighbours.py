@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from fanin.errors import InputError
+from fanin.host.lobby import Lobby
 from fanin.host.sockets import limit_segments, refuse_self
 
 _FRAME_BYTES = 1024  # of a note, filled up with spaces; values behind a hello lie at multiples of 4, too
@@ -92,8 +93,9 @@ class Neighbours:
         with server:
             for kind in _KINDS:
                 self._to[kind] = self._call(addresses[self._next], kind, deadline, mss)
-            while len(self._from) < len(_KINDS):
-                self._take(server, deadline)
+            with Lobby(server, _FRAME_BYTES) as lobby:
+                while len(self._from) < len(_KINDS):
+                    self._take(lobby, deadline)
         for connection in self._to.values():  # a hello is answered before values follow it
             reply = _read_frame(connection, deadline)
             if reply is None:
@@ -126,17 +128,18 @@ class Neighbours:
                     ) from error
                 time.sleep(_RETRY_SECONDS)
 
-    def _take(self, server: socket.socket, deadline: float) -> None:
+    def _take(self, lobby: Lobby, deadline: float) -> None:
         """Take a connection of the rank before; one without a hello is none."""
-        server.settimeout(max(_RETRY_SECONDS, deadline - time.monotonic()))
         try:
-            connection, _ = server.accept()
+            connection, said = lobby.next(max(deadline, time.monotonic() + _RETRY_SECONDS))
         except TimeoutError as error:
             raise ConnectionError(self._absent(self._before)) from error
-        hello = _read_frame(connection, time.monotonic() + _GRACE_SECONDS)
+        hello = _note(said)
         if hello is None or hello.get("kind") not in _KINDS:
             connection.close()
             return
+        if earlier := self._from.get(hello["kind"]):
+            earlier.close()
         self._from[hello["kind"]] = connection
         if (hello.get("rank"), hello.get("ranks")) == (self._before, self._size):
             connection.sendall(_frame({}))

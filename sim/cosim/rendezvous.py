@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fanin.host.lobby import Lobby
+
 PATIENCE = 60.0  # seconds in which all ranks must have connected
 _OTHER_FILES = 256  # that a process may have open, beside a socket for each rank
 _HELLO = struct.Struct("<32sI")  # the secret of the meeting, and whose socket this is
@@ -45,14 +47,14 @@ class Listener:
         met: dict[int, socket.socket] = {}
         until = time.monotonic() + PATIENCE
         try:
-            while len(met) < len(self._names) - 1:
-                self._socket.settimeout(max(until - time.monotonic(), 0.001))
-                guest, _ = self._socket.accept()
-                rank = self._welcome(guest)
-                if rank is None or rank in met:
-                    guest.close()  # someone who scans ports, say
-                else:
-                    met[rank] = _tuned(guest)
+            with Lobby(self._socket, _HELLO.size) as lobby:
+                while len(met) < len(self._names) - 1:
+                    guest, hello = lobby.next(until)
+                    rank = self._rank_in(hello)
+                    if rank is None or rank in met:
+                        guest.close()  # someone who scans ports, say
+                    else:
+                        met[rank] = _tuned(guest)
         except BaseException as error:  # an interrupt, or no more descriptors: those who came must not wait
             for guest in met.values():
                 guest.close()
@@ -69,17 +71,11 @@ class Listener:
         """Listen no more."""
         self._socket.close()
 
-    def _welcome(self, guest: socket.socket) -> int | None:
-        """Who it is; None for one who is not of this run."""
-        guest.settimeout(1)
-        try:
-            said = guest.recv(_HELLO.size, socket.MSG_WAITALL)
-        except OSError:
-            return None
-        if len(said) != _HELLO.size:
-            return None
-        secret, rank = _HELLO.unpack(said)
-        return rank if hmac.compare_digest(secret, self.place.secret) else None
+    def _rank_in(self, hello: bytes) -> int | None:
+        """The rank of a guest; None for one who is not of this run."""
+        secret, rank = _HELLO.unpack(hello)
+        known = hmac.compare_digest(secret, self.place.secret) and 0 < rank < len(self._names)
+        return rank if known else None
 
 
 def _allow(files: int) -> None:

@@ -46,6 +46,29 @@ def _ranks(count, life):
     return [found[rank] for rank in range(count)]
 
 
+def test_connections_that_say_nothing_hold_no_rank_up():
+    """Each was waited for, for two seconds, one after another."""
+    strangers = []
+
+    def life(rank, addresses):
+        while rank and len(strangers) < 10:
+            try:
+                strangers.append(socket.create_connection(addresses[0]))
+            except ConnectionRefusedError:
+                time.sleep(0.01)
+        began = time.monotonic()
+        with Ring(rank, addresses, timeout=20) as ring:
+            return list(ring.allreduce(np.full(3, rank + 1, np.float32))), time.monotonic() - began
+
+    try:
+        (first, _), (second, seconds) = _ranks(2, life)
+    finally:
+        for one in strangers:
+            one.close()
+    assert first == second == [3, 3, 3]
+    assert seconds < 4
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 @pytest.mark.parametrize("codec", [None, Inceptionn(6)])
 def test_sums_are_the_rings_and_settled_where_nics_compress(ranks, codec):

@@ -3,9 +3,11 @@
 import contextlib
 import socket
 import threading
+import time
 
 import pytest
 
+from fanin.host.lobby import MOST, Lobby
 from fanin.sim.cosim import rendezvous
 from fanin.sim.cosim.rendezvous import Listener, NotMet, connect
 
@@ -52,6 +54,36 @@ def test_strangers_are_sent_away_and_do_not_hold_ranks_up(opened, listener, conn
     assert [channel.getpeername() for channel in channels] == [again[0].getsockname(), again[2].getsockname()]
 
 
+def test_silent_connections_hold_no_rank_up(opened, listener, connected, accepted):
+    """Each was waited for, for a second, one after another."""
+    address = (listener.place.host, listener.place.port)
+    silent = [opened.enter_context(socket.create_connection(address)) for _ in range(20)]
+    silent[0].sendall(bytes(35))  # of a hello of 36
+    began = time.monotonic()
+    for rank in (1, 2):
+        connected(rank)
+    assert len(accepted()) == 2
+    assert time.monotonic() - began < 1
+    assert [one.recv(1) for one in silent] == [b""] * 20
+
+
+def test_of_too_many_silent_connections_the_first_is_closed(opened):
+    server = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=2 * MOST))
+    with Lobby(server, 2) as lobby:
+        opened.callback(server.close)
+        silent = [socket.create_connection(server.getsockname()) for _ in range(MOST + 2)]
+        for one in silent:
+            opened.callback(one.close)
+        with pytest.raises(TimeoutError):
+            lobby.next(time.monotonic() + 0.3)
+        assert [one.recv(1) for one in silent[:2]] == [b"", b""]
+        for number in (3, 2):
+            silent[number].sendall(b"%dx" % number)
+            connection, hello = lobby.next(time.monotonic() + 5)
+            with connection:
+                assert (hello, connection.getpeername()) == (b"%dx" % number, silent[number].getsockname())
+
+
 def test_a_rank_that_does_not_come_is_named(monkeypatch, listener, connected):
     monkeypatch.setattr(rendezvous, "PATIENCE", 0.2)
     first = connected(1)
@@ -79,13 +111,12 @@ def test_the_secret_is_not_shown(listener):
 
 def test_an_interrupt_while_rank_0_waits_lets_the_others_go(monkeypatch, listener, connected):
     first = connected(1)
-    monkeypatch.setattr(listener, "_welcome", _interrupted)
+    monkeypatch.setattr(Lobby, "next", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         listener.accept()
     with contextlib.suppress(ConnectionResetError):  # what it has said was not read
         assert first.recv(1) == b""
 
 
-def _interrupted(guest):
-    guest.close()
+def _interrupted(lobby, deadline):
     raise KeyboardInterrupt
