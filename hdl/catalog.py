@@ -248,11 +248,6 @@ CATALOG: dict[str, Entry] = {
 }
 
 
-def emit(name: str, *, preset: str, settings: Mapping[str, str], module: str | None = None) -> str:
-    """Verilog of a component of the catalogue. Raises InputError, ValueError."""
-    return verilog_of(entry_of(name).build(PRESETS[preset], settings), module or module_of(name))
-
-
 def verilog_of(component: wiring.Component, module: str) -> str:
     """Verilog in which the name of each module is ``module``, or begins with it and two underscores."""
     return kept_verilog(component, name=module, prefix=f"{module}__")

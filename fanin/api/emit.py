@@ -16,6 +16,7 @@ from fanin.errors import InputError
 from fanin.glm import PRESETS
 from fanin.hdl import catalog
 from fanin.hdl.area import Area
+from fanin.hdl.package import package
 from fanin.p4 import companions
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.p4.deployment import Deployment, default_deployment, deployment_json, load_deployment
@@ -84,7 +85,7 @@ def emit(name: str, *, preset: str = "demo", module: str | None = None, **settin
     module = catalog.module_of(name, module)
     texts = {key: str(value) for key, value in settings.items()}
     entry = catalog.entry_of(name)
-    verilog = catalog.emit(name, preset=_preset(preset), settings=texts, module=module)
+    verilog = package.emit(name, preset=_preset(preset), settings=texts, module=module)
     parameters = entry.parameters(PRESETS[preset]) | settings
     return Emitted(name, parameters, verilog, preset, texts, module)
 

@@ -125,7 +125,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.registers:
         text = catalog.registers(args.name, args.registers, **which)
     else:
-        text = catalog.emit(args.name, **which)
+        from fanin.hdl.package import package
+
+        text = package.emit(args.name, **which)
     if output == STDOUT:
         sys.stdout.write(text)
     else:

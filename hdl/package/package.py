@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from amaranth.lib import wiring
+
 from fanin import __version__
 from fanin.glm import PRESETS
 from fanin.hdl import catalog
@@ -21,6 +23,19 @@ MARK, KEY = "package.json", "package"  #: what says that a folder is a package, 
 IP_XACT = "component.xml"
 _REGISTERS = {"h": "c", "svd": "svd", "json": "json"}  # format of the register map by suffix
 _TYPES = {"v": "verilogSource", "h": "cSource", "sdc": "SDC"}  # IP-XACT's, by suffix; else the suffix itself
+
+
+def emit(name: str, *, preset: str, settings: Mapping[str, str], module: str | None = None) -> str:
+    """Return the Verilog of a component of the catalogue. Raises InputError, ValueError.
+
+    Attributes tell Vivado which ports are the clock, the reset and its polarity, and buses.
+    """
+    made = catalog.entry_of(name).build(PRESETS[preset], settings)
+    return _verilog(made, module or catalog.module_of(name), interfaces(flat_ports(made)))
+
+
+def _verilog(made: wiring.Component, module: str, buses: Sequence[Interface]) -> str:
+    return with_attributes(catalog.verilog_of(made, module), module, buses)
 
 
 def file_names(module: str) -> tuple[str, ...]:
@@ -43,7 +58,7 @@ def package(
     buses = interfaces(ports)
     wires = [Port(CLOCK, 1, False), Port(RESET, 1, False)]
     wires += [Port(port.name, len(port.value), port.output) for port in ports]
-    rtl = {f"{module}.v": with_attributes(catalog.verilog_of(made, module), module, buses)}
+    rtl = {f"{module}.v": _verilog(made, module, buses)}
     clocks = {f"{module}.{suffix}": text(module, clock_mhz) for suffix, text in CONSTRAINTS.items()}
     maps = {}
     if registers is not None:

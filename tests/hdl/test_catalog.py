@@ -12,6 +12,7 @@ from fanin.codec import Bfp
 from fanin.errors import InputError
 from fanin.glm import PRESETS
 from fanin.hdl import catalog
+from fanin.hdl.package import package
 from tests.support import slow
 
 LARGE = (  # nodes, which are emitted for co-simulation, too, and what takes as long as they
@@ -38,7 +39,7 @@ LARGE = (  # nodes, which are emitted for co-simulation, too, and what takes as 
 
 @pytest.mark.parametrize("name", [*(name for name in catalog.CATALOG if name not in LARGE), *slow(*LARGE)])
 def test_every_entry_is_verilog_with_a_top_of_its_name(name):
-    verilog = catalog.emit(name, preset="tiny", settings={})
+    verilog = package.emit(name, preset="tiny", settings={})
     assert re.search(rf"^module {name.replace('-', '_')}\(", verilog, re.MULTILINE)
     assert "$signal" not in verilog, "a signal without a name"
 
@@ -56,11 +57,12 @@ def test_every_entry_is_verilog_with_a_top_of_its_name(name):
 )
 def test_sizes_that_no_layer_has_are_refused(name, settings, cause):
     with pytest.raises(InputError, match=re.escape(cause)):
-        catalog.emit(name, preset="tiny", settings=settings)
+        package.emit(name, preset="tiny", settings=settings)
 
 
 EMIT_ALL = """
-from fanin.hdl.catalog import CATALOG, emit
+from fanin.hdl.catalog import CATALOG
+from fanin.hdl.package.package import emit
 print(*(emit(name, preset="tiny", settings={}) for name in CATALOG))
 """
 
@@ -115,4 +117,4 @@ def test_a_ring_node_takes_the_parameters_of_its_codec():
 )
 def test_bad_names_and_values_are_refused_with_what_would_do(name, settings, message):
     with pytest.raises(InputError, match=re.escape(message)):
-        catalog.emit(name, preset="tiny", settings=settings)
+        package.emit(name, preset="tiny", settings=settings)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from fanin.cli.output import add_json, print_json
-from fanin.cli.p4.source import add_source, load_program
+from fanin.cli.p4.source import add_source, load_program, warn_of_clones
 from fanin.errors import CheckFailed, InputError
 
 EXIT_REFUSED = 3
@@ -36,10 +36,13 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         text = args.test.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{args.test}: {error}") from error
+    except OSError as error:
+        raise InputError(f"{args.test}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{args.test}: no text: byte {error.start} is no UTF-8") from error
     try:
-        wrong = StfTest(load_program(args), text, str(args.test)).run()
+        test = StfTest(load_program(args), text, str(args.test))
+        wrong = test.run()
     except Refused as error:
         return _refused(str(error))
     if args.json:
@@ -47,8 +50,11 @@ def run(args: argparse.Namespace) -> int:
     else:
         for line in wrong or [f"{args.test}: as expected"]:
             print(line)
+    warn_of_clones(test.switch)
     if wrong:
-        raise CheckFailed(f"{args.test}: {len(wrong)} things are not as expected")
+        raise CheckFailed(
+            f"{args.test}: {len(wrong)} of its expectations {'is' if len(wrong) == 1 else 'are'} not met"
+        )
     return 0
 
 

@@ -42,7 +42,7 @@ class StfTest:
             for number, raw in enumerate(text.splitlines(), 1)
             if (line := raw.split("#", 1)[0].strip())
         ]
-        self._switch: Switch = program.switch(self._ports())
+        self.switch: Switch = program.switch(self._ports())
         self._expected: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self._anything: set[int] = set()
         self._received: dict[int, list[bytes]] = defaultdict(list)
@@ -86,7 +86,7 @@ class StfTest:
 
     def _do_packet(self, rest: str, _line: int) -> None:
         port, *_, data = rest.partition(" ")
-        for to, frame in self._switch.process(int(port), bytes.fromhex(data)):
+        for to, frame in self.switch.process(int(port), bytes.fromhex(data)):
             self._received[to].append(frame)
 
     def _do_expect(self, rest: str, number: int) -> None:
@@ -126,7 +126,7 @@ class StfTest:
             key = self._key(table, name)
             match[key.name] = _match(key, value)
         action, parameters = self._action(table, found["action"], found["given"])
-        self._switch.insert(TableEntry(table.name, match, action, parameters, int(found["priority"] or 0)))
+        self.switch.insert(TableEntry(table.name, match, action, parameters, int(found["priority"] or 0)))
 
     def _do_setdefault(self, rest: str, _line: int) -> None:
         title, *_, call = rest.partition(" ")
@@ -134,13 +134,13 @@ class StfTest:
         found = _ENTRY.fullmatch(call.strip())
         if found is None or found["match"]:
             raise ValueError("setdefault TABLE ACTION(NAME:VALUE, ...)")
-        self._switch.set_default(table.name, *self._action(table, found["action"], found["given"]))
+        self.switch.set_default(table.name, *self._action(table, found["action"], found["given"]))
 
     def _do_remove(self, rest: str, _line: int) -> None:
         if rest.lower() != "all":
             raise ValueError("remove all")
         for table in self._program.tables:
-            self._switch.clear(table)
+            self.switch.clear(table)
 
     def _table(self, name: str) -> TableInfo:
         return self._program.tables[_by_end(name.strip('"'), list(self._program.tables), "table")]
@@ -175,33 +175,31 @@ class StfTest:
             Replica(port, replica)
             for replica, ports in (self._nodes[index] for index in self._groups[group])
             for port in sorted(ports)
-            if port in self._switch.ports
+            if port in self.switch.ports
         ]
-        self._switch.set_multicast_group(MulticastGroup(group, tuple(replicas)))
+        self.switch.set_multicast_group(MulticastGroup(group, tuple(replicas)))
 
     def _do_mirroring_add(self, rest: str, _line: int) -> None:
         session, port = (int(word, 0) for word in rest.split())
-        self._switch.set_clone_session(session, port=port)
+        self.switch.set_clone_session(session, port=port)
 
     def _do_mirroring_add_mc(self, rest: str, _line: int) -> None:
         session, group = (int(word, 0) for word in rest.split())
-        self._switch.set_clone_session(session, group=group)
+        self.switch.set_clone_session(session, group=group)
 
     def _do_register_write(self, rest: str, _line: int) -> None:
         name, index, value = rest.split()
-        self._switch.registers[_by_end(name, self._program.registers, "register")][int(index, 0)] = int(
-            value, 0
-        )
+        self.switch.registers[_by_end(name, self._program.registers, "register")][int(index, 0)] = int(value, 0)
 
     def _do_register_reset(self, rest: str, _line: int) -> None:
-        self._switch.registers[_by_end(rest, self._program.registers, "register")].clear()
+        self.switch.registers[_by_end(rest, self._program.registers, "register")].clear()
 
     def _do_check_counter(self, rest: str, number: int) -> None:
         found = _COUNT.fullmatch(rest)
         if found is None or not found["index"].isdecimal():
             raise ValueError("check_counter NAME(INDEX) [packets|bytes TEST NUMBER]")
         name = _by_end(found["name"], self._program.counters, "counter")
-        packets, octets = self._switch.counter(name, int(found["index"]))
+        packets, octets = self.switch.counter(name, int(found["index"]))
         value = octets if found["kind"] == "bytes" else packets
         test: Callable[[int, int], bool] = _TESTS[found["test"] or "=="]
         if not test(value, int(found["number"] or 0)):

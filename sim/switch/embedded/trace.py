@@ -27,7 +27,7 @@ class Tracer:
         self.packets = 0
         self._arrived: Counter[int] = Counter()  # frames, by port
         self._left: Counter[int] = Counter()
-        self._drops: Counter[str] = Counter()  # packets of which nothing left, by reason
+        self._drops: Counter[str] = Counter()  # packets and copies that did not leave, by reason
         self._lookups: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])  # misses, hits
         self._writes: Counter[str] = Counter()
 
@@ -81,8 +81,7 @@ class Tracer:
             self._say(f"  -> port{'s' * (len(ports) > 1)} {', '.join(map(str, ports))}")
         for reason in drops:
             self._say(f"  dropped: {reason}")
-        if not ports:
-            self._drops[drops[0] if drops else "no egress port"] += 1
+        self._drops.update(drops if drops or ports else ["no egress port"])
 
     def summary(self) -> list[str]:
         """What there was, in lines: ports, drops, tables, registers."""
