@@ -72,6 +72,7 @@ class RdmaControl:
         self._waiting: deque[_Waiting] = deque()
         self._resolutions: list[_Resolution] = []
         self._connected: dict[int, tuple[Connection, int]] = {}
+        self._failed: dict[int, str] = {}  # the ending of the write by which a queue pair failed
         self._regions: list[Region] = []
         self._does = {
             "info": self._info, "connect": self._connect, "regions": self._set_regions,
@@ -125,13 +126,15 @@ class RdmaControl:
         _all_taken(request)
         own, config = self._address.own, self._settings.config
         pairs = [
-            {"pair": index, "ip": address_of(ip), "peer": connection.peer, "mtu": connection.mtu}
+            {"pair": index, "ip": address_of(ip), "peer": connection.peer, "mtu": connection.mtu,
+             "failed": self._failed.get(index)}
             for index, (connection, ip) in sorted(self._connected.items())
-        ]
+        ]  # fmt: skip
+        waiting = [{"pair": waits.index, "ip": address_of(waits.ip)} for waits in self._resolutions]
         answer({
             "node": self._kind, "mac": mac_text(own.mac), "ip": address_of(own.ip), "mtu": self._settings.mtu,
             "queue_pairs": config.queue_pairs, "first_queue_pair": FIRST_QUEUE_PAIR,
-            "descriptors": config.descriptors, "connected": pairs,
+            "descriptors": config.descriptors, "connected": pairs, "waiting": waiting,
             "regions": [_region_json(region) for region in self._regions],
             "memory": str(self._settings.memory), "bytes": self._settings.size,
         })  # fmt: skip
@@ -162,6 +165,7 @@ class RdmaControl:
     def _connect_to(self, index: int, connection: Connection, peer: Endpoint, answer: Answer) -> None:
         def done() -> None:
             self._connected[index] = connection, peer.ip
+            self._failed.pop(index, None)
             answer({})
 
         self._node.connect(index, connection, Endpoint(peer.mac, peer.ip, SOURCE_PORT + index), done)
@@ -215,8 +219,16 @@ class RdmaControl:
         if not 0 <= local <= size - length:
             raise InputError(f"local: {length} bytes from {local} exceed memory, which has {size}")
         if index not in self._connected:
-            raise InputError(f"pair {index} is not connected")
-        self._node.post(index, Write(tag=0, **values), lambda ending: answer({"ending": ending.name.lower()}))
+            hosts = [address_of(waits.ip) for waits in self._resolutions if waits.index == index]
+            cause = f": {hosts[0]} has not answered to ARP yet" if hosts else ""
+            raise InputError(f"pair {index} is not connected{cause}")
+        write = Write(tag=0, **values)
+        self._node.post(index, write, lambda ending: self._ended(index, ending, answer))
+
+    def _ended(self, index: int, ending: Ending, answer: Answer) -> bool:
+        if ending not in (Ending.DONE, Ending.FLUSHED):
+            self._failed[index] = ending.name.lower()
+        return answer({"ending": ending.name.lower()})
 
     def _arrival(self, request: Request, answer: Answer) -> None:
         seconds = request.pop("seconds", 0)

@@ -176,7 +176,7 @@ def _summary(found: dict[str, Any], args: argparse.Namespace) -> str:
             "frames",
             f"{counters['sent']:,} sent, {counters['retransmitted']:,} again; {counters['received']:,} taken",
         ],
-        ["SHA-256", f"{found['sha256']}: of the sum, alike at all nodes"],
+        ["SHA-256", f"{found['sha256']}: of the sum's values without the file's header, alike at all nodes"],
     ]
     if found["lost"]:
         rows.append(["lost at the interface", f"{found['lost']:,}"])

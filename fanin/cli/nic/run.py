@@ -35,8 +35,14 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         + "; ".join(f"{name}: {what}" for name, (_, what) in KINDS.items())
         + ". Opening interfaces needs CAP_NET_RAW; nothing of them is changed.",
     )
-    part.add_argument("--kind", choices=(*KINDS, *ELSEWHERE), default="inceptionn", help="which node")
-    part.add_argument("--model", action="store_true", help="the golden model in place of the RTL")
+    part.add_argument(
+        "--kind",
+        choices=(*KINDS, *ELSEWHERE),
+        metavar="KIND",
+        default="inceptionn",
+        help=f"which node: {', '.join(KINDS)}",
+    )
+    part.add_argument("--model", action="store_true", help="the golden model in place of the RTL; not of ring")
     part.add_argument(
         "--slowdown",
         type=float,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from fanin.cli.output import add_json, print_json, table
 
@@ -34,9 +35,13 @@ def run(args: argparse.Namespace) -> int:
         ["addresses", f"{found['ip']}, {found['mac']}"],
         ["memory", f"{found['memory']}, {found['bytes']:,} bytes"],
         *(
-            [f"pair {pair['pair']}", f"with {pair['peer']:#x} at {pair['ip']}, path MTU {pair['mtu']}"]
+            [
+                f"pair {pair['pair']}",
+                f"with {pair['peer']:#x} at {pair['ip']}, path MTU {pair['mtu']}{_failed(pair)}",
+            ]
             for pair in found["connected"]
         ),
+        *([f"pair {pair['pair']}", f"waits for ARP from {pair['ip']}"] for pair in found["waiting"]),
         *(
             [f"region {region['rkey']:#x}", f"{region['length']:,} bytes from {region['base']:#x}"]
             for region in found["regions"]
@@ -45,3 +50,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     print(table(rows))
     return 0
+
+
+def _failed(pair: dict[str, Any]) -> str:
+    return f"; failed ({pair['failed']}), to be connected anew" if pair["failed"] else ""

@@ -77,7 +77,11 @@ def test_two_nodes_write_into_each_others_files(lab, tmp_path, engine, capsys):
         assert documented("nic show", capsys.readouterr().out)["ip"] == "10.0.0.2"
         assert a.write(1, rkey=99) is Ending.ACCESS
         assert main(write) == 1
-        assert capsys.readouterr().err.endswith("a.sock: the write ended with FLUSHED\n")
+        assert (
+            "a.sock: the write ended with FLUSHED: its queue pair had failed before" in capsys.readouterr().err
+        )
+        assert main(["nic", "show", write[2]]) == 0
+        assert "failed (access), to be connected anew" in capsys.readouterr().out
         for node in nodes:
             node.send_signal(signal.SIGINT)
         found = [documented("nic run", node.communicate(timeout=LIMIT)[0]) for node in nodes]

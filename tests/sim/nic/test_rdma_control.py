@@ -92,7 +92,22 @@ def test_what_is_left_out_has_a_default(control, node):
     node.ending = Ending.ACCESS
     assert ask(control, "write", length=1, immediate=7) == {"ending": "access"}
     assert ask(control, "counters") == {"counters": {"sent": 3}}
-    assert ask(control, "info")["connected"] == [{"pair": 0, "ip": IP, "peer": 256, "mtu": 1024}]
+    (pair,) = ask(control, "info")["connected"]
+    assert pair == {"pair": 0, "ip": IP, "peer": 256, "mtu": 1024, "failed": "access"}
+
+
+def test_a_queue_pair_without_a_mac_waits_and_a_new_connection_clears_a_failure(control, node):
+    control.begin()
+    assert ask(control, "info")["waiting"] == [{"pair": 0, "ip": "10.0.0.9"}]
+    said = ask(control, "write", length=1)["error"]
+    assert said == "pair 0 is not connected: 10.0.0.9 has not answered to ARP yet"
+    for ending, failed in ((Ending.RETRIES, "retries"), (Ending.DONE, None)):
+        assert ask(control, "connect", ip=IP, mac=MAC) == {}
+        node.ending = ending
+        ask(control, "write", length=1)
+        (pair,) = ask(control, "info")["connected"]
+        assert pair["failed"] == failed
+    assert ask(control, "info")["waiting"] == []
 
 
 @pytest.mark.parametrize(
