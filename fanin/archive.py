@@ -49,7 +49,10 @@ def read_archive(path: Path, names: Container[str] | None = None) -> dict[str, n
                 fits = sum(each.file_size for each in wanted) <= most_unpacked(path)
                 found = {name: archive[name] for name in map(_name, wanted)} if fits else {}
         except _DAMAGE as error:
-            raise ValueError(f"no NumPy archive of numbers: {' '.join(str(error).split())}") from error
+            cause = " ".join(str(error).split())
+            if "allow_pickle" in cause:
+                cause = "an array of Python objects; numbers, or texts by astype(str), are read"
+            raise ValueError(f"no NumPy archive of numbers: {cause}") from error
     if not fits:
         raise ValueError(grows_too_much(path))
     if others := [name for name, values in found.items() if not isinstance(values, np.ndarray)]:

@@ -89,7 +89,8 @@ class Entry:
         try:
             parameters = self.parameters(config)
         except InputError as error:
-            raise InputError(f"{self.component.__name__} {error}") from error
+            name = next(name for name, entry in CATALOG.items() if entry is self)
+            raise InputError(f"{name} {error}") from error
         try:
             return self.make(**(parameters | _parsed(settings, parameters)))
         except ValueError as error:

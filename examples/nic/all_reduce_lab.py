@@ -1,6 +1,6 @@
 """Two hosts behind INCEPTIONN NICs, as in ``lab.py``, add their gradients up: ``all_reduce.py`` on each.
 
-    sudo python all_reduce_lab.py [--values 100000] [--rtl] [--loss 1]
+    sudo .venv/bin/python examples/nic/all_reduce_lab.py [--values 100000] [--rtl] [--loss 1]
 
 Once with marked packets, once without. Prints, as JSON, whether both hosts have the same sum, how far it is
 from the exact one, and the bytes of TCP payload that crossed the wire, by ToS.

@@ -1,6 +1,6 @@
 """Two hosts behind INCEPTIONN NICs, in network namespaces of this machine: one sends the other float32.
 
-    sudo python lab.py [--megabytes 1] [--rtl] [--loss 1] [--mtu 1500]
+    sudo .venv/bin/python examples/nic/lab.py [--megabytes 1] [--rtl] [--loss 1] [--mtu 1500]
 
     sender ── left0 │ left1 ── NIC ── wire0 ── (capture, loss) ── wire3 ── NIC ── right1 │ right0 ── receiver
                     └──────────────────── namespace "between" ───────────────────────────┘

@@ -1,6 +1,6 @@
 """A file's bytes from one host's memory into another's, by two nodes of one-sided writes.
 
-    sudo python writes.py FILE [--rtl]
+    sudo .venv/bin/python examples/nic/writes.py FILE [--rtl]
 
     a.mem ══ node 10.0.0.1 ── a0 ═══ veth ═══ b0 ── node 10.0.0.2 ══ b.mem
              └── namespace "a" ──┘            └── namespace "b" ──┘

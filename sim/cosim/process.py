@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +20,8 @@ from fanin.sim.cosim.build import EXECUTABLE
 from fanin.sim.cosim.run import Phase, Progress, RunRequest, RunResult, kept_file
 
 _LOG_LINES = 15
-_GRACE_SECONDS = 5
+_GRACE_SECONDS = 5  # for its result, and again for its end
+_RESULT = "result"  # of an exception: as SimulationFailed has it
 _ENVIRONMENT = {
     "COCOTB_TEST_MODULES": "fanin.sim.cosim.testbench",
     "COCOTB_TOPLEVEL": "top",
@@ -65,19 +66,37 @@ def execute(
     ``progress`` is called a few times a second, and when a phase has ended; ``keep`` after each ``kept`` phase,
     with the phases since its last call, and what was counted until then. ``channels`` lead to other ranks;
     they are the simulator's then, and closed here.
-    Raises SimulationFailed for a simulator that died; nothing is left running, not on KeyboardInterrupt either.
+    Raises SimulationFailed for a simulator that died; nothing is left running, not on KeyboardInterrupt either,
+    of which :func:`result_of` has what came out until then.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
         work = Path(temporary)
         (work / "request").write_bytes(pickle.dumps(request))
-        status = _execute(directory, work, _Watch(work, request.phases, progress, keep), channels)
         try:
-            result: RunResult = pickle.loads((work / "result").read_bytes())
-        except (OSError, EOFError, pickle.UnpicklingError):  # none, or one that was not written to its end
-            raise SimulationFailed(_last_words(work / "log", status)) from None
+            status = _execute(directory, work, _Watch(work, request.phases, progress, keep), channels)
+        except BaseException as stop:
+            setattr(stop, _RESULT, _written(work))
+            raise
+        result = _written(work)
+        if result is None:
+            raise SimulationFailed(_last_words(work / "log", status))
     if status and not result.error:
         raise SimulationFailed(f"the simulator ended with status {status}", result)
     return result
+
+
+def result_of(stop: BaseException) -> RunResult | None:
+    """Return what came out of the simulator that ``stop`` has ended; None if that is not known."""
+    return getattr(stop, _RESULT, None)
+
+
+def _written(work: Path) -> RunResult | None:
+    """The result in a simulator's folder; None for none, and for one that was not written to its end."""
+    try:
+        found: RunResult = pickle.loads((work / "result").read_bytes())
+    except (OSError, EOFError, pickle.UnpicklingError):
+        return None
+    return found
 
 
 class _Watch:
@@ -139,17 +158,17 @@ def _execute(
                 report(Progress(*map(int, line.split())))
             return process.wait()
         finally:
+            lines.close()  # the simulator's next report fails: it writes its result and ends
             _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        try:
+    for ask in (lambda: None, process.terminate, process.kill):
+        ask()
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            return
+    process.wait()
 
 
 def _last_words(log: Path, status: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -330,6 +331,7 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
     async def run(dut: Any) -> None:
         """Carry out the request; the result is written whatever happens."""
         started, cpu_started = time.monotonic(), time.process_time()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's, which the command gets, too
         change = ValueChange(dut.wake)
 
         async def wake() -> None:
@@ -344,6 +346,8 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
             await session.run()
         except (SimulationError, CheckFailed, ToolFailed, InputError, Stopped) as error:
             session.result.error = str(error)
+        except BrokenPipeError:  # who has started this process has gone, or has stopped it
+            session.result.error = "the run was stopped"
         except Silent as error:
             session.result.error, session.result.silent = str(error), error.rank
         except Exception as error:

@@ -20,6 +20,12 @@ _OPENERS: dict[bytes, Callable[[Path, str], Any]] = {
     b"\xfd7zXZ\x00": lzma.open,
 }
 _PACKED = {b"\x28\xb5\x2f\xfd": "Zstandard", b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7-Zip"}
+#: First bytes of formats that hold tables and are not read, and what their data can be stored as.
+_UNREAD = {
+    b"\x93NUMPY": "NumPy's .npy; numpy.savez(FILE, features=…, labels=…) makes an .npz",
+    b"PAR1": "Parquet; pandas' to_csv(index=False) makes a CSV",
+    b"\x89HDF": "HDF5; store features and labels by numpy.savez",
+}
 _SUFFIXES = (".gz", ".bz2", ".xz")
 READ_ERRORS = (
     OSError,
@@ -39,6 +45,9 @@ def open_bytes(path: Path) -> IO[bytes]:
     for magic, name in _PACKED.items():
         if start.startswith(magic):
             raise InputError(f"{path}: a file of {name}; unpack it, or pack it with gzip, bzip2 or xz")
+    for magic, advice in _UNREAD.items():
+        if start.startswith(magic):
+            raise InputError(f"{path}: a file of {advice}")
     opener = next((opener for magic, opener in _OPENERS.items() if start.startswith(magic)), None)
     return open(path, "rb") if opener is None else io.BufferedReader(_Bounded(opener(path, "rb"), path))
 

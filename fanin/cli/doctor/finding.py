@@ -49,6 +49,9 @@ def train_finding(run: Record, folder: Path) -> Finding:
         epoch = int(states[-1].removeprefix(f"{STATES}/epoch").partition("-")[0])
         resume = f"{shlex.join(['fanin', 'train', '--resume', str(folder)])} continues after epoch {epoch}"
     lines = [line for node in nodes for line in str(node).split("\n")]
+    if error is None:
+        epochs, exact = len(run.records("epochs")), run.flag("bit_exact")
+        lines.insert(0, f"ended: {epochs:,} epochs, {'' if exact else 'NOT '}bit-exact with the golden model")
     if packets:
         lines += ["", *table(packets.rows(), right=range(1, 8), indent="").split("\n")]
     facts = {

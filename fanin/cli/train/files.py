@@ -31,8 +31,8 @@ from fanin.report.glm.page import render
 from fanin.report.glm.run import report_of
 from fanin.report.glm.trace import train_trace
 from fanin.sim.capture import read_capture
+from fanin.sim.cosim.process import result_of
 from fanin.sim.cosim.run import RunResult
-from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm.cosim import deployment_of
 from fanin.sim.glm.course import Course
 from fanin.sim.glm.result import TrainResult, observations, options_json
@@ -67,9 +67,8 @@ def write_failure(
     attempts: Attempts | None = None,
 ) -> None:
     """Write what is known of a run that was stopped before its end. ``args``: with its folder."""
-    seen = stop.result if isinstance(stop, SimulationFailed) else None
     found = {"error": cause_of(stop), "options": options_json(trainer.options)}
-    found |= observations(trainer.partial(seen or RunResult()))
+    found |= observations(trainer.partial(result_of(stop) or RunResult()))
     finding = train_finding(record_of(found | _survived(attempts)), args.output)
     title = f"Training on {trainer.options.data}"
     write_file(

@@ -395,7 +395,7 @@ class TestBadInput:
     ("test", "status", "what"),
     [
         ("packet 1 01020304\nexpect 0 0102\n", 0, "as expected"),
-        ("packet 1 01020304\nexpect 0 0202\n", 1, "1 things are not as expected"),
+        ("packet 1 01020304\nexpect 0 0202\n", 1, "1 of its expectations is not met"),
         ("dance 1\n", 3, "test.stf:1:1: command dance"),
         ("add t 1 h.a:1 forward(to:999)\n", 2, "to: 999 does not fit in 9 bits"),
     ],

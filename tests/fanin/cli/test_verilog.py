@@ -99,8 +99,8 @@ def test_two_things_for_stdout_are_refused(capsys):
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
-        ("ring-node --preset ecp5-25", "RingNode has no sizes for ecp5-25; --preset may be tiny, demo, u280"),
-        ("rdma-nic --preset ecp5-85", "RdmaNode has no sizes for ecp5-85; --preset may be tiny, demo, u280"),
+        ("ring-node --preset ecp5-25", "ring-node has no sizes for ecp5-25; --preset may be tiny, demo, u280"),
+        ("rdma-nic --preset ecp5-85", "rdma-nic has no sizes for ecp5-85; --preset may be tiny, demo, u280"),
         ("ring-nic --set lanes=2", "ring-nic lanes=2: width must be at least 112 bits, not 64"),
         ("ring-node --set codec=bfp --set lanes=2", "ring-node codec=bfp lanes=2: width must be 256 or 512"),
     ],

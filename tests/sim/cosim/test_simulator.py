@@ -13,6 +13,7 @@ from scapy.utils import rdpcap
 
 from fanin.hbm import HBM2
 from fanin.sim.cosim.exchange import Step
+from fanin.sim.cosim.process import result_of
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import EVENT, Phase, RunRequest
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
@@ -208,7 +209,7 @@ def test_an_exception_in_the_simulator_is_reported(simulator, request_of):
         simulator.run(request_of(switch=BrokenSwitch))
 
 
-def test_an_interrupt_leaves_no_process_behind(simulator, request_of, monkeypatch):
+def test_an_interrupt_leaves_no_process_behind_and_what_came_out_until_then(simulator, request_of, monkeypatch):
     processes = []
     popen = subprocess.Popen
     monkeypatch.setattr("subprocess.Popen", lambda *a, **k: processes.append(popen(*a, **k)) or processes[-1])
@@ -216,8 +217,9 @@ def test_an_interrupt_leaves_no_process_behind(simulator, request_of, monkeypatc
     def interrupt(progress):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as stop:
         simulator.run(request_of(), progress=interrupt)
+    assert result_of(stop.value).frames["AGG"] == NODES * OPERATIONS  # the first report is the phase's end
     assert processes
     assert all(process.poll() is not None for process in processes)
 

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import re
 
 import numpy as np
 import pytest
@@ -202,3 +203,16 @@ def test_a_packed_file_may_not_grow_without_bound(libsvm, monkeypatch, packer):
     monkeypatch.setattr(archive, "MOST_BYTES", 40_999)
     with pytest.raises(InputError, match=r"data\.svm: unpacks from [0-9,]+ to more than 40,999 bytes"):
         data.read(path, Loss.LOGISTIC)
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        (b"\x93NUMPY\x01\x00v\x00", "NumPy's .npy; numpy.savez"),
+        (b"PAR1\x15\x04", "Parquet; pandas' to_csv"),
+        (b"\x89HDF\r\n\x1a\n", "HDF5; store features"),
+    ],
+)
+def test_another_format_is_named(libsvm, content, advice):
+    with pytest.raises(InputError, match=re.escape(f"a file of {advice}")):
+        data.read(libsvm(content), Loss.LOGISTIC)

@@ -144,7 +144,10 @@ def test_an_npz_is_read_by_the_names_of_its_arrays(tmp_path, names):
         ({"X": np.array([["a"], ["b"]]), "y": np.zeros(2)}, "X are <U1, not numbers"),
         ({"X": np.array([[0, 1], [2, np.nan]]), "y": np.zeros(2)}, r"X\[1, 1\] is nan, not a finite number"),
         ({"X": np.zeros((2, 2)), "y": np.array([0, np.inf])}, r"y\[1\] is inf, not a finite number"),
-        ({"X": np.zeros((2, 2)), "y": np.array([{}, {}])}, "no NumPy archive of numbers: Object arrays"),
+        (
+            {"X": np.zeros((2, 2)), "y": np.array([{}, {}])},
+            "no NumPy archive of numbers: an array of Python objects; numbers, or texts by astype(str)",
+        ),
         ({"X": np.zeros((0, 2)), "y": np.zeros(0)}, "no samples"),
     ],
 )

@@ -75,7 +75,7 @@ def test_the_parameter_servers_networks_have_as_many_classes(tmp_path):
         ({"y_train": np.zeros(30)}, "y_train must be of integers, not of float64"),
         ({"y_train": np.full(30, -1)}, "y_train has label -1; labels are 0 to 65535"),
         ({"y_test": np.full(9, 1 << 16)}, "y_test has label 65536; labels are 0 to 65535"),
-        ({"y_test": np.array([{}] * 9)}, "no NumPy archive of numbers: Object arrays cannot be loaded"),
+        ({"y_test": np.array([{}] * 9)}, "no NumPy archive of numbers: an array of Python objects"),
     ],
 )
 def test_an_archive_that_is_none_is_named(tmp_path, changes, cause):
