@@ -201,14 +201,17 @@ class ServerControl(wiring.Component):
         is_excluded, is_drained, is_connected = flags
         for flag, workers in zip(flags, (self.excluded, self.drained, self.connected), strict=True):
             m.d.sync += flag.eq(workers.bit_select(self.request.index, 1))
-        cause = _last(
+        wrong = Signal(self.refused.shape())
+        found = _last(
             (~is_connected, Refusal.UNCONNECTED),
             (~is_drained, Refusal.DRAINING),
             (~is_excluded, Refusal.PRESENT),
             (self.request.index >= self.config.queue_pairs, Refusal.WORKER),
             (~started, Refusal.NO_JOB),
-            (setting | self.set_worker | self.start, Refusal.BUSY),
+            (setting, Refusal.BUSY),
         )
+        m.d.sync += wrong.eq(found)
+        cause = Mux(self.set_worker | self.start, Refusal.BUSY, wrong)
         with m.If(readmits & ~self.worker.valid):
             m.d.sync += readmits.eq(self.excluded.bit_select(self.worker.p.index, 1))
         with m.If(self.readmit):

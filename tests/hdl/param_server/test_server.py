@@ -68,6 +68,37 @@ def test_a_worker_that_hears_nothing_is_left_out_and_the_others_go_on(slots, row
     assert all(worker.consumed == 4 for worker in bench.workers if worker.number != 1)
 
 
+MODES = {
+    "barter": {}, "broadcast": {"broadcast": True}, "barrier": {"barrier": True}, "scan": {"scan": True},
+    "scan, broadcast": {"scan": True, "broadcast": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("acks", [True, *slow(False)], ids=["answer lost", "row lost"])
+@pytest.mark.parametrize("mode", ["barter", *slow("broadcast", "barrier", "scan", "scan, broadcast")])
+def test_a_worker_that_is_replaced_takes_part_again(mode, acks):
+    """All rows are the golden server's, to the last gradient of all; the old worker's are lost."""
+    sizes = {"parameters": 6, "workers": 2, "rows": 2, "slots": 1 if mode == "barrier" else 2}
+    options = {"stall": 0.1, "patience": 20, "rounds": 5, "deaf": 1}
+    bench, counts = _run(sizes=sizes, returns=1, acks=acks, **MODES[mode], **options)
+    assert bench.lives == {1: 1}
+    assert not bench.stopped
+    assert [int(lgvnum) for lgvnum in bench.golden.row.lgvnum] == [5, 5]
+    assert counts["failed"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [0.0, 0.2])
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_workers_are_replaced_again_and_again(mode, slots, late):
+    sizes = {"parameters": 20, "workers": 3, "rows": 3, "slots": 1 if mode == "barrier" else slots}
+    options = {"stall": 0.3, "back": 0.1, "late": late, "patience": 50, "rounds": 16, "deaf": 2}
+    bench, _ = _run(sizes=sizes, **MODES[mode], **options, returns=3, acks=slots == 3)
+    assert bench.lives == {2: 3}
+    assert [int(lgvnum) for lgvnum in bench.golden.row.lgvnum] == [16] * 3
+
+
 @pytest.mark.parametrize("sizes", [{"rows": 2}, *slow({"rows": 1}, {"workers": 1}, {"rows": 16})], ids=str)
 def test_behind_a_barrier_all_get_the_row_of_the_last_gradient(sizes):
     bench, counts = _run(sizes={"slots": 1} | sizes, barrier=True, stall=0.2, back=0.2)
