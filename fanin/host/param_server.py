@@ -27,7 +27,9 @@ class ServerStatus:
     staleness: int
     stalest: int
     gone: tuple[int, ...]
-    refused: Refusal = Refusal.NONE  #: why the last ``set_worker``, ``start`` or ``readmit`` was refused
+    refused: Refusal = (
+        Refusal.NONE
+    )  #: why the last ``set_worker``, ``start``, ``exclude`` or ``readmit`` was refused
     drained: tuple[int, ...] = ()  #: workers of ``gone`` that may be taken back
 
 
@@ -38,8 +40,8 @@ class ParamServerDriver(NicDriver):
     ``setting`` 0 after each; w into row 0 of memory, and zeros into the rest; then ``start``. ``run(False)``
     has it take no more gradients; begin anew when it is not ``busy``.
 
-    A worker that is ``gone`` is replaced while the others continue: ``disconnect`` its queue pair; await its
-    bit in ``drained``; write :func:`vacated` at the begin of its region; ``connect``; then ``readmit``.
+    A worker is replaced while the others continue: ``disconnect`` its queue pair; ``exclude`` it; await its bit
+    in ``drained``; write :func:`vacated` at the begin of its region; ``connect``; then ``readmit``.
     """
 
     def __init__(self, config: RdmaConfig, *, base: int = 0):
@@ -106,6 +108,11 @@ class ParamServerDriver(NicDriver):
         self._check_index(worker)
         batch = self.batch().write("worker", worker).write("worker_table", layout.slot(worker, 0).base)
         return batch.write("worker_buffers", buffers).write("worker_key", rkey).write("control", set_worker=1)
+
+    def exclude(self, worker: int) -> Batch:
+        """Leave a worker out of the job, as the server does itself when a push to it fails."""
+        self._check_index(worker)
+        return self.batch().write("worker", worker).write("control", exclude=1)
 
     def readmit(self, worker: int, *, buffers: int, rkey: int) -> Batch:
         """Take a drained worker back, whose model buffers lie at ``buffers`` in the region of that key.

@@ -103,6 +103,7 @@ class ParamServerNode(wiring.Component):
         shown = ("busy", "exhausted", "stalest")
         drive_constants(m, registers, param_server_constants(self.config))
         connect_typed(m, control.worker, server.worker)
+        connect_typed(m, control.excludes, server.exclude)
         m.d.comb += [job[name].eq(getattr(registers, name)) for name in same]
         m.d.comb += [getattr(registers, name).eq(getattr(server, name)) for name in shown]
         m.d.comb += [
@@ -113,6 +114,7 @@ class ParamServerNode(wiring.Component):
             request.rkey.eq(registers.worker_key),
             control.set_worker.eq(registers.set_worker),
             control.start.eq(registers.start),
+            control.exclude.eq(registers.exclude),
             control.readmit.eq(registers.readmit),
             control.excluded.eq(server.excluded),
             control.drained.eq(server.drained),

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.bus.axi4 import MAX_BURST
 from fanin.hdl.param_server.row_landings import RowLandings
 from fanin.hdl.param_server.shapes import ROW_BITS, streamed_layout, worker_layout
-from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, completion_layout, write_layout
+from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, completion_layout, index_bits, write_layout
 from fanin.hdl.rdma.shapes import lane_bits
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -88,6 +88,8 @@ class Pushes(wiring.Component):
         Bytes of a row.
     ``start`` : In, 1
         Pulse: readmits all workers and begins a round. Only while no row is ``occupied``: a push goes on.
+    ``exclude`` : In, stream of a worker's index, always ready
+        The worker is excluded, as if a push to it had failed.
     ``push`` : In, stream of :func:`push_layout`
         Every row, in the order in which they are made, and between them workers that are taken back: each
         excluded, and its pushes not in flight.
@@ -103,7 +105,7 @@ class Pushes(wiring.Component):
     ``occupied`` : Out, one bit for each row
         The row may still be read by the NIC: it must not be overwritten. In rounds, of their last rows.
     ``excluded`` : Out, one bit for each worker
-        A push to it has failed.
+        A push to it has failed, or ``exclude`` named it.
     ``draining`` : Out, 1
         A push to a worker that was excluded may be in flight.
     ``busy`` : Out, 1
@@ -135,6 +137,7 @@ class Pushes(wiring.Component):
                 "row_bytes": In(LENGTH_BITS),
                 "worker": In(stream.Signature(worker_layout(config), always_ready=True)),
                 "start": In(1),
+                "exclude": In(stream.Signature(index_bits(config), always_ready=True)),
                 "push": In(stream.Signature(push_layout(config))),
                 "landed": In(range(MAX_BURST + 1)),
                 "row": Out(stream.Signature(streamed_layout(config))),
@@ -360,12 +363,16 @@ class Pushes(wiring.Component):
         ]
         with m.If(self.push.valid & self.push.ready & self.push.payload.ends_round):
             m.d.sync += self.occupied.bit_select(self.push.payload.row, 1).eq(1)
-        # Rows that were occupied at the last failure: nothing is posted to the worker after it, so that these
-        # have all of its pushes in flight.
+        # Rows that were occupied when a worker was last excluded: nothing is posted to it after that, so that
+        # these have all of its pushes in flight.
         drains = Signal.like(self.occupied)
-        m.d.comb += self.draining.eq(drains.any() | self.failed)
-        with m.If(self.failed):
-            m.d.sync += [self.excluded.bit_select(completed_index, 1).eq(1), drains.eq(self.occupied)]
+        excludes = self.failed | self.exclude.valid
+        m.d.comb += self.draining.eq(drains.any() | excludes)
+        with m.If(excludes):
+            m.d.sync += drains.eq(self.occupied)
+        for is_so, index in (self.failed, completed_index), (self.exclude.valid, self.exclude.payload):
+            with m.If(is_so):
+                m.d.sync += self.excluded.bit_select(index, 1).eq(1)
         with m.If(frees):
             m.d.sync += [rows.bit_select(freed, 1).eq(0) for rows in (self.occupied, drains)]
         with m.If(self.start):

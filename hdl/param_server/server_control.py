@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.param_server.row import tail_words
 from fanin.hdl.param_server.shapes import FLOAT_BITS, VERSION_BITS, WORDS_BITS, settings_layout, worker_layout
-from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS
+from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS, index_bits
 from fanin.hdl.rdma.registers import INDEX_BITS
 from fanin.hdl.rdma.shapes import lane_bits
 from fanin.param_server import MAX_ROWS, MAX_SLOTS, MAX_WORKERS
@@ -24,15 +24,15 @@ _SETTING = 3 * _SETTLE  # cycles until the entry has been made, and the server i
 
 
 class Refusal(IntEnum):
-    """Why the last ``set_worker``, ``start`` or ``readmit`` was not carried out."""
+    """Why the last ``set_worker``, ``start``, ``exclude`` or ``readmit`` was not carried out."""
 
     NONE = 0
     BUSY = 1  #: the server is at work, or takes gradients, or sets a worker; or commands came in one write
     SIZES = 2  #: a size is 0, more than the node has, or does not fit the others
     PLACE = 3  #: an address is no multiple of a word, or beyond the node's address space
-    WORKER = 4  #: the node has no such worker
+    WORKER = 4  #: the node, or for ``exclude`` the job, has no such worker
     UNSET = 5  #: a worker of the job was not set since the last ``start``, or with other sizes
-    NO_JOB = 6  #: no job is started from which a worker could be missing
+    NO_JOB = 6  #: no job is started
     PRESENT = 7  #: the worker is not excluded
     DRAINING = 8  #: a gradient of the worker, its round, or a push to it is not complete
     UNCONNECTED = 9  #: the worker's queue pair is not connected, or has failed
@@ -69,7 +69,8 @@ class ServerControl(wiring.Component):
 
     A ``start`` needs all workers of the job, each set since the last ``start``; nothing is taken before one was
     accepted. With ``run`` low a job pauses. A worker that is set then, and a start that is refused, end it.
-    A ``readmit`` takes an excluded worker back into the job that was started, at any ``run``.
+    An ``exclude`` leaves a worker out of the job that was started, and a ``readmit`` takes it back, at any
+    ``run``.
 
     Members
     -------
@@ -77,12 +78,12 @@ class ServerControl(wiring.Component):
         Followed while the server is idle and ``run`` low, until a ``start`` is accepted; from the next
         ``set_worker`` that is accepted on again.
     ``request`` : In, WorkerRequest
-        Taken with ``set_worker``; with ``readmit`` all of it but ``table``.
+        Taken with ``set_worker``; with ``readmit`` all of it but ``table``, with ``exclude`` the index alone.
     ``set_worker`` : In(1)
         Pulse, 5 cycles after the last change of ``job`` or ``request`` or later.
     ``start`` : In(1)
         Pulse, 5 cycles after the last change of ``job``, of ``run`` or of ``busy``, or later.
-    ``readmit`` : In(1)
+    ``exclude``, ``readmit`` : In(1)
         Pulse, 5 cycles after the last change of ``request`` or later.
     ``run`` : In(1)
         Gradients are taken, once a ``start`` has been accepted.
@@ -94,6 +95,8 @@ class ServerControl(wiring.Component):
         Its queue pair sends.
     ``settings`` : Out, :func:`~fanin.hdl.param_server.shapes.settings_layout`
     ``worker`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.worker_layout`
+    ``excludes`` : Out, stream of a worker's index, always ready
+        The server's ``exclude``.
     ``begin`` : Out(1)
         Pulse: the server's ``start``.
     ``enable`` : Out(1)
@@ -101,7 +104,7 @@ class ServerControl(wiring.Component):
     ``setting`` : Out(1)
         A worker is being set, or taken back.
     ``refused`` : Out, Refusal
-        Of the last ``set_worker``, ``start`` or ``readmit``; NONE where it was accepted.
+        Of the last ``set_worker``, ``start``, ``exclude`` or ``readmit``; NONE where it was accepted.
 
     Parameters
     ----------
@@ -109,7 +112,8 @@ class ServerControl(wiring.Component):
 
     Latency
     -------
-    ``begin`` follows ``start`` by 1 cycle, ``worker`` follows ``set_worker`` by 5 and ``readmit`` by 1.
+    ``begin`` follows ``start`` by 1 cycle, ``worker`` follows ``set_worker`` by 5 and ``readmit`` by 1,
+    ``excludes`` is in the cycle of ``exclude``.
 
     Source
     ------
@@ -124,6 +128,7 @@ class ServerControl(wiring.Component):
                 "request": In(WorkerRequest),
                 "set_worker": In(1),
                 "start": In(1),
+                "exclude": In(1),
                 "readmit": In(1),
                 "run": In(1),
                 "busy": In(1),
@@ -132,6 +137,7 @@ class ServerControl(wiring.Component):
                 "connected": In(config.queue_pairs),
                 "settings": Out(settings_layout(config)),
                 "worker": Out(stream.Signature(worker_layout(config))),
+                "excludes": Out(stream.Signature(index_bits(config), always_ready=True)),
                 "begin": Out(1),
                 "enable": Out(1),
                 "setting": Out(1),
@@ -181,7 +187,9 @@ class ServerControl(wiring.Component):
             m.d.sync += self.refused.eq(cause)
             with m.If((cause == Refusal.NONE) | self.start & (cause != Refusal.BUSY)):
                 m.d.sync += started.eq(0)
-        self._readmit(m, started, setting, readmits)
+        at_once = self.set_worker | self.start | self.exclude & self.readmit  # several commands
+        self._exclude(m, started, setting, at_once)
+        self._readmit(m, started, setting, readmits, at_once)
         with m.If(self.set_worker & (cause == Refusal.NONE)):
             m.d.sync += age.eq(1)
             m.d.sync += self._worker(readmits=0)
@@ -195,7 +203,23 @@ class ServerControl(wiring.Component):
         members = WorkerRequest.as_shape().members
         return [payload.readmits.eq(readmits), *(payload[name].eq(request[name]) for name in members)]
 
-    def _readmit(self, m: Module, started: Signal, setting: Signal, readmits: Signal) -> None:
+    def _exclude(self, m: Module, started: Signal, setting: Signal, at_once: Value) -> None:
+        """Leave a worker out, or refuse it."""
+        wrong = Signal(self.refused.shape())
+        found = _last(
+            (self.request.index >= self.settings.workers, Refusal.WORKER),
+            (~started, Refusal.NO_JOB),
+            (setting, Refusal.BUSY),
+        )
+        m.d.sync += wrong.eq(found)
+        m.d.comb += [
+            self.excludes.valid.eq(self.exclude & ~at_once & (wrong == Refusal.NONE)),
+            self.excludes.payload.eq(self.request.index),
+        ]
+        with m.If(self.exclude):
+            m.d.sync += self.refused.eq(Mux(at_once, Refusal.BUSY, wrong))
+
+    def _readmit(self, m: Module, started: Signal, setting: Signal, readmits: Signal, at_once: Value) -> None:
         """Take a worker back, or refuse it."""
         flags = [Signal(name=f"is_{name}") for name in ("excluded", "drained", "connected")]  # the worker is
         is_excluded, is_drained, is_connected = flags
@@ -211,7 +235,7 @@ class ServerControl(wiring.Component):
             (setting, Refusal.BUSY),
         )
         m.d.sync += wrong.eq(found)
-        cause = Mux(self.set_worker | self.start, Refusal.BUSY, wrong)
+        cause = Mux(at_once, Refusal.BUSY, wrong)
         with m.If(readmits & ~self.worker.valid):
             m.d.sync += readmits.eq(self.excluded.bit_select(self.worker.p.index, 1))
         with m.If(self.readmit):
@@ -228,7 +252,7 @@ class ServerControl(wiring.Component):
             (self.start & base_wrong | self.set_worker & table_wrong, Refusal.PLACE),
             (self.set_worker & (self.request.index >= self.config.queue_pairs), Refusal.WORKER),
             (sizes_wrong, Refusal.SIZES),
-            (at_work | self.start & self.set_worker | self.readmit, Refusal.BUSY),
+            (at_work | self.start & self.set_worker | self.exclude | self.readmit, Refusal.BUSY),
         )
         return _last(*causes)
 

@@ -12,7 +12,7 @@ from fanin.hdl.stream.connect import connect_typed
 from tests.hdl.param_server.server_bench import ServerBench
 
 SPACING = 6  # cycles of a register access, at least
-_INSIDE = ("settings", "worker", "start", "enable")  # members of the server that its control drives
+_INSIDE = ("settings", "worker", "exclude", "start", "enable")  # members of the server that its control drives
 
 
 class ControlledServer(wiring.Component):
@@ -22,7 +22,18 @@ class ControlledServer(wiring.Component):
         self.config = config
         self.control = ServerControl(config=config)
         self.server = ParamServer(config=config, patience=patience)
-        host = ("job", "request", "set_worker", "start", "run", "setting", "refused", "readmit", "connected")
+        host = (
+            "job",
+            "request",
+            "set_worker",
+            "start",
+            "run",
+            "setting",
+            "refused",
+            "exclude",
+            "readmit",
+            "connected",
+        )
         members = {name: self.control.signature.members[name] for name in host}
         super().__init__(
             members | {name: m for name, m in self.server.signature.members.items() if name not in _INSIDE}
@@ -42,6 +53,7 @@ class ControlledServer(wiring.Component):
                     continue
                 self._join(m, part, name)
         connect_typed(m, control.worker, server.worker)
+        connect_typed(m, control.excludes, server.exclude)
         m.d.comb += [
             control.busy.eq(server.busy),
             server.settings.eq(control.settings),
@@ -83,7 +95,9 @@ class LifeBench(ServerBench):
         }  # fmt: skip
         returns, deaf = rng.randint(1, 2), {"deaf": rng.randrange(workers)}
         gone = {} if "barrier" in mode else deaf
-        absent = rng.choice([{}, gone, deaf | {"returns": returns, "acks": rng.random() < 0.5}])
+        absent = rng.choice(
+            [{}, gone, deaf | {"returns": returns, "dies": rng.choice(["row", "answer", "host"])}]
+        )
         return {"rounds": rng.randint(1, 3), "sizes": sizes, "base": 64 * rng.randint(1, 99), **mode, **absent}
 
     def live(self):
@@ -155,6 +169,13 @@ class LifeBench(ServerBench):
         self.count_of("finished" if self.finished else "abandoned")
         await self.write(ctx, "run", 0)
         await self.rest(ctx)
+
+    async def exclude(self, ctx, worker):
+        """The command; before it one that is refused, as the job has no such worker."""
+        self.count_of("excluded")
+        for index, refused in (self.sizes.workers, Refusal.WORKER), (worker, Refusal.NONE):
+            await self.write(ctx, "request", {"index": index, "table": 0, "remote": 0, "rkey": 0})
+            assert await self.pulse(ctx, "exclude") is refused
 
     async def readmit(self, ctx, worker):
         """The command; before it one that is refused, as the worker's queue pair is not connected yet."""

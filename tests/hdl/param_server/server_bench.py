@@ -54,7 +54,7 @@ class ServerBench:
     ``broadcast`` every row; with ``scan`` only those behind scans are pushed; ``base`` is where the server's
     memory begins; ``short``: a worker whose last gradient does not come; ``deaf``: a worker whose pushes fail,
     from its second one on; it is replaced ``returns`` times, and the replacement's pushes fail alike, except
-    the last one's. ``acks``: how the failing push is lost: only its answer, or the row as well.
+    the last one's. ``dies`` says how: a "row" is lost, or only its "answer", or the "host" excludes the worker.
 
     Of all jobs, ``back`` is the probability that the NIC sends an earlier packet again, of any row that is not
     complete; ``late``: that it does so of any row that is, as its queue still has the packet, and a row may be
@@ -82,13 +82,13 @@ class ServerBench:
         return rtl.ParamServer(config=config, patience=patience)
 
     def _prepare(self, *, rounds, sizes, barrier=False, broadcast=False, scan=False, base=0x1000, short=None,
-                 deaf=None, returns=0, acks=False):  # fmt: skip
+                 deaf=None, returns=0, dies="row"):  # fmt: skip
         """A job in a memory of its own; nothing has happened."""
         step = self.dut.config.width // 8
         self.sizes = ParamServerConfig(width=8 * step, **sizes)
         self.layout = ServerLayout(self.sizes, 0, base=base)
         self.barrier, self.broadcast, self.scan, self.deaf = barrier, broadcast, scan, deaf
-        self.returns, self.acks = returns, acks
+        self.returns, self.dies = returns, dies
         self.remotes = dict.fromkeys(range(self.sizes.workers), 0x10_0000)
         self.keys = dict.fromkeys(range(self.sizes.workers), KEY)
         self.lives = Counter()  # replacements, as of the last row that was ordered
@@ -171,6 +171,13 @@ class ServerBench:
             _, _, ready = await ctx.tick().sample(worker.ready)
         ctx.set(worker.valid, 0)
 
+    async def exclude(self, ctx, worker):
+        """The command, without a control in front of the server."""
+        ctx.set(self.dut.exclude.payload, worker)
+        ctx.set(self.dut.exclude.valid, 1)
+        await ctx.tick()
+        ctx.set(self.dut.exclude.valid, 0)
+
     async def readmit(self, ctx, worker):
         """The command, without a control in front of the server."""
         await self._give_worker(ctx, self.place(worker) | {"table": 0, "readmits": 1})
@@ -178,6 +185,11 @@ class ServerBench:
     async def look_after(self, ctx):
         """Replace a worker that is excluded, at some moment after it is drained, as a host does."""
         dut, worker = self.dut, self.deaf
+        if self.dies == "host" and worker is not None and worker not in self.stopped:
+            if self.returns and self.golden.version and self.rng.random() < 0.01:
+                self.stopped.add(worker)
+                await self.exclude(ctx, worker)
+            return
         if not (self.returns and worker in self.stopped and self.rng.random() < 0.02):
             return
         if not ctx.get(dut.drained) >> worker & 1:
@@ -323,7 +335,7 @@ class ServerBench:
         if not self._deaf_has_one:
             self._deaf_has_one = push.next + self.mtu >= push.length
             return False
-        return not self.acks and 2 * push.next >= push.length - self.mtu
+        return self.dies == "row" and 2 * push.next >= push.length - self.mtu
 
     async def _packet(self, ctx, push, start):
         """Ask for its bursts."""
@@ -377,7 +389,7 @@ class ServerBench:
         at = push.remote - self.remotes[number]
         worker.memory[at : at + push.length] = push.sent
         self._deaf_rows += number == self.deaf
-        fails = self.acks and number == self.deaf and self._deaf_rows > 1
+        fails = self.dies == "answer" and number == self.deaf and self._deaf_rows > 1
         self._ended.append((push, Ending.RETRIES if fails else Ending.DONE))
         worker.join()
         self.push_gradients(worker)
