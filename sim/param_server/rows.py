@@ -59,6 +59,9 @@ class Due(Protocol):
     def since(self, worker: int) -> int | None:
         """Since when the first of the rows that a worker is to get is due, with its gradient's way."""
 
+    def forget(self, worker: int) -> None:
+        """A worker is replaced: rows that are due to it will not come."""
+
     def check(self, dead: Container[int]) -> None:
         """At the end, with some workers ``dead``. Raises CheckFailed if rows cannot have gone as they went."""
 
@@ -108,6 +111,10 @@ class RoundRows:
         """Since when the first row on its way to a worker is due."""
         return self._due[worker][0].since if self._due[worker] else None
 
+    def forget(self, worker: int) -> None:
+        """A worker is replaced: rows on their way to it will not come."""
+        self._due[worker].clear()
+
     def check(self, dead: Container[int]) -> None:
         """Every row has been checked as it came."""
 
@@ -135,6 +142,18 @@ class Rows:
     def pushed(self, worker: int, version: int, data: bytes, since: int) -> None:
         """A worker has begun to write a gradient to this server."""
         self._gradients[worker, version] = _Gradient(since, data)
+
+    def vacate(self, worker: int, version: int, since: int) -> int:
+        """A worker is replaced: its slots are empty, except for a gradient of zeros. Returns its version."""
+        golden = self.golden
+        golden.readmit(worker, version)
+        for key in [key for key in self._gradients if key[0] == worker]:
+            del self._gradients[key]
+        self.due.forget(worker)
+        new = int(golden.row.lgvnum[worker]) + 1
+        slot = golden.layout.slot(worker, self._sizes.slot_of(new))
+        self._gradients[worker, new] = _Gradient(since, bytes(golden.memory[slot.base : slot.base + slot.size]))
+        return new
 
     def apply(self, row: bytes) -> tuple[int, int, int]:
         """A row has been made: its gradient's worker and version, and the staleness.

@@ -133,8 +133,8 @@ class ServerBench:
                 gradient
             )
 
-    async def job(self, ctx):
-        """Set up, start, and wait; when the host may begin anew, look at what has become of it."""
+    async def set_up(self, ctx):
+        """Set up and start; then gradients are taken."""
         dut, sizes = self.dut, self.sizes
         ctx.set(dut.settings, self.settings)
         await ctx.tick().repeat(4)
@@ -145,6 +145,11 @@ class ServerBench:
         await ctx.tick()
         ctx.set(dut.start, 0)
         ctx.set(dut.enable, 1)
+
+    async def job(self, ctx):
+        """Set up, start, and wait; when the host may begin anew, look at what has become of it."""
+        dut = self.dut
+        await self.set_up(ctx)
         for worker in self.workers:
             self.push_gradients(worker)
         while not self.finished:
@@ -425,13 +430,13 @@ class ServerBench:
 
         return self.simulate(main)
 
-    def simulate(self, main):
-        """Run a testbench beside the memories and the NIC."""
+    def simulate(self, main, *monitors):
+        """Run a testbench, and monitors, beside the memories and the NIC."""
         simulator = Simulator(self.dut)
         simulator.add_clock(1e-6)
         simulator.add_testbench(main)
         others = (self.count, self.posts, self.ask, self.words, self.complete, self.writes.process)
-        for process in (*others, *(memory.process for memory in self.reads.values())):
+        for process in (*others, *monitors, *(memory.process for memory in self.reads.values())):
             simulator.add_testbench(process, background=True)
         simulator.run()
         return self

@@ -99,6 +99,35 @@ def test_workers_are_replaced_again_and_again(mode, slots, late, dies):
     assert [int(lgvnum) for lgvnum in bench.golden.row.lgvnum] == [16] * 3
 
 
+@pytest.mark.slow
+def test_a_drained_worker_is_not_polled():
+    """Whenever it is excluded, its trailer's last read has begun and ended before."""
+    bench = ServerBench(TINY, seed=1, rounds=1, sizes={"parameters": 1, "workers": 2}, latency=3)
+    dut = bench.dut
+    read = []  # whether it was drained, at each read of worker 0
+
+    async def watch(ctx):
+        scan, own = dut.scan, bench.layout.slot(0, 0).others
+        while True:
+            _, _, asks, address, drained = await ctx.tick().sample(scan.arvalid, scan.araddr, dut.drained)
+            read.extend([drained] * (asks and address == own))
+
+    async def main(ctx):
+        await bench.set_up(ctx)
+        for wait in range(12):
+            await ctx.tick().repeat(40 + wait)
+            assert not ctx.get(dut.excluded)
+            await bench.exclude(ctx, 0)
+            await ctx.tick().repeat(40)
+            assert ctx.get(dut.drained) == 1
+            await bench.readmit(ctx, 0)
+            await ctx.tick().repeat(8)
+
+    bench.simulate(main, watch)
+    assert read
+    assert not any(read)
+
+
 class Waits(ServerBench):
     """Behind a barrier: excludes worker 1 while its gradient is in a round that lacks worker 0's."""
 

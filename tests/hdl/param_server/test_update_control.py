@@ -141,19 +141,22 @@ def test_a_worker_that_is_taken_back_goes_to_the_pushes_alone_and_keeps_its_slot
         await bench.put(ctx, dut.worker, back)
         await bench.put(ctx, dut.found, {"ends_scan": 1})
         await ctx.tick().repeat(8)
-        assert ctx.get(dut.version) == 1
+        assert (ctx.get(dut.version), ctx.get(dut.joined)) == (1, 0)
         await bench.put(ctx, dut.found, {"index": 1, "version": 2, "others": 0})
         await bench.put(ctx, dut.found, {"index": 0, "version": 1, "others": 0})
+        await bench.put(ctx, dut.worker, back)
         await ctx.tick().repeat(8)
+        assert ctx.get(dut.joined) == 0
 
     bench.run(main)
     pushes = [push for _, push in bench.log["push"]]
     flags = [(push.index, push.readmits, push.is_new, push.ends_round) for push in pushes]
-    assert flags == [(1, 0, 1, 1), (1, 1, 0, 0), (0, 0, 0, 1), (1, 0, 1, 1), (0, 0, 1, 1)]
+    assert flags == [(1, 0, 1, 1), (1, 1, 0, 0), (0, 0, 0, 1), (1, 0, 1, 1), (0, 0, 1, 1), (1, 1, 0, 0)]
     assert [(push.remote, push.rkey) for push in pushes if push.is_new or push.readmits] == [
         (0x100, 7),
         *[(0x900, 9)] * 2,
         (0x100, 7),
+        (0x900, 9),
     ]
     table = 0x10000
     assert [p.address for _, p in bench.log["gradient"]] == [table + 0x180, table + 0x300, 0x8180]
