@@ -86,8 +86,8 @@ class ParamServerCosim:
 
     def sizes(self, job: TrainingJob, learner: Learner) -> ParamServerConfig:
         """A job's sizes. Raises ValueError for one that needs more than was built, or cannot be followed."""
-        if job.returns and (job.servers > 1 or job.push_after is PushAfter.SCAN):
-            raise ValueError("returns needs one server, and rows that are pushed behind gradients, in RTL")
+        if job.returns and job.push_after is PushAfter.SCAN:
+            raise ValueError("push_after must not be scan where a worker is replaced in RTL")
         for name, most in ("workers", self.workers), ("servers", self.servers):
             if getattr(job, name) > most:
                 raise ValueError(f"{name} must be at most {most}, as built, not {getattr(job, name)}")

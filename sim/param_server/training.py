@@ -51,8 +51,8 @@ class TrainingJob:
     made: one that updates and pushes in one pass pushes behind every gradient, a thread behind a scan.
     ``stops`` says which workers' links are cut, and when, in seconds; ``returns``, when which of them are
     replaced. ``waits`` False lets workers overwrite gradients, for tests. Raises ValueError for Sync-DSGD with
-    more than a slot, or with what only the asynchronous server chooses, and for a replacement of a worker that
-    has not stopped before.
+    more than a slot, or with what only the asynchronous server chooses, for a replacement of a worker that has
+    not stopped before, or beside several servers.
     """
 
     workers: int = 15
@@ -74,6 +74,8 @@ class TrainingJob:
     waits: bool = True
 
     def __post_init__(self) -> None:
+        if self.returns and self.servers > 1:
+            raise ValueError(f"servers must be 1 where a worker is replaced, not {self.servers}")
         for worker, seconds in self.returns.items():
             if not seconds > (stops := self.stops.get(worker, math.inf)):
                 raise ValueError(

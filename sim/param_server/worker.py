@@ -51,9 +51,14 @@ class Worker(ABC):
         """Write a gradient, a part to each server; the push is to be noted when all parts have arrived."""
 
     @property
+    def stops(self) -> float:
+        """When it stops answering, in seconds: a replacement never does."""
+        return np.inf if self._replaced else self.site.job.stops.get(self.number, np.inf)
+
+    @property
     def dead(self) -> bool:
         """Whether it has stopped answering, and has not been replaced."""
-        return not self._replaced and self.site.seconds >= self.site.job.stops.get(self.number, np.inf)
+        return self.site.seconds >= self.stops
 
     def replace(self, endpoint: WorkerEndpoint) -> None:
         """Another worker takes its place, with memory of zeros: it awaits a row of each server."""

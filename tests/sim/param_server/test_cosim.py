@@ -266,8 +266,10 @@ def test_a_worker_may_be_replaced_at_any_time(hardware, link, how):
 
 def test_replacements_that_cannot_be_followed_are_refused(hardware):
     job = replace(JOB, stops={1: 1e-6}, returns={1: 2e-6}, push_after=PushAfter.SCAN)
-    with pytest.raises(ValueError, match="returns needs one server, and rows that are pushed behind gradients"):
+    with pytest.raises(ValueError, match="push_after must not be scan where a worker is replaced in RTL"):
         hardware.run(job, Random(170, 2))
+    with pytest.raises(ValueError, match="servers must be 1 where a worker is replaced, not 2"):
+        replace(JOB, servers=2, stops={1: 1e-6}, returns={1: 2e-6})
     with pytest.raises(ValueError, match="returns must be later than the stop at inf, not 1 of worker 0"):
         replace(JOB, returns={0: 1})
 
