@@ -77,6 +77,7 @@ class RoundRows:
         self._one_receiver = self._size == 1 and not job.broadcasts
         self._round: list[tuple[Applied, int]] = []  # updates that have not been pushed: in flight since
         self._due: list[deque[_Due]] = [deque() for _ in range(workers)]
+        self._joining: set[int] = set()  # replacements that no row has reached yet
 
     def made(self, update: Applied, row: bytes, began: float, since: int, now: int) -> Sequence[int]:
         """A round's last row is due to its workers, or to all. Its other rows are not pushed."""
@@ -99,6 +100,10 @@ class RoundRows:
         if not self._due[worker]:
             raise CheckFailed(f"{name}: worker {worker} has got a row that was not made for it")
         due = self._due[worker].popleft()
+        if worker in self._joining:  # broadcast rows that were pushed before it was taken back have left it out
+            self._joining.remove(worker)
+            while self._due[worker] and (row, address) != (due.row, due.push.remote):
+                due = self._due[worker].popleft()
         if (row, address) != (due.row, due.push.remote):
             raise CheckFailed(f"{name}: worker {worker} has got another row than was made for it")
         return due.update.left, due.update if due.update.worker == worker else None
@@ -112,8 +117,9 @@ class RoundRows:
         return self._due[worker][0].since if self._due[worker] else None
 
     def forget(self, worker: int) -> None:
-        """A worker is replaced: rows on their way to it will not come."""
+        """A worker is replaced: rows that were pushed to it will not come."""
         self._due[worker].clear()
+        self._joining.add(worker)
 
     def check(self, dead: Container[int]) -> None:
         """Every row has been checked as it came."""
