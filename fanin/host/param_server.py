@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fanin.hdl.param_server.registers import param_server_constants, param_server_registers
 from fanin.hdl.param_server.server_control import Refusal
@@ -176,7 +177,7 @@ def vacated(layout: ServerLayout, worker: int, *, lgvnum: int, version: int) -> 
 
 
 def lgvnum_of(
-    memory: bytes | bytearray | memoryview, layout: ServerLayout, worker: int, *, version: int
+    memory: bytes | bytearray | npt.NDArray[np.uint8], layout: ServerLayout, worker: int, *, version: int
 ) -> int | None:
     """A worker's LGVnum in a row of ``version`` or a later one; None until one is in a server's memory."""
 

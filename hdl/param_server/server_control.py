@@ -158,6 +158,7 @@ class ServerControl(wiring.Component):
         at_work = Signal()
         readmits = Signal()
         setting = Signal()  # a command about a worker is not complete
+        is_setting = Signal.like(setting)  # a cycle later
         sizes_wrong, base_wrong, changed = self._judge_job(m)
         table_wrong = Signal()
         lacks = Signal()
@@ -166,7 +167,7 @@ class ServerControl(wiring.Component):
             lacks.eq((is_member & ~known).any()),
             table_wrong.eq(self._is_misplaced(self.request.table)),
         ]
-        m.d.sync += at_work.eq(self.run | self.busy | setting)
+        m.d.sync += [at_work.eq(self.run | self.busy | setting), is_setting.eq(setting)]
         m.d.comb += [
             setting.eq(age.any() | self.worker.valid | readmits),
             self.setting.eq(self.set_worker | self.readmit | setting),
@@ -188,8 +189,8 @@ class ServerControl(wiring.Component):
             with m.If((cause == Refusal.NONE) | self.start & (cause != Refusal.BUSY)):
                 m.d.sync += started.eq(0)
         at_once = self.set_worker | self.start | self.exclude & self.readmit  # several commands
-        self._exclude(m, started, setting, at_once)
-        self._readmit(m, started, setting, readmits, at_once)
+        self._exclude(m, started, is_setting, at_once)
+        self._readmit(m, started, is_setting, readmits, at_once)
         with m.If(self.set_worker & (cause == Refusal.NONE)):
             m.d.sync += age.eq(1)
             m.d.sync += self._worker(readmits=0)
@@ -203,13 +204,13 @@ class ServerControl(wiring.Component):
         members = WorkerRequest.as_shape().members
         return [payload.readmits.eq(readmits), *(payload[name].eq(request[name]) for name in members)]
 
-    def _exclude(self, m: Module, started: Signal, setting: Signal, at_once: Value) -> None:
+    def _exclude(self, m: Module, started: Signal, is_setting: Signal, at_once: Value) -> None:
         """Leave a worker out, or refuse it."""
         wrong = Signal(self.refused.shape())
         found = _last(
             (self.request.index >= self.settings.workers, Refusal.WORKER),
             (~started, Refusal.NO_JOB),
-            (setting, Refusal.BUSY),
+            (is_setting, Refusal.BUSY),
         )
         m.d.sync += wrong.eq(found)
         m.d.comb += [
@@ -219,7 +220,9 @@ class ServerControl(wiring.Component):
         with m.If(self.exclude):
             m.d.sync += self.refused.eq(Mux(at_once, Refusal.BUSY, wrong))
 
-    def _readmit(self, m: Module, started: Signal, setting: Signal, readmits: Signal, at_once: Value) -> None:
+    def _readmit(
+        self, m: Module, started: Signal, is_setting: Signal, readmits: Signal, at_once: Value
+    ) -> None:
         """Take a worker back, or refuse it."""
         flags = [Signal(name=f"is_{name}") for name in ("excluded", "drained", "connected")]  # the worker is
         is_excluded, is_drained, is_connected = flags
@@ -232,7 +235,7 @@ class ServerControl(wiring.Component):
             (~is_excluded, Refusal.PRESENT),
             (self.request.index >= self.config.queue_pairs, Refusal.WORKER),
             (~started, Refusal.NO_JOB),
-            (setting, Refusal.BUSY),
+            (is_setting, Refusal.BUSY),
         )
         m.d.sync += wrong.eq(found)
         cause = Mux(at_once, Refusal.BUSY, wrong)
