@@ -49,7 +49,7 @@ class ControlledServer(wiring.Component):
         m.submodules.server = server = self.server
         for part in control, server:
             for name in set(part.signature.members) & set(self.signature.members):
-                if part is control and name == "busy":
+                if name in (("busy",) if part is control else _INSIDE):
                     continue
                 self._join(m, part, name)
         connect_typed(m, control.worker, server.worker)
