@@ -314,6 +314,10 @@ class Network:
         else:
             self._severed.add(frozenset((port, peer)))
 
+    def mend(self, port: int) -> None:
+        """From now on a node's links carry frames again."""
+        self.up[port].cut = self.down[port].cut = False
+
     def advance(self, time: int) -> list[Reception]:
         """Let the switch receive everything up to and including ``time``; what nodes will receive of it.
 

@@ -192,6 +192,19 @@ class ParameterServer:
         """Where a worker has the buffer whose turn it is: by its LGVnum, or by the rows that were broadcast."""
         return self._buffers[self.config.buffer_of(turn)].base
 
+    def readmit(self, worker: int, version: int | None = None) -> None:
+        """Empty the slots of an excluded worker for its replacement; its next gradient is one of zeros.
+
+        ``version`` is one that w has had since the worker's last gradient: by default that of now. The gradient
+        is of that model, so that the updates since count as its staleness.
+        """
+        consumed = int(self.row.lgvnum[worker])
+        for slot in self._slots[worker]:
+            slot.gradient[:], slot.others[0], slot.gvnum[0] = 0, 0, 0
+        slot = self._next_slot(worker)
+        slot.others[0] = (self.version if version is None else version) - consumed
+        slot.gvnum[0] = consumed + 1
+
     def _next_slot(self, worker: int) -> _Slot:
         return self._slots[worker][self.config.slot_of(int(self.row.lgvnum[worker]) + 1)]
 
@@ -211,6 +224,8 @@ class WorkerEndpoint:
     ``waits`` False is a worker without line 8 of algorithm 2, for tests: it overwrites what is not consumed.
     The first ``warm_up`` gradients each wait for the one before, as if there was one slot.
     ``rereads`` counts looks at the model that a write got in the way of.
+    ``joins``: it replaces a worker of a run that goes on, its memory is zeros, and it awaits a first row of
+    each shard: see ``join``.
     """
 
     number: int
@@ -220,6 +235,7 @@ class WorkerEndpoint:
     warm_up: int = 0
     version: int = 0  # of the newest gradient
     rereads: int = 0
+    joins: bool = False
     memory: Memory = field(default_factory=bytearray, repr=False)
 
     def __post_init__(self) -> None:
@@ -251,6 +267,8 @@ class WorkerEndpoint:
     @property
     def may_push(self) -> bool:
         """Whether all shards give credit for the next gradient. Raises OverflowError after the last one."""
+        if self.joins:
+            return False
         if self.version == MAX_VERSION:
             raise OverflowError(f"worker {self.number} has used up its {MAX_VERSION} versions")
         if not self.waits:
@@ -258,6 +276,14 @@ class WorkerEndpoint:
         if self.version < self.warm_up:
             return self.consumed == self.version
         return self.config.may_push(self.version + 1, self.consumed)
+
+    def join(self) -> None:
+        """Continue with the LGVnum of the rows, if all shards' have come and have the same one."""
+        consumed = {
+            int(buffers[self._newest(shard)].lgvnum[self.number]) for shard, buffers in enumerate(self._buffers)
+        }
+        if self.joins and len(consumed) == 1 and consumed != {0}:
+            (self.version,), self.joins = consumed, False
 
     def begin_read(self) -> Reading:
         """Choose the newest buffer of each shard, by the version at its end."""

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fanin.hdl.param_server.registers import param_server_constants, param_server_registers
 from fanin.hdl.param_server.server_control import Refusal
 from fanin.hdl.rdma.registers import TIMEOUT
 from fanin.host.driver import Batch, Value
 from fanin.host.rdma_nic import NicDriver
-from fanin.param_server import ServerLayout
+from fanin.param_server import VERSION_BYTES, ServerLayout
 from fanin.rdma import Connection, RdmaConfig
 from fanin.wire.ethernet import Endpoint
 
@@ -27,7 +28,10 @@ class ServerStatus:
     staleness: int
     stalest: int
     gone: tuple[int, ...]
-    refused: Refusal = Refusal.NONE  #: why the last worker, or the last start, was refused
+    refused: Refusal = (
+        Refusal.NONE
+    )  #: why the last ``set_worker``, ``start``, ``exclude`` or ``readmit`` was refused
+    drained: tuple[int, ...] = ()  #: workers of ``gone`` that may be taken back
 
 
 class ParamServerDriver(NicDriver):
@@ -36,6 +40,9 @@ class ParamServerDriver(NicDriver):
     Behind ``configure`` and ``connect``: ``set_job``; every worker with ``set_worker``, awaiting the status
     ``setting`` 0 after each; w into row 0 of memory, and zeros into the rest; then ``start``. ``run(False)``
     has it take no more gradients; begin anew when it is not ``busy``.
+
+    A worker is replaced while the others continue: ``disconnect`` its queue pair; ``exclude`` it; await its bit
+    in ``drained``; write :func:`vacated` at the begin of its region; ``connect``; then ``readmit``.
     """
 
     def __init__(self, config: RdmaConfig, *, base: int = 0):
@@ -103,6 +110,21 @@ class ParamServerDriver(NicDriver):
         batch = self.batch().write("worker", worker).write("worker_table", layout.slot(worker, 0).base)
         return batch.write("worker_buffers", buffers).write("worker_key", rkey).write("control", set_worker=1)
 
+    def exclude(self, worker: int) -> Batch:
+        """Leave a worker out of the job, as the server does itself when a push to it fails."""
+        self._check_index(worker)
+        return self.batch().write("worker", worker).write("control", exclude=1)
+
+    def readmit(self, worker: int, *, buffers: int, rkey: int) -> Batch:
+        """Take a drained worker back, whose model buffers lie at ``buffers`` in the region of that key.
+
+        Done once the field ``setting`` of ``status`` is 0 and ``refused`` is NONE.
+        """
+        self._check_index(worker)
+        batch = self.batch().write("worker", worker)
+        batch.write("worker_buffers", buffers).write("worker_key", rkey)
+        return batch.write("control", readmit=1)
+
     def start(self) -> Batch:
         """Begin with version 0 of w."""
         return self.batch().write("control", start=1).write("run", 1)
@@ -115,8 +137,9 @@ class ParamServerDriver(NicDriver):
         """Read what it has done; see :meth:`status_of`."""
         batch = self.batch().read("status").read("w_version").read("stalest")
         batch.read("staleness", index=0).read("staleness", index=1)
-        for index in range(self.registers["gone"].count):
-            batch.read("gone", index=index)
+        for name in "gone", "drained":
+            for index in range(self.registers[name].count):
+                batch.read(name, index=index)
         return batch
 
     @staticmethod
@@ -124,14 +147,49 @@ class ParamServerDriver(NicDriver):
         """What was read."""
         status, *numbers = values
         assert isinstance(status, dict)
-        version, stalest, low, high, *gone = (int(number) for number in numbers)  # type: ignore[arg-type]
-        flags = sum(word << 32 * n for n, word in enumerate(gone))
+        version, stalest, low, high, *flags = (int(number) for number in numbers)  # type: ignore[arg-type]
+        words = len(flags) // 2
         return ServerStatus(
             bool(status["busy"]),
             bool(status["exhausted"]),
             version,
             low | high << 32,
             stalest,
-            tuple(n for n in range(flags.bit_length()) if flags >> n & 1),
+            _flagged(flags[:words]),
             Refusal(status["refused"]),
+            _flagged(flags[words:]),
         )
+
+
+def vacated(layout: ServerLayout, worker: int, *, lgvnum: int, version: int) -> bytes:
+    """Content of a worker's region at the server before its replacement is taken in.
+
+    ``version`` is the register ``w_version`` as read after the worker was drained; ``lgvnum`` is the worker's,
+    in a row of that version or a later one. All slots are zeros, except the trailer of the next gradient, which
+    is one of zeros: the server applies it first, and pushes the row that the replacement begins with.
+    """
+    base, size = layout.region(worker)
+    slot = layout.slot(worker, layout.config.slot_of(lgvnum + 1))
+    content = bytearray(size)
+    for place, value in (slot.others, version - lgvnum), (slot.gvnum, lgvnum + 1):
+        content[place - base : place - base + VERSION_BYTES] = value.to_bytes(VERSION_BYTES, "little")
+    return bytes(content)
+
+
+def lgvnum_of(
+    memory: bytes | bytearray | npt.NDArray[np.uint8], layout: ServerLayout, worker: int, *, version: int
+) -> int | None:
+    """A worker's LGVnum in a row of ``version`` or a later one; None until one is in a server's memory."""
+
+    def word(place: int) -> int:
+        return int.from_bytes(memory[place : place + VERSION_BYTES], "little")
+
+    for row in map(layout.row, range(layout.config.rows)):
+        if word(row.head_version) == word(row.tail_version) >= version:
+            return word(row.lgvnum + worker * VERSION_BYTES)
+    return None
+
+
+def _flagged(words: Sequence[int]) -> tuple[int, ...]:
+    flags = sum(word << 32 * n for n, word in enumerate(words))
+    return tuple(n for n in range(flags.bit_length()) if flags >> n & 1)

@@ -90,6 +90,7 @@ class ParamServerNode(wiring.Component):
         join_memory(m, read=server.rows_read, write=server.rows_write, memory=self.rows)
         nic_settings(m, self.config, registers, nic)
         self._settings(m, registers, control, server)
+        m.d.comb += control.connected.eq(nic.sending)
         self._counters(m, registers, nic, server)
         # A worker's write with immediate data is as good as any other one.
         m.d.comb += [nic.arrival.ready.eq(1), self.events.eq(server.events)]
@@ -102,6 +103,7 @@ class ParamServerNode(wiring.Component):
         shown = ("busy", "exhausted", "stalest")
         drive_constants(m, registers, param_server_constants(self.config))
         connect_typed(m, control.worker, server.worker)
+        connect_typed(m, control.excludes, server.exclude)
         m.d.comb += [job[name].eq(getattr(registers, name)) for name in same]
         m.d.comb += [getattr(registers, name).eq(getattr(server, name)) for name in shown]
         m.d.comb += [
@@ -112,6 +114,10 @@ class ParamServerNode(wiring.Component):
             request.rkey.eq(registers.worker_key),
             control.set_worker.eq(registers.set_worker),
             control.start.eq(registers.start),
+            control.exclude.eq(registers.exclude),
+            control.readmit.eq(registers.readmit),
+            control.excluded.eq(server.excluded),
+            control.drained.eq(server.drained),
             control.run.eq(registers.run),
             control.busy.eq(server.busy),
             registers.setting.eq(control.setting),
@@ -123,6 +129,7 @@ class ParamServerNode(wiring.Component):
             *(word.eq(server.staleness.word_select(n, 32)) for n, word in enumerate(registers.staleness)),
         ]
         flag_words(m, registers.gone, server.excluded)
+        flag_words(m, registers.drained, server.drained)
 
     def _counters(self, m: Module, registers: Any, nic: RdmaNic, server: ParamServer) -> None:
         """Every counter has a source."""

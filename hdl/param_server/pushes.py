@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.bus.axi4 import MAX_BURST
 from fanin.hdl.param_server.row_landings import RowLandings
 from fanin.hdl.param_server.shapes import ROW_BITS, streamed_layout, worker_layout
-from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, completion_layout, write_layout
+from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, completion_layout, index_bits, write_layout
 from fanin.hdl.rdma.shapes import lane_bits
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -25,12 +25,13 @@ def push_layout(config: RdmaConfig) -> data.StructLayout:
 
     The worker has two buffers of a row each, one after the other from ``remote`` on, in the region ``rkey``.
     The row goes to the first, or with ``second`` to the second. Without ``is_new`` it is the row before, which
-    ends the round, and no worker's.
+    ends the round, and no worker's. With ``readmits`` it is no row: the excluded worker is taken back.
     """
     worker = worker_layout(config)
     names = ("index", "remote", "rkey")
     members = {name: worker[name].shape for name in names}
     row = {"row": ROW_BITS, "local": config.address_width, "is_new": 1, "ends_round": 1}
+    row |= {"readmits": 1}
     return data.StructLayout(members | {"second": 1} | row)
 
 
@@ -66,6 +67,7 @@ class Pushes(wiring.Component):
 
     A push is posted to the NIC, and its completion says whether it has succeeded. A worker to which one fails
     is *excluded*: further pushes to it are *skipped*. So every push ends once: completed, failed or skipped.
+    A worker that is taken back gets the rows that come after that command in ``push``.
 
     A round's last row is pushed when it has landed in memory, in the order in which the round's gradients came,
     or to all workers by their index. Its other rows are not pushed: only the next update reads them. Rows that
@@ -86,8 +88,11 @@ class Pushes(wiring.Component):
         Bytes of a row.
     ``start`` : In, 1
         Pulse: readmits all workers and begins a round. Only while no row is ``occupied``: a push goes on.
+    ``exclude`` : In, stream of a worker's index, always ready
+        The worker is excluded, as if a push to it had failed.
     ``push`` : In, stream of :func:`push_layout`
-        Every row, in the order in which they are made.
+        Every row, in the order in which they are made, and between them workers that are taken back: each
+        excluded, and its pushes not in flight.
     ``landed`` : In, range(257)
         Number of further words of the rows, in their order, that are now in memory.
     ``row`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.streamed_layout`
@@ -100,7 +105,11 @@ class Pushes(wiring.Component):
     ``occupied`` : Out, one bit for each row
         The row may still be read by the NIC: it must not be overwritten. In rounds, of their last rows.
     ``excluded`` : Out, one bit for each worker
-        A push to it has failed.
+        A push to it has failed, or ``exclude`` named it.
+    ``draining`` : Out, 1
+        A push to a worker that was excluded may be in flight.
+    ``busy`` : Out, 1
+        A row is ``occupied``, or waits for its push.
     ``pushed``, ``completed``, ``failed``, ``skipped`` : Out, 1
         Pulses: a push was posted; has completed; has failed; was skipped.
 
@@ -128,6 +137,7 @@ class Pushes(wiring.Component):
                 "row_bytes": In(LENGTH_BITS),
                 "worker": In(stream.Signature(worker_layout(config), always_ready=True)),
                 "start": In(1),
+                "exclude": In(stream.Signature(index_bits(config), always_ready=True)),
                 "push": In(stream.Signature(push_layout(config))),
                 "landed": In(range(MAX_BURST + 1)),
                 "row": Out(stream.Signature(streamed_layout(config))),
@@ -135,6 +145,8 @@ class Pushes(wiring.Component):
                 "completion": In(stream.Signature(completion_layout(config))),
                 "occupied": Out(MAX_ROWS),
                 "excluded": Out(config.queue_pairs),
+                "draining": Out(1),
+                "busy": Out(1),
                 "pushed": Out(1),
                 "completed": Out(1),
                 "failed": Out(1),
@@ -147,7 +159,9 @@ class Pushes(wiring.Component):
 
             state         cycles   what it does                                next
             IDLE          1+       awaits a row, loads its ``target``          LOOKUP
-            LOOKUP        1        looks up whether the worker is excluded     OPEN, or in rounds JOIN
+            LOOKUP        1        looks up whether the worker is excluded     OPEN, or in rounds JOIN,
+                                                                               or READMIT
+            READMIT       1        the worker is not excluded any more         IDLE
             OPEN          1+       gives the row to the streamed reads         POST, or SKIP if excluded
             POST          1+       posts the push                              NEXT
             SKIP          1        ends the push as skipped                    NEXT
@@ -173,6 +187,7 @@ class Pushes(wiring.Component):
         m.d.sync += self.skipped.eq(0)
         self._push(m, queue.o, round_, begins)
         self._end(m, queue.o.payload.row, round_, begins)
+        m.d.comb += self.busy.eq(self.occupied.any() | queue.o.valid)
         return m
 
     def _push(self, m: Module, push: Any, round_: _Round, begins: Signal) -> None:
@@ -189,7 +204,7 @@ class Pushes(wiring.Component):
             ]
         with m.Else():
             m.d.comb += [
-                round_.write.addr.eq(round_.position),
+                round_.write.addr.eq(Mux(push.payload.readmits, push.payload.index, round_.position)),
                 *(round_.write.data[name].eq(push.payload[name]) for name in names),
             ]
         m.d.sync += [
@@ -256,6 +271,12 @@ class Pushes(wiring.Component):
             m.next = "OPEN"
             with m.If(self.rounds):
                 m.next = "JOIN"
+            with m.If(push.payload.readmits):
+                m.next = "READMIT"
+        with m.State("READMIT"):
+            m.d.comb += [push.ready.eq(1), round_.write.en.eq(self.broadcast)]
+            m.d.sync += self.excluded.bit_select(push.payload.index, 1).eq(0)
+            m.next = "IDLE"
         with m.State("OPEN"):
             m.d.comb += self.row.valid.eq(1)
             with m.If(self.row.ready):
@@ -342,9 +363,17 @@ class Pushes(wiring.Component):
         ]
         with m.If(self.push.valid & self.push.ready & self.push.payload.ends_round):
             m.d.sync += self.occupied.bit_select(self.push.payload.row, 1).eq(1)
+        # Rows that were occupied when a worker was last excluded: nothing is posted to it after that, so that
+        # these have all of its pushes in flight.
+        drains = Signal.like(self.occupied)
+        excludes = self.failed | self.exclude.valid
+        m.d.comb += self.draining.eq(drains.any() | excludes)
+        with m.If(excludes):
+            m.d.sync += drains.eq(self.occupied)
+        for is_so, index in (self.failed, completed_index), (self.exclude.valid, self.exclude.payload):
+            with m.If(is_so):
+                m.d.sync += self.excluded.bit_select(index, 1).eq(1)
         with m.If(frees):
-            m.d.sync += self.occupied.bit_select(freed, 1).eq(0)
-        with m.If(self.failed):
-            m.d.sync += self.excluded.bit_select(completed_index, 1).eq(1)
+            m.d.sync += [rows.bit_select(freed, 1).eq(0) for rows in (self.occupied, drains)]
         with m.If(self.start):
-            m.d.sync += [self.occupied.eq(0), self.excluded.eq(0)]
+            m.d.sync += [self.occupied.eq(0), self.excluded.eq(0), drains.eq(0)]

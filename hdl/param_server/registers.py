@@ -28,7 +28,7 @@ from fanin.param_server import MAX_ROWS, MAX_SLOTS
 from fanin.rdma import RdmaConfig
 
 IDENTITY = 0x464E5053  # "SPNF" in memory order: fanin parameter server
-VERSION = 4
+VERSION = 5
 
 SERVER_COUNTERS = {
     "updates": "gradients that were taken",
@@ -40,7 +40,7 @@ SERVER_COUNTERS = {
     "memory_errors": "responses of memory to the server that were errors",
 }
 assert list(SERVER_COUNTERS) == list(ServerEvents.as_shape().members)
-_REFUSALS = "why the last `set_worker` or `start` was refused: " + ", ".join(
+_REFUSALS = "why the last `set_worker`, `start`, `exclude` or `readmit` was refused: " + ", ".join(
     f"{cause.value} {cause.name}" for cause in Refusal
 )
 #: What the node counts: the server's events, then the NIC's.
@@ -65,18 +65,21 @@ def _control(config: RdmaConfig) -> tuple[Register, ...]:
             *NIC_COMMANDS,
             Field("set_worker", 1, "the worker at `worker` gets these values; before every `start`"),
             Field("start", 1, "w is in row 0, and its version is 0; refused beside `set_worker`"),
+            Field("exclude", 1, "the worker at `worker` is left out of the job, as if a push to it had failed"),
+            Field("readmit", 1, "the worker at `worker`, which is `drained`, is taken back into the job"),
             note="`set_worker` and `start` are refused with `run` 1, while `busy`, and for wrong sizes and "
-            "places: see `refused`",
+            "places, `exclude` and `readmit` for workers that cannot be left out or taken back: see `refused`",
         ),
         Register("run", Access.RW, "1: gradients are taken, after a `start`", bits=1),
         status_register(
             Field("connecting", 1, "the last `connect` has not been carried out yet"),
-            Field("setting", 1, "the last `set_worker` has not been carried out yet"),
+            Field("setting", 1, "the last `set_worker` or `readmit` has not been carried out yet"),
             Field("busy", 1, "an update or a push is not complete, or a read under way"),
             Field("exhausted", 1, "there is no version of w left"),
             Field("refused", max(Refusal).bit_length(), _REFUSALS),
         ),
-        flags("gone", "workers that a push to has failed: they are left out", config),
+        flags("gone", "workers that a push to has failed, or that were excluded: they are left out", config),
+        flags("drained", "workers that are gone, and may be taken back: nothing of theirs is left", config),
     )
 
 

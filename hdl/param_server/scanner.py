@@ -46,6 +46,9 @@ class Scanner(wiring.Component):
         The gradient that is taken from ``o`` in this cycle is not used: its worker is polled again.
     ``busy`` : Out, 1
         A read is in flight, or what it found has not been taken.
+    ``idle`` : Out, one bit for each worker
+        Its trailer is not being read, and no gradient that was reported awaits its ``place``. Stays high from 8
+        cycles after the worker was excluded on.
     ``error`` : Out, 1
         Pulse: a response was not OKAY. Its data are used all the same.
     ``axi`` : Out, AXI4 read port
@@ -78,6 +81,7 @@ class Scanner(wiring.Component):
                 "o": Out(stream.Signature(found_layout(config))),
                 "again": In(1),
                 "busy": Out(1),
+                "idle": Out(count),
                 "error": Out(1),
                 "axi": Out(AXI4ReadSignature(data_width=config.width, address_width=config.address_width)),
             }
@@ -102,7 +106,7 @@ class Scanner(wiring.Component):
         m.d.comb += [
             getattr(found, name).eq(getattr(self, name)) for name in ("scan", "workers", "looks", "again")
         ]
-        idle = Signal(count)
+        idle = self.idle
         self._poll(m, table.read_port(domain="comb"), in_flight.i, idle)
         self._compare(m, in_flight.o, found, idle)
         write, new_place = table.write_port(), self.place.payload

@@ -15,11 +15,12 @@ from fanin.hdl.param_server.shapes import VERSION_BITS, settings_layout, worker_
 from fanin.hdl.param_server.streamed_reads import StreamedReads
 from fanin.hdl.param_server.update_control import UpdateControl
 from fanin.hdl.param_server.update_path import UpdatePath
-from fanin.hdl.rdma.queue_pair import completion_layout, write_layout
+from fanin.hdl.rdma.queue_pair import completion_layout, index_bits, write_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.rdma import RdmaConfig
 
 _STREAM_WORDS = 64  # that a row may be ahead of the NIC
+_POLLS = 8  # cycles in which the scanner may still begin to poll a worker that was excluded
 
 
 class ServerEvents(data.Struct):
@@ -47,6 +48,9 @@ class ParamServer(wiring.Component):
         Stable from before ``worker`` and ``start`` on.
     ``worker`` : In, stream of :func:`~fanin.hdl.param_server.shapes.worker_layout`
         Every worker, before ``start``: its next gradient is 1.
+        Or, while a job runs, one that ``readmits``: a worker that is ``drained`` is taken back.
+    ``exclude`` : In, stream of a worker's index, always ready
+        The worker is excluded, as if a push to it had failed.
     ``start`` : In, 1
         Pulse: w is in row 0, and its version is 0; only while not ``busy``.
     ``enable`` : In, 1
@@ -71,7 +75,11 @@ class ParamServer(wiring.Component):
     ``exhausted`` : Out, 1
         There is no version left: nothing is taken any more.
     ``excluded`` : Out, one bit for each worker
-        A push to it has failed: its gradients are left out from then on.
+        A push to it has failed, or ``exclude`` named it: its gradients are left out from then on, until it is
+        taken back.
+    ``drained`` : Out, one bit for each worker
+        It is excluded, and nothing of it is left: no gradient of it is read or in a round that goes on, and no
+        push to it is in flight. High until it is taken back.
     ``staleness``, ``stalest`` : Out, 64 and 32
         Sum over the updates, and largest of them: updates by others that a gradient's model had not had.
     ``events`` : Out, ServerEvents
@@ -101,6 +109,7 @@ class ParamServer(wiring.Component):
             {
                 "settings": In(settings_layout(config)),
                 "worker": In(stream.Signature(worker_layout(config))),
+                "exclude": In(stream.Signature(index_bits(config), always_ready=True)),
                 "start": In(1),
                 "enable": In(1),
                 "post": Out(stream.Signature(write_layout(config))),
@@ -115,6 +124,7 @@ class ParamServer(wiring.Component):
                 "busy": Out(1),
                 "exhausted": Out(1),
                 "excluded": Out(config.queue_pairs),
+                "drained": Out(config.queue_pairs),
                 "staleness": Out(64),
                 "stalest": Out(VERSION_BITS),
                 "events": Out(ServerEvents),
@@ -143,6 +153,7 @@ class ParamServer(wiring.Component):
             (flipped(self.worker), control.worker),
             *((getattr(control, name), getattr(path, name)) for name in ("w", "gradient", "write", "order")),
             (control.push, pushes.push),
+            (flipped(self.exclude), pushes.exclude),
             (pushes.row, streamed.row),
             (path.words, streamed.i),
             (pushes.post, flipped(self.post)),
@@ -174,7 +185,7 @@ class ParamServer(wiring.Component):
             *(getattr(pushes, name).eq(settings[name]) for name in ("broadcast", "workers", "row_bytes")),
             pushes.rounds.eq(rounds),
             streamed.bypass.eq(rounds),
-            pushes.worker.valid.eq(self.worker.valid & self.worker.ready),
+            pushes.worker.valid.eq(self.worker.valid & self.worker.ready & ~self.worker.payload.readmits),
             pushes.worker.payload.eq(self.worker.payload),
             *(
                 getattr(self, name).eq(getattr(control, name))
@@ -189,5 +200,19 @@ class ParamServer(wiring.Component):
             self.events.let_go.eq(streamed.let_go),
             self.events.memory_errors.eq(path.error | scanner.error),
         ]
-        m.d.sync += self.busy.eq(~control.idle | scanner.busy | pushes.occupied.any() | path.busy)
+        m.d.sync += self.busy.eq(~control.idle | scanner.busy | pushes.busy | path.busy)
+        self._drain(m, scanner, control, pushes)
         return m
+
+    def _drain(self, m: Module, scanner: Scanner, control: UpdateControl, pushes: Pushes) -> None:
+        """Say which excluded workers have nothing left: what of them has ended does not begin again."""
+        recent = Signal(_POLLS)  # a one at the cycles since a worker was excluded
+        settled = Signal()
+        m.d.sync += [
+            recent.eq(recent << 1 | pushes.failed | self.exclude.valid),
+            settled.eq(~(pushes.draining | recent.any())),
+            self.drained.eq(
+                pushes.excluded
+                & (self.drained | scanner.idle & ~control.joined & settled.replicate(len(self.drained)))
+            ),
+        ]

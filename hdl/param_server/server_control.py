@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.param_server.row import tail_words
 from fanin.hdl.param_server.shapes import FLOAT_BITS, VERSION_BITS, WORDS_BITS, settings_layout, worker_layout
-from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS
+from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS, index_bits
 from fanin.hdl.rdma.registers import INDEX_BITS
 from fanin.hdl.rdma.shapes import lane_bits
 from fanin.param_server import MAX_ROWS, MAX_SLOTS, MAX_WORKERS
@@ -24,14 +24,18 @@ _SETTING = 3 * _SETTLE  # cycles until the entry has been made, and the server i
 
 
 class Refusal(IntEnum):
-    """Why the last ``set_worker`` or ``start`` was not carried out."""
+    """Why the last ``set_worker``, ``start``, ``exclude`` or ``readmit`` was not carried out."""
 
     NONE = 0
-    BUSY = 1  #: the server is at work, or takes gradients, or ``start`` came beside ``set_worker``
+    BUSY = 1  #: the server is at work, or takes gradients, or sets a worker; or commands came in one write
     SIZES = 2  #: a size is 0, more than the node has, or does not fit the others
     PLACE = 3  #: an address is no multiple of a word, or beyond the node's address space
-    WORKER = 4  #: the node has no such worker
+    WORKER = 4  #: the node, or for ``exclude`` the job, has no such worker
     UNSET = 5  #: a worker of the job was not set since the last ``start``, or with other sizes
+    NO_JOB = 6  #: no job is started
+    PRESENT = 7  #: the worker is not excluded
+    DRAINING = 8  #: a gradient of the worker, its round, or a push to it is not complete
+    UNCONNECTED = 9  #: the worker's queue pair is not connected, or has failed
 
 
 class JobRequest(data.Struct):
@@ -65,6 +69,8 @@ class ServerControl(wiring.Component):
 
     A ``start`` needs all workers of the job, each set since the last ``start``; nothing is taken before one was
     accepted. With ``run`` low a job pauses. A worker that is set then, and a start that is refused, end it.
+    An ``exclude`` leaves a worker out of the job that was started, and a ``readmit`` takes it back, at any
+    ``run``.
 
     Members
     -------
@@ -72,25 +78,33 @@ class ServerControl(wiring.Component):
         Followed while the server is idle and ``run`` low, until a ``start`` is accepted; from the next
         ``set_worker`` that is accepted on again.
     ``request`` : In, WorkerRequest
-        Taken with ``set_worker``.
+        Taken with ``set_worker``; with ``readmit`` all of it but ``table``, with ``exclude`` the index alone.
     ``set_worker`` : In(1)
         Pulse, 5 cycles after the last change of ``job`` or ``request`` or later.
     ``start`` : In(1)
         Pulse, 5 cycles after the last change of ``job``, of ``run`` or of ``busy``, or later.
+    ``exclude``, ``readmit`` : In(1)
+        Pulse, 5 cycles after the last change of ``request`` or later.
     ``run`` : In(1)
         Gradients are taken, once a ``start`` has been accepted.
     ``busy`` : In(1)
         The server's.
+    ``excluded``, ``drained`` : In, one bit for each worker
+        The server's.
+    ``connected`` : In, one bit for each worker
+        Its queue pair sends.
     ``settings`` : Out, :func:`~fanin.hdl.param_server.shapes.settings_layout`
     ``worker`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.worker_layout`
+    ``excludes`` : Out, stream of a worker's index, always ready
+        The server's ``exclude``.
     ``begin`` : Out(1)
         Pulse: the server's ``start``.
     ``enable`` : Out(1)
         The server's.
     ``setting`` : Out(1)
-        A worker is being set.
+        A worker is being set, or taken back.
     ``refused`` : Out, Refusal
-        Of the last ``set_worker`` or ``start``; NONE where it was accepted.
+        Of the last ``set_worker``, ``start``, ``exclude`` or ``readmit``; NONE where it was accepted.
 
     Parameters
     ----------
@@ -98,7 +112,8 @@ class ServerControl(wiring.Component):
 
     Latency
     -------
-    ``begin`` follows ``start`` by 1 cycle, ``worker`` follows ``set_worker`` by 5.
+    ``begin`` follows ``start`` by 1 cycle, ``worker`` follows ``set_worker`` by 5 and ``readmit`` by 1,
+    ``excludes`` is in the cycle of ``exclude``.
 
     Source
     ------
@@ -113,10 +128,16 @@ class ServerControl(wiring.Component):
                 "request": In(WorkerRequest),
                 "set_worker": In(1),
                 "start": In(1),
+                "exclude": In(1),
+                "readmit": In(1),
                 "run": In(1),
                 "busy": In(1),
+                "excluded": In(config.queue_pairs),
+                "drained": In(config.queue_pairs),
+                "connected": In(config.queue_pairs),
                 "settings": Out(settings_layout(config)),
                 "worker": Out(stream.Signature(worker_layout(config))),
+                "excludes": Out(stream.Signature(index_bits(config), always_ready=True)),
                 "begin": Out(1),
                 "enable": Out(1),
                 "setting": Out(1),
@@ -125,13 +146,19 @@ class ServerControl(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``started``: a start was accepted, and no command since has begun another job; the settings hold."""
+        """``started``: a start was accepted, and no command since has begun another job; the settings hold.
+
+        ``readmits``: a worker is being taken back, until the server does not exclude it any more.
+        """
         m = Module()
         count = self.config.queue_pairs
         started = Signal()
         known = Signal(count)  # workers that were set since the last start
         age = Signal(_SETTING)  # a one at the cycles since a worker was accepted
         at_work = Signal()
+        readmits = Signal()
+        setting = Signal()  # a command about a worker is not complete
+        is_setting = Signal.like(setting)  # a cycle later
         sizes_wrong, base_wrong, changed = self._judge_job(m)
         table_wrong = Signal()
         lacks = Signal()
@@ -140,9 +167,10 @@ class ServerControl(wiring.Component):
             lacks.eq((is_member & ~known).any()),
             table_wrong.eq(self._is_misplaced(self.request.table)),
         ]
-        m.d.sync += at_work.eq(self.run | self.busy | age.any() | self.worker.valid)
+        m.d.sync += [at_work.eq(self.run | self.busy | setting), is_setting.eq(setting)]
         m.d.comb += [
-            self.setting.eq(self.set_worker | age.any() | self.worker.valid),
+            setting.eq(age.any() | self.worker.valid | readmits),
+            self.setting.eq(self.set_worker | self.readmit | setting),
             self.enable.eq(self.run & started),
         ]
         # The first cycles of ``age`` are for settings that ``started`` has held until then.
@@ -160,13 +188,63 @@ class ServerControl(wiring.Component):
             m.d.sync += self.refused.eq(cause)
             with m.If((cause == Refusal.NONE) | self.start & (cause != Refusal.BUSY)):
                 m.d.sync += started.eq(0)
-        request = self.request
+        at_once = self.set_worker | self.start | self.exclude & self.readmit  # several commands
+        self._exclude(m, started, is_setting, at_once)
+        self._readmit(m, started, is_setting, readmits, at_once)
         with m.If(self.set_worker & (cause == Refusal.NONE)):
             m.d.sync += age.eq(1)
-            m.d.sync += [self.worker.p[name].eq(request[name]) for name in WorkerRequest.as_shape().members]
+            m.d.sync += self._worker(readmits=0)
         with m.If(self.start & (cause == Refusal.NONE)):
             m.d.sync += [self.begin.eq(1), started.eq(1), known.eq(0)]
         return m
+
+    def _worker(self, *, readmits: int) -> list[Any]:
+        """Statements: the worker as requested."""
+        payload, request = self.worker.p, self.request
+        members = WorkerRequest.as_shape().members
+        return [payload.readmits.eq(readmits), *(payload[name].eq(request[name]) for name in members)]
+
+    def _exclude(self, m: Module, started: Signal, is_setting: Signal, at_once: Value) -> None:
+        """Leave a worker out, or refuse it."""
+        wrong = Signal(self.refused.shape())
+        found = _last(
+            (self.request.index >= self.settings.workers, Refusal.WORKER),
+            (~started, Refusal.NO_JOB),
+            (is_setting, Refusal.BUSY),
+        )
+        m.d.sync += wrong.eq(found)
+        m.d.comb += [
+            self.excludes.valid.eq(self.exclude & ~at_once & (wrong == Refusal.NONE)),
+            self.excludes.payload.eq(self.request.index),
+        ]
+        with m.If(self.exclude):
+            m.d.sync += self.refused.eq(Mux(at_once, Refusal.BUSY, wrong))
+
+    def _readmit(
+        self, m: Module, started: Signal, is_setting: Signal, readmits: Signal, at_once: Value
+    ) -> None:
+        """Take a worker back, or refuse it."""
+        flags = [Signal(name=f"is_{name}") for name in ("excluded", "drained", "connected")]  # the worker is
+        is_excluded, is_drained, is_connected = flags
+        for flag, workers in zip(flags, (self.excluded, self.drained, self.connected), strict=True):
+            m.d.sync += flag.eq(workers.bit_select(self.request.index, 1))
+        wrong = Signal(self.refused.shape())
+        found = _last(
+            (~is_connected, Refusal.UNCONNECTED),
+            (~is_drained, Refusal.DRAINING),
+            (~is_excluded, Refusal.PRESENT),
+            (self.request.index >= self.config.queue_pairs, Refusal.WORKER),
+            (~started, Refusal.NO_JOB),
+            (is_setting, Refusal.BUSY),
+        )
+        m.d.sync += wrong.eq(found)
+        cause = Mux(at_once, Refusal.BUSY, wrong)
+        with m.If(readmits & ~self.worker.valid):
+            m.d.sync += readmits.eq(self.excluded.bit_select(self.worker.p.index, 1))
+        with m.If(self.readmit):
+            m.d.sync += self.refused.eq(cause)
+            with m.If(cause == Refusal.NONE):
+                m.d.sync += [readmits.eq(1), self.worker.valid.eq(1), *self._worker(readmits=1)]
 
     def _cause(
         self, sizes_wrong: Value, base_wrong: Value, table_wrong: Value, lacks: Value, at_work: Value
@@ -177,12 +255,9 @@ class ServerControl(wiring.Component):
             (self.start & base_wrong | self.set_worker & table_wrong, Refusal.PLACE),
             (self.set_worker & (self.request.index >= self.config.queue_pairs), Refusal.WORKER),
             (sizes_wrong, Refusal.SIZES),
-            (at_work | self.start & self.set_worker, Refusal.BUSY),
-        )  # the last one wins
-        cause: Any = Refusal.NONE
-        for found, name in causes:
-            cause = Mux(found, name, cause)
-        return cause
+            (at_work | self.start & self.set_worker | self.exclude | self.readmit, Refusal.BUSY),
+        )
+        return _last(*causes)
 
     def _is_misplaced(self, address: Value) -> Value:
         """Whether it is no word's, or beyond the address space."""
@@ -229,6 +304,14 @@ class ServerControl(wiring.Component):
             changed.eq(Cat(self.settings[n] != job[n] for n in self.settings.shape().members).any()),
         ]
         return sizes_wrong, base_wrong, changed
+
+
+def _last(*causes: tuple[Any, Refusal]) -> Any:
+    """The last cause that is found, or NONE."""
+    cause: Any = Refusal.NONE
+    for found, name in causes:
+        cause = Mux(found, name, cause)
+    return cause
 
 
 def _differs(a: Any, b: Any) -> Value:

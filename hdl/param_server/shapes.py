@@ -45,6 +45,8 @@ def worker_layout(config: RdmaConfig) -> data.StructLayout:
     """A worker, whose queue pair has the same ``index``.
 
     Its gradients are at ``table`` here; its model buffers at ``remote`` there, in the region ``rkey``.
+    ``readmits``: the worker was excluded from the running job and is taken back. It keeps its table, its slot
+    and its LGVnum.
     """
     return data.StructLayout(
         {
@@ -52,6 +54,7 @@ def worker_layout(config: RdmaConfig) -> data.StructLayout:
             "table": config.address_width,
             "remote": REMOTE_BITS,
             "rkey": RKEY_BITS,
+            "readmits": 1,
         }
     )
 

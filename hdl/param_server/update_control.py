@@ -33,28 +33,39 @@ _COMMANDS = ("w", "gradient", "write", "order", "push")
 def _entry_layout(config: RdmaConfig) -> data.StructLayout:
     """What is kept of a worker: where its next gradient will be, and the version of the one applied last.
 
-    ``table``, ``remote`` and ``rkey`` are those of its set-up. The next gradient will be in ``slot`` of the
-    table, at ``address``.
+    ``table`` is that of its set-up. The next gradient will be in ``slot`` of the table, at ``address``.
     """
-    worker = worker_layout(config)
+    table = worker_layout(config)["table"].shape
     return data.StructLayout(
-        {name: worker[name].shape for name in ("table", "remote", "rkey")}
-        | {"slot": SLOT_BITS, "address": config.address_width, "lgvnum": VERSION_BITS}
+        {"table": table, "slot": SLOT_BITS, "address": config.address_width, "lgvnum": VERSION_BITS}
     )
 
 
+def _peer_layout(config: RdmaConfig) -> data.StructLayout:
+    """Where a worker's model buffers are, since its set-up, or since it was taken back."""
+    worker = worker_layout(config)
+    return data.StructLayout({name: worker[name].shape for name in ("remote", "rkey")})
+
+
 class _InHand:
-    """Registers of the worker that is set up or whose gradient is applied."""
+    """Registers of the worker that is set up or taken back, or whose gradient is applied."""
 
     def __init__(self, config: RdmaConfig):
         self.entry = Signal(_entry_layout(config))
+        self.peer = Signal(_peer_layout(config))
         self.gradient = Signal(found_layout(config))
         self.setting_up = Signal()  # the worker is set up; of ``gradient`` only index and version count
+        self.readmits = Signal()  # the worker is taken back; of ``gradient`` only the index counts
 
     @property
     def is_scan_end(self) -> Value:
         """No gradient, but the end of a scan."""
         return self.gradient.ends_scan
+
+    @property
+    def is_no_update(self) -> Value:
+        """The end of a scan, or a worker that is taken back: the command for the pushes is the only one."""
+        return self.gradient.ends_scan | self.readmits
 
 
 class _Rows:
@@ -79,7 +90,8 @@ class UpdateControl(wiring.Component):
     ``settings`` : In, :func:`~fanin.hdl.param_server.shapes.settings_layout`
         Stable from before ``worker`` and ``start`` on.
     ``worker`` : In, stream of :func:`~fanin.hdl.param_server.shapes.worker_layout`
-        A worker to be set up, before ``start``: its next gradient is 1, in the first slot of its table.
+        A worker to be set up, before ``start``: its next gradient is 1, in the first slot of its table. Or one
+        to be taken back, after ``start``: it has been excluded, and no gradient of it is in flight.
     ``start`` : In, 1
         Pulse, only while ``idle``: the newest row is row 0, and its version 0.
     ``enable`` : In, 1
@@ -112,9 +124,12 @@ class UpdateControl(wiring.Component):
         which is made in this order,
     ``push`` : Out, stream of :func:`~fanin.hdl.param_server.pushes.push_layout`
         and pushed, alone or as one of a round. The five commands of an update are offered at once, and taken
-        in any order. The end of a scan is this command alone.
+        in any order. The end of a scan, and a worker that is taken back, are this command alone.
+    ``joined`` : Out, one bit for each worker
+        A gradient of the worker was taken in the current round. Right before ``place`` says where its next
+        gradient will be.
     ``idle`` : Out, 1
-        No update is being ordered, and no worker set up.
+        No update is being ordered, and no worker set up or taken back.
     ``updated`` : Out, 1
         Pulse: all commands of an update have been taken.
 
@@ -155,6 +170,7 @@ class UpdateControl(wiring.Component):
                 "write": Out(stream.Signature(axi_writer.command_layout(config.address_width))),
                 "order": Out(stream.Signature(order_layout(config))),
                 "push": Out(stream.Signature(push_layout(config))),
+                "joined": Out(config.queue_pairs),
                 "idle": Out(1),
                 "updated": Out(1),
             }
@@ -166,9 +182,11 @@ class UpdateControl(wiring.Component):
         Its states are::
 
             IDLE      takes a gradient once the next row is free, and reads its worker's entry; sends back a
-                      gradient that is not to be applied; takes a worker to be set up, and goes on to ADVANCE
-            ORDER     offers the five commands of the update; of a scan's end, the push
-            AWAIT     waits until all have been taken, and counts the update; back to IDLE from a scan's end
+                      gradient that is not to be applied; takes a worker to be set up, and goes on to ADVANCE;
+                      or a worker to be taken back
+            ORDER     offers the five commands of the update; of a scan's end, or of a worker that is taken
+                      back, the push
+            AWAIT     waits until all have been taken, and counts the update; back to IDLE if it was none
             ADVANCE   the gradient's age is computed; the worker's next slot enters the first of two registers
             ADVANCED  and its trailer's address the second
             STORE     puts the entry back, and tells the scanner of the slot and, after a set-up, of LGVnum 0
@@ -179,7 +197,15 @@ class UpdateControl(wiring.Component):
             shape=hand.entry.shape(), depth=self.config.queue_pairs, init=[]
         )
         read, write = entries.read_port(domain="comb"), entries.write_port()
-        m.d.comb += [read.addr.eq(self.found.payload.index), write.addr.eq(hand.gradient.index)]
+        m.submodules.peers = peers = Memory(shape=hand.peer.shape(), depth=self.config.queue_pairs, init=[])
+        peer, new_peer = peers.read_port(domain="comb"), peers.write_port()
+        m.d.comb += [
+            *(port.addr.eq(self.found.payload.index) for port in (read, peer)),
+            write.addr.eq(hand.gradient.index),
+            new_peer.addr.eq(self.worker.payload.index),
+            new_peer.en.eq(self.worker.valid & self.worker.ready),
+            *(new_peer.data[name].eq(self.worker.payload[name]) for name in hand.peer.shape().members),
+        ]
         row = self._make_rows(m)
         self._advance_slot(m, hand, write.data)
         pending = self._make_commands(m, hand, row)
@@ -194,15 +220,19 @@ class UpdateControl(wiring.Component):
         with m.FSM() as fsm:
             m.d.comb += [self.idle.eq(fsm.ongoing("IDLE")), self.looks.eq(self.idle)]
             with m.State("IDLE"):
-                m.d.sync += hand.entry.eq(read.data)
+                m.d.sync += [hand.entry.eq(read.data), hand.peer.eq(peer.data)]
                 self._take(m, hand, row)
             with m.State("ORDER"):
                 # This comes after the assignments of ``_make_commands``, so it wins over a ready.
-                m.d.sync += pending.eq(Mux(hand.is_scan_end, 1 << _COMMANDS.index("push"), -1))
+                m.d.sync += pending.eq(Mux(hand.is_no_update, 1 << _COMMANDS.index("push"), -1))
                 m.next = "AWAIT"
             with m.State("AWAIT"), m.If(pending == 0):
                 m.next = "IDLE"
-                with m.If(~hand.is_scan_end):
+                with m.If(self.push.payload.ends_round):
+                    m.d.sync += self.joined.eq(0)
+                with m.Elif(~hand.readmits):
+                    m.d.sync += self.joined.bit_select(hand.gradient.index, 1).eq(1)
+                with m.If(~hand.is_no_update):
                     m.d.comb += self.updated.eq(1)
                     m.d.sync += [
                         age.eq(self.version - hand.entry.lgvnum),  # updates since the worker's last one,
@@ -231,6 +261,7 @@ class UpdateControl(wiring.Component):
                 row.address.eq(self.settings.base),
                 self.version.eq(0),
                 self.exhausted.eq(0),
+                self.joined.eq(0),
             ]
         return m
 
@@ -268,7 +299,7 @@ class UpdateControl(wiring.Component):
             trailer.eq(address + settings.gradient_bytes),
         ]
         m.d.comb += [
-            *(new_entry[name].eq(entry[name]) for name in ("table", "remote", "rkey")),
+            new_entry.table.eq(entry.table),
             new_entry.slot.eq(slot),
             new_entry.address.eq(address),
             new_entry.lgvnum.eq(gradient.version),
@@ -279,19 +310,27 @@ class UpdateControl(wiring.Component):
         ]
 
     def _take(self, m: Module, hand: _InHand, row: _Rows) -> None:
-        """State IDLE: take a worker to be set up, or else a gradient or the end of a scan."""
+        """State IDLE: take a worker to be set up or taken back, or else a gradient or the end of a scan."""
         entry, gradient, worker = hand.entry, hand.gradient, self.worker.payload
-        m.d.sync += [hand.setting_up.eq(self.worker.valid), gradient.eq(self.found.payload)]
+        m.d.sync += [
+            hand.setting_up.eq(self.worker.valid),
+            hand.readmits.eq(self.worker.valid & worker.readmits),
+            gradient.eq(self.found.payload),
+        ]
         with m.If(self.worker.valid):
             m.d.comb += self.worker.ready.eq(1)
             m.d.sync += [
                 gradient.index.eq(worker.index),
                 gradient.version.eq(0),  # its first gradient will be 1
-                *(entry[name].eq(worker[name]) for name in ("table", "remote", "rkey")),
+                gradient.ends_scan.eq(0),
+                *(hand.peer[name].eq(worker[name]) for name in hand.peer.shape().members),
+                entry.table.eq(worker.table),
                 entry.slot.eq(0),
                 entry.address.eq(worker.table),
             ]
             m.next = "ADVANCE"
+            with m.If(worker.readmits):
+                m.next = "ORDER"
         with m.Elif(self.found.valid & self.found.payload.ends_scan):
             m.d.comb += self.found.ready.eq(1)
             m.next = "ORDER"
@@ -323,13 +362,13 @@ class UpdateControl(wiring.Component):
             self.order.payload.version.eq(self.version + 1),
             self.order.payload.lgvnum.eq(gradient.version),
             self.push.payload.index.eq(gradient.index),
-            self.push.payload.rkey.eq(entry.rkey),
-            self.push.payload.remote.eq(entry.remote),
+            *(self.push.payload[name].eq(hand.peer[name]) for name in hand.peer.shape().members),
             self.push.payload.second.eq(gradient.version[0]),  # as ``ParamServerConfig.buffer_of`` has it
             self.push.payload.row.eq(Mux(hand.is_scan_end, row.number, row.next_number)),
             self.push.payload.local.eq(Mux(hand.is_scan_end, row.address, row.next_address)),
-            self.push.payload.is_new.eq(~hand.is_scan_end),
-            self.push.payload.ends_round.eq(hand.is_scan_end | self._ends_round(m)),
+            self.push.payload.is_new.eq(~hand.is_no_update),
+            self.push.payload.ends_round.eq(hand.is_scan_end | ~hand.readmits & self._ends_round(m)),
+            self.push.payload.readmits.eq(hand.readmits),
         ]
         return pending
 

@@ -122,12 +122,15 @@ class Exchange:
         return received
 
     def _cut(self, ends: deque[Cut], until: int) -> list[Received]:
-        """Cut what is cut before an edge, each when all has been carried that is certain by then."""
+        """Cut, or mend, what is cut before an edge, each when all has been carried that is certain by then."""
         received: list[Received] = []
         while ends and ends[0].cycle < until:
-            cycle, node, peer = ends.popleft()
+            cycle, node, peer, mends = ends.popleft()
             received += self._catch_up(cycle)
-            self._network.cut(node, peer)
+            if mends:
+                self._network.mend(node)
+            else:
+                self._network.cut(node, peer)
         return received
 
     def _catch_up(self, cycle: int) -> list[Received]:

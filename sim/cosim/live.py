@@ -224,6 +224,12 @@ class Board:
             raise ValueError(f"node must be 0 to {self._all_nodes - 1}, not {node!r}")
         self._cuts.append(Cut(self.cycle, node, peer))
 
+    def mend(self, node: int) -> None:
+        """Mend a node's link that was cut, of any rank: it carries frames from now on."""
+        if node not in range(self._all_nodes):
+            raise ValueError(f"node must be 0 to {self._all_nodes - 1}, not {node!r}")
+        self._cuts.append(Cut(self.cycle, node, None, mends=True))
+
     def tell(self, node: int, what: Any) -> None:
         """Have ``told(node, what)`` called with what a node's host has to say, to be pickled.
 

@@ -112,12 +112,14 @@ class State(NamedTuple):
 class Cut(NamedTuple):
     """From a rising edge on, but for what leaves at it, a node's link drops every frame, both ways.
 
-    With ``peer``: those alone that go from one of the two to the other.
+    With ``peer``: those alone that go from one of the two to the other. With ``mends`` a node's link, which was
+    cut, drops nothing from then on.
     """
 
     cycle: int
     node: int
     peer: int | None
+    mends: bool = False
 
 
 class Verdict(NamedTuple):

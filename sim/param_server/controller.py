@@ -61,6 +61,11 @@ class Left:
     lost: bool
 
 
+@dataclass(frozen=True)
+class Ready:
+    """The replacement of a worker has connected its queue pairs, and awaits rows."""
+
+
 # ---- what servers' hosts tell ----
 
 
@@ -84,6 +89,14 @@ class Gone:
     """The server's queue pair to a worker has ended."""
 
     worker: int
+
+
+@dataclass(frozen=True)
+class Vacated:
+    """The slots of a worker that is replaced are empty, but for a gradient of zeros of a version of w."""
+
+    worker: int
+    version: int
 
 
 # ---- orders ----
@@ -111,12 +124,19 @@ class Lose:
 
 
 @dataclass(frozen=True)
+class Replace:
+    """The servers' hosts take the replacement of a worker back."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
 class End:
     """All is done."""
 
 
-Fact = Did | Pushed | Received | Waited | Left | Came | Made | Gone
-Order = Watch | Ask | Lose | End
+Fact = Did | Pushed | Received | Waited | Left | Ready | Came | Made | Gone | Vacated
+Order = Watch | Ask | Lose | Replace | End
 
 
 @dataclass
@@ -125,6 +145,7 @@ class _Worker:
 
     number: int
     dead: bool  # it has stopped answering
+    returns: bool  # it will be replaced
     version: int = 0  # of its newest gradient
     watches: bool = False  # its host will say when a queue pair may have ended
 
@@ -153,7 +174,10 @@ class Controller:
         self._account = Account(job, learner, lambda: self._w)
         cuts = [sizes.shard_start(shard) for shard in range(1, sizes.servers)]
         self._servers = [Rows(job, sizes, n, part) for n, part in enumerate(np.split(initial, cuts))]
-        self._workers = [_Worker(n, dead=job.stops.get(n, math.inf) <= 0) for n in range(sizes.workers)]
+        self._workers = [
+            _Worker(n, dead=job.stops.get(n, math.inf) <= 0, returns=n in job.returns)
+            for n in range(sizes.workers)
+        ]
         self._pushing: dict[tuple[int, int], tuple[float, int]] = {}  # the begin, and how many servers lack it
         self._came: dict[tuple[int, int, int], float] = {}  # to a shard, of a worker, in a slot: when
         self._last_made = [0.0] * sizes.servers  # when the last update's row was there
@@ -178,6 +202,10 @@ class Controller:
                 self._lose(self._workers[worker])
             case Left(lost):
                 self._leave(self._workers[node], lost)
+            case Ready():
+                self._board.order(Replace(node))
+            case Vacated(worker, version):
+                self._replace(shard, self._workers[worker], version)
         if not self._ended and all(self._has_ended(worker) for worker in self._workers):
             self._ended = True
             self._board.order(End())
@@ -285,9 +313,19 @@ class Controller:
             self._check_goes_on(worker)
 
     def _check_goes_on(self, worker: _Worker) -> None:
-        """Without a worker the others go on. Raises CheckFailed with Sync-DSGD, which cannot."""
-        if self._job.algorithm is Algorithm.SYNC:
+        """Without a worker the others go on. Raises CheckFailed with Sync-DSGD, unless it is replaced."""
+        if not worker.returns and self._job.algorithm is Algorithm.SYNC:
             raise sync_ends([one.number for one in self._workers if one.dead or one is worker])
+
+    def _replace(self, shard: int, worker: _Worker, version: int) -> None:
+        """Go on with a worker's replacement: what the old one had in flight will not come."""
+        number = worker.number
+        for key in [key for key in self._pushing if key[0] == number]:
+            del self._pushing[key]
+        for place in [place for place in self._came if place[:2] == (shard, number)]:
+            del self._came[place]
+        worker.version = self._servers[shard].vacate(number, version, self._board.told_at)
+        worker.dead = worker.returns = worker.watches = False
 
     # ---- how far workers are ----
 
@@ -299,10 +337,14 @@ class Controller:
     def _has_ended(self, worker: _Worker) -> bool:
         """Whether it is dead, or its gradients have all been applied, and its rows have arrived."""
         if worker.dead:
-            return True
+            return not worker.returns or self._applied_all(worker)
         if worker.version < self._account.gradients_each or self._in_flight_since(worker) is not None:
             return False
         return not any(server.due.holds(worker.number) for server in self._servers)
+
+    def _applied_all(self, worker: _Worker) -> bool:
+        rows = (server.golden.row for server in self._servers)
+        return all(row.lgvnum[worker.number] == self._account.gradients_each for row in rows)
 
     @property
     def _seconds(self) -> float:

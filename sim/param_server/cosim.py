@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fanin.clock import CLOCK_MHZ
 from fanin.errors import InputError
 from fanin.hdl.param_server.node import ParamServerNode
+from fanin.hdl.param_server.server_control import Refusal
 from fanin.hdl.rdma.node import RdmaNode
 from fanin.host.param_server import ParamServerDriver
 from fanin.host.rdma import RdmaDriver
@@ -30,12 +31,11 @@ from fanin.sim.cosim.waves import Waveform
 from fanin.sim.learning.learner import Learner
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.costs import patience
-from fanin.sim.param_server.hosts import SERVER_KEY, Hosts, WildRun
+from fanin.sim.param_server.hosts import SERVER_KEY, WORKER_KEY, Hosts, WildRun
 from fanin.sim.param_server.training import Algorithm, Outcome, Progress, PushAfter, TrainingJob
 from fanin.sim.rdma.cosim import Pair, configure_node
 from fanin.wire.rdma import BTH, BTH_AT, Opcode
 
-WORKER_KEY = 0x1000  # and a shard: the key of its model buffers at a worker
 WINDOW = 256  # packets in flight
 _FRAMES = FrameFormat(BTH, BTH_AT, ("opcode", "queue_pair", "psn"), {"opcode": Opcode})
 
@@ -85,7 +85,9 @@ class ParamServerCosim:
         self.period_ps = self._cluster.period_ps
 
     def sizes(self, job: TrainingJob, learner: Learner) -> ParamServerConfig:
-        """A job's sizes. Raises ValueError for one that needs more nodes than were built."""
+        """A job's sizes. Raises ValueError for one that needs more than was built, or cannot be followed."""
+        if job.returns and job.push_after is PushAfter.SCAN:
+            raise ValueError("push_after must not be scan where a worker is replaced in RTL")
         for name, most in ("workers", self.workers), ("servers", self.servers):
             if getattr(job, name) > most:
                 raise ValueError(f"{name} must be at most {most}, as built, not {getattr(job, name)}")
@@ -129,6 +131,7 @@ class ParamServerCosim:
             driver=self.worker_driver,
             server_driver=self.server_driver,
             first_server=self.workers,
+            limits={"mtu": mtu, "window": WINDOW, "retries": retries},
             patience=(1 + retries) * timeout * self.period_ps * 1e-12 if sends_again else None,
         )
         raw = self._cluster.run(
@@ -203,7 +206,9 @@ class ParamServerCosim:
             entry = driver.set_worker(worker, layout, buffers=buffers, rkey=WORKER_KEY + shard)
             program.extend(entry.operations)
             program.poll_field(driver.registers, "status", "setting", 0)
-        return program.extend(driver.start().operations)
+            program.check_field(driver.registers, "status", "refused", Refusal.NONE)
+        program.extend(driver.start().operations)
+        return program.check_field(driver.registers, "status", "refused", Refusal.NONE)
 
 
 def write_timeout(sizes: ParamServerConfig, link: LinkConfig, period_ps: int) -> int:

@@ -64,14 +64,16 @@ class _Worker(Worker):
         costs, size = run.job.costs, run.slot_bytes(push.shard)
         parts = min(math.ceil(size / PACKET_BYTES), _PARTS)
         seconds = costs.write(size) / parts
-        memory = self.endpoint.memory
+        endpoint, memory = self.endpoint, self.endpoint.memory
 
         def arrive() -> None:
+            if endpoint is not self.endpoint:
+                return
             run.note(self.number, "push", began)
             server.write(self.number, push.remote, bytes(memory[push.local : push.local + push.length]))
 
         def part(number: int) -> None:
-            if self.dead:
+            if self.dead or endpoint is not self.endpoint:
                 return
             server.link_free = max(run.clock.now, server.link_free + seconds)
             if number == parts - 1:
@@ -82,9 +84,9 @@ class _Worker(Worker):
             self._link_free = max(began, self._link_free) + seconds
             run.clock.at(self._link_free, partial(part, number))
 
-    def receive(self, push: Push, data: bytes, whole: bool) -> None:
-        """A row, or as much of it as shows that its write has begun."""
-        if self.dead:
+    def receive(self, endpoint: WorkerEndpoint, push: Push, data: bytes, whole: bool) -> None:
+        """A row for an endpoint, or as much of it as shows that its write has begun."""
+        if self.dead or endpoint is not self.endpoint:
             return
         size = len(data) if whole else self.endpoint.config.word_bytes
         self.endpoint.memory[push.remote : push.remote + size] = data[:size]
@@ -104,6 +106,7 @@ class _Server:
         self._receivers: list[int] = []
         self._came: dict[int, float] = {}  # by worker: when its last gradient came
         self._ends: dict[int, float] = {}  # by worker that does not answer: when the server gives it up
+        self._back: list[int] = []  # workers that are taken back when their round has ended
 
     @property
     def _excluded(self) -> list[int]:
@@ -119,6 +122,17 @@ class _Server:
         self.engine.memory[address : address + len(data)] = data
         self._came[worker] = self.run.clock.now
         self.advance()
+
+    def take_back(self, worker: int) -> None:
+        """A worker is replaced: its slots are empty, except for a gradient of zeros."""
+        if worker in self._receivers:
+            self._back.append(worker)
+        elif self.engine.row.lgvnum[worker] < self.run.account.gradients_each:
+            self._ends.pop(worker, None)
+            self.engine.readmit(worker)
+            self._came[worker] = self.run.clock.now
+            self.run.replace(worker)
+            self.advance()
 
     def advance(self) -> None:
         """Begin to scan, if the server is idle and has a new gradient, or those that Sync-DSGD waits for."""
@@ -204,6 +218,9 @@ class _Server:
     def _take_receivers(self) -> Sequence[int]:
         """Who is to get the row: no more than those whose gradients it has, unless it is broadcast."""
         receivers, self._receivers = self._receivers, []
+        back, self._back = self._back, []
+        for worker in back:
+            self.run.after(0.0, partial(self.take_back, worker))
         if receivers and self.run.job.broadcasts:
             receivers = list(range(self.engine.config.workers))
         excluded = self._excluded
@@ -243,7 +260,7 @@ class _Server:
         push, to = self.engine.push(worker), self.run.workers[worker]
         data = bytes(self.engine.memory[push.local : push.local + push.length])
         arrived = begin + seconds + latency
-        answers = arrived < self.run.job.stops.get(worker, math.inf)
+        answers = arrived < to.stops
         if answers:
             free = arrived + costs.latency
         else:
@@ -251,8 +268,9 @@ class _Server:
         self.run.account.note_server(self.shard, worker, "push", begin, arrived)
         row = self.engine.config.row_of(self.engine.version)
         self._row_free[row] = max(self._row_free[row], free)
-        clock.at(begin + latency, lambda: to.receive(push, data, whole=False))
-        clock.at(arrived, lambda: to.receive(push, data, whole=True))
+        receive = partial(to.receive, to.endpoint, push, data)
+        clock.at(begin + latency, lambda: receive(whole=False))
+        clock.at(arrived, lambda: receive(whole=True))
 
 
 def packets_in_turn(workers: Sequence[int], packets: int) -> list[int]:
@@ -318,12 +336,20 @@ class _Run:
     def run(self) -> Outcome:
         for worker in self.workers:
             worker.advance()
+        for number, when in self.job.returns.items():
+            self.clock.at(when, partial(self.servers[0].take_back, number))
         self.clock.run()
         dead = [worker.number for worker in self.workers if worker.dead]
         endpoints = [worker.endpoint for worker in self.workers]
         outcome = self.account.close(endpoints, [server.engine for server in self.servers], dead)
         outcome.rereads = sum(endpoint.rereads for endpoint in endpoints)
         return outcome
+
+    def replace(self, worker: int) -> None:
+        """Another worker takes a worker's place."""
+        zeros = np.zeros(self.config.parameters, np.float32)
+        endpoint = WorkerEndpoint(worker, WorkerLayout(self.config), zeros, self.job.waits, joins=True)
+        self.workers[worker].replace(endpoint)
 
     @property
     def seconds(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,8 +12,9 @@ import numpy.typing as npt
 from fanin.errors import CheckFailed
 from fanin.golden.param_server import Push, WorkerEndpoint
 from fanin.hdl.bus.register_map import WORD_BITS
+from fanin.hdl.param_server.server_control import Refusal
 from fanin.host.driver import Batch
-from fanin.host.param_server import ParamServerDriver
+from fanin.host.param_server import ParamServerDriver, lgvnum_of, vacated
 from fanin.host.rdma import RdmaDriver
 from fanin.param_server import (
     MODEL_BUFFERS,
@@ -22,7 +23,7 @@ from fanin.param_server import (
     ServerLayout,
     WorkerLayout,
 )
-from fanin.rdma import Ending, Write
+from fanin.rdma import Ending, Write, next_psn
 from fanin.sim.cosim.live import Board, Then
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import RunResult
@@ -40,15 +41,20 @@ from fanin.sim.param_server.controller import (
     Made,
     Order,
     Pushed,
+    Ready,
     Received,
+    Replace,
+    Vacated,
     Waited,
     Watch,
 )
 from fanin.sim.param_server.training import Applied, Outcome, TrainingJob
 from fanin.sim.param_server.worker import Worker
-from fanin.sim.rdma.cosim import post, take_completion
+from fanin.sim.rdma.cosim import Pair, connect, disconnect, post, take_completion
 
 SERVER_KEY = 0x2000  # and a worker: the key of its gradients at a server
+WORKER_KEY = 0x1000  # and a shard: the key of its model buffers at a worker
+LOOK_PS = 10**6  # between two looks of a server's host at the rows
 
 
 @dataclass
@@ -73,6 +79,8 @@ class _Server:
 
     def __init__(self, hosts: Hosts, shard: int):
         self._board, self._driver = hosts.board, hosts.server_driver
+        self._last = hosts.job.gradients_each(hosts.learner)  # version of a worker's last gradient
+        self._pair = partial(hosts.new_pair, shard=shard)
         self._node, self._sizes = hosts.node_of(shard), hosts.sizes
         self._layout = ServerLayout(hosts.sizes, shard)
 
@@ -102,22 +110,46 @@ class _Server:
 
         read_flags(self._board, self._node, batch, answered)
 
+    def replace(self, worker: int) -> None:
+        """Leave a worker out, and await that the server is done with it; then see to its slots."""
+        driver, program = self._driver, HostProgram()
+        disconnect(driver, program, worker)
+        program.extend(driver.exclude(worker).operations)
+        program.check_field(driver.registers, "status", "refused", Refusal.NONE)
+        word, bit = divmod(worker, WORD_BITS)
+        program.poll(driver.registers.offset("drained", word), 1 << bit, 1 << bit)
+        program.read(driver.registers.offset("w_version"))
+        self._board.run(self._node, program, lambda reads: self._vacate(worker, reads[0]))
+
+    def _vacate(self, worker: int, version: int) -> None:
+        """Empty the slots, once a row of that version is in memory, and take the replacement back."""
+        memory = self._board.memory(self._node)
+        lgvnum = lgvnum_of(memory, self._layout, worker, version=version)
+        if lgvnum is None:
+            self._board.at(self._board.now + LOOK_PS, partial(self._vacate, worker, version))
+            return
+        if lgvnum == self._last:
+            return  # all of its gradients have been applied
+        base, size = self._layout.region(worker)
+        content = vacated(self._layout, worker, lgvnum=lgvnum, version=version)
+        memory[base : base + size] = np.frombuffer(content, np.uint8)
+        self._board.tell(self._node, Vacated(worker, version))
+        driver, program = self._driver, HostProgram()
+        connect(driver, program, self._node, self._pair(worker))
+        buffers, _ = WorkerLayout(self._sizes).region(self._layout.shard)
+        program.extend(driver.readmit(worker, buffers=buffers, rkey=WORKER_KEY + self._layout.shard).operations)
+        program.poll_field(driver.registers, "status", "setting", 0)
+        program.check_field(driver.registers, "status", "refused", Refusal.NONE)
+        self._board.run(self._node, program, lambda reads: None)
+
 
 class _Worker(Worker):
     """A worker's host at its NIC."""
 
     def __init__(self, hosts: Hosts, number: int):
         self.hosts, self.board = hosts, hosts.board
-        layout, job = WorkerLayout(hosts.sizes), hosts.job
-        endpoint = WorkerEndpoint(
-            number,
-            layout,
-            hosts.initial,
-            job.waits,
-            job.warm_up * hosts.learner.batches,
-            memory=self.board.memory(number),
-        )
-        super().__init__(hosts, endpoint)
+        layout = WorkerLayout(hosts.sizes)
+        super().__init__(hosts, hosts.endpoint(number))
         self._lost = False  # one of its queue pairs has ended
         self._watches = False  # an alarm is set, at which a queue pair may have ended
         self._uncompleted: list[int] = []  # versions of writes whose completions are yet to be taken
@@ -137,7 +169,27 @@ class _Worker(Worker):
             self._stop()
         elif self.number in self.hosts.job.stops:
             self.hosts.after(self.hosts.job.stops[self.number], self._stop)
+        if self.number in self.hosts.job.returns:
+            self.hosts.after(self.hosts.job.returns[self.number], self._return)
         self.advance()
+
+    def _return(self) -> None:
+        """Another host at the same node: its queue pairs begin anew, its memory is zeros."""
+        hosts, program = self.hosts, HostProgram()
+        self.board.mend(self.number)
+        for shard in range(hosts.sizes.servers):
+            disconnect(hosts.driver, program, shard)
+        for _ in range(len(self._uncompleted) * hosts.sizes.servers):
+            take_completion(hosts.driver, program)
+        for shard in range(hosts.sizes.servers):
+            connect(hosts.driver, program, self.number, hosts.new_pair(self.number, shard=shard))
+        self.board.run(self.number, program, lambda reads: self._begin_again())
+
+    def _begin_again(self) -> None:
+        self.endpoint.memory[:] = np.zeros(len(self.endpoint.memory), np.uint8)
+        self._lost, self._uncompleted = False, []
+        self.replace(self.hosts.endpoint(self.number, joins=True))
+        self.board.tell(self.number, Ready())
 
     def _stop(self) -> None:
         if not self._lost:
@@ -214,7 +266,7 @@ class Hosts:
     """Those of a rank's nodes, as live hosts; made in the simulator's process.
 
     Each reacts to its own node, and does what the controller, at rank 0, orders. ``patience``: seconds in which
-    a queue pair ends if nothing gets through; None where nothing is lost.
+    a queue pair ends if nothing gets through; None where nothing is lost. ``limits``: those of ``Pair.of``.
     """
 
     def __init__(
@@ -229,10 +281,11 @@ class Hosts:
         server_driver: ParamServerDriver,
         first_server: int,
         patience: float | None,
+        limits: Mapping[str, int],
     ):
         self.board, self.job, self.learner, self.sizes = board, job, learner, sizes
         self.initial, self.driver, self.server_driver = initial, driver, server_driver
-        self.patience, self.done = patience, False
+        self.patience, self.done, self._limits = patience, False, limits
         self._first_server, self._began = first_server, board.now
         self._workers = {n: _Worker(self, n) for n in range(sizes.workers) if n in board.nodes}
         self._servers = [_Server(self, n) for n in range(sizes.servers) if self.node_of(n) in board.nodes]
@@ -270,6 +323,9 @@ class Hosts:
                     worker.ask()
             case Lose() if worker:
                 worker.lose()
+            case Replace(number):
+                for server in self._servers:
+                    server.replace(number)
             case End():
                 self.done = True
 
@@ -300,6 +356,23 @@ class Hosts:
     def seconds(self) -> float:
         """Simulated time since the start."""
         return (self.board.now - self._began) / PS
+
+    def endpoint(self, worker: int, *, joins: bool = False) -> WorkerEndpoint:
+        """A worker as it begins, in its node's memory."""
+        return WorkerEndpoint(
+            worker,
+            WorkerLayout(self.sizes),
+            np.zeros_like(self.initial) if joins else self.initial,
+            self.job.waits,
+            0 if joins else self.job.warm_up * self.learner.batches,
+            joins=joins,
+            memory=self.board.memory(worker),
+        )
+
+    def new_pair(self, worker: int, *, shard: int) -> Pair:
+        """The connection of a worker's replacement: its numbers are far from those of the one before."""
+        first = next_psn(0)
+        return Pair.of((worker, shard), (self.node_of(shard), worker), psns=(first, first), **self._limits)
 
     def node_of(self, shard: int) -> int:
         """A server's number in the simulation."""

@@ -59,6 +59,9 @@ class Due(Protocol):
     def since(self, worker: int) -> int | None:
         """Since when the first of the rows that a worker is to get is due, with its gradient's way."""
 
+    def forget(self, worker: int) -> None:
+        """A worker is replaced: rows that are due to it will not come."""
+
     def check(self, dead: Container[int]) -> None:
         """At the end, with some workers ``dead``. Raises CheckFailed if rows cannot have gone as they went."""
 
@@ -74,6 +77,7 @@ class RoundRows:
         self._one_receiver = self._size == 1 and not job.broadcasts
         self._round: list[tuple[Applied, int]] = []  # updates that have not been pushed: in flight since
         self._due: list[deque[_Due]] = [deque() for _ in range(workers)]
+        self._joining: set[int] = set()  # replacements that no row has reached yet
 
     def made(self, update: Applied, row: bytes, began: float, since: int, now: int) -> Sequence[int]:
         """A round's last row is due to its workers, or to all. Its other rows are not pushed."""
@@ -96,6 +100,10 @@ class RoundRows:
         if not self._due[worker]:
             raise CheckFailed(f"{name}: worker {worker} has got a row that was not made for it")
         due = self._due[worker].popleft()
+        if worker in self._joining:  # broadcast rows that were pushed before it was taken back have left it out
+            self._joining.remove(worker)
+            while self._due[worker] and (row, address) != (due.row, due.push.remote):
+                due = self._due[worker].popleft()
         if (row, address) != (due.row, due.push.remote):
             raise CheckFailed(f"{name}: worker {worker} has got another row than was made for it")
         return due.update.left, due.update if due.update.worker == worker else None
@@ -107,6 +115,11 @@ class RoundRows:
     def since(self, worker: int) -> int | None:
         """Since when the first row on its way to a worker is due."""
         return self._due[worker][0].since if self._due[worker] else None
+
+    def forget(self, worker: int) -> None:
+        """A worker is replaced: rows that were pushed to it will not come."""
+        self._due[worker].clear()
+        self._joining.add(worker)
 
     def check(self, dead: Container[int]) -> None:
         """Every row has been checked as it came."""
@@ -135,6 +148,18 @@ class Rows:
     def pushed(self, worker: int, version: int, data: bytes, since: int) -> None:
         """A worker has begun to write a gradient to this server."""
         self._gradients[worker, version] = _Gradient(since, data)
+
+    def vacate(self, worker: int, version: int, since: int) -> int:
+        """A worker is replaced: its slots are empty, except for a gradient of zeros. Returns its version."""
+        golden = self.golden
+        golden.readmit(worker, version)
+        for key in [key for key in self._gradients if key[0] == worker]:
+            del self._gradients[key]
+        self.due.forget(worker)
+        new = int(golden.row.lgvnum[worker]) + 1
+        slot = golden.layout.slot(worker, self._sizes.slot_of(new))
+        self._gradients[worker, new] = _Gradient(since, bytes(golden.memory[slot.base : slot.base + slot.size]))
+        return new
 
     def apply(self, row: bytes) -> tuple[int, int, int]:
         """A row has been made: its gradient's worker and version, and the staleness.

@@ -66,6 +66,10 @@ class ScannedRows:
             own[0].left = made
         return made, own[0] if own else None
 
+    def forget(self, worker: int) -> None:
+        """Replacements are not followed: which rows a worker lacks, no scan of it shows."""
+        raise NotImplementedError("a worker that is replaced, with rows that are pushed behind scans")
+
     def check(self, dead: Container[int]) -> None:
         """At the end: every scan went round once, and its row to whom it was for, but for ``dead`` workers.
 

@@ -49,9 +49,10 @@ class TrainingJob:
     ``model_bytes`` replaces the size of w and of gradients on links and in memory (the paper's are float64).
     In their first ``warm_up`` epochs workers use one of their slots. ``push_after`` None is as the server is
     made: one that updates and pushes in one pass pushes behind every gradient, a thread behind a scan.
-    ``stops`` says which workers' links are cut, and when, in seconds. ``waits`` False lets workers overwrite
-    gradients, for tests. Raises ValueError for Sync-DSGD with more than a slot, or with what only the
-    asynchronous server chooses.
+    ``stops`` says which workers' links are cut, and when, in seconds; ``returns``, when which of them are
+    replaced. ``waits`` False lets workers overwrite gradients, for tests. Raises ValueError for Sync-DSGD with
+    more than a slot, or with what only the asynchronous server chooses, for a replacement of a worker that has
+    not stopped before, or beside several servers.
     """
 
     workers: int = 15
@@ -69,9 +70,17 @@ class TrainingJob:
     model_bytes: int | None = None
     seed: int = 0
     stops: Mapping[int, float] = field(default_factory=dict)
+    returns: Mapping[int, float] = field(default_factory=dict)
     waits: bool = True
 
     def __post_init__(self) -> None:
+        if self.returns and self.servers > 1:
+            raise ValueError(f"servers must be 1 where a worker is replaced, not {self.servers}")
+        for worker, seconds in self.returns.items():
+            if not seconds > (stops := self.stops.get(worker, math.inf)):
+                raise ValueError(
+                    f"returns must be later than the stop at {stops}, not {seconds} of worker {worker}"
+                )
         if self.algorithm is Algorithm.WILD:
             return
         if self.slots != 1:

@@ -43,6 +43,7 @@ class Worker(ABC):
         self._rng = site.job.generator(self.number)
         self._busy = False
         self._idle_since: float | None = None
+        self._replaced = False
         self._each = site.job.gradients_each(site.learner)
 
     @abstractmethod
@@ -50,13 +51,24 @@ class Worker(ABC):
         """Write a gradient, a part to each server; the push is to be noted when all parts have arrived."""
 
     @property
+    def stops(self) -> float:
+        """When it stops answering, in seconds: a replacement never does."""
+        return np.inf if self._replaced else self.site.job.stops.get(self.number, np.inf)
+
+    @property
     def dead(self) -> bool:
-        """Whether it has stopped answering."""
-        return self.site.seconds >= self.site.job.stops.get(self.number, np.inf)
+        """Whether it has stopped answering, and has not been replaced."""
+        return self.site.seconds >= self.stops
+
+    def replace(self, endpoint: WorkerEndpoint) -> None:
+        """Another worker takes its place, with memory of zeros: it awaits a row of each server."""
+        self.endpoint, self._replaced, self._busy, self._idle_since = endpoint, True, False, None
 
     def advance(self) -> None:
         """Begin the next gradient, if there is credit for it and the worker is not busy."""
         now = self.site.seconds
+        if self.endpoint.joins:
+            self.endpoint.join()
         if self._busy or self.dead or self.endpoint.version == self._each:
             return
         if not self.endpoint.may_push:
@@ -69,10 +81,13 @@ class Worker(ABC):
         self._look(now)
 
     def _look(self, began: float) -> None:
-        reading = self.endpoint.begin_read()
+        endpoint = self.endpoint
+        reading = endpoint.begin_read()
 
         def done() -> None:
-            model = self.endpoint.end_read(reading)
+            if endpoint is not self.endpoint:
+                return
+            model = endpoint.end_read(reading)
             if model is None:
                 self._look(began)
             else:
@@ -81,10 +96,10 @@ class Worker(ABC):
         self.site.after(self.site.copy_seconds, done)
 
     def _compute(self, began: float, w: npt.NDArray[np.float32], others: list[int]) -> None:
-        job = self.site.job
+        job, endpoint = self.site.job, self.endpoint
 
         def done() -> None:
-            if self.dead:
+            if self.dead or endpoint is not self.endpoint:
                 return
             gradient = self.site.learner.gradient(self.number, self.endpoint.version, w)
             self.site.note(self.number, "compute", began)

@@ -54,14 +54,26 @@ def configure_node(
     program.extend(driver.configure(worker_endpoint(node), timeout=timeout).operations)
     program.extend(driver.set_regions(regions).operations)
     for pair in pairs:
-        for end, other, connection in zip(pair.ends, reversed(pair.ends), pair.connections, strict=True):
-            if end[0] == node:
-                to = worker_endpoint(other[0])
-                peer = Endpoint(to.mac, to.ip, SOURCE_PORT + end[1])
-                program.extend(driver.connect(end[1], connection, peer).operations)
-                program.poll_field(driver.registers, "status", "connecting", 0)
-                program.check_field(driver.registers, "refusals", "connect_refusal", 0)
+        connect(driver, program, node, pair)
     return program
+
+
+def connect(driver: NicDriver, program: HostProgram, node: int, pair: Pair) -> None:
+    """Connect those ends of a pair that a node has."""
+    for end, other, connection in zip(pair.ends, reversed(pair.ends), pair.connections, strict=True):
+        if end[0] == node:
+            to = worker_endpoint(other[0])
+            peer = Endpoint(to.mac, to.ip, SOURCE_PORT + end[1])
+            program.extend(driver.connect(end[1], connection, peer).operations)
+            program.poll_field(driver.registers, "status", "connecting", 0)
+            program.check_field(driver.registers, "refusals", "connect_refusal", 0)
+
+
+def disconnect(driver: NicDriver, program: HostProgram, index: int) -> None:
+    """End the queue pair at ``index``: memory is not accessed for it any more."""
+    program.extend(driver.disconnect(index).operations)
+    program.poll_field(driver.registers, "status", "connecting", 0)
+    program.check_field(driver.registers, "refusals", "connect_refusal", 0)
 
 
 def post(driver: RdmaDriver, program: HostProgram, index: int, write: Write) -> None:

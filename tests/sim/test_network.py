@@ -172,6 +172,18 @@ def test_links_that_are_cut_take_nothing_more_and_deliver_what_is_under_way():
     assert (cut["up"]["dropped"], cut["down"]["dropped"], whole["down"]["dropped"]) == (1, 1, 0)
 
 
+def test_links_that_are_mended_carry_frames_again():
+    net = network(LinkConfig(delay_ns=100, gbps=100), switch_ns=400)
+    net.cut(1)
+    net.send(1, other_traffic(1), 0)
+    net.mend(1)
+    net.send(1, other_traffic(2), 10_000)
+    net.send(0, other_traffic(3), 10_000)
+    received = {(r.port, r.arrival.frame) for r in net.advance(10**9)}
+    both = {(1, other_traffic(3)), (2, other_traffic(3))}
+    assert received == both | {(0, other_traffic(2)), (2, other_traffic(2))}
+
+
 def test_two_nodes_that_are_cut_from_one_another_still_reach_others():
     net = network(LinkConfig(delay_ns=100, gbps=100), switch_ns=400)
     net.cut(1, 2)

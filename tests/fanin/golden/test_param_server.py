@@ -211,6 +211,36 @@ def test_what_a_lost_worker_pushed_is_not_missed():
     assert Tally.of(job.workers, job.servers, gone={1}) == Tally(1, 1, 0, 0)
 
 
+def test_a_replacement_begins_with_the_newest_w_and_goes_on_with_its_versions():
+    """Worked by hand: the old worker's gradient 2, which is not applied, is lost."""
+    job = Job(ParamServerConfig(parameters=3, workers=2, slots=2), rate=1.0)
+    server, (one, other) = job.servers[0], job.workers
+    ones = np.ones(3, np.float32)
+    for worker, factor in (one, 2), (other, 4):
+        job.up(next(worker.push(factor * ones, [0])))
+        server.apply(worker.number)
+        job.down(server.push(worker.number))
+    job.up(next(one.push(99 * ones, [0])))
+    assert server.fresh(0)
+    server.readmit(0)
+    replacement = WorkerEndpoint(0, WorkerLayout(job.config), np.zeros(3, np.float32), joins=True)
+    job.workers[0] = replacement
+    replacement.join()
+    assert not replacement.may_push  # no row has come
+    found = server.apply(0)
+    assert (found.version, found.staleness) == (2, 0)
+    assert not server.fresh(0)
+    job.down(server.push(0))
+    replacement.join()
+    w, others = replacement.end_read(replacement.begin_read())
+    assert list(w) == [-3, -3, -3]  # (2 + 4)/2
+    assert (replacement.version, replacement.may_push, others) == (2, True, [1])
+    job.up(next(replacement.push(2 * ones, others)))
+    server.apply(0)
+    assert list(server.row.w) == [-4, -4, -4]
+    assert server.applied == Counter({(0, 1): 1, (1, 1): 1, (0, 2): 1, (0, 3): 1})
+
+
 def test_versions_end_before_they_wrap():
     job = Job(ParamServerConfig(parameters=16, workers=1))
     job.workers[0].version = MAX_VERSION

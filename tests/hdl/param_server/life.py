@@ -9,10 +9,10 @@ from amaranth.lib.wiring import flipped
 from fanin.hdl.param_server.server import ParamServer
 from fanin.hdl.param_server.server_control import JobRequest, Refusal, ServerControl
 from fanin.hdl.stream.connect import connect_typed
-from tests.hdl.param_server.server_bench import KEY, ServerBench
+from tests.hdl.param_server.server_bench import ServerBench
 
 SPACING = 6  # cycles of a register access, at least
-_INSIDE = ("settings", "worker", "start", "enable")  # members of the server that its control drives
+_INSIDE = ("settings", "worker", "exclude", "start", "enable")  # members of the server that its control drives
 
 
 class ControlledServer(wiring.Component):
@@ -22,7 +22,18 @@ class ControlledServer(wiring.Component):
         self.config = config
         self.control = ServerControl(config=config)
         self.server = ParamServer(config=config, patience=patience)
-        host = ("job", "request", "set_worker", "start", "run", "setting", "refused")
+        host = (
+            "job",
+            "request",
+            "set_worker",
+            "start",
+            "run",
+            "setting",
+            "refused",
+            "exclude",
+            "readmit",
+            "connected",
+        )
         members = {name: self.control.signature.members[name] for name in host}
         super().__init__(
             members | {name: m for name, m in self.server.signature.members.items() if name not in _INSIDE}
@@ -38,10 +49,11 @@ class ControlledServer(wiring.Component):
         m.submodules.server = server = self.server
         for part in control, server:
             for name in set(part.signature.members) & set(self.signature.members):
-                if part is control and name == "busy":
+                if name in (("busy",) if part is control else _INSIDE):
                     continue
                 self._join(m, part, name)
         connect_typed(m, control.worker, server.worker)
+        connect_typed(m, control.excludes, server.exclude)
         m.d.comb += [
             control.busy.eq(server.busy),
             server.settings.eq(control.settings),
@@ -81,7 +93,11 @@ class LifeBench(ServerBench):
             "parameters": rng.randint(1, self.largest), "workers": workers, "rows": rng.randint(1, 4),
             "slots": 1 if "barrier" in mode else rng.randint(1, 3),
         }  # fmt: skip
-        absent = {} if "barrier" in mode else rng.choice([{}, {"deaf": rng.randrange(workers)}])
+        returns, deaf = rng.randint(1, 2), {"deaf": rng.randrange(workers)}
+        gone = {} if "barrier" in mode else deaf
+        absent = rng.choice(
+            [{}, gone, deaf | {"returns": returns, "dies": rng.choice(["row", "answer", "host"])}]
+        )
         return {"rounds": rng.randint(1, 3), "sizes": sizes, "base": 64 * rng.randint(1, 99), **mode, **absent}
 
     def live(self):
@@ -113,7 +129,9 @@ class LifeBench(ServerBench):
 
     async def set_worker(self, ctx, index):
         table = self.layout.slot(index % self.sizes.workers, 0).base
-        await self.write(ctx, "request", {"index": index, "table": table, "remote": self.remote, "rkey": KEY})
+        await self.write(
+            ctx, "request", {"index": index, "table": table, "remote": self.remotes[0], "rkey": self.keys[0]}
+        )
         refused = await self.pulse(ctx, "set_worker")
         while ctx.get(self.dut.setting):
             await ctx.tick()
@@ -145,11 +163,36 @@ class LifeBench(ServerBench):
             if rng.random() < 0.003:
                 await self.meddle(ctx)
             ctx.set(self.dut.run, rng.random() >= self.stall)
+            await self.look_after(ctx)
             await ctx.tick()
             assert self.cycle < self.limit, f"{len(self.pushes)} pushes after {self.cycle} cycles"
         self.count_of("finished" if self.finished else "abandoned")
         await self.write(ctx, "run", 0)
         await self.rest(ctx)
+
+    async def exclude(self, ctx, worker):
+        """The command; before it one that is refused, as the job has no such worker."""
+        self.count_of("excluded")
+        for index, refused in (self.sizes.workers, Refusal.WORKER), (worker, Refusal.NONE):
+            await self.write(ctx, "request", {"index": index, "table": 0, "remote": 0, "rkey": 0})
+            assert await self.pulse(ctx, "exclude") is refused
+
+    async def readmit(self, ctx, worker):
+        """The command; before it one that is refused, as the worker's queue pair is not connected yet."""
+        dut, mask = self.dut, (1 << self.dut.config.queue_pairs) - 1
+        self.count_of("readmitted")
+        place = {**self.place(worker), "table": self.draws.getrandbits(64)}
+        await self.write(ctx, "request", place)
+        await self.write(ctx, "connected", mask & ~(1 << worker))
+        assert await self.pulse(ctx, "readmit") is Refusal.UNCONNECTED
+        await self.write(ctx, "connected", mask)
+        assert await self.pulse(ctx, "readmit") is Refusal.NONE
+        if ctx.get(dut.setting):
+            self.count_of("readmission under way")
+            assert await self.pulse(ctx, "readmit") in (Refusal.BUSY, Refusal.PRESENT)
+        while ctx.get(dut.setting):
+            await ctx.tick()
+        assert not ctx.get(dut.drained) >> worker & 1
 
     async def meddle(self, ctx):
         """Commands and other settings, while gradients are taken: refused, and not heeded."""
@@ -157,6 +200,17 @@ class LifeBench(ServerBench):
         await self.write(ctx, "run", 1)
         await self.write(ctx, "job", {**self.settings, "slots": self.draws.randrange(9), "base": 0})
         assert await self.pulse(ctx, self.draws.choice(["start", "set_worker"])) is Refusal.BUSY
+        worker = self.draws.randrange(64)
+        await self.write(ctx, "connected", 0)
+        await self.write(ctx, "request", {"index": worker, "table": 0, "remote": 0, "rkey": 0})
+        excluded = ctx.get(self.dut.excluded)
+        refused = await self.pulse(ctx, "readmit")
+        if worker >= self.dut.config.queue_pairs:
+            assert refused is Refusal.WORKER
+        elif not excluded >> worker & 1:
+            assert refused is Refusal.PRESENT
+        else:
+            assert refused in (Refusal.DRAINING, Refusal.UNCONNECTED)
 
     async def err(self, ctx):
         """Something that the server refuses, and that leaves nothing."""

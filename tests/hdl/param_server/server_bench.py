@@ -1,7 +1,7 @@
 """A ParamServer between a memory and a NIC that the test plays, beside the golden server and workers."""
 
 import random
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +10,7 @@ from amaranth.sim import Simulator
 from fanin.golden.param_server import ParameterServer, WorkerEndpoint
 from fanin.hdl.param_server import server as rtl
 from fanin.hdl.param_server import update_control
+from fanin.host.param_server import lgvnum_of, vacated
 from fanin.param_server import VERSION_BYTES, ParamServerConfig, RowLayout, ServerLayout, WorkerLayout
 from fanin.rdma import Ending
 from fanin.sim.rtl.memory import ReadMemory, WriteMemory
@@ -39,6 +40,7 @@ class Push:
     remote: int
     length: int
     expected: bytes
+    life: int  # replacements of its worker before it
     next: int = 0  # byte to be sent
     sent: bytearray = field(default_factory=bytearray)
     arrived: bool = False
@@ -51,7 +53,8 @@ class ServerBench:
     ``sizes`` are those of ParamServerConfig; with ``barrier`` a round's last row goes to all, with
     ``broadcast`` every row; with ``scan`` only those behind scans are pushed; ``base`` is where the server's
     memory begins; ``short``: a worker whose last gradient does not come; ``deaf``: a worker whose pushes fail,
-    from its second one on.
+    from its second one on; it is replaced ``returns`` times, and the replacement's pushes fail alike, except
+    the last one's. ``dies`` says how: a "row" is lost, or only its "answer", or the "host" excludes the worker.
 
     Of all jobs, ``back`` is the probability that the NIC sends an earlier packet again, of any row that is not
     complete; ``late``: that it does so of any row that is, as its queue still has the packet, and a row may be
@@ -79,12 +82,16 @@ class ServerBench:
         return rtl.ParamServer(config=config, patience=patience)
 
     def _prepare(self, *, rounds, sizes, barrier=False, broadcast=False, scan=False, base=0x1000, short=None,
-                 deaf=None):  # fmt: skip
+                 deaf=None, returns=0, dies="row"):  # fmt: skip
         """A job in a memory of its own; nothing has happened."""
         step = self.dut.config.width // 8
         self.sizes = ParamServerConfig(width=8 * step, **sizes)
         self.layout = ServerLayout(self.sizes, 0, base=base)
         self.barrier, self.broadcast, self.scan, self.deaf = barrier, broadcast, scan, deaf
+        self.returns, self.dies = returns, dies
+        self.remotes = dict.fromkeys(range(self.sizes.workers), 0x10_0000)
+        self.keys = dict.fromkeys(range(self.sizes.workers), KEY)
+        self.lives = Counter()  # replacements, as of the last row that was ordered
         self.last = [rounds - (n == short) for n in range(self.sizes.workers)]  # version of each worker
         initial = self.numbers.normal(size=self.sizes.parameters).astype(np.float32)
         self.golden = ParameterServer(self.layout, rate=0.5, initial=initial, broadcast=broadcast)
@@ -104,7 +111,7 @@ class ServerBench:
         self._active = deque()
         self._asked = deque()  # pushes and bytes of the bursts under way
         self._ended = deque()  # pushes and how they end, of which the server is not told yet
-        self._deaf_has_one = False
+        self._deaf_has_one, self._deaf_rows = False, 0  # it has got a row; how many
         self.events = []
         self.cycle = 0
 
@@ -126,34 +133,93 @@ class ServerBench:
                 gradient
             )
 
-    async def job(self, ctx):
-        """Set up, start, and wait; when the host may begin anew, look at what has become of it."""
-        dut, sizes, layout = self.dut, self.sizes, self.layout
+    async def set_up(self, ctx):
+        """Set up and start; then gradients are taken."""
+        dut, sizes = self.dut, self.sizes
         ctx.set(dut.settings, self.settings)
         await ctx.tick().repeat(4)
         for worker in range(sizes.workers):
-            place = {"index": worker, "table": layout.slot(worker, 0).base, "remote": self.remote, "rkey": KEY}
-            ctx.set(dut.worker.payload, place)
-            ctx.set(dut.worker.valid, 1)
-            ready = False
-            while not ready:
-                _, _, ready = await ctx.tick().sample(dut.worker.ready)
-        ctx.set(dut.worker.valid, 0)
+            await self._give_worker(ctx, self.place(worker) | {"readmits": 0})
         await ctx.tick().repeat(8)
         ctx.set(dut.start, 1)
         await ctx.tick()
         ctx.set(dut.start, 0)
         ctx.set(dut.enable, 1)
+
+    async def job(self, ctx):
+        """Set up, start, and wait; when the host may begin anew, look at what has become of it."""
+        dut = self.dut
+        await self.set_up(ctx)
         for worker in self.workers:
             self.push_gradients(worker)
         while not self.finished:
             ctx.set(dut.enable, self.rng.random() >= self.stall)
+            await self.look_after(ctx)
             await ctx.tick()
             assert self.cycle < self.limit, f"{len(self.pushes)} pushes after {self.cycle} cycles"
         ctx.set(dut.enable, 1)
         await ctx.tick().repeat(40)  # nothing is taken twice
         ctx.set(dut.enable, 0)
         await self.rest(ctx)
+
+    def place(self, worker):
+        """A worker, as the server gets it."""
+        table = self.layout.slot(worker, 0).base
+        return {"index": worker, "table": table, "remote": self.remotes[worker], "rkey": self.keys[worker]}
+
+    async def _give_worker(self, ctx, place):
+        worker = self.dut.worker
+        ctx.set(worker.payload, place)
+        ctx.set(worker.valid, 1)
+        ready = False
+        while not ready:
+            _, _, ready = await ctx.tick().sample(worker.ready)
+        ctx.set(worker.valid, 0)
+
+    async def exclude(self, ctx, worker):
+        """The command, without a control in front of the server."""
+        ctx.set(self.dut.exclude.payload, worker)
+        ctx.set(self.dut.exclude.valid, 1)
+        await ctx.tick()
+        ctx.set(self.dut.exclude.valid, 0)
+
+    async def readmit(self, ctx, worker):
+        """The command, without a control in front of the server."""
+        await self._give_worker(ctx, self.place(worker) | {"table": 0, "readmits": 1})
+
+    async def look_after(self, ctx):
+        """Replace a worker that is excluded, at some moment after it is drained, as a host does."""
+        dut, worker = self.dut, self.deaf
+        if self.dies == "host" and worker is not None and worker not in self.stopped:
+            if self.returns and self.golden.version and self.rng.random() < 0.01:
+                self.stopped.add(worker)
+                await self.exclude(ctx, worker)
+            return
+        if not (self.returns and worker in self.stopped and self.rng.random() < 0.02):
+            return
+        if not ctx.get(dut.drained) >> worker & 1:
+            return
+        version = ctx.get(dut.version)
+        lgvnum = lgvnum_of(self.memory, self.layout, worker, version=version)
+        if lgvnum is None:  # that row is not in memory yet
+            return
+        base, size = self.layout.region(worker)
+        self.memory[base : base + size] = vacated(self.layout, worker, lgvnum=lgvnum, version=version)
+        self.golden.readmit(worker, version)
+        assert self.memory[base : base + size] == self.golden.memory[base : base + size]
+        self.remotes[worker] += 0x10_0000
+        self.keys[worker] += 1
+        self.workers[worker] = WorkerEndpoint(
+            worker, WorkerLayout(self.sizes), np.zeros(self.sizes.parameters, np.float32), joins=True
+        )
+        self.returns -= 1
+        if not self.returns:
+            self.deaf = None
+        self._deaf_has_one, self._deaf_rows = False, 0
+        self.stopped.remove(worker)  # it is connected
+        await self.readmit(ctx, worker)
+        while ctx.get(dut.excluded) >> worker & 1:
+            await ctx.tick()
 
     async def rest(self, ctx):
         """Wait until the server does nothing any more, and look at what it has done."""
@@ -178,11 +244,9 @@ class ServerBench:
         }  # fmt: skip
 
     @property
-    def remote(self):
-        return 0x10_0000
-
-    @property
     def finished(self):
+        if self.returns and self.stopped:
+            return False
         applied = zip(self.golden.row.lgvnum, self.last, strict=True)
         alive = (pair for n, pair in enumerate(applied) if n not in self.stopped)
         exhausted = self.golden.version == update_control.MAX_VERSION
@@ -201,10 +265,13 @@ class ServerBench:
             if begins and said.is_new:
                 self.updates.append(self.golden.apply(said.index))
                 self._round.append(said.index)
-            if begins:
+            if begins and said.readmits:
+                self.lives[said.index] += 1
+            elif begins:
                 self._end_round(said)
             if skipped:
-                assert self._due.popleft().index in self.stopped
+                push = self._due.popleft()
+                assert push.index in self.stopped or push.life < self.lives[push.index]
 
     def _end_round(self, said):
         """The golden server pushes the row, if it is to be pushed."""
@@ -217,7 +284,8 @@ class ServerBench:
             push = self.golden.push(receiver)
             expected = bytes(self.golden.memory[push.local : push.local + push.length])
             tag = self.sizes.row_of(self.golden.version)
-            self._due.append(Push(receiver, tag, push.local, self.remote + push.remote, push.length, expected))
+            remote, life = self.remotes[receiver] + push.remote, self.lives[receiver]
+            self._due.append(Push(receiver, tag, push.local, remote, push.length, expected, life))
         self._round = []
 
     async def posts(self, ctx):
@@ -230,7 +298,8 @@ class ServerBench:
                 push = self._due.popleft()
                 names = ("index", "tag", "local", "remote", "length")
                 assert all(said[name] == getattr(push, name) for name in names)
-                assert (said.rkey, said.with_immediate) == (KEY, 0)
+                assert (said.rkey, said.with_immediate) == (self.keys[push.index], 0)
+                assert push.life == self.lives[push.index]
                 self.pushes.append(push)
                 self._active.append(push)
 
@@ -265,13 +334,13 @@ class ServerBench:
             await self._packet(ctx, push, self.rng.randrange(0, push.next, self.mtu))
 
     def _fails(self, push):
-        """The first push to the deaf worker arrives; the second one fails half-way."""
+        """The first push to the deaf worker arrives; the second one fails half-way, or at its only packet."""
         if push.index != self.deaf:
             return False
         if not self._deaf_has_one:
             self._deaf_has_one = push.next + self.mtu >= push.length
             return False
-        return push.next >= push.length // 2
+        return self.dies == "row" and 2 * push.next >= push.length - self.mtu
 
     async def _packet(self, ctx, push, start):
         """Ask for its bursts."""
@@ -317,12 +386,20 @@ class ServerBench:
         push.sent[at : at + len(data)] = data
 
     def _arrive(self, push):
-        worker = self.workers[push.index]
-        at = push.remote - self.remote
-        worker.memory[at : at + push.length] = push.sent
+        worker, number = self.workers[push.index], push.index
         push.arrived = True
-        self._ended.append((push, Ending.DONE))
+        if number in self.stopped:  # as seen of its queue pair: in order
+            self._ended.append((push, Ending.FLUSHED))
+            return
+        at = push.remote - self.remotes[number]
+        worker.memory[at : at + push.length] = push.sent
+        self._deaf_rows += number == self.deaf
+        fails = self.dies == "answer" and number == self.deaf and self._deaf_rows > 1
+        self._ended.append((push, Ending.RETRIES if fails else Ending.DONE))
+        worker.join()
         self.push_gradients(worker)
+        if fails:
+            self.stopped.add(number)
 
     async def complete(self, ctx):
         """Some time later, when nothing of it is read any more, unless that may be late."""
@@ -353,13 +430,13 @@ class ServerBench:
 
         return self.simulate(main)
 
-    def simulate(self, main):
-        """Run a testbench beside the memories and the NIC."""
+    def simulate(self, main, *monitors):
+        """Run a testbench, and monitors, beside the memories and the NIC."""
         simulator = Simulator(self.dut)
         simulator.add_clock(1e-6)
         simulator.add_testbench(main)
         others = (self.count, self.posts, self.ask, self.words, self.complete, self.writes.process)
-        for process in (*others, *(memory.process for memory in self.reads.values())):
+        for process in (*others, *monitors, *(memory.process for memory in self.reads.values())):
             simulator.add_testbench(process, background=True)
         simulator.run()
         return self
@@ -367,7 +444,7 @@ class ServerBench:
     def check(self):
         """Every row that was sent, and those in memory, are what the golden server made of the gradients."""
         for push in self.pushes:
-            assert push.arrived or push.index in self.stopped
+            assert push.arrived or push.index in self.stopped or push.life < self.lives[push.index]
             assert self._meant(push.sent) == self._meant(push.expected[: len(push.sent)])
         for number in range(self.sizes.rows):
             row = self.layout.row(number)

@@ -11,6 +11,7 @@ from fanin.golden.param_server import ParameterServer
 from fanin.hdl.bus.axi4 import Resp
 from fanin.hdl.param_server import node
 from fanin.hdl.param_server.server import ParamServer
+from fanin.hdl.param_server.server_control import Refusal
 from fanin.host.driver import AsyncRegisterDriver
 from fanin.host.param_server import ParamServerDriver
 from fanin.job import worker_endpoint
@@ -65,6 +66,11 @@ def test_a_host_sets_a_server_up_and_sees_what_it_does(monkeypatch):
         while (status := driver.status_of(await bus.run(driver.status()))).gone != (0, 1) or status.busy:
             assert len(said.setdefault("looks", [])) < 50, status
             said["looks"].append(status)
+        said["drained"] = driver.status_of(await bus.run(driver.status())).drained
+        for command in driver.readmit(1, buffers=0x9000, rkey=8), driver.exclude(0), driver.exclude(2):
+            await bus.run(command)
+            said.setdefault("refused", []).append(driver.status_of(await bus.run(driver.status())).refused)
+        assert (await bus.read("worker_buffers"), await bus.read("worker_key")) == (0x9000, 8)
         await bus.run(driver.run(False))
         said["status"] = driver.status_of(await bus.run(driver.status()))
         said["counters"] = driver.counters_of(await bus.run(driver.counters()))
@@ -79,6 +85,8 @@ def test_a_host_sets_a_server_up_and_sees_what_it_does(monkeypatch):
     assert memory == golden.memory
     status, counters = said["status"], said["counters"]
     assert (status.version, status.gone, status.busy, status.exhausted) == (2, (0, 1), False, False)
+    assert said["drained"] == (0, 1)
+    assert said["refused"] == [Refusal.UNCONNECTED, Refusal.NONE, Refusal.WORKER]
     assert (status.staleness, status.stalest) == (sum(u.staleness for u in updates), updates[1].staleness)
     assert (counters["updates"], counters["failed"], counters["completed"]) == (2, 2, 0)
     assert counters["made"] == 2 * layout.row(0).size // step

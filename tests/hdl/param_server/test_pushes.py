@@ -1,6 +1,6 @@
 """Every row goes to whom it is for, and is free when nobody reads it any more."""
 
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pytest
 
@@ -20,16 +20,21 @@ MODES = {"barter": ("one", False), "broadcast": ("one", True), "barrier": ("all"
 class Rows(Bench):
     """Rows of random workers, in rounds or not; a NIC that completes in any order of queue pairs.
 
-    Pushes to a worker of ``fails`` fail from its second one on.
+    Pushes to a worker of ``fails`` fail from its second one on; with ``returns`` the worker is then replaced by
+    one whose pushes do not fail.
     """
 
-    def __init__(self, seed, *, workers, rows, mode="barter", stall=0.0, fails=()):
+    def __init__(self, seed, *, workers, rows, mode="barter", stall=0.0, fails=(), returns=False):
         self.dut = Pushes(config=CONFIG)
         super().__init__(self.dut, ["row", "post"], seed=seed, stall=stall, limit=20_000)
-        self.workers, self.rows, self.fails = workers, rows, fails
+        self.workers, self.rows, self.fails, self.returns = workers, rows, set(fails), returns
         self.members, self.broadcast = MODES[mode]
         self.in_rounds = mode != "barter"
         self.places = [{"index": n, "remote": self.rng.getrandbits(64), "rkey": n + 9} for n in range(workers)]
+        self.waits = 0.8  # probability that no completion comes in a cycle
+        self.tables = []  # of each round: the places when it began
+        self.done = set()  # posts that have ended, by their number
+        self.returned = {}  # worker: the first round after its return
         self.rounds = []  # of pushes, in their order
         self.made = []  # rows that are there
         self.landed = 0  # how many of them are in memory
@@ -48,7 +53,9 @@ class Rows(Bench):
         """As the control does: a row once it is free. A scan's end comes behind its last row."""
         dut, number = self.dut, 0
         for turn in self.turns(total):
+            await self.take_back(ctx)
             self.rounds.append([])
+            self.tables.append([dict(place) for place in self.places])
             for worker in turn:
                 number += 1
                 row = number % self.rows
@@ -65,6 +72,24 @@ class Rows(Bench):
                 self.made.append(push["local"])
             if self.members == "some":
                 await self.put(ctx, dut.push, push | {"is_new": 0, "ends_round": 1, "index": 0, "rkey": 0})
+
+    async def take_back(self, ctx):
+        """Excluded workers, some time after their pushes have ended."""
+        dut = self.dut
+        for worker in sorted(self.excluded) if self.returns else ():
+            if (
+                ctx.get(dut.draining)
+                or not ctx.get(dut.excluded) >> worker & 1
+                or self.rng.random() < self.stall
+            ):
+                continue
+            flying = {number for number, (_, index) in self.read.items() if index == worker} - self.done
+            assert not flying, "a push that may fail late"
+            self.places[worker] = {"index": worker, "remote": self.rng.getrandbits(64), "rkey": worker + 99}
+            self.returned[worker] = len(self.rounds)
+            self.fails.remove(worker)
+            self.excluded.remove(worker)
+            await self.put(ctx, dut.push, self.places[worker] | {"readmits": 1})
 
     async def land(self, ctx):
         """Words of the rows that are there land some time later, up to two rows at once."""
@@ -86,12 +111,19 @@ class Rows(Bench):
 
     def expected(self):
         """What is posted of it, in its order, if no worker is excluded."""
-        for number, turn in enumerate(self.rounds, 1):
-            last = turn[-1]
-            second = {"second": number % 2}
-            for push in [place | second for place in self.places] if self.broadcast else turn:
-                remote = (push["remote"] + push["second"] * ROW_BYTES) % (1 << 64)
-                yield (push["index"], push["rkey"], remote, last["local"], last["row"], ROW_BYTES)
+        for pushes in self.expected_rounds():
+            yield from pushes
+
+    def expected_rounds(self):
+        """The same, round by round."""
+        for number, (turn, places) in enumerate(zip(self.rounds, self.tables, strict=True), 1):
+            yield list(self._expected_of(turn, [place | {"second": number % 2} for place in places]))
+
+    def _expected_of(self, turn, places):
+        last = turn[-1]
+        for push in places if self.broadcast else turn:
+            remote = (push["remote"] + push["second"] * ROW_BYTES) % (1 << 64)
+            yield (push["index"], push["rkey"], remote, last["local"], last["row"], ROW_BYTES)
 
     def posted(self):
         names = ("index", "rkey", "remote", "local", "tag", "length")
@@ -104,13 +136,13 @@ class Rows(Bench):
 
     async def complete(self, ctx):
         """One after the other, each queue pair's in their order."""
-        said, done = self.dut.completion, set()
+        said, done = self.dut.completion, self.done
         while True:
             waiting = {}
             for number, (tag, worker) in self.read.items():
                 if number not in done:
                     waiting.setdefault(worker, (number, tag))
-            if not waiting or self.rng.random() < 0.8:
+            if not waiting or self.rng.random() < self.waits:
                 await ctx.tick()
                 continue
             worker = self.rng.choice(sorted(waiting))
@@ -177,6 +209,25 @@ def test_who_does_not_get_his_gets_no_more_and_the_others_go_on(mode, stall):
     whole, posted = list(bench.expected()), bench.posted()
     assert [push for push in posted if push[0] != 1] == [push for push in whole if push[0] != 1]
     assert 2 <= sum(push[0] == 1 for push in posted) < sum(push[0] == 1 for push in whole)
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4], ids=["full rate", "stalls"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_worker_that_is_taken_back_gets_all_rows_after_that(mode, stall):
+    """At its new place, while the others' rows go on; nothing that was ordered before is posted to it."""
+    bench = Rows(new_seed(), workers=3, rows=4, mode=mode, stall=stall, fails={1}, returns=True)
+    bench.waits = 0.97
+    bench.pass_all(45)
+    assert not bench.excluded
+    first = bench.returned[1]
+    rounds = list(bench.expected_rounds())
+    before, after = (list(chain.from_iterable(part)) for part in (rounds[:first], rounds[first:]))
+    posted = bench.posted()
+    assert posted[len(posted) - len(after) :] == after
+    earlier = posted[: len(posted) - len(after)]
+    assert [push for push in earlier if push[0] != 1] == [push for push in before if push[0] != 1]
+    assert 2 <= sum(push[0] == 1 for push in earlier) <= sum(push[0] == 1 for push in before)
+    assert any(push[0] == 1 for push in after)
 
 
 def test_a_push_every_5_cycles_and_of_a_round_as_well():

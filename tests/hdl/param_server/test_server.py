@@ -68,6 +68,89 @@ def test_a_worker_that_hears_nothing_is_left_out_and_the_others_go_on(slots, row
     assert all(worker.consumed == 4 for worker in bench.workers if worker.number != 1)
 
 
+MODES = {
+    "barter": {}, "broadcast": {"broadcast": True}, "barrier": {"barrier": True}, "scan": {"scan": True},
+    "scan, broadcast": {"scan": True, "broadcast": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dies", ["host", *slow("answer", "row")])
+@pytest.mark.parametrize("mode", ["barter", *slow("broadcast", "barrier", "scan", "scan, broadcast")])
+def test_a_worker_that_is_replaced_takes_part_again(mode, dies):
+    """All rows are the golden server's, to the last gradient of all; the old worker's are lost."""
+    sizes = {"parameters": 6, "workers": 2, "rows": 2, "slots": 1 if mode == "barrier" else 2}
+    options = {"stall": 0.1, "patience": 20, "rounds": 5, "deaf": 0}
+    bench, counts = _run(sizes=sizes, returns=1, dies=dies, **MODES[mode], **options)
+    assert bench.lives == {0: 1}
+    assert not bench.stopped
+    assert [int(lgvnum) for lgvnum in bench.golden.row.lgvnum] == [5, 5]
+    assert counts["failed"] > 0 or dies == "host"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dies", ["row", "answer", "host"])
+@pytest.mark.parametrize(("slots", "late"), [(1, 0.0), (3, 0.2)])
+@pytest.mark.parametrize("mode", MODES)
+def test_workers_are_replaced_again_and_again(mode, slots, late, dies):
+    sizes = {"parameters": 20, "workers": 3, "rows": 3, "slots": 1 if mode == "barrier" else slots}
+    options = {"stall": 0.3, "back": 0.1, "late": late, "patience": 50, "rounds": 16, "deaf": 2}
+    bench, _ = _run(sizes=sizes, **MODES[mode], **options, returns=3, dies=dies)
+    assert bench.lives == {2: 3}
+    assert [int(lgvnum) for lgvnum in bench.golden.row.lgvnum] == [16] * 3
+
+
+@pytest.mark.slow
+def test_a_drained_worker_is_not_polled():
+    """Whenever it is excluded, its trailer's last read has begun and ended before."""
+    bench = ServerBench(TINY, seed=1, rounds=1, sizes={"parameters": 1, "workers": 2}, latency=3)
+    dut = bench.dut
+    read = []  # whether it was drained, at each read of worker 0
+
+    async def watch(ctx):
+        scan, own = dut.scan, bench.layout.slot(0, 0).others
+        while True:
+            _, _, asks, address, drained = await ctx.tick().sample(scan.arvalid, scan.araddr, dut.drained)
+            read.extend([drained] * (asks and address == own))
+
+    async def main(ctx):
+        await bench.set_up(ctx)
+        for wait in range(12):
+            await ctx.tick().repeat(40 + wait)
+            assert not ctx.get(dut.excluded)
+            await bench.exclude(ctx, 0)
+            await ctx.tick().repeat(40)
+            assert ctx.get(dut.drained) == 1
+            await bench.readmit(ctx, 0)
+            await ctx.tick().repeat(8)
+
+    bench.simulate(main, watch)
+    assert read
+    assert not any(read)
+
+
+class Waits(ServerBench):
+    """Behind a barrier: excludes worker 1 while its gradient is in a round that lacks worker 0's."""
+
+    async def look_after(self, ctx):
+        if self.golden.version < 3:
+            return
+        await self.exclude(ctx, 1)
+        await ctx.tick().repeat(300)
+        self.early = ctx.get(self.dut.drained)
+        self.last[0] = 2
+        self.push_gradients(self.workers[0])
+        self.stopped.add(1)
+        await ctx.tick().repeat(300)
+        self.late = ctx.get(self.dut.drained)
+
+
+def test_a_worker_is_not_drained_while_its_gradient_is_in_a_round():
+    """A gradient of its replacement would be the second one of the round."""
+    sizes = {"parameters": 6, "workers": 2, "rows": 4, "slots": 1}
+    bench = Waits(TINY, seed=1, rounds=2, sizes=sizes, short=0, barrier=True).run()
+    assert (bench.early, bench.late) == (0b00, 0b10)
+
+
 @pytest.mark.parametrize("sizes", [{"rows": 2}, *slow({"rows": 1}, {"workers": 1}, {"rows": 16})], ids=str)
 def test_behind_a_barrier_all_get_the_row_of_the_last_gradient(sizes):
     bench, counts = _run(sizes={"slots": 1} | sizes, barrier=True, stall=0.2, back=0.2)

@@ -30,7 +30,7 @@ class Commands:
     """A host's commands, as far apart as register accesses are."""
 
     def __init__(self, ctx, dut):
-        self.ctx, self.dut, self.begun, self.set = ctx, dut, 0, []
+        self.ctx, self.dut, self.begun, self.set, self.excluded = ctx, dut, 0, [], []
 
     async def write(self, name, value):
         self.ctx.set(getattr(self.dut, name), value)
@@ -41,6 +41,8 @@ class Commands:
         ctx, dut = self.ctx, self.dut
         for name in names:
             ctx.set(getattr(dut, name), 1)
+        if ctx.get(dut.excludes.valid):
+            self.excluded.append(ctx.get(dut.excludes.payload))
         await ctx.tick()
         for name in names:
             ctx.set(getattr(dut, name), 0)
@@ -188,3 +190,75 @@ def test_nothing_is_commanded_while_the_server_is_at_work():
 
     host = controlled(process)
     assert (host.begun, host.set) == (1, [0, 1])
+
+
+async def started(host, job=GOOD):
+    await host.job(job)
+    assert await host.pulse("start") is Refusal.NONE
+    await host.write("run", 1)
+    for name in "excluded", "drained", "connected":
+        await host.write(name, 0b11)
+
+
+@pytest.mark.parametrize("run", [1, 0])
+def test_a_worker_is_left_out_and_taken_back_while_a_job_runs(run):
+    """It keeps its table. Until it is excluded no more, ``setting`` shows that the command goes on."""
+
+    async def process(host):
+        ctx, dut = host.ctx, host.dut
+        await started(host)
+        await host.write("run", run)
+        request = {"index": 1, "table": 0x1003, "remote": 0x7000, "rkey": 5}
+        await host.write("request", request)
+        assert await host.pulse("exclude") is Refusal.NONE
+        ctx.set(dut.worker.ready, 0)  # the server takes its time
+        assert await host.pulse("readmit") is Refusal.NONE
+        offered = {name: ctx.get(dut.worker.p[name]) for name in ("index", "remote", "rkey", "readmits")}
+        assert offered == {"index": 1, "remote": 0x7000, "rkey": 5, "readmits": 1}
+        assert ctx.get(dut.worker.valid)
+        for command in "readmit", "exclude", "set_worker", "start":
+            assert await host.pulse(command) is Refusal.BUSY
+        ctx.set(dut.worker.ready, 1)
+        await ctx.tick().repeat(8)
+        assert (ctx.get(dut.worker.valid), ctx.get(dut.setting)) == (0, 1)
+        assert await host.pulse("readmit") is Refusal.BUSY
+        await host.write("excluded", 0b01)
+        assert not ctx.get(dut.setting)
+        assert ctx.get(dut.enable) == run
+
+    host = controlled(process)
+    assert host.excluded == [1]
+
+
+def test_a_worker_that_cannot_be_taken_back_or_left_out_is_refused_with_the_cause():
+    """Of several causes the one to see to first; nothing is offered to the server."""
+
+    async def process(host):
+        await host.write("request", {"index": 1, "table": 0, "remote": 0, "rkey": 0})
+        for command in "exclude", "readmit":
+            assert await host.pulse(command) is Refusal.NO_JOB
+        await started(host)
+        host.set.clear()
+        await host.write("request", {"index": 1, "table": 0, "remote": 0, "rkey": 0})
+        for others in ("set_worker",), ("start",), ("exclude",), ("set_worker", "start"):
+            assert await host.pulse("readmit", *others) is Refusal.BUSY
+        assert await host.pulse("exclude", "start") is Refusal.BUSY
+        await host.write("connected", 0b01)
+        assert await host.pulse("readmit") is Refusal.UNCONNECTED
+        await host.write("drained", 0b01)
+        assert await host.pulse("readmit") is Refusal.DRAINING
+        await host.write("excluded", 0b01)
+        assert await host.pulse("readmit") is Refusal.PRESENT
+        for name in "excluded", "drained", "connected":
+            await host.write(name, (1 << CONFIG.queue_pairs) - 1)
+        for index in CONFIG.queue_pairs, CONFIG.queue_pairs + 1, 63:
+            await host.write("request", {"index": index, "table": 0, "remote": 0, "rkey": 0})
+            assert await host.pulse("readmit") is Refusal.WORKER
+        await host.write("request", {"index": GOOD["workers"], "table": 0, "remote": 0, "rkey": 0})
+        assert await host.pulse("exclude") is Refusal.WORKER
+        await host.write("run", 0)
+        assert await host.set_worker(0) is Refusal.NONE  # the job has ended
+        assert await host.pulse("readmit") is Refusal.NO_JOB
+
+    host = controlled(process)
+    assert (host.set, host.excluded) == ([0], [])

@@ -128,6 +128,61 @@ def test_a_scans_end_pushes_the_newest_row_and_orders_nothing_else(enable):
     bench.run(main)
 
 
+def test_a_worker_that_is_taken_back_goes_to_the_pushes_alone_and_keeps_its_slot():
+    bench = Bench(dut := UpdateControl(config=CONFIG), COMMANDS, seed=1)
+
+    async def main(ctx):
+        await begin(ctx, bench, {})
+        await bench.put(ctx, dut.found, {"index": 1, "version": 1, "others": 0})
+        await ctx.tick().repeat(8)
+        back = {"index": 1, "table": 0, "remote": 0x900, "rkey": 9, "readmits": 1}
+        ctx.set(dut.found.payload, {"ends_scan": 1})  # offered beside it, and taken after it
+        ctx.set(dut.found.valid, 1)
+        await bench.put(ctx, dut.worker, back)
+        await bench.put(ctx, dut.found, {"ends_scan": 1})
+        await ctx.tick().repeat(8)
+        assert (ctx.get(dut.version), ctx.get(dut.joined)) == (1, 0)
+        await bench.put(ctx, dut.found, {"index": 1, "version": 2, "others": 0})
+        await bench.put(ctx, dut.found, {"index": 0, "version": 1, "others": 0})
+        await bench.put(ctx, dut.worker, back)
+        await ctx.tick().repeat(8)
+        assert ctx.get(dut.joined) == 0
+
+    bench.run(main)
+    pushes = [push for _, push in bench.log["push"]]
+    flags = [(push.index, push.readmits, push.is_new, push.ends_round) for push in pushes]
+    assert flags == [(1, 0, 1, 1), (1, 1, 0, 0), (0, 0, 0, 1), (1, 0, 1, 1), (0, 0, 1, 1), (1, 1, 0, 0)]
+    assert [(push.remote, push.rkey) for push in pushes if push.is_new or push.readmits] == [
+        (0x100, 7),
+        *[(0x900, 9)] * 2,
+        (0x100, 7),
+        (0x900, 9),
+    ]
+    table = 0x10000
+    assert [p.address for _, p in bench.log["gradient"]] == [table + 0x180, table + 0x300, 0x8180]
+
+
+@pytest.mark.parametrize(
+    ("mode", "joined"), [({}, [0, 0]), ({"broadcast": 1}, [0, 0]), ({"barrier": 1}, [0b10, 0]),
+                         ({"scan": 1}, [0b10, 0b11])], ids=str,
+)  # fmt: skip
+def test_a_worker_has_joined_until_its_round_ends(mode, joined):
+    bench = Bench(dut := UpdateControl(config=CONFIG), COMMANDS, seed=1)
+
+    async def main(ctx):
+        await begin(ctx, bench, mode)
+        for worker, expected in zip((1, 0), joined, strict=True):
+            await bench.put(ctx, dut.found, {"index": worker, "version": 1, "others": 0})
+            await ctx.tick().until(dut.place.valid)
+            assert ctx.get(dut.joined) == expected
+        if "scan" in mode:
+            await bench.put(ctx, dut.found, {"ends_scan": 1})
+            await ctx.tick().repeat(8)
+            assert ctx.get(dut.joined) == 0
+
+    bench.run(main)
+
+
 async def begin(ctx, bench, mode):
     """Set up, with gradients of two workers to come."""
     dut = bench.dut

@@ -15,7 +15,7 @@ from scapy.utils import rdpcap
 from fanin.cli.main import main
 from fanin.errors import InputError
 from fanin.golden.param_server import ParameterServer
-from fanin.param_server import ParamServerConfig
+from fanin.param_server import ParamServerConfig, ServerLayout
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.learning.workloads import build, load
@@ -219,6 +219,59 @@ def test_a_row_that_nobody_acknowledges_is_freed_when_its_queue_pair_has_ended(h
     number = gaps.index(held)
     assert times[number + 1] - times[number - 6] == pytest.approx(tries, rel=0.1)
     assert run.outcome.tally.lost == run.outcome.tally.repeated == 0
+
+
+REPLACED = {
+    "barter": {"slots": 2}, "broadcast": {"slots": 2, "receivers": Receivers.BROADCAST},
+    "sync": {"algorithm": Algorithm.SYNC},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["barter", *slow("broadcast", "sync")])
+def test_a_worker_that_died_is_replaced_and_every_row_is_the_golden_servers(hardware, how):
+    """Its link is cut; the replacement has memory of zeros. The other's gradients are applied meanwhile."""
+    job = replace(JOB, **REPLACED[how], stops={1: 30e-6}, returns={1: 70e-6}, seed=new_seed())
+    run = hardware.run(job, Random(parameters=170, batches=30), mtu=256, timeout=1000)
+    assert run.outcome.stopped == ()
+    assert run.outcome.tally.applied == run.outcome.tally.pushed == 2 * 30
+    assert (run.outcome.tally.lost, run.outcome.tally.repeated) == (0, 0)
+    made = {worker: [update.made for update in run.updates if update.worker == worker] for worker in range(2)}
+    before, after = ([time for time in made[1] if (time > 70e-6) == late] for late in (False, True))
+    assert before
+    assert after
+    assert max(before) < 40e-6
+    if job.algorithm is Algorithm.WILD:
+        assert sum(40e-6 < time < 70e-6 for time in made[0]) > 3  # the other went on
+    (memory,) = run.raw.memories[2]
+    row = ServerLayout(hardware.sizes(job, Random(170, 30)), 0).row(60 % 8)
+    w = np.frombuffer(bytes(memory), np.uint32, 170, row.w)
+    assert (w == run.outcome.w.view(np.uint32)).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", REPLACED)
+@links
+def test_a_worker_may_be_replaced_at_any_time(hardware, link, how):
+    seed = new_seed()
+    rng = np.random.default_rng(seed)
+    for _ in range(4):
+        stop = rng.uniform(0, 100e-6)
+        times = {"stops": {0: stop}, "returns": {0: stop + rng.uniform(0, 60e-6)}}
+        job = replace(JOB, **REPLACED[how], **times, seed=int(rng.integers(1 << 32)))
+        run = hardware.run(job, Random(parameters=170, batches=25), link=link, mtu=256, timeout=2000)
+        assert run.outcome.stopped == ()
+        assert run.outcome.tally.applied == run.outcome.tally.pushed == 2 * 25
+        assert (run.outcome.tally.lost, run.outcome.tally.repeated) == (0, 0)
+
+
+def test_replacements_that_cannot_be_followed_are_refused(hardware):
+    job = replace(JOB, stops={1: 1e-6}, returns={1: 2e-6}, push_after=PushAfter.SCAN)
+    with pytest.raises(ValueError, match="push_after must not be scan where a worker is replaced in RTL"):
+        hardware.run(job, Random(170, 2))
+    with pytest.raises(ValueError, match="servers must be 1 where a worker is replaced, not 2"):
+        replace(JOB, servers=2, stops={1: 1e-6}, returns={1: 2e-6})
+    with pytest.raises(ValueError, match="returns must be later than the stop at inf, not 1 of worker 0"):
+        replace(JOB, returns={0: 1})
 
 
 @pytest.mark.slow

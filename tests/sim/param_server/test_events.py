@@ -332,6 +332,43 @@ def test_a_worker_that_had_ended_when_it_was_to_stop_has_not_stopped():
     assert found.seconds > 4e-3
 
 
+REPLACED = [
+    {"algorithm": Algorithm.SYNC},
+    {"slots": 1},
+    {"slots": 3, "push_after": PushAfter.SCAN},
+    {"slots": 2, "receivers": Receivers.BROADCAST},
+    {"slots": 2, "push_after": PushAfter.SCAN, "receivers": Receivers.BROADCAST},
+]
+
+
+@pytest.mark.parametrize("costs", [PLAIN, DESIGN])
+@pytest.mark.parametrize("setup", REPLACED, ids=str)
+def test_a_worker_that_stops_is_replaced_and_pushes_the_rest(setup, costs):
+    """Every version is applied once, one of them a gradient of zeros; others go on, but for Sync-DSGD."""
+    jitter = Compute(per_sample=10 * MICRO, jitter=0.5)
+    rng = np.random.default_rng(new_seed())
+    for _ in range(3):
+        stop = rng.uniform(0, 500 * MICRO)
+        times = {"stops": {2: stop}, "returns": {2: stop + rng.uniform(1, 400) * MICRO}}
+        found = _timed(40, costs=costs, compute=jitter, seed=int(rng.integers(1 << 32)), **setup, **times)
+        assert found.tally == Tally(160, 160, 0, 0)
+        assert found.stopped == ()
+        computed = [span for span in found.spans if (span.worker, span.kind) == (2, "compute")]
+        assert 30 <= len(computed) < 40 + 3
+        assert not [span for span in computed if stop < span.begin < times["returns"][2]]
+
+
+def test_a_gradient_of_zeros_changes_no_bit_of_w():
+    """One worker, stopped before its first push and replaced: as many gradients as without, less one."""
+    cut = {"stops": {0: 0.0}, "returns": {0: 5 * MICRO}}
+    learner = Training(build("lr", load(None, 0), decay=1e-3), workers=1, batch=64, seed=0)
+    found = run(_job(workers=1, **cut), learner)
+    w = learner.initial().astype(np.float32)
+    for number in range(1, learner.batches):
+        w = w - np.float32(0.1) * learner.gradient(0, number, w).astype(np.float32)
+    assert (found.w == w).all()
+
+
 def test_sync_ends_with_the_name_of_the_worker_that_stops():
     with pytest.raises(CheckFailed, match="worker 2 stopped answering; Sync-DSGD cannot go on without it"):
         _timed(20, algorithm=Algorithm.SYNC, stops={2: 2e-3})
