@@ -158,7 +158,8 @@ def _warn_strictly(reason: str) -> None:
 
 
 def _server(program: Program, forwarding: Forwarding, args: argparse.Namespace) -> P4RuntimeServer:
-    from fanin.sim.switch.service.server import P4RuntimeServer, P4RuntimeService
+    from fanin.sim.switch.service.requests import P4RuntimeService
+    from fanin.sim.switch.service.server import P4RuntimeServer
 
     service = P4RuntimeService(program, forwarding, lambda: _fresh(program), args.device)
     return P4RuntimeServer(service, args.grpc)

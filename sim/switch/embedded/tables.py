@@ -208,10 +208,14 @@ class Table:
         """The entry with this match and priority, if there is one. Raises ValueError where they do not fit."""
         return self._entries.get(self._identity(self._checked(match), priority))
 
-    def matched(self, match: Mapping[str, Match]) -> list[Entry]:
-        """The entries with this match, whatever their priority. Raises ValueError where it does not fit."""
+    def having(self, match: Mapping[str, Match]) -> Callable[[Entry], bool]:
+        """Return a test for entries with this match, of any priority. Raises ValueError if it does not fit."""
         wanted = frozenset(self._checked(match).items())
-        return [entry for entry in self._entries.values() if entry.identity[0] == wanted]
+        return lambda entry: bool(entry.identity[0] == wanted)
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether an entry is in the table, or is its default action."""
+        return entry is self.default or self._entries.get(entry.identity) is entry
 
     def __len__(self) -> int:
         return len(self._entries)

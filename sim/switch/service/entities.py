@@ -49,7 +49,7 @@ class Entities:
         self._wake = wake
         self._sessions: dict[int, p4r.CloneSessionEntry] = {}
         self._groups: dict[int, p4r.MulticastGroupEntry] = {}  # as they were written
-        self._writers: dict[str, Callable[[int, Any], None]] = {
+        self._writers: dict[str, Callable[[int, Any], Iterator[bool] | None]] = {
             "table_entry": self._tables.write,
             "action_profile_member": self.profiles.write_member,
             "action_profile_group": self.profiles.write_group,
@@ -61,7 +61,7 @@ class Entities:
             "register_entry": self._write_register,
             "digest_entry": self.digests.write,
         }
-        self._readers: dict[str, Callable[[Any], Iterator[p4r.Entity]]] = {
+        self._readers: dict[str, Callable[[Any], Iterator[p4r.Entity | None]]] = {
             "table_entry": self._tables.read,
             "action_profile_member": self.profiles.read_members,
             "action_profile_group": self.profiles.read_groups,
@@ -76,8 +76,8 @@ class Entities:
             "extern_entry": lambda wanted: _none_of("extern type", wanted.extern_type_id),
         }
 
-    def write(self, update: p4r.Update) -> None:
-        """Carry out one update, or nothing of it."""
+    def write(self, update: p4r.Update) -> Iterator[bool]:
+        """Carry out one update, or nothing of it, in steps; packets see nothing of it before the last step."""
         kind = update.entity.WhichOneof("entity")
         if kind is None:
             raise invalid("an update without an entity")
@@ -86,39 +86,48 @@ class Entities:
         if update.type not in (_INSERT, _MODIFY, _DELETE):
             raise invalid("an update of no type")
         try:
-            self._writers[kind](update.type, getattr(update.entity, kind))
+            steps = self._writers[kind](update.type, getattr(update.entity, kind))
         except ValueError as error:
             raise invalid(str(error)) from error
+        if steps is not None:
+            yield from steps
         if kind == "table_entry" and update.entity.table_entry.idle_timeout_ns:
+            self._ageing.wake()
             self._wake(time.monotonic())
 
     def run(self) -> float:
         """Tell the controller what is due; when more will be."""
         return min(self.digests.run(), self._ageing.run())
 
-    def read(self, entity: p4r.Entity) -> list[p4r.Entity]:
-        """What matches ``entity``: 0 or nothing in a field stands for all."""
+    def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity | None]:
+        """Yield what matches ``entity``: 0 or nothing in a field stands for all.
+
+        None is a step without a result.
+        """
         kind = entity.WhichOneof("entity")
         if kind is None:
             raise invalid("a read of an entity of no type")
         if kind not in self._readers:
             raise missing(f"reading {kind} is not implemented")
         try:
-            return list(self._readers[kind](getattr(entity, kind)))
+            yield from self._readers[kind](getattr(entity, kind))
         except ValueError as error:
             raise invalid(str(error)) from error
 
     # counters
 
-    def _write_counter(self, kind: int, message: p4r.CounterEntry) -> None:
+    def _write_counter(self, kind: int, message: p4r.CounterEntry) -> Iterator[bool] | None:
         if kind != _MODIFY:
             raise invalid("a counter is modified, not inserted or deleted")
         info = self._names.other("counters", message.counter_id)
         cells = indices(message, info.size)
-        for index in cells if message.HasField("data") else ():
-            self._switch.set_counter(
-                info.preamble.name, index, message.data.packet_count, message.data.byte_count
-            )
+        if not message.HasField("data"):
+            return None
+        values = message.data.packet_count, message.data.byte_count
+        if not message.HasField("index"):
+            return self._switch.fill_counter(info.preamble.name, *values)
+        self._switch.set_counter(info.preamble.name, cells.start, *values)
+        return None
 
     def _read_counters(self, wanted: p4r.CounterEntry) -> Iterator[p4r.Entity]:
         for info in self._names.wanted("counters", wanted.counter_id):
@@ -133,14 +142,17 @@ class Entities:
 
     # registers
 
-    def _write_register(self, kind: int, message: p4r.RegisterEntry) -> None:
+    def _write_register(self, kind: int, message: p4r.RegisterEntry) -> Iterator[bool] | None:
         if kind != _MODIFY:
             raise invalid("a register is modified, not inserted or deleted")
         info = self._names.other("registers", message.register_id)
         register = self._switch.registers[info.preamble.name]
         value = decoded(message.data, register.types[0])
-        for index in indices(message, len(register)):
-            register[index] = value
+        cells = indices(message, len(register))
+        if not message.HasField("index"):
+            return register.fill(value)
+        register[cells.start] = value
+        return None
 
     def _read_registers(self, wanted: p4r.RegisterEntry) -> Iterator[p4r.Entity]:
         for info in self._names.wanted("registers", wanted.register_id):
@@ -207,12 +219,12 @@ class Entities:
         entries = []
         if kind != "clone_session_entry":
             number = wanted.multicast_group_entry.multicast_group_id
-            for group in self._switch.multicast_groups.values():
+            for group in list(self._switch.multicast_groups.values()):
                 if number in (0, group.id):
                     message = self._groups.get(group.id) or _encoded_group(group)
                     entries.append(p4r.PacketReplicationEngineEntry(multicast_group_entry=message))
         if kind != "multicast_group_entry":
-            for session in self._sessions.values():
+            for session in list(self._sessions.values()):
                 if wanted.clone_session_entry.session_id in (0, session.session_id):
                     entries.append(p4r.PacketReplicationEngineEntry(clone_session_entry=session))
         for entry in entries:
