@@ -133,7 +133,7 @@ class RegisterArray(ExternObject):
     def _filled(self, value: Any) -> Iterator[bool]:
         made: list[Any] = []
         while count := min(_AT_ONCE, len(self.values) - len(made)):
-            made += [self._entry(value) for _ in range(count)]
+            made.extend(self._entry(value) for _ in range(count))
             yield True
         before, self.values = self.values, made
         yield from _dropped(before)
@@ -215,8 +215,8 @@ class CounterArray(ExternObject):
             yield True
         before = self.packets, self.bytes
         self.packets, self.bytes = made
-        yield from _dropped(before[0])
-        yield from _dropped(before[1])
+        for array in before:
+            yield from _dropped(array)
 
     def __len__(self) -> int:
         return len(self.packets)

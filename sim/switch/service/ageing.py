@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 
 from finsy.proto import p4r
 
@@ -53,9 +54,9 @@ class Ageing:
         """Look at all entries, and tell of those that are due."""
         began, self._due = time.monotonic(), math.inf
         for table in self._tables:
-            entries = table.entries()
-            for begin in range(0, len(entries), _AT_ONCE):
-                idle = [entry for entry in entries[begin : begin + _AT_ONCE] if self._is_due(entry)]
+            entries = chain.from_iterable(table.pages())
+            while some := list(islice(entries, _AT_ONCE)):
+                idle = [entry for entry in some if self._is_due(entry)]
                 found = [self._entries.key(table, entry) for entry in idle if table.holds(entry)]
                 if found:
                     message = p4r.IdleTimeoutNotification(table_entry=found, timestamp=time.time_ns())

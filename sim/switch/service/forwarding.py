@@ -104,7 +104,7 @@ class Forwarding(Generic[F]):
         self.unconnected = 0  #: frames to ports without an interface
         self.failed = 0  #: frames and requests that met an exception that nobody foresaw
         self.timer: Callable[[], float] = lambda: math.inf  #: called when it is due; says when it is next
-        self.longest = 0.0  #: seconds of processor time of the longest visit to control
+        self.control_seconds = self.longest_visit = 0.0  #: processor time of all visits to control, and of one
         self._control: Control | None = None
         self._control_due = 0.0
         self._blocked = False  # the file of control takes no more
@@ -245,7 +245,9 @@ class Forwarding(Generic[F]):
             control.work(began + SLICE)
         except Exception as error:
             self.fail("the control plane", error)
-        self.longest = max(self.longest, time.thread_time() - busy)
+        busy = time.thread_time() - busy
+        self.control_seconds += busy
+        self.longest_visit = max(self.longest_visit, busy)
         end = time.monotonic()
         self._control_due = end + (end - began) * (1 / SHARE - 1)
         if self._control is control and control.blocked != self._blocked:

@@ -18,6 +18,7 @@ from fanin.sim.switch.embedded import Program, Switch
 from fanin.sim.switch.service.entities import Entities
 from fanin.sim.switch.service.faults import invalid, missing, unknown
 from fanin.sim.switch.service.forwarding import Forwarding
+from fanin.sim.switch.service.memory import collect_all
 from fanin.sim.switch.service.names import Names
 from fanin.sim.switch.service.p4info import p4info
 from fanin.sim.switch.service.packets import ControllerPackets
@@ -127,15 +128,16 @@ class Pipelines:
 
     def configure(self, action: int, config: Config) -> None:
         """Carry out SetForwardingPipelineConfig, after :meth:`check`; ``config`` is empty for COMMIT."""
+        if action == _Set.VERIFY:
+            return
         if action == _Set.COMMIT:
             assert self._saved is not None
             self._realise(self._saved)
-        elif action != _Set.VERIFY:
-            pipeline = self._prepared(config, self._fresh())
-            if action == _Set.VERIFY_AND_SAVE:
-                self._saved = pipeline
-            else:
-                self._realise(pipeline)
+        elif action == _Set.VERIFY_AND_SAVE:
+            self._saved = self._prepared(config, self._fresh())
+        else:
+            self._realise(self._prepared(config, self._fresh()))
+        collect_all()  # a switch that is replaced is full of cycles
 
     def _prepared(self, config: Config, switch: Switch) -> Pipeline:
         info = config.info

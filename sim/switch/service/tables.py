@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Set
+from itertools import chain
 
 from finsy.proto import p4i, p4r, rpc_code
 
@@ -131,11 +132,13 @@ class TableEntries:
     @staticmethod
     def _note(entry: Entry, message: p4r.TableEntry) -> None:
         """Keep what is the controller's own; let counter and age begin anew where it says so."""
-        entry.note = p4r.TableEntry(
-            metadata=message.metadata,
-            controller_metadata=message.controller_metadata,
-            idle_timeout_ns=message.idle_timeout_ns,
-        )
+        entry.note = None
+        if _has_notes(message):
+            entry.note = p4r.TableEntry(
+                metadata=message.metadata,
+                controller_metadata=message.controller_metadata,
+                idle_timeout_ns=message.idle_timeout_ns,
+            )
         entry.touched = time.monotonic_ns()
         if message.HasField("counter_data"):
             entry.packets, entry.bytes = message.counter_data.packet_count, message.counter_data.byte_count
@@ -193,7 +196,7 @@ class TableEntries:
             tests.append(lambda entry: entry.action_name == name and entry.target is None)
         if wanted.metadata or wanted.controller_metadata:
             tests.append(lambda entry: _has_metadata(entry, wanted))
-        for entry in table.entries():
+        for entry in chain.from_iterable(table.pages()):
             yield entry if all(test(entry) for test in tests) and table.holds(entry) else None
 
     def _encoded(self, info: p4i.Table, table: Table, entry: Entry, wanted: p4r.TableEntry) -> p4r.TableEntry:
