@@ -12,6 +12,7 @@ from fanin.p4.control import MulticastGroup, Replica
 from fanin.sim.switch.embedded import Switch
 from fanin.sim.switch.embedded.runtime import GROUP_BITS, REPLICA_BITS
 from fanin.sim.switch.service.ageing import Ageing
+from fanin.sim.switch.service.calls import Steps
 from fanin.sim.switch.service.data import decoded, encoded, indices, number_in, shortest
 from fanin.sim.switch.service.digests import Digests
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
@@ -86,11 +87,9 @@ class Entities:
         if update.type not in (_INSERT, _MODIFY, _DELETE):
             raise invalid("an update of no type")
         try:
-            steps = self._writers[kind](update.type, getattr(update.entity, kind))
+            yield from self._writers[kind](update.type, getattr(update.entity, kind)) or ()
         except ValueError as error:
             raise invalid(str(error)) from error
-        if steps is not None:
-            yield from steps
         if kind == "table_entry" and update.entity.table_entry.idle_timeout_ns:
             self._ageing.wake()
             self._wake(time.monotonic())
@@ -168,9 +167,9 @@ class Entities:
 
     # multicast groups and clone sessions
 
-    def _write_replication(self, kind: int, message: p4r.PacketReplicationEngineEntry) -> None:
+    def _write_replication(self, kind: int, message: p4r.PacketReplicationEngineEntry) -> Iterator[bool]:
         if message.WhichOneof("type") == "clone_session_entry":
-            self._write_session(kind, message.clone_session_entry)
+            yield from self._write_session(kind, message.clone_session_entry)
             return
         group = message.multicast_group_entry
         number = group.multicast_group_id
@@ -181,10 +180,12 @@ class Entities:
             self._groups.pop(number, None)
         else:
             _check_width(number, GROUP_BITS, what)
-            self._switch.set_multicast_group(MulticastGroup(number, self._replicas(group.replicas, what)))
-            self._groups[number] = _stored(group)
+            replicas = yield from self._replicas(group.replicas, what)
+            stored = yield from _stored(group)
+            self._switch.set_multicast_group(MulticastGroup(number, replicas))
+            self._groups[number] = stored
 
-    def _write_session(self, kind: int, session: p4r.CloneSessionEntry) -> None:
+    def _write_session(self, kind: int, session: p4r.CloneSessionEntry) -> Iterator[bool]:
         number = session.session_id
         what = f"clone session {number}"
         _check_presence(kind, number, number in self._sessions, what)
@@ -194,10 +195,12 @@ class Entities:
             return
         if session.packet_length_bytes:
             raise missing(f"{what}: cutting clones is not implemented")
-        self._switch.set_clone_session(number, replicas=self._replicas(session.replicas, what))
-        self._sessions[number] = _stored(session)
+        replicas = yield from self._replicas(session.replicas, what)
+        stored = yield from _stored(session)
+        self._switch.set_clone_session(number, replicas=replicas)
+        self._sessions[number] = stored
 
-    def _replicas(self, given: Any, what: str) -> tuple[Replica, ...]:
+    def _replicas(self, given: Any, what: str) -> Steps[tuple[Replica, ...]]:
         """Where copies go. Raises Fault where no packet can go there, or one of two copies is the other."""
         found = []
         for item in given:
@@ -210,6 +213,7 @@ class Entities:
                 raise invalid(f"{what}: there is no port {port}")
             _check_width(item.instance, REPLICA_BITS, f"{what}: instance")
             found.append(Replica(port, item.instance))
+            yield True
         if len({(replica.port, replica.id) for replica in found}) < len(found):
             raise invalid(f"{what}: a port twice with one instance")
         return tuple(found)
@@ -231,12 +235,13 @@ class Entities:
             yield p4r.Entity(packet_replication_engine_entry=entry)
 
 
-def _stored(message: M) -> M:
+def _stored(message: M) -> Steps[M]:
     """A copy of a group or session, as a controller reads it: ports in as few bytes as hold them."""
     copy = type(message).FromString(message.SerializeToString())
     for replica in copy.replicas:
         if replica.WhichOneof("port_kind") == "port":
             replica.port = shortest(replica.port)
+        yield True
     return copy
 
 

@@ -61,7 +61,7 @@ class Control(Protocol):
 T = TypeVar("T")
 F = TypeVar("F", bound=Forwarder)
 SLICE = 0.001  #: seconds of control between two visits to the ports
-SHARE = 0.06  #: part of the time that control has while frames wait
+SHARE = 0.06  #: part of the processor time that control has while frames wait
 _LIMIT = 20.0  # seconds that a request to the switch may wait
 _SAID = 100  # reasons, of which some hold numbers of a frame
 _TICK = 0.5  # seconds between looks at the clock while nothing comes
@@ -106,7 +106,7 @@ class Forwarding(Generic[F]):
         self.timer: Callable[[], float] = lambda: math.inf  #: called when it is due; says when it is next
         self.control_seconds = self.longest_visit = 0.0  #: processor time of all visits to control, and of one
         self._control: Control | None = None
-        self._control_due = 0.0
+        self._control_due = 0.0  # of the thread's processor time: control's next turn while frames wait
         self._blocked = False  # the file of control takes no more
         self._watch: Callable[[frozenset[int]], None] | None = None
         self._due = math.inf
@@ -186,12 +186,9 @@ class Forwarding(Generic[F]):
         try:
             while not self._stopped:
                 frames, called = self._visit_ports(now)
-                control = self._control
-                if control is not None and (called or control.ready):
-                    self._visit_control(control, frames=frames)
                 now = time.monotonic()
-                if now >= self._due:
-                    self._run_timer(now)
+                if not frames or time.thread_time() >= self._control_due:
+                    self._visit_control(now, called=called)
                 if now >= due:
                     self._look()
                     tick()
@@ -235,21 +232,28 @@ class Forwarding(Generic[F]):
                 called = True
         return frames, called
 
-    def _visit_control(self, control: Control, *, frames: bool) -> None:
-        """Let control work for a slice; if frames wait, only as often as its share of the time allows."""
-        began = time.monotonic()
-        if frames and began < self._control_due:
+    def _visit_control(self, now: float, *, called: bool) -> None:
+        """Call the timer if it is due, and let control work for a slice; both count for the share of control."""
+        control = self._control
+        works = control is not None and (called or control.ready)
+        if not works and now < self._due:
             return
-        busy = time.thread_time()
-        try:
-            control.work(began + SLICE)
-        except Exception as error:
-            self.fail("the control plane", error)
-        busy = time.thread_time() - busy
+        began = time.thread_time()
+        if now >= self._due:
+            self._run_timer(now)
+        if control is not None and works:
+            self._work(control, now + SLICE)
+        end = time.thread_time()
+        busy = end - began
         self.control_seconds += busy
         self.longest_visit = max(self.longest_visit, busy)
-        end = time.monotonic()
-        self._control_due = end + (end - began) * (1 / SHARE - 1)
+        self._control_due = end + busy * (1 / SHARE - 1)
+
+    def _work(self, control: Control, end: float) -> None:
+        try:
+            control.work(end)
+        except Exception as error:
+            self.fail("the control plane", error)
         if self._control is control and control.blocked != self._blocked:
             self._blocked = control.blocked
             events = selectors.EVENT_READ | selectors.EVENT_WRITE * self._blocked

@@ -17,7 +17,7 @@ _HEADER = struct.Struct("!IB")
 _END = struct.Struct("!I")
 _MAX = 1 << 17  # bytes of a datagram
 PIECE_BYTES = 1 << 15  #: bytes of a part of a request or of a piece of an answer, if it can be divided
-MAX_PART_BYTES = 1 << 16  #: bytes of one update, entity or stream message, which cannot
+MAX_PART_BYTES = 1 << 15  #: bytes of one update, entity or stream message, which cannot
 
 
 class Kind(enum.IntEnum):

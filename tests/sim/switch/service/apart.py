@@ -32,7 +32,7 @@ LARGE = (
 )
 #: SELECTED with room for many entries that age.
 AGEING = SELECTED.replace("support_timeout = true;", "support_timeout = true; size = 300000;")
-PROGRAMS = {"large": LARGE, "ageing": AGEING, "text": TEXT}
+PROGRAMS = {"large": LARGE, "small": TEXT.replace("size = 4;", "size = 300000;"), "ageing": AGEING}
 
 
 class Flood(FakeInterface):
@@ -75,6 +75,7 @@ class Apart:
     """The process, seen from the test: port 0 is ``host``; port 2 is a :class:`Flood`."""
 
     def __init__(self, program):
+        self.program = program
         self.host, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.host.settimeout(20)
         with theirs:
