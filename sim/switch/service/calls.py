@@ -61,7 +61,7 @@ class Call:
         self._parts: deque[bytes] = deque()
         self._complete = False
         self._asked = False
-        self._since = time.monotonic()  # when the client last did something
+        self._heard = self._taken = time.monotonic()  # when the client last sent, and last took something
 
     def next_part(self) -> Steps[bytes | None]:
         """The next part of the request; None after the last."""
@@ -97,28 +97,28 @@ class Call:
 
     def _send(self, kind: Kind, piece: bytes) -> None:
         if not self.waiting:
-            self._since = time.monotonic()
+            self._taken = time.monotonic()
         self.waiting += len(piece)
         self._link.send(self.number, kind, piece)
 
     def take(self, message: Message) -> None:
         """A message of the front."""
-        self._since = time.monotonic()
-        if message.kind is Kind.PART:
-            self._parts.append(message.payload)
-        elif message.kind is Kind.LAST:
-            self._complete = True
-        elif message.kind is Kind.TAKEN:
+        now = time.monotonic()
+        if message.kind is Kind.TAKEN:
+            self._taken = now
             self.waiting -= int(message.payload)
+        else:
+            self._heard = now
+            self._complete = message.kind is Kind.LAST
+            if message.kind is Kind.PART:
+                self._parts.append(message.payload)
         self.wake()
 
     def complaint(self, now: float) -> Fault | None:
         """The reason to end a call whose client does nothing."""
-        if now - self._since < STALL:
-            return None
-        if self.waiting:
+        if self.waiting and now - self._taken >= STALL:
             return Fault(rpc_code.DEADLINE_EXCEEDED, f"the client has taken no answer for {STALL:g} seconds")
-        if self._asked and not self.patient:
+        if self._asked and not self.patient and now - self._heard >= STALL:
             return Fault(rpc_code.DEADLINE_EXCEEDED, f"the client has sent nothing for {STALL:g} seconds")
         return None
 

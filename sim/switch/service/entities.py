@@ -22,6 +22,7 @@ from fanin.sim.switch.service.profiles import Profiles
 from fanin.sim.switch.service.tables import TableEntries
 
 M = TypeVar("M", p4r.MulticastGroupEntry, p4r.CloneSessionEntry)
+MAX_REPLICATION_BYTES = 1 << 23  #: of all multicast groups and clone sessions, as controllers write them
 _PORT_BITS = 9
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
@@ -50,6 +51,7 @@ class Entities:
         self._wake = wake
         self._sessions: dict[int, p4r.CloneSessionEntry] = {}
         self._groups: dict[int, p4r.MulticastGroupEntry] = {}  # as they were written
+        self._replication_bytes = 0  # of groups and sessions
         self._writers: dict[str, Callable[[int, Any], Iterator[bool] | None]] = {
             "table_entry": self._tables.write,
             "action_profile_member": self.profiles.write_member,
@@ -177,13 +179,14 @@ class Entities:
         _check_presence(kind, number, number in self._switch.multicast_groups, what)
         if kind == _DELETE:
             self._switch.delete_multicast_group(number)
-            self._groups.pop(number, None)
+            self._keep(self._groups, number, None)
         else:
             _check_width(number, GROUP_BITS, what)
             replicas = yield from self._replicas(group.replicas, what)
             stored = yield from _stored(group)
+            self._check_room(what, stored)
             self._switch.set_multicast_group(MulticastGroup(number, replicas))
-            self._groups[number] = stored
+            self._keep(self._groups, number, stored)
 
     def _write_session(self, kind: int, session: p4r.CloneSessionEntry) -> Iterator[bool]:
         number = session.session_id
@@ -191,14 +194,34 @@ class Entities:
         _check_presence(kind, number, number in self._sessions, what)
         if kind == _DELETE:
             self._switch.delete_clone_session(number)
-            del self._sessions[number]
+            self._keep(self._sessions, number, None)
             return
         if session.packet_length_bytes:
             raise missing(f"{what}: cutting clones is not implemented")
         replicas = yield from self._replicas(session.replicas, what)
         stored = yield from _stored(session)
+        self._check_room(what, stored)
         self._switch.set_clone_session(number, replicas=replicas)
-        self._sessions[number] = stored
+        self._keep(self._sessions, number, stored)
+
+    def _check_room(self, what: str, message: M) -> None:
+        """Raise Fault where groups and sessions would take too much memory."""
+        if self._replication_bytes + message.ByteSize() > MAX_REPLICATION_BYTES:
+            raise Fault(
+                rpc_code.RESOURCE_EXHAUSTED,
+                f"{what}: groups and sessions have {MAX_REPLICATION_BYTES} bytes together at most",
+            )
+
+    def _keep(self, store: dict[int, M], number: int, message: M | None) -> None:
+        """Keep a group or session as it is read, in place of an earlier one; None forgets it."""
+        before = store.get(number)
+        if before is not None:
+            self._replication_bytes -= before.ByteSize()
+        if message is None:
+            store.pop(number, None)
+        else:
+            self._replication_bytes += message.ByteSize()
+            store[number] = message
 
     def _replicas(self, given: Any, what: str) -> Steps[tuple[Replica, ...]]:
         """Where copies go. Raises Fault where no packet can go there, or one of two copies is the other."""

@@ -233,7 +233,7 @@ class Forwarding(Generic[F]):
         return frames, called
 
     def _visit_control(self, now: float, *, called: bool) -> None:
-        """Call the timer if it is due, and let control work for a slice; both count for the share of control."""
+        """Call the timer if it is due, and let control work for a slice; both count for its share."""
         control = self._control
         works = control is not None and (called or control.ready)
         if not works and now < self._due:

@@ -62,6 +62,7 @@ _OPTIONS = [
     ("grpc.max_concurrent_streams", MAX_CALLS),  # of a connection, which the channels of a process share
     ("grpc.max_allowed_incoming_connections", 256),
     ("grpc.server_handshake_timeout_ms", 5_000),
+    ("grpc.max_connection_idle_ms", 60_000),  # without a call
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),

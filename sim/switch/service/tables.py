@@ -18,6 +18,7 @@ from fanin.sim.switch.service.profiles import Profiles
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 _NO_MISSES = "a direct counter counts hits, and has no cell of the default action"
 _OF_TERNARY = "its entries have a priority above 0"
+MAX_METADATA_BYTES = 1024  #: of an entry
 NO_RATES = "meters are always green here: they take no rates"
 NO_COLORS = "meters do not count colors here"
 
@@ -122,6 +123,10 @@ class TableEntries:
             raise missing(f"table {name}: {NO_RATES if message.HasField('meter_config') else NO_COLORS}")
         if message.HasField("time_since_last_hit"):
             raise invalid(f"table {name}: time_since_last_hit is the switch's to say")
+        if len(message.metadata) > MAX_METADATA_BYTES:
+            raise Fault(
+                rpc_code.RESOURCE_EXHAUSTED, f"table {name}: metadata has {MAX_METADATA_BYTES} bytes at most"
+            )
         if message.idle_timeout_ns and not table.info.ages:
             raise invalid(f"table {name}: its entries have no idle timeout (support_timeout)")
         if message.idle_timeout_ns < 0:

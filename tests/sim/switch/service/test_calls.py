@@ -9,10 +9,11 @@ import pytest
 from finsy.proto import p4r, rpc_code
 
 from fanin.sim.switch.embedded import load
-from fanin.sim.switch.service import calls
+from fanin.sim.switch.service import calls, entities
 from fanin.sim.switch.service.calls import STREAM_WINDOW, WINDOW, Calls, Method
 from fanin.sim.switch.service.link import PIECE_BYTES, Kind, Link, pair, received
 from tests.sim.switch.service.client import (
+    DELETE,
     DEVICE,
     INSERT,
     LIMIT,
@@ -196,6 +197,26 @@ def test_large_requests_are_refused_before_anything_is_carried_out(shared):
     entities = [p4r.Entity()] * 8193
     assert shared.read(*entities) == ([], [rpc_code.RESOURCE_EXHAUSTED])
     assert shared.entries(table_id=shared.id("I.stations")) == []
+
+
+def test_what_is_kept_for_controllers_is_bounded(client):
+    entry = client.station(b"\x05", metadata=bytes(1025))
+    assert client.write(INSERT, table_entry=entry) == rpc_code.RESOURCE_EXHAUSTED
+    entry.metadata = bytes(1024)
+    assert client.write(INSERT, table_entry=entry) == 0
+    sessions = [
+        {"session_id": n, "replicas": [{"egress_port": 1}], "packet_length_bytes": 0} for n in range(1, 6)
+    ]
+    size = p4r.CloneSessionEntry(**sessions[0]).ByteSize()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(entities, "MAX_REPLICATION_BYTES", 3 * size)
+        write = lambda kind, session: client.write(  # noqa: E731
+            kind, packet_replication_engine_entry={"clone_session_entry": session}
+        )
+        found = [write(INSERT, session) for session in sessions]
+        assert found == [0, 0, 0] + [rpc_code.RESOURCE_EXHAUSTED] * 2
+        assert write(DELETE, sessions[1]) == 0
+        assert [write(INSERT, session) for session in sessions[3:]] == [0, rpc_code.RESOURCE_EXHAUSTED]
 
 
 def test_a_front_that_ends_is_started_again(served):

@@ -59,6 +59,7 @@ class Echo(threading.Thread):
             if self._host.recv(2000) != frame:
                 return
             self.count += 1
+            time.sleep(0.002)
 
     def end(self):
         """Stop; return how many came back."""
