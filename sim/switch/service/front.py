@@ -65,6 +65,7 @@ _OPTIONS = [
     ("grpc.max_connection_idle_ms", 60_000),  # without a call
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # counts beside keepalive_timeout_ms, and is 60 s by default
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
