@@ -256,13 +256,13 @@ class Calls:
                 self._ready[call] = None
             return
         except StopIteration:
-            fault = Fault(rpc_code.OK, "")
+            end = ending(rpc_code.OK, "")
         except Fault as error:
-            fault = error
+            end = ending(error.code, error.message)
         except Exception as error:
-            fault = Fault(rpc_code.INTERNAL, self._fail("a call", error))
+            end = ending(rpc_code.INTERNAL, self._fail("a call", error))
         if self._close(call):
-            self._link.send(call.number, Kind.END, ending(fault.code, fault.message))
+            self._link.send(call.number, Kind.END, end)
 
     def _close(self, call: Call) -> bool:
         """Forget a call, and let it undo what it holds; return False if it had ended."""

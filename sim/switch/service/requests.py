@@ -135,9 +135,8 @@ class P4RuntimeService:
         """Carry out one part of a batch; return its ``p4.Error``, which is empty if all went well."""
         try:
             yield from steps
-        except Exception as error:
-            fault = self._as_fault("a part of a batch", error)
-            return p4r.Error(canonical_code=fault.code, message=fault.message).SerializeToString()
+        except Exception as error:  # kept in no variable, which would make a cycle
+            return _status(self._as_fault("a part of a batch", error))
         return b""
 
     # the stream
@@ -162,11 +161,10 @@ class P4RuntimeService:
                 self._acknowledge(stream, request.digest_ack)
             else:
                 raise missing(f"{kind} on the stream is not implemented")
-        except Exception as error:
-            fault = self._as_fault("a stream message", error)
+        except Exception as error:  # kept in no variable, which would make a cycle
             if kind == "arbitration":  # as the specification has it, the stream ends
-                raise fault from error
-            stream.put(_stream_error(request, fault))
+                raise self._as_fault("a stream message", error) from None
+            stream.put(_stream_error(request, self._as_fault("a stream message", error)))
 
     def _bid(self, stream: Stream, update: p4r.MasterArbitrationUpdate) -> Steps[None]:
         self.controllers.bid(stream, update)
@@ -222,6 +220,11 @@ def _parsed(kind: type[M], data: bytes) -> M:
 def _atomicity(number: int) -> str:
     kinds = p4r.WriteRequest.Atomicity
     return str(kinds.Name(number)) if number in kinds.values() else f"atomicity {number}"
+
+
+def _status(fault: Fault) -> bytes:
+    """A serialized ``p4.Error``."""
+    return p4r.Error(canonical_code=fault.code, message=fault.message).SerializeToString()
 
 
 def _stream_error(request: p4r.StreamMessageRequest, fault: Fault) -> p4r.StreamMessageResponse:

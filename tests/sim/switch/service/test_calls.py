@@ -1,6 +1,7 @@
 """Calls in slices: cancelled calls stop, silent clients are ended, answers are bounded, order is kept."""
 
 import contextlib
+import gc
 import threading
 import time
 
@@ -11,6 +12,7 @@ from finsy.proto import p4r, rpc_code
 from fanin.sim.switch.embedded import load
 from fanin.sim.switch.service import calls, entities
 from fanin.sim.switch.service.calls import STREAM_WINDOW, WINDOW, Calls, Method
+from fanin.sim.switch.service.faults import Fault
 from fanin.sim.switch.service.link import PIECE_BYTES, Kind, Link, pair, received
 from tests.sim.switch.service.client import (
     DELETE,
@@ -21,11 +23,13 @@ from tests.sim.switch.service.client import (
     Bidder,
     Client,
     status_of,
+    statuses_of,
     write_request,
 )
 from tests.sim.switch.service.served import TEXT, Served, frame_to
 
 CELLS = 40_000
+SOON = 8.0  # seconds; a client that does nothing is ended after 10
 WIDE = TEXT.replace("register<bit<48>>(8) last;", f"register<bit<48>>({CELLS}) last;").replace(
     "size = 4;", "size = 20000;"
 )
@@ -40,8 +44,8 @@ def wide():
         yield served
 
 
-def _until(condition):
-    end = time.monotonic() + LIMIT
+def _until(condition, limit=LIMIT):
+    end = time.monotonic() + limit
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -60,7 +64,7 @@ def test_a_call_that_is_cancelled_stops(wide):
         assert len(next(answers).entities) > 1
         assert len(_under_way(wide, "reads")) == 1
         answers.cancel()
-        _until(lambda: not _under_way(wide, "reads"))
+        _until(lambda: not _under_way(wide, "reads"), SOON)
         updates = [
             p4r.Update(type=INSERT, entity={"table_entry": client.station(n.to_bytes(6, "big"))})
             for n in range(1, 8_000)
@@ -69,7 +73,7 @@ def test_a_call_that_is_cancelled_stops(wide):
         table = wide.forwarding.switch.table("I.stations")
         _until(lambda: wide.forwarding.ask(lambda: len(table)))
         write.cancel()
-        _until(lambda: not _under_way(wide, "writes"))
+        _until(lambda: not _under_way(wide, "writes"), SOON)
         count = wide.forwarding.ask(lambda: len(table))
         assert 0 < count < len(updates)
         assert client.write(INSERT, table_entry=client.station(b"\xff" * 6)) == 0  # the next one's turn
@@ -187,6 +191,24 @@ def test_packets_see_a_register_written_whole_at_once():
     list(pairs.fill((3, -1)))
     pairs[1] = (4, -2)
     assert [pairs[0], pairs[1]] == [(3, -1), (4, -2)]  # records of their own
+
+
+def test_faults_leave_no_garbage_that_only_a_collection_frees(served, client):
+    wrong = [p4r.Update(type=INSERT, entity={"counter_entry": {"counter_id": 5}})] * 50
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(4):
+            assert statuses_of(client.stub.Write, write_request(wrong)) == [rpc_code.INVALID_ARGUMENT] * 50
+            assert statuses_of(client.stub.Write, write_request(wrong, device_id=99)) == [rpc_code.NOT_FOUND]
+            client.send(packet=p4r.PacketOut(payload=b"x"))
+            assert client.receive().error.canonical_code == rpc_code.INVALID_ARGUMENT
+            with contextlib.closing(Bidder(served.address)) as other:
+                other.bid(1)
+                assert other.receive().code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert sum(isinstance(found, Fault) for found in gc.get_objects()) <= 1  # one may be at work
+    finally:
+        gc.enable()
 
 
 def test_large_requests_are_refused_before_anything_is_carried_out(shared):
