@@ -183,7 +183,7 @@ class Entities:
         else:
             _check_width(number, GROUP_BITS, what)
             replicas = yield from self._replicas(group.replicas, what)
-            stored = yield from _stored(group)
+            stored: p4r.MulticastGroupEntry = yield from _stored(group)
             self._check_room(what, stored)
             self._switch.set_multicast_group(MulticastGroup(number, replicas))
             self._keep(self._groups, number, stored)
