@@ -40,13 +40,17 @@ def opened_interfaces(opened: contextlib.ExitStack, names: Mapping[Key, str]) ->
 
 def forward(forwarding: Forwarding, rates: Rates, seconds: float | None) -> None:
     """Forward, until a signal or the time is up. Raises InterfaceLost."""
+    from fanin.sim.switch.service import memory
+
     end = None if seconds is None else time.monotonic() + seconds
 
     def tick() -> None:
+        memory.set_aside()
         rates.show()
         if end is not None and time.monotonic() >= end:
             forwarding.stop()
 
+    memory.prepare()
     with stopped_by_signals(forwarding.stop):
         forwarding.run(tick)
 

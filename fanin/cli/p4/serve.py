@@ -100,7 +100,11 @@ def run(args: argparse.Namespace) -> int:
         counters = {str(port): asdict(found) for port, found in forwarding.counters.items()}
         others = {name: getattr(forwarding, name) for name in OTHERS}
         clones = forwarding.switch.lost_clones.total()
-        print_json({"seconds": rates.seconds, "ports": counters, **others, "lost_clones": clones})
+        control = {
+            "control_seconds": forwarding.control_seconds,
+            "longest_control_seconds": forwarding.longest_visit,
+        }
+        print_json({"seconds": rates.seconds, "ports": counters, **others, "lost_clones": clones, **control})
     else:
         print(totals(forwarding, names))
     warn_of_clones(forwarding.switch)
@@ -158,7 +162,8 @@ def _warn_strictly(reason: str) -> None:
 
 
 def _server(program: Program, forwarding: Forwarding, args: argparse.Namespace) -> P4RuntimeServer:
-    from fanin.sim.switch.service.server import P4RuntimeServer, P4RuntimeService
+    from fanin.sim.switch.service.requests import P4RuntimeService
+    from fanin.sim.switch.service.server import P4RuntimeServer
 
     service = P4RuntimeService(program, forwarding, lambda: _fresh(program), args.device)
     return P4RuntimeServer(service, args.grpc)

@@ -406,6 +406,11 @@ class Switch:
         counter = self._counter(name, index)
         counter.packets[index], counter.bytes[index] = packets, octets
 
+    def fill_counter(self, name: str, packets: int, octets: int) -> Iterator[bool]:
+        """Let all entries of a counter go on from these, in steps (:meth:`CounterArray.fill`)."""
+        counter: CounterArray = self._externs[name]
+        return counter.fill(packets, octets)
+
     def _counter(self, name: str, index: int) -> CounterArray:
         if name not in self.program.counters:
             raise ValueError(f"there is no counter {name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from fanin.p4.control import MulticastGroup, Replica
@@ -13,6 +13,7 @@ from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Tuple, Type, base_of
 
 MAX_STATES = 4096  # that a parser may go through for one packet
+_AT_ONCE = 512  # entries of an array in a step
 MAX_PASSES = 256  # of one frame: resubmitted, recirculated, cloned, replicated
 GROUP_BITS = REPLICA_BITS = 16  # of multicast groups and egress_rid, in v1model and TNA
 MAX_SECONDS = 20  # for one frame; what is left when the bounds on states and passes are used up
@@ -121,10 +122,40 @@ class RegisterArray(ExternObject):
         else:
             self.values[index] = value
 
+    def fill(self, value: Any) -> Iterator[bool]:
+        """Set all entries to ``value`` in steps of bounded time; packets see all of them change at once.
+
+        Raises ValueError where the value is none of the register's, before anything changes.
+        """
+        _check(self.name, self.kind, value)
+        return self._filled(value)
+
+    def _filled(self, value: Any) -> Iterator[bool]:
+        made: list[Any] = []
+        while count := min(_AT_ONCE, len(self.values) - len(made)):
+            made.extend(self._entry(value) for _ in range(count))
+            yield True
+        before, self.values = self.values, made
+        yield from _dropped(before)
+
+    def _entry(self, value: Any) -> Any:
+        zero = self.zeros[0]()
+        if not hasattr(zero, "__slots__"):
+            return value
+        _fill(zero, value)
+        return zero
+
     def changed(self, index: int, value: Any) -> None:
         """Tell the tracer."""
         if self.tracer is not None:
             self.tracer.changed(self.name, index, value)
+
+
+def _dropped(values: list[Any]) -> Iterator[bool]:
+    """Free a long list in steps."""
+    while values:
+        del values[-_AT_ONCE:]
+        yield True
 
 
 def _plain(value: Any) -> Any:
@@ -174,6 +205,18 @@ class CounterArray(ExternObject):
         if 0 <= index < len(self.packets):
             self.packets[index] += 1
             self.bytes[index] += self.arch.frame_length
+
+    def fill(self, packets: int, octets: int) -> Iterator[bool]:
+        """Let all entries count on from these, in steps of bounded time; packets see all change at once."""
+        made: tuple[list[int], list[int]] = ([], [])
+        while count := min(_AT_ONCE, len(self) - len(made[0])):
+            made[0].extend([packets] * count)
+            made[1].extend([octets] * count)
+            yield True
+        before = self.packets, self.bytes
+        self.packets, self.bytes = made
+        for array in before:
+            yield from _dropped(array)
 
     def __len__(self) -> int:
         return len(self.packets)

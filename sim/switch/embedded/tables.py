@@ -7,12 +7,13 @@ is one dictionary and a ternary table one per distinct mask; ranges are compared
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fanin.p4.control import Exact, Lpm, Match, Range, TableEntry, Ternary
 from fanin.sim.switch.embedded.description import NO_ACTION, ORDERED, ActionInfo, KeyInfo, TableInfo
 from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.pages import Pages
 
 _REMEMBERED = 1 << 16  # keys whose entry a table remembers
 
@@ -81,7 +82,7 @@ class _Group:
 
     def __init__(self, mask: int):
         self.mask = mask
-        self.entries: dict[int, list[Entry]] = {}
+        self.entries: Pages[int, list[Entry]] = Pages()
         self.best = 0  # no entry has a larger priority
 
 
@@ -93,7 +94,7 @@ class Table:
         self._functions = functions
         self.by_priority = any(key.kind in ORDERED for key in info.keys)
         self._groups: list[_Group] = []
-        self._entries: dict[Any, Entry] = {}
+        self._entries: Pages[Any, Entry] = Pages()
         self._found: dict[int, Entry] = {}  # by key; forgotten when the table changes
         self.default = self._made(*info.default, hit=False)
         self._shifts: dict[str, int] = {}
@@ -124,7 +125,7 @@ class Table:
         for group in self._groups:
             if found is not None and found.priority > group.best:
                 break
-            for entry in group.entries.get(key & group.mask, ()):
+            for entry in group.entries.get(key & group.mask) or ():
                 if found is not None and entry.priority < found.priority:
                     break
                 if entry.ranges and not all(low <= key >> s & m <= high for s, m, low, high in entry.ranges):
@@ -175,12 +176,13 @@ class Table:
         """Remove an entry of this table."""
         self._found.clear()
         entry.point_to(None)
-        del self._entries[entry.identity]
+        self._entries.remove(entry.identity)
         group = next(group for group in self._groups if group.mask == entry.mask)
-        row = group.entries[entry.value]
+        row = group.entries.get(entry.value)
+        assert row is not None
         row.remove(entry)
         if not row:
-            del group.entries[entry.value]
+            group.entries.remove(entry.value)
         if not group.entries:
             self._groups.remove(group)
 
@@ -195,6 +197,10 @@ class Table:
         """All entries, in the order in which they came."""
         return list(self._entries.values())
 
+    def pages(self) -> Iterator[list[Entry]]:
+        """All entries, some at a time; those that come meanwhile may be left out."""
+        return self._entries.pages()
+
     def described(self, entry: Entry) -> TableEntry:
         """An entry as the control plane gives it; the default's has no match."""
         kinds = {key.name: key for key in self.info.keys}
@@ -208,10 +214,14 @@ class Table:
         """The entry with this match and priority, if there is one. Raises ValueError where they do not fit."""
         return self._entries.get(self._identity(self._checked(match), priority))
 
-    def matched(self, match: Mapping[str, Match]) -> list[Entry]:
-        """The entries with this match, whatever their priority. Raises ValueError where it does not fit."""
+    def having(self, match: Mapping[str, Match]) -> Callable[[Entry], bool]:
+        """Return a test for entries with this match, of any priority. Raises ValueError if it does not fit."""
         wanted = frozenset(self._checked(match).items())
-        return [entry for entry in self._entries.values() if entry.identity[0] == wanted]
+        return lambda entry: bool(entry.identity[0] == wanted)
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether an entry is in the table, or is its default action."""
+        return entry is self.default or self._entries.get(entry.identity) is entry
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -222,9 +232,10 @@ class Table:
         for entry in self._entries.values():
             entry.point_to(None)
         kept = [entry for entry in self._entries.values() if entry.constant]
-        self._entries = {entry.identity: entry for entry in kept}
+        self._entries = Pages()
         self._groups = []
         for entry in kept:
+            self._entries.add(entry.identity, entry)
             self._file(entry)
 
     def reset_default(self) -> None:
@@ -331,7 +342,7 @@ class Table:
                 length += found[1].bit_count()
         entry.ranges = tuple(ranges)
         entry.priority = priority if self.by_priority else length  # of prefixes the longest wins
-        self._entries[entry.identity] = entry
+        self._entries.add(entry.identity, entry)
         self._file(entry)
         return entry
 
@@ -342,7 +353,10 @@ class Table:
             group = _Group(entry.mask)
             group.best = entry.priority
             self._groups.append(group)
-        row = group.entries.setdefault(entry.value, [])
+        row = group.entries.get(entry.value)
+        if row is None:
+            row = []
+            group.entries.add(entry.value, row)
         row.append(entry)
         row.sort(key=lambda e: -e.priority)
         group.best = max(group.best, entry.priority)

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from finsy.proto import p4r, rpc_code, rpc_status
 
+from fanin.sim.switch.service.calls import Call
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
-
-_WAITING = 4096  # messages for a controller that does not read
 
 
 @dataclass(eq=False)
 class Stream:
     """Stream of one controller.
 
-    ``waiting``: messages to send; None ends the stream.
+    ``call``: the call that carries it.
     ``election``: the election id of its bid; None for a bid without one, which never becomes primary.
     """
 
-    waiting: queue.Queue[p4r.StreamMessageResponse | None] = field(
-        default_factory=lambda: queue.Queue(_WAITING)
-    )
+    call: Call
     election: int | None = None
 
-    def put(self, message: p4r.StreamMessageResponse | None) -> bool:
-        """Whether there was room."""
-        try:
-            self.waiting.put_nowait(message)
-        except queue.Full:
-            return False
-        return True
+    def put(self, message: p4r.StreamMessageResponse) -> bool:
+        """Send a message; return False if the controller has too many bytes to take."""
+        return self.call.put(message.SerializeToString())
 
 
 class Controllers:
-    """The streams of one device; the primary controller has the highest election id. Safe for threads."""
+    """The streams of one device; the primary controller has the highest election id."""
 
     def __init__(self, device: int):
         self.device = device
         self._streams: list[Stream] = []
-        self._lock = threading.Lock()
         self._highest: int | None = None  #: election id so far: no lower one follows a primary that leaves
 
     def bid(self, stream: Stream, update: p4r.MasterArbitrationUpdate) -> None:
@@ -50,19 +40,19 @@ class Controllers:
         All controllers are notified when the bid makes ``stream`` primary, leaves it primary, or ends that.
         """
         election = number_of(update.election_id) if update.HasField("election_id") else None
-        with self._lock:
-            live = stream in self._streams
-            self._check_bid(update, live=live)
-            others = (other.election for other in self._streams if other is not stream)
-            if election is not None and election in others:
-                raise invalid(f"another controller has the election id {election}")
-            before = self._primary()
-            stream.election = election
-            if not live:
-                self._streams.append(stream)
-            if election is not None:
-                self._highest = election if self._highest is None else max(self._highest, election)
-            self._notify(self._streams if stream in (before, self._primary()) else [stream])
+        live = stream in self._streams
+        self._check_bid(update, live=live)
+        others = (other.election for other in self._streams if other is not stream)
+        if election is not None and election in others:
+            raise invalid(f"another controller has the election id {election}")
+        before = self._primary()
+        stream.election = election
+        if not live:
+            self._streams.append(stream)
+        if election is not None:
+            self._highest = election if self._highest is None else max(self._highest, election)
+        stream.call.patient = True
+        self._notify(self._streams if stream in (before, self._primary()) else [stream])
 
     def _check_bid(self, update: p4r.MasterArbitrationUpdate, *, live: bool) -> None:
         """Raise Fault unless a bid is for this device and the default role; ``live``: it is not the first."""
@@ -78,24 +68,15 @@ class Controllers:
 
     def leave(self, stream: Stream) -> None:
         """A controller's stream has ended."""
-        with self._lock:
-            if stream in self._streams:
-                before = self._primary()
-                self._streams.remove(stream)
-                if before is stream:
-                    self._notify(self._streams)
-        stream.put(None)
-
-    def end(self) -> None:
-        """End all streams."""
-        with self._lock:
-            for stream in self._streams:
-                stream.put(None)
+        if stream in self._streams:
+            before = self._primary()
+            self._streams.remove(stream)
+            if before is stream:
+                self._notify(self._streams)
 
     def check(self, device: int, election: p4r.Uint128, role: str) -> None:
         """Raise Fault unless a request that changes something comes from the primary controller."""
-        with self._lock:
-            primary = self._primary()
+        primary = self._primary()
         if device != self.device:
             raise Fault(rpc_code.NOT_FOUND, f"there is no device {device}; there is {self.device}")
         check_role(role)
@@ -104,13 +85,16 @@ class Controllers:
 
     def is_primary(self, stream: Stream) -> bool:
         """Whether it may send packets."""
-        with self._lock:
-            return self._primary() is stream
+        return self._primary() is stream
+
+    def is_of_primary(self, call: Call) -> bool:
+        """True for the call that carries the stream of the primary controller."""
+        primary = self._primary()
+        return primary is not None and primary.call is call
 
     def send(self, message: p4r.StreamMessageResponse) -> bool:
         """Hand a message to the primary controller; False where there is none, or it does not read."""
-        with self._lock:
-            primary = self._primary()
+        primary = self._primary()
         return primary is not None and primary.put(message)
 
     def _primary(self) -> Stream | None:

@@ -97,7 +97,7 @@ class Digests:
         """How all digests that are sent are configured, or one. Raises Fault."""
         if wanted.digest_id:
             self._names.other("digests", wanted.digest_id)
-        for number, digest in self._digests.items():
+        for number, digest in list(self._digests.items()):
             if wanted.digest_id in (0, number):
                 yield p4r.Entity(digest_entry=p4r.DigestEntry(digest_id=number, config=digest.config))
 
@@ -134,10 +134,11 @@ class Digests:
         for number, digest in self._digests.items():
             if digest.waiting and (digest.full or digest.since + digest.config.max_timeout_ns * _NS <= now):
                 self._emit(number, digest, now)
-            for sent in [
-                n for n, (at, _) in digest.sent.items() if at + digest.config.ack_timeout_ns * _NS <= now
-            ]:
-                digest.forget(sent)
+            while digest.sent:
+                oldest, (at, _) = next(iter(digest.sent.items()))
+                if at + digest.config.ack_timeout_ns * _NS > now:
+                    break
+                digest.forget(oldest)
         return min((digest.due for digest in self._digests.values()), default=math.inf)
 
     def _emit(self, number: int, digest: _Digest, now: float) -> None:

@@ -12,6 +12,7 @@ from fanin.p4.control import MulticastGroup, Replica
 from fanin.sim.switch.embedded import Switch
 from fanin.sim.switch.embedded.runtime import GROUP_BITS, REPLICA_BITS, Session
 from fanin.sim.switch.service.ageing import Ageing
+from fanin.sim.switch.service.calls import Steps
 from fanin.sim.switch.service.data import decoded, encoded, indices, number_in, shortest
 from fanin.sim.switch.service.digests import Digests
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
@@ -21,6 +22,7 @@ from fanin.sim.switch.service.profiles import Profiles
 from fanin.sim.switch.service.tables import TableEntries
 
 M = TypeVar("M", p4r.MulticastGroupEntry, p4r.CloneSessionEntry)
+MAX_REPLICATION_BYTES = 1 << 23  #: of all multicast groups and clone sessions, as controllers write them
 _PORT_BITS = 9
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
@@ -49,7 +51,8 @@ class Entities:
         self._wake = wake
         self._sessions: dict[int, p4r.CloneSessionEntry] = {}
         self._groups: dict[int, p4r.MulticastGroupEntry] = {}  # as they were written
-        self._writers: dict[str, Callable[[int, Any], None]] = {
+        self._replication_bytes = 0  # of groups and sessions
+        self._writers: dict[str, Callable[[int, Any], Iterator[bool] | None]] = {
             "table_entry": self._tables.write,
             "action_profile_member": self.profiles.write_member,
             "action_profile_group": self.profiles.write_group,
@@ -61,7 +64,7 @@ class Entities:
             "register_entry": self._write_register,
             "digest_entry": self.digests.write,
         }
-        self._readers: dict[str, Callable[[Any], Iterator[p4r.Entity]]] = {
+        self._readers: dict[str, Callable[[Any], Iterator[p4r.Entity | None]]] = {
             "table_entry": self._tables.read,
             "action_profile_member": self.profiles.read_members,
             "action_profile_group": self.profiles.read_groups,
@@ -76,8 +79,8 @@ class Entities:
             "extern_entry": lambda wanted: _none_of("extern type", wanted.extern_type_id),
         }
 
-    def write(self, update: p4r.Update) -> None:
-        """Carry out one update, or nothing of it."""
+    def write(self, update: p4r.Update) -> Iterator[bool]:
+        """Carry out one update, or nothing of it, in steps; packets see nothing of it before the last step."""
         kind = update.entity.WhichOneof("entity")
         if kind is None:
             raise invalid("an update without an entity")
@@ -86,39 +89,46 @@ class Entities:
         if update.type not in (_INSERT, _MODIFY, _DELETE):
             raise invalid("an update of no type")
         try:
-            self._writers[kind](update.type, getattr(update.entity, kind))
+            yield from self._writers[kind](update.type, getattr(update.entity, kind)) or ()
         except ValueError as error:
             raise invalid(str(error)) from error
         if kind == "table_entry" and update.entity.table_entry.idle_timeout_ns:
+            self._ageing.wake()
             self._wake(time.monotonic())
 
     def run(self) -> float:
         """Tell the controller what is due; when more will be."""
         return min(self.digests.run(), self._ageing.run())
 
-    def read(self, entity: p4r.Entity) -> list[p4r.Entity]:
-        """What matches ``entity``: 0 or nothing in a field stands for all."""
+    def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity | None]:
+        """Yield what matches ``entity``: 0 or nothing in a field stands for all.
+
+        None is a step without a result.
+        """
         kind = entity.WhichOneof("entity")
         if kind is None:
             raise invalid("a read of an entity of no type")
         if kind not in self._readers:
             raise missing(f"reading {kind} is not implemented")
         try:
-            return list(self._readers[kind](getattr(entity, kind)))
+            yield from self._readers[kind](getattr(entity, kind))
         except ValueError as error:
             raise invalid(str(error)) from error
 
     # counters
 
-    def _write_counter(self, kind: int, message: p4r.CounterEntry) -> None:
+    def _write_counter(self, kind: int, message: p4r.CounterEntry) -> Iterator[bool] | None:
         if kind != _MODIFY:
             raise invalid("a counter is modified, not inserted or deleted")
         info = self._names.other("counters", message.counter_id)
         cells = indices(message, info.size)
-        for index in cells if message.HasField("data") else ():
-            self._switch.set_counter(
-                info.preamble.name, index, message.data.packet_count, message.data.byte_count
-            )
+        if not message.HasField("data"):
+            return None
+        values = message.data.packet_count, message.data.byte_count
+        if not message.HasField("index"):
+            return self._switch.fill_counter(info.preamble.name, *values)
+        self._switch.set_counter(info.preamble.name, cells.start, *values)
+        return None
 
     def _read_counters(self, wanted: p4r.CounterEntry) -> Iterator[p4r.Entity]:
         for info in self._names.wanted("counters", wanted.counter_id):
@@ -133,14 +143,17 @@ class Entities:
 
     # registers
 
-    def _write_register(self, kind: int, message: p4r.RegisterEntry) -> None:
+    def _write_register(self, kind: int, message: p4r.RegisterEntry) -> Iterator[bool] | None:
         if kind != _MODIFY:
             raise invalid("a register is modified, not inserted or deleted")
         info = self._names.other("registers", message.register_id)
         register = self._switch.registers[info.preamble.name]
         value = decoded(message.data, register.types[0])
-        for index in indices(message, len(register)):
-            register[index] = value
+        cells = indices(message, len(register))
+        if not message.HasField("index"):
+            return register.fill(value)
+        register[cells.start] = value
+        return None
 
     def _read_registers(self, wanted: p4r.RegisterEntry) -> Iterator[p4r.Entity]:
         for info in self._names.wanted("registers", wanted.register_id):
@@ -156,9 +169,9 @@ class Entities:
 
     # multicast groups and clone sessions
 
-    def _write_replication(self, kind: int, message: p4r.PacketReplicationEngineEntry) -> None:
+    def _write_replication(self, kind: int, message: p4r.PacketReplicationEngineEntry) -> Iterator[bool]:
         if message.WhichOneof("type") == "clone_session_entry":
-            self._write_session(kind, message.clone_session_entry)
+            yield from self._write_session(kind, message.clone_session_entry)
             return
         group = message.multicast_group_entry
         number = group.multicast_group_id
@@ -166,26 +179,51 @@ class Entities:
         _check_presence(kind, number, number in self._switch.multicast_groups, what)
         if kind == _DELETE:
             self._switch.delete_multicast_group(number)
-            self._groups.pop(number, None)
+            self._keep(self._groups, number, None)
         else:
             _check_width(number, GROUP_BITS, what)
-            self._switch.set_multicast_group(MulticastGroup(number, self._replicas(group.replicas, what)))
-            self._groups[number] = _stored(group)
+            replicas = yield from self._replicas(group.replicas, what)
+            stored: p4r.MulticastGroupEntry = yield from _stored(group)
+            self._check_room(what, stored)
+            self._switch.set_multicast_group(MulticastGroup(number, replicas))
+            self._keep(self._groups, number, stored)
 
-    def _write_session(self, kind: int, session: p4r.CloneSessionEntry) -> None:
+    def _write_session(self, kind: int, session: p4r.CloneSessionEntry) -> Iterator[bool]:
         number = session.session_id
         what = f"clone session {number}"
         _check_presence(kind, number, number in self._switch.clone_sessions, what)
         if kind == _DELETE:
             self._switch.delete_clone_session(number)
-            self._sessions.pop(number, None)
+            self._keep(self._sessions, number, None)
             return
         if session.packet_length_bytes:
             raise missing(f"{what}: cutting clones is not implemented")
-        self._switch.set_clone_session(number, replicas=self._replicas(session.replicas, what))
-        self._sessions[number] = _stored(session)
+        replicas = yield from self._replicas(session.replicas, what)
+        stored = yield from _stored(session)
+        self._check_room(what, stored)
+        self._switch.set_clone_session(number, replicas=replicas)
+        self._keep(self._sessions, number, stored)
 
-    def _replicas(self, given: Any, what: str) -> tuple[Replica, ...]:
+    def _check_room(self, what: str, message: M) -> None:
+        """Raise Fault where groups and sessions would take too much memory."""
+        if self._replication_bytes + message.ByteSize() > MAX_REPLICATION_BYTES:
+            raise Fault(
+                rpc_code.RESOURCE_EXHAUSTED,
+                f"{what}: groups and sessions have {MAX_REPLICATION_BYTES} bytes together at most",
+            )
+
+    def _keep(self, store: dict[int, M], number: int, message: M | None) -> None:
+        """Keep a group or session as it is read, in place of an earlier one; None forgets it."""
+        before = store.get(number)
+        if before is not None:
+            self._replication_bytes -= before.ByteSize()
+        if message is None:
+            store.pop(number, None)
+        else:
+            self._replication_bytes += message.ByteSize()
+            store[number] = message
+
+    def _replicas(self, given: Any, what: str) -> Steps[tuple[Replica, ...]]:
         """Where copies go. Raises Fault where no packet can go there, or one of two copies is the other."""
         found = []
         for item in given:
@@ -198,6 +236,7 @@ class Entities:
                 raise invalid(f"{what}: there is no port {port}")
             _check_width(item.instance, REPLICA_BITS, f"{what}: instance")
             found.append(Replica(port, item.instance))
+            yield True
         if len({(replica.port, replica.id) for replica in found}) < len(found):
             raise invalid(f"{what}: a port twice with one instance")
         return tuple(found)
@@ -207,12 +246,12 @@ class Entities:
         entries = []
         if kind != "clone_session_entry":
             number = wanted.multicast_group_entry.multicast_group_id
-            for group in self._switch.multicast_groups.values():
+            for group in list(self._switch.multicast_groups.values()):
                 if number in (0, group.id):
                     message = self._groups.get(group.id) or _encoded_group(group)
                     entries.append(p4r.PacketReplicationEngineEntry(multicast_group_entry=message))
         if kind != "multicast_group_entry":
-            for number, session in self._switch.clone_sessions.items():
+            for number, session in list(self._switch.clone_sessions.items()):
                 if wanted.clone_session_entry.session_id in (0, number):
                     message = self._sessions.get(number) or _encoded_session(number, session)
                     entries.append(p4r.PacketReplicationEngineEntry(clone_session_entry=message))
@@ -220,12 +259,13 @@ class Entities:
             yield p4r.Entity(packet_replication_engine_entry=entry)
 
 
-def _stored(message: M) -> M:
+def _stored(message: M) -> Steps[M]:
     """A copy of a group or session, as a controller reads it: ports in as few bytes as hold them."""
     copy = type(message).FromString(message.SerializeToString())
     for replica in copy.replicas:
         if replica.WhichOneof("port_kind") == "port":
             replica.port = shortest(replica.port)
+        yield True
     return copy
 
 

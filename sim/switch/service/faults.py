@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from finsy.proto import rpc_code
 
+MAX_TEXT = 300  #: characters of a message
+
 
 class Fault(Exception):
     """One update, or a whole request, that is not carried out; ``code`` is one of google.rpc.Code."""
@@ -11,7 +13,7 @@ class Fault(Exception):
     def __init__(self, code: int, message: str):
         super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = message if len(message) <= MAX_TEXT else message[: MAX_TEXT - 1] + "…"
 
 
 def invalid(message: str) -> Fault:

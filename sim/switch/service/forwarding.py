@@ -1,7 +1,8 @@
 """The loop that carries frames between interfaces and the embedded switch.
 
 One thread owns the switch. It takes what waits at each interface in turn, a batch at most, and between batches
-carries out what other threads ask of the switch: so no packet sees half an update.
+carries out what controllers ask of the switch, in slices: so no packet sees half an update, and no request
+stops frames for longer than a slice.
 """
 
 from __future__ import annotations
@@ -30,8 +31,37 @@ class Forwarder(Protocol):
         """What a frame that comes in at ``port`` causes, as (port, frame). May raise Refused."""
 
 
+class Control(Protocol):
+    """The control plane of a switch, as the loop sees it."""
+
+    def fileno(self) -> int:
+        """The file at which requests arrive."""
+        raise NotImplementedError
+
+    @property
+    def blocked(self) -> bool:
+        """True if it waits until its file takes more."""
+        raise NotImplementedError
+
+    @property
+    def ready(self) -> bool:
+        """True if it has work besides reading its file."""
+        raise NotImplementedError
+
+    def work(self, end: float) -> None:
+        """Work until this time of the monotonic clock, or until nothing is left to do."""
+
+    def look(self) -> None:
+        """Twice a second, look at clocks."""
+
+    def finish(self) -> None:
+        """The loop has ended."""
+
+
 T = TypeVar("T")
 F = TypeVar("F", bound=Forwarder)
+SLICE = 0.001  #: seconds of control between two visits to the ports
+SHARE = 0.06  #: part of the processor time that control has while frames wait
 _LIMIT = 20.0  # seconds that a request to the switch may wait
 _SAID = 100  # reasons, of which some hold numbers of a frame
 _TICK = 0.5  # seconds between looks at the clock while nothing comes
@@ -74,6 +104,10 @@ class Forwarding(Generic[F]):
         self.unconnected = 0  #: frames to ports without an interface
         self.failed = 0  #: frames and requests that met an exception that nobody foresaw
         self.timer: Callable[[], float] = lambda: math.inf  #: called when it is due; says when it is next
+        self.control_seconds = self.longest_visit = 0.0  #: processor time of all visits to control, and of one
+        self._control: Control | None = None
+        self._control_due = 0.0  # of the thread's processor time: control's next turn while frames wait
+        self._blocked = False  # the file of control takes no more
         self._watch: Callable[[frozenset[int]], None] | None = None
         self._due = math.inf
         self._down: frozenset[int] | None = None
@@ -87,7 +121,7 @@ class Forwarding(Generic[F]):
         self._selector.register(self._wake, selectors.EVENT_READ, None)
         for port, interface in ports.items():
             self._selector.register(interface, selectors.EVENT_READ, port)
-        self._stopped = False
+        self._running = self._stopped = False
 
     def ask(self, action: Callable[[], T]) -> T:
         """What ``action`` returns, or raises, when the loop's thread carries it out between two frames."""
@@ -104,6 +138,22 @@ class Forwarding(Generic[F]):
             if future.cancel():  # so that it is not carried out behind the asker's back
                 raise
             return future.result()
+
+    @property
+    def running(self) -> bool:
+        """True while the loop runs."""
+        return self._running and not self._stopped
+
+    def attach(self, control: Control) -> None:
+        """Let ``control`` work between batches of frames."""
+        self._control, self._blocked = control, False
+        self._selector.register(control, selectors.EVENT_READ, control)
+
+    def detach(self, control: Control) -> None:
+        """Forget ``control``, before its file is closed."""
+        if self._control is control:
+            self._selector.unregister(control)
+            self._control = None
 
     def stop(self) -> None:
         """Let :meth:`run` return soon; also from a signal's handler."""
@@ -132,22 +182,21 @@ class Forwarding(Generic[F]):
     def run(self, tick: Callable[[], None]) -> None:
         """Forward until :meth:`stop`. Raises InterfaceLost."""
         due = now = 0.0
+        self._running = True
         try:
             while not self._stopped:
-                for key, _ in self._selector.select(min(_TICK, max(self._due - now, 0))):
-                    if key.data is None:
-                        self._carry_out()
-                    else:
-                        self._forward(key.data)
+                frames, called = self._visit_ports(now)
                 now = time.monotonic()
-                if now >= self._due:
-                    self._run_timer(now)
+                if not frames or time.thread_time() >= self._control_due:
+                    self._visit_control(now, called=called)
                 if now >= due:
                     self._look()
                     tick()
                     due = now + _TICK
         finally:
             self._stopped = True
+            if self._control is not None:
+                self._control.finish()
             while not self._asked.empty():
                 self._asked.get()[1].cancel()
             with contextlib.suppress(InterfaceLost):  # what it counted has gone with it
@@ -168,6 +217,47 @@ class Forwarding(Generic[F]):
             raise ValueError("the switch has no CPU port")
         self.from_controller += 1
         self._process(self.cpu, frame)
+
+    def _visit_ports(self, now: float) -> tuple[bool, bool]:
+        """Wait, and forward a batch of each port; return whether frames, and whether messages, waited."""
+        ready = self._control is not None and self._control.ready
+        frames = called = False
+        for key, _ in self._selector.select(0 if ready else min(_TICK, max(self._due - now, 0))):
+            if key.data is None:
+                self._carry_out()
+            elif isinstance(key.data, int):
+                self._forward(key.data)
+                frames = True
+            else:
+                called = True
+        return frames, called
+
+    def _visit_control(self, now: float, *, called: bool) -> None:
+        """Call the timer if it is due, and let control work for a slice; both count for its share."""
+        control = self._control
+        works = control is not None and (called or control.ready)
+        if not works and now < self._due:
+            return
+        began = time.thread_time()
+        if now >= self._due:
+            self._run_timer(now)
+        if control is not None and works:
+            self._work(control, now + SLICE)
+        end = time.thread_time()
+        busy = end - began
+        self.control_seconds += busy
+        self.longest_visit = max(self.longest_visit, busy)
+        self._control_due = end + busy * (1 / SHARE - 1)
+
+    def _work(self, control: Control, end: float) -> None:
+        try:
+            control.work(end)
+        except Exception as error:
+            self.fail("the control plane", error)
+        if self._control is control and control.blocked != self._blocked:
+            self._blocked = control.blocked
+            events = selectors.EVENT_READ | selectors.EVENT_WRITE * self._blocked
+            self._selector.modify(control, events, control)
 
     def _poke(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it is awake
@@ -244,6 +334,11 @@ class Forwarding(Generic[F]):
             counters.overrun += interface.overrun()
             counters.lost, counters.unsent = interface.lost, interface.unsent
         self._look_at_ports()
+        if self._control is not None:
+            try:
+                self._control.look()
+            except Exception as error:
+                self.fail("the control plane", error)
 
     def _look_at_ports(self) -> None:
         if self._watch is not None:

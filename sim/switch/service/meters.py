@@ -46,11 +46,12 @@ class Meters:
         if message.HasField("config"):
             raise missing(NO_RATES)
 
-    def read_direct(self, wanted: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
-        """Read the meters of the entries that match."""
+    def read_direct(self, wanted: p4r.DirectMeterEntry) -> Iterator[p4r.Entity | None]:
+        """Read the meters of the entries that match; None after an entry that does not."""
         _check_colors(wanted)
         for entry in self._tables.entries_with_meters(wanted.table_entry):
-            yield p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=entry))
+            direct = p4r.DirectMeterEntry(table_entry=entry)
+            yield p4r.Entity(direct_meter_entry=direct) if entry else None
 
 
 def _check(kind: int, message: p4r.MeterEntry | p4r.DirectMeterEntry) -> None:

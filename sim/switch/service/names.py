@@ -12,18 +12,16 @@ from typing import Any
 from finsy.proto import p4i, p4r, rpc_code
 
 from fanin.p4.control import Exact, Lpm, Match, Range, TableEntry, Ternary
-from fanin.sim.switch.embedded import Program
 from fanin.sim.switch.service.data import as_bytes, number_in
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
-from fanin.sim.switch.service.verify import LISTS, check_p4info
+from fanin.sim.switch.service.verify import LISTS
 
 
 class Names:
-    """A P4Info beside its program. Raises Fault where they do not speak of the same objects."""
+    """Objects of a P4Info by their ids and names; it has been checked against the program."""
 
-    def __init__(self, program: Program, info: p4i.P4Info):
+    def __init__(self, info: p4i.P4Info):
         self.info = info
-        check_p4info(program, info)
         self.tables = {message.preamble.id: message for message in info.tables}
         self.actions = {message.preamble.id: message for message in info.actions}
         self._action_ids = {message.preamble.name: message for message in info.actions}

@@ -3,25 +3,61 @@
 The program is the one that the switch was started with. A controller that sets a pipeline brings P4Info of
 that program; its ids count from then on, and the switch starts anew. A device configuration (BMv2's JSON) is
 stored and returned, and never executed.
+
+A configuration comes from the front, which has checked its P4Info (:mod:`fanin.sim.switch.service.verify`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from finsy.proto import p4r
+from finsy.proto import p4i, p4r
 
 from fanin.sim.switch.embedded import Program, Switch
 from fanin.sim.switch.service.entities import Entities
 from fanin.sim.switch.service.faults import invalid, missing, unknown
 from fanin.sim.switch.service.forwarding import Forwarding
+from fanin.sim.switch.service.memory import collect_all
 from fanin.sim.switch.service.names import Names
 from fanin.sim.switch.service.p4info import p4info
 from fanin.sim.switch.service.packets import ControllerPackets
+from fanin.sim.switch.service.protobuf import prefix
 
 _Set = p4r.SetForwardingPipelineConfigRequest
 _Get = p4r.GetForwardingPipelineConfigRequest
+
+
+P4INFO, DEVICE, COOKIE = 1, 2, 3  #: fields of ForwardingPipelineConfig
+ESSENCE = 0  #: P4Info without its documentation, which is never returned
+
+
+@dataclass(frozen=True)
+class Config:
+    """A configuration as the front sends it: serialized, in pieces.
+
+    ``pieces``: by field number, :data:`ESSENCE` included; a field that is not set has none.
+    """
+
+    pieces: dict[int, list[bytes]] = field(default_factory=dict)
+
+    def add(self, part: bytes) -> None:
+        """Take a piece: a byte with the field's number, and bytes of its value."""
+        self.pieces.setdefault(part[0], []).append(part[1:])
+
+    @property
+    def info(self) -> p4i.P4Info:
+        """P4Info, without its documentation."""
+        return p4i.P4Info.FromString(b"".join(self.pieces[ESSENCE]))
+
+    def described(self, numbers: tuple[int, ...]) -> tuple[int, list[bytes]]:
+        """Size and pieces of a message with these fields, as far as they are set."""
+        found: list[bytes] = []
+        for number in numbers:
+            if number in self.pieces:
+                pieces = self.pieces[number]
+                found += [prefix(number, sum(map(len, pieces))), *pieces]
+        return sum(map(len, found)), found
 
 
 @dataclass(frozen=True)
@@ -34,7 +70,7 @@ class Pipeline:
     ``packets``: its headers between switch and controller.
     """
 
-    config: p4r.ForwardingPipelineConfig
+    config: Config
     switch: Switch
     entities: Entities
     packets: ControllerPackets
@@ -59,7 +95,8 @@ class Pipelines:
         self._fresh = fresh
         self._send = send
         self._saved: Pipeline | None = None
-        config = p4r.ForwardingPipelineConfig(p4info=p4info(program))
+        info = p4info(program).SerializeToString()
+        config = Config({P4INFO: [info], ESSENCE: [info]})
         self._realise(self._prepared(config, forwarding.switch))
 
     @property
@@ -72,37 +109,41 @@ class Pipelines:
         """Headers of the packets between the forwarding switch and its controller."""
         return self.active.packets
 
-    def configure(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:
-        """Carry out SetForwardingPipelineConfig. Raises Fault."""
+    def check(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:
+        """Raise Fault where SetForwardingPipelineConfig cannot be carried out, whatever P4Info it has.
+
+        Of ``request.config``, only the presence of its fields is looked at.
+        """
         if request.action == _Set.RECONCILE_AND_COMMIT:
             raise missing("RECONCILE_AND_COMMIT is not implemented")
         if request.action == _Set.COMMIT:
-            self._commit(request)
-            return
-        if request.action not in (_Set.VERIFY, _Set.VERIFY_AND_SAVE, _Set.VERIFY_AND_COMMIT):
+            if request.HasField("config"):
+                raise invalid("COMMIT takes no configuration: it realises the saved one")
+            if self._saved is None:
+                raise unknown("no configuration is saved")
+        elif request.action not in (_Set.VERIFY, _Set.VERIFY_AND_SAVE, _Set.VERIFY_AND_COMMIT):
             raise invalid(f"{request.action} is no action of a pipeline configuration")
-        if not request.config.HasField("p4info"):
+        elif not request.config.HasField("p4info"):
             raise invalid("the request has no P4Info")
-        if request.action == _Set.VERIFY:
-            Names(self._program, request.config.p4info)
+
+    def configure(self, action: int, config: Config) -> None:
+        """Carry out SetForwardingPipelineConfig, after :meth:`check`; ``config`` is empty for COMMIT."""
+        if action == _Set.VERIFY:
             return
-        pipeline = self._prepared(request.config, self._fresh())
-        if request.action == _Set.VERIFY_AND_SAVE:
-            self._saved = pipeline
+        if action == _Set.COMMIT:
+            assert self._saved is not None
+            self._realise(self._saved)
+        elif action == _Set.VERIFY_AND_SAVE:
+            self._saved = self._prepared(config, self._fresh())
         else:
-            self._realise(pipeline)
+            self._realise(self._prepared(config, self._fresh()))
+        collect_all()  # a switch that is replaced is full of cycles
 
-    def _commit(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:
-        if request.HasField("config"):
-            raise invalid("COMMIT takes no configuration: it realises the saved one")
-        if self._saved is None:
-            raise unknown("no configuration is saved")
-        self._realise(self._saved)
-
-    def _prepared(self, config: p4r.ForwardingPipelineConfig, switch: Switch) -> Pipeline:
-        names = Names(self._program, config.p4info)
+    def _prepared(self, config: Config, switch: Switch) -> Pipeline:
+        info = config.info
+        names = Names(info)
         entities = Entities(switch, names, self._send, self._forwarding.wake)
-        return Pipeline(config, switch, entities, ControllerPackets(config.p4info, self._program))
+        return Pipeline(config, switch, entities, ControllerPackets(info, self._program))
 
     def _realise(self, pipeline: Pipeline) -> None:
         """Let frames go through the switch of ``pipeline``."""
@@ -112,14 +153,14 @@ class Pipelines:
         self._forwarding.timer = pipeline.entities.run
         self._forwarding.look_at(pipeline.entities.profiles.watch)
 
-    def described(self, kind: int) -> p4r.ForwardingPipelineConfig:
-        """The configuration that Read and Write refer to, with the parts that ``kind`` (ResponseType) names."""
-        present = (self._saved or self.active).config
-        config = p4r.ForwardingPipelineConfig()
-        if present.HasField("cookie"):
-            config.cookie.CopyFrom(present.cookie)
+    def described(self, kind: int) -> tuple[int, list[bytes]]:
+        """Size and pieces of the configuration that Read and Write refer to.
+
+        It has the parts that ``kind`` (ResponseType) names.
+        """
+        fields = [COOKIE]
         if kind in (_Get.ALL, _Get.P4INFO_AND_COOKIE):
-            config.p4info.CopyFrom(present.p4info)
+            fields.append(P4INFO)
         if kind in (_Get.ALL, _Get.DEVICE_CONFIG_AND_COOKIE):
-            config.p4_device_config = present.p4_device_config
-        return config
+            fields.append(DEVICE)
+        return (self._saved or self.active).config.described(tuple(fields))

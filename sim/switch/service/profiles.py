@@ -122,7 +122,7 @@ class Profiles:
     def read_members(self, wanted: p4r.ActionProfileMember) -> Iterator[p4r.Entity]:
         """All, all of one profile, or one."""
         for info, profile in self._wanted(wanted.action_profile_id):
-            for number, member in profile.members.items():
+            for number, member in list(profile.members.items()):
                 if wanted.member_id in (0, number):
                     message = p4r.ActionProfileMember(
                         action_profile_id=info.preamble.id,
@@ -188,8 +188,8 @@ class Profiles:
     def read_groups(self, wanted: p4r.ActionProfileGroup) -> Iterator[p4r.Entity]:
         """All, all of one selector, or one."""
         for _, profile in self._wanted(wanted.action_profile_id):
-            for number, group in profile.groups.items():
-                if wanted.group_id in (0, number):
+            for number, group in list(profile.groups.items()):
+                if wanted.group_id in (0, number) and group in self._written:
                     yield p4r.Entity(action_profile_group=self._written[group])
 
     # checks

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
+from itertools import chain
 
 from finsy.proto import p4i, p4r, rpc_code
 
@@ -17,6 +18,7 @@ from fanin.sim.switch.service.profiles import Profiles
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 _NO_MISSES = "a direct counter counts hits, and has no cell of the default action"
 _OF_TERNARY = "its entries have a priority above 0"
+MAX_METADATA_BYTES = 1024  #: of an entry
 NO_RATES = "meters are always green here: they take no rates"
 NO_COLORS = "meters do not count colors here"
 
@@ -121,6 +123,10 @@ class TableEntries:
             raise missing(f"table {name}: {NO_RATES if message.HasField('meter_config') else NO_COLORS}")
         if message.HasField("time_since_last_hit"):
             raise invalid(f"table {name}: time_since_last_hit is the switch's to say")
+        if len(message.metadata) > MAX_METADATA_BYTES:
+            raise Fault(
+                rpc_code.RESOURCE_EXHAUSTED, f"table {name}: metadata has {MAX_METADATA_BYTES} bytes at most"
+            )
         if message.idle_timeout_ns and not table.info.ages:
             raise invalid(f"table {name}: its entries have no idle timeout (support_timeout)")
         if message.idle_timeout_ns < 0:
@@ -131,11 +137,13 @@ class TableEntries:
     @staticmethod
     def _note(entry: Entry, message: p4r.TableEntry) -> None:
         """Keep what is the controller's own; let counter and age begin anew where it says so."""
-        entry.note = p4r.TableEntry(
-            metadata=message.metadata,
-            controller_metadata=message.controller_metadata,
-            idle_timeout_ns=message.idle_timeout_ns,
-        )
+        entry.note = None
+        if _has_notes(message):
+            entry.note = p4r.TableEntry(
+                metadata=message.metadata,
+                controller_metadata=message.controller_metadata,
+                idle_timeout_ns=message.idle_timeout_ns,
+            )
         entry.touched = time.monotonic_ns()
         if message.HasField("counter_data"):
             entry.packets, entry.bytes = message.counter_data.packet_count, message.counter_data.byte_count
@@ -161,13 +169,14 @@ class TableEntries:
 
     # reading
 
-    def read(self, wanted: p4r.TableEntry) -> Iterator[p4r.Entity]:
-        """What matches."""
+    def read(self, wanted: p4r.TableEntry) -> Iterator[p4r.Entity | None]:
+        """What matches; None after an entry that does not."""
         for info, table in self._tables(wanted.table_id):
             if wanted.table_id:
                 _check_wanted(table, wanted)
-            for entry in [table.default] if wanted.is_default_action else self._matching(table, wanted):
-                yield p4r.Entity(table_entry=self._encoded(info, table, entry, wanted))
+            found = iter([table.default]) if wanted.is_default_action else self._matching(table, wanted)
+            for entry in found:
+                yield p4r.Entity(table_entry=self._encoded(info, table, entry, wanted)) if entry else None
 
     def _tables(self, number: int) -> list[tuple[p4i.Table, Table]]:
         return [self._table(number) for number in ([number] if number else self._names.tables)]
@@ -176,19 +185,24 @@ class TableEntries:
         info = self._names.table(number)
         return info, self._switch.table(info.preamble.name)
 
-    def _matching(self, table: Table, wanted: p4r.TableEntry) -> list[Entry]:
-        """The entries that the fields of ``wanted`` do not exclude."""
-        entries = table.matched(self._names.decoded(wanted).match) if wanted.match else table.entries()
+    def _matching(self, table: Table, wanted: p4r.TableEntry) -> Iterator[Entry | None]:
+        """The entries that the fields of ``wanted`` do not exclude, and None for each of the others.
+
+        An entry that is removed meanwhile is left out.
+        """
+        tests: list[Callable[[Entry], bool]] = []
+        if wanted.match:
+            tests.append(table.having(self._names.decoded(wanted).match))
         if wanted.priority:
-            entries = [e for e in entries if table.described(e).priority == wanted.priority]
+            tests.append(lambda entry: table.described(entry).priority == wanted.priority)
         action = wanted.action.action.action_id
         if action:
             name = self._names.action(action)
-            entries = [e for e in entries if e.action_name == name and e.target is None]
-        for field in ("metadata", "controller_metadata"):
-            if value := getattr(wanted, field):
-                entries = [e for e in entries if e.note is not None and getattr(e.note, field) == value]
-        return entries
+            tests.append(lambda entry: entry.action_name == name and entry.target is None)
+        if wanted.metadata or wanted.controller_metadata:
+            tests.append(lambda entry: _has_metadata(entry, wanted))
+        for entry in chain.from_iterable(table.pages()):
+            yield entry if all(test(entry) for test in tests) and table.holds(entry) else None
 
     def _encoded(self, info: p4i.Table, table: Table, entry: Entry, wanted: p4r.TableEntry) -> p4r.TableEntry:
         message = self.key(table, entry)
@@ -225,10 +239,13 @@ class TableEntries:
         if message.HasField("data"):
             found.packets, found.bytes = message.data.packet_count, message.data.byte_count
 
-    def read_counters(self, wanted: p4r.DirectCounterEntry) -> Iterator[p4r.Entity]:
-        """The counters of the entries that match."""
+    def read_counters(self, wanted: p4r.DirectCounterEntry) -> Iterator[p4r.Entity | None]:
+        """The counters of the entries that match; None after an entry that does not."""
         counted = {number for number, info in self._names.tables.items() if self._has_counter(info)}
         for table, entry in self._with_direct(wanted.table_entry, counted, "counter"):
+            if entry is None:
+                yield None
+                continue
             message = self._names.encoded(table.described(entry))
             data = p4r.CounterData(packet_count=entry.packets, byte_count=entry.bytes)
             yield p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=message, data=data))
@@ -245,10 +262,10 @@ class TableEntries:
             raise invalid(f"table {info.preamble.name} has no direct meter")
         self._one(table, message)
 
-    def entries_with_meters(self, wanted: p4r.TableEntry) -> Iterator[p4r.TableEntry]:
-        """Keys of the entries that match, and have direct meters."""
+    def entries_with_meters(self, wanted: p4r.TableEntry) -> Iterator[p4r.TableEntry | None]:
+        """Keys of the entries that match, and have direct meters; None after an entry that does not."""
         for table, entry in self._with_direct(wanted, self._metered, "meter"):
-            yield self._names.encoded(table.described(entry))
+            yield self._names.encoded(table.described(entry)) if entry else None
 
     # entries of direct resources
 
@@ -264,8 +281,11 @@ class TableEntries:
 
     def _with_direct(
         self, wanted: p4r.TableEntry, having: Set[int], resource: str
-    ) -> Iterator[tuple[Table, Entry]]:
-        """The entries that match, of tables ``having`` the resource. Raises Fault where a key has no entry."""
+    ) -> Iterator[tuple[Table, Entry | None]]:
+        """The entries that match, of tables ``having`` the resource, and None for each of the others.
+
+        Raises Fault where a key has no entry.
+        """
         for info, table in self._tables(wanted.table_id):
             if info.preamble.id not in having:
                 if wanted.table_id:
@@ -273,10 +293,12 @@ class TableEntries:
                 continue
             if wanted.is_default_action:
                 raise invalid(f"table {info.preamble.name}: {_NO_MISSES}")
-            found = self._matching(table, wanted)
+            found = False
+            for entry in self._matching(table, wanted):
+                found = found or entry is not None
+                yield table, entry
             if wanted.match and not found:
                 raise unknown(f"table {info.preamble.name} has no such entry")
-            yield from ((table, entry) for entry in found)
 
 
 def _check_wanted(table: Table, wanted: p4r.TableEntry) -> None:
@@ -289,6 +311,15 @@ def _check_wanted(table: Table, wanted: p4r.TableEntry) -> None:
             raise invalid(f"table {name}: a default action has no idle timeout")
     if wanted.HasField("meter_counter_data"):
         raise missing(f"table {name}: {NO_COLORS}")
+
+
+def _has_metadata(entry: Entry, wanted: p4r.TableEntry) -> bool:
+    """Whether an entry has the metadata that ``wanted`` has, as far as it has some."""
+    note = entry.note
+    return note is not None and all(
+        getattr(wanted, field) in (b"", getattr(note, field)) or getattr(wanted, field) == ""
+        for field in ("metadata", "controller_metadata")
+    )
 
 
 def _has_notes(message: p4r.TableEntry) -> bool:

@@ -28,8 +28,8 @@ METERED = (
 class Bidder:
     """A controller's stream, by gRPC alone; the answers are read in a thread."""
 
-    def __init__(self, address):
-        self._channel = grpc.insecure_channel(address)
+    def __init__(self, address, options=()):
+        self._channel = grpc.insecure_channel(address, options=options)
         self.stub = p4r_grpc.P4RuntimeStub(self._channel)
         self._requests = queue.SimpleQueue()
         self._answers = queue.Queue()
@@ -81,8 +81,8 @@ def wide(number):
 class Client(Bidder):
     """The primary controller; what it writes has election id 1."""
 
-    def __init__(self, served):
-        super().__init__(served.address)
+    def __init__(self, served, options=()):
+        super().__init__(served.address, options)
         self.bid(1)
         assert self.told() == (1, rpc_code.OK)
         self.refresh()

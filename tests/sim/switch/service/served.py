@@ -9,7 +9,8 @@ import threading
 from fanin.host.ethernet import BATCH
 from fanin.sim.switch.embedded import load
 from fanin.sim.switch.service.forwarding import Forwarding
-from fanin.sim.switch.service.server import P4RuntimeServer, P4RuntimeService
+from fanin.sim.switch.service.requests import P4RuntimeService
+from fanin.sim.switch.service.server import P4RuntimeServer
 
 CPU = 100
 TEXT = """

@@ -226,7 +226,7 @@ def test_an_exception_of_an_update_is_answered_and_the_batch_continues(served, c
 
 
 def test_an_exception_of_a_call_is_answered(served, client, monkeypatch):
-    monkeypatch.setattr(served.service._pipelines, "configure", _fail)
+    monkeypatch.setattr(served.service._pipelines, "check", _fail)
     assert client.configure(Set.COMMIT) == INTERNAL
     assert _works(served, client) == 1
 

@@ -3,6 +3,7 @@
 import contextlib
 import random
 import selectors
+import socket
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -14,6 +15,7 @@ from fanin.host.ethernet import InterfaceLost
 from fanin.p4.control import Exact, TableEntry
 from fanin.sim.switch.embedded import load
 from fanin.sim.switch.service import forwarding
+from tests.sim.switch.service.apart import Flood
 from tests.sim.switch.service.served import TEXT, FakeInterface, Served, frame_to
 from tests.support import new_seed
 
@@ -137,6 +139,63 @@ def test_frames_to_nowhere_are_told(served):
         served.forwarding.ask(lambda: None)
     text = totals(served.forwarding, {0: "a", 1: "b", 2: "c"})
     assert "to ports without an interface: 1" in text
+
+
+class _Busy:
+    """A control plane that always has work, and a timer that is always due."""
+
+    def __init__(self, forwarding):
+        self._forwarding = forwarding
+        self._file, self._other = socket.socketpair()
+        self.blocked = self.finished = False
+        self.ready = True
+        self.calls = self.looks = self.timers = 0
+
+    def fileno(self):
+        return self._file.fileno()
+
+    def work(self, end):
+        self.calls += 1
+        while time.monotonic() < end:
+            pass
+
+    def look(self):
+        self.looks += 1
+
+    def finish(self):
+        self.finished = True
+
+    def timer(self):
+        self.timers += 1
+        self._forwarding.wake(0.0)
+        return 0.0
+
+    def close(self):
+        self._file.close()
+        self._other.close()
+
+
+@pytest.mark.parametrize("frames", [True, False])
+def test_control_has_a_share_of_the_time_while_frames_wait_and_else_all_of_it(frames):
+    flood = Flood()
+    loop = forwarding.Forwarding(load(TEXT).switch(), {0: flood})
+    with contextlib.closing(flood), contextlib.closing(_Busy(loop)) as busy:
+        loop.attach(busy)
+        loop.timer = busy.timer
+        loop.wake(0.0)
+        if frames:
+            flood.turn(True)
+        end = time.monotonic() + 0.3
+        began = time.thread_time()
+        loop.run(lambda: (time.monotonic() >= end and loop.stop()) or loop.wake(0.0))
+        spent = time.thread_time() - began
+        assert busy.timers > 0
+        assert busy.finished
+        assert (loop.counters[0].frames_in > 0) == frames
+        share = loop.control_seconds / spent
+        assert 0 < share < 0.1 if frames else share > 0.8
+        assert loop.longest_visit < 0.01
+    loop.close()
 
 
 def test_an_interface_that_goes_ends_the_loop_and_every_wait():

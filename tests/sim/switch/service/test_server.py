@@ -12,7 +12,8 @@ from fanin.errors import InputError, ToolFailed
 from fanin.p4.control import Exact, Lpm, MulticastGroup, Range, Replica, TableEntry, Ternary
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram, P4Runtime
 from fanin.sim.switch.service.p4info import p4info
-from fanin.sim.switch.service.server import MAX_CONTROLLERS, P4RuntimeServer
+from fanin.sim.switch.service.requests import MAX_CONTROLLERS
+from fanin.sim.switch.service.server import P4RuntimeServer
 from tests.sim.switch.service.served import TEXT, Served, frame_to
 
 STATIONS = "I.stations"
@@ -366,7 +367,7 @@ def test_a_packet_without_a_controller_is_counted(served):
 
 def test_too_many_controllers_are_turned_away(served):
     with contextlib.ExitStack() as opened:
-        for _ in range(MAX_CONTROLLERS - 1):  # their streams; one call more has room
+        for _ in range(MAX_CONTROLLERS):
             opened.enter_context(contextlib.closing(P4Runtime(served.address, device=7)))
         with pytest.raises(ToolFailed, match="RESOURCE_EXHAUSTED"):
             P4Runtime(served.address, device=7)

@@ -1,0 +1,63 @@
+"""Dictionaries that never move many entries at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+PAGE = 1 << 14  #: entries of a page
+
+
+class Pages(Generic[K, V]):
+    """A dictionary in pages of bounded size, in the order in which entries came.
+
+    A dictionary that grows moves all its entries, which takes 10 ms with 200,000 of them. A look-up goes
+    through all pages.
+    """
+
+    def __init__(self) -> None:
+        self._pages: list[dict[K, V]] = [{}]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._pages))
+
+    def __bool__(self) -> bool:
+        return any(self._pages)
+
+    def __contains__(self, key: K) -> bool:
+        return any(key in page for page in self._pages)
+
+    def get(self, key: K) -> V | None:
+        """The value, None without one."""
+        for page in self._pages:
+            if (value := page.get(key)) is not None:
+                return value
+        return None
+
+    def add(self, key: K, value: V) -> None:
+        """Add an entry whose key is new."""
+        if len(self._pages[-1]) >= PAGE:
+            self._pages.append({})
+        self._pages[-1][key] = value
+
+    def remove(self, key: K) -> None:
+        """Remove an entry. Raises KeyError."""
+        for page in self._pages:
+            if key in page:
+                del page[key]
+                if not page and len(self._pages) > 1:
+                    self._pages.remove(page)
+                return
+        raise KeyError(key)
+
+    def pages(self) -> Iterator[list[V]]:
+        """The values, a page at a time; entries may come and go between two pages."""
+        for page in list(self._pages):
+            yield list(page.values())
+
+    def values(self) -> Iterator[V]:
+        """The values."""
+        for page in self._pages:
+            yield from page.values()

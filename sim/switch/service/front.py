@@ -1,0 +1,349 @@
+"""The front of a served switch: speaks gRPC with controllers, and hands their calls to the forwarding process.
+
+It runs as a process of its own: parsing a large request holds Python's lock for longer than a frame may wait.
+Requests are divided into parts of bounded size; answers are handed on as they come, one credit at a time.
+``python -m fanin.sim.switch.service.front SOCKET SECONDS`` serves the link at the file number ``SOCKET`` after
+``SECONDS``, until the other end closes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+
+import grpc
+from finsy.proto import p4i, rpc_code
+from google.protobuf.message import DecodeError
+
+from fanin.sim.switch.service import protobuf
+from fanin.sim.switch.service.faults import Fault, invalid
+from fanin.sim.switch.service.link import (
+    MAX_PART_BYTES,
+    PIECE_BYTES,
+    Kind,
+    Message,
+    ended,
+    ending,
+    packed,
+    received,
+)
+from fanin.sim.switch.service.statuses import abort, finish_batch
+from fanin.sim.switch.service.verify import Verifier, essence
+
+SERVICE = "/p4.v1.P4Runtime/"
+MAX_REQUEST_BYTES = 1 << 24  #: of a request
+MAX_P4INFO_BYTES = 1 << 22  #: of P4Info in a request
+MAX_UPDATES = 1 << 18  #: of a Write
+MAX_ENTITIES = 1 << 13  #: of a Read
+MAX_CALLS = 48  #: calls at a time, those that are to be refused included
+_PARTS_AT_ONCE = 64  # updates or entities in a part
+_UPDATES, _ENTITIES, _CONFIG = (
+    4,
+    2,
+    5,
+)  # fields of WriteRequest, ReadRequest, SetForwardingPipelineConfigRequest
+_P4INFO, _DEVICE, _COOKIE = 1, 2, 3  # fields of ForwardingPipelineConfig
+_ESSENCE = 0  # fanin.sim.switch.service.pipeline.ESSENCE
+_NICE = 5  # forwarding comes first where processors are few
+_GRACE = 1.0  # seconds for calls to end in
+_GONE = Message(0, Kind.END, ending(rpc_code.UNAVAILABLE, "the switch ends"))
+_OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    ("grpc.max_concurrent_streams", MAX_CALLS),  # of a connection, which the channels of a process share
+    ("grpc.max_allowed_incoming_connections", 256),
+    ("grpc.server_handshake_timeout_ms", 5_000),
+    ("grpc.max_connection_idle_ms", 60_000),  # without a call
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # counts beside keepalive_timeout_ms, and is 60 s by default
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.bdp_probe", 0),  # windows do not grow
+]
+
+
+class _Call:
+    """A call of a client, and the messages of the forwarding process on it."""
+
+    def __init__(self, front: Front, number: int, context: grpc.ServicerContext):
+        self.context = context
+        self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._front = front
+        self.number = number
+
+    def send(self, kind: Kind, payload: bytes = b"") -> None:
+        """Send a message on this call."""
+        self._front.send(packed(self.number, kind, payload))
+
+    def answers(self, more: Callable[[], None], statuses: list[bytes] | None = None) -> Iterator[bytes]:
+        """Yield the answers. Raises Fault where the call ends so.
+
+        ``more`` sends the next part of the request; ``statuses`` takes the statuses of a batch.
+        """
+        pieces: list[bytes] = []
+        while True:
+            message = self.messages.get()
+            if message.kind is Kind.MORE:
+                more()
+            elif message.kind in (Kind.PIECE, Kind.DATA):
+                pieces.append(message.payload)
+                if message.kind is Kind.DATA:
+                    yield b"".join(pieces)  # until the client has room for it
+                    pieces.clear()
+                self.send(Kind.TAKEN, str(len(message.payload)).encode())
+            elif message.kind is Kind.STATUS and statuses is not None:
+                statuses += protobuf.divided(message.payload)
+            elif message.kind is Kind.END:
+                code, text = ended(message.payload)
+                if code:
+                    raise Fault(code, text)
+                return
+
+    def part_of(self, parts: Iterator[bytes]) -> Callable[[], None]:
+        """Sends the next of ``parts``."""
+
+        def send() -> None:
+            part = next(parts, None)
+            self.send(*((Kind.LAST,) if part is None else (Kind.PART, part)))
+
+        return send
+
+
+class Front(grpc.GenericRpcHandler):
+    """Calls of clients, of any P4Runtime method, at the front's end of a link."""
+
+    def __init__(self, end: socket.socket, verifier: Verifier):
+        self._end = end
+        self._verifier = verifier
+        self._sending = threading.Lock()
+        self._calls: dict[int, _Call] = {}
+        self._numbers = itertools.count(1)
+        self._gone = False
+        self._methods: dict[str, Callable[[_Call, Iterator[bytes]], Iterator[bytes]]] = {
+            "StreamChannel": self._stream,
+            "Write": self._write,
+            "Read": self._read,
+            "SetForwardingPipelineConfig": self._configure,
+            "GetForwardingPipelineConfig": self._plain,
+            "Capabilities": self._plain,
+        }
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """The handler of a method: bytes in, bytes out."""
+        name = details.method.removeprefix(SERVICE)
+        if name not in self._methods:
+            return None
+        method = self._methods[name]
+
+        def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+            return self._handle(name, method, requests, context)
+
+        return grpc.stream_stream_rpc_method_handler(handle)
+
+    def send(self, data: bytes) -> None:
+        """Send a datagram; nothing once the forwarding process has gone."""
+        with self._sending, contextlib.suppress(OSError):
+            self._end.send(data)
+
+    def run(self) -> None:
+        """Hand on what the forwarding process sends, until it ends the link."""
+        while (message := received(self._end)) is not None:
+            call = self._calls.get(message.call)
+            if call is None:  # it has ended meanwhile
+                continue
+            if message.kind is Kind.KILL:
+                call.messages.put(message._replace(kind=Kind.END))
+                timer = threading.Timer(_GRACE, self._cancel, (call,))  # its thread may wait for the client
+                timer.daemon = True
+                timer.start()
+            else:
+                call.messages.put(message)
+        self._gone = True
+        for call in list(self._calls.values()):
+            call.messages.put(_GONE)
+
+    def _cancel(self, call: _Call) -> None:
+        """End a call that has not ended by itself."""
+        if call.number in self._calls:
+            call.context.cancel()
+
+    def _handle(
+        self,
+        name: str,
+        method: Callable[[_Call, Iterator[bytes]], Iterator[bytes]],
+        requests: Iterator[bytes],
+        context: grpc.ServicerContext,
+    ) -> Iterator[bytes]:
+        number = next(self._numbers)
+        call = self._calls[number] = _Call(self, number, context)
+        try:
+            if self._gone or not context.add_callback(lambda: call.messages.put(_GONE)):
+                call.messages.put(_GONE)
+            call.send(Kind.OPEN, f"{name} {_address(context.peer())}".encode())
+            yield from method(call, requests)
+        except grpc.RpcError:  # the client has gone
+            pass
+        except (Fault, protobuf.MalformedError) as error:
+            abort(context, error if isinstance(error, Fault) else invalid(f"{name}: {error}"))
+        finally:
+            del self._calls[number]
+            call.send(Kind.CANCEL)
+
+    # methods
+
+    def _plain(self, call: _Call, requests: Iterator[bytes]) -> Iterator[bytes]:
+        yield from call.answers(call.part_of(map(_small, requests)))
+
+    def _write(self, call: _Call, requests: Iterator[bytes]) -> Iterator[bytes]:
+        statuses: list[bytes] = []
+        parts = _divided(requests, _UPDATES, MAX_UPDATES, "updates")
+        yield from call.answers(call.part_of(parts), statuses)
+        finish_batch(call.context, statuses)
+        yield b""
+
+    def _read(self, call: _Call, requests: Iterator[bytes]) -> Iterator[bytes]:
+        statuses: list[bytes] = []
+        parts = _divided(requests, _ENTITIES, MAX_ENTITIES, "entities")
+        yield from call.answers(call.part_of(parts), statuses)
+        finish_batch(call.context, statuses)
+
+    def _configure(self, call: _Call, requests: Iterator[bytes]) -> Iterator[bytes]:
+        yield from call.answers(call.part_of(self._config(requests)))
+
+    def _config(self, requests: Iterator[bytes]) -> Iterator[bytes]:
+        """Parts of SetForwardingPipelineConfig. Raises Fault where its P4Info is not of the program.
+
+        The forwarding process wants the second part only of the primary controller, and of one call at a time.
+        """
+        request = _whole(requests)
+        config = protobuf.value(request, _CONFIG)
+        rest, _, _ = protobuf.without(request, _CONFIG)
+        if config is None:
+            yield _small(rest)
+            return
+        info = protobuf.value(config, _P4INFO)
+        presence = b"" if info is None else protobuf.prefix(_P4INFO, 0)
+        yield _small(rest + protobuf.prefix(_CONFIG, len(presence)) + presence)
+        yield from _pieces(_ESSENCE, self._essence(info or b""))
+        for number in (_P4INFO, _DEVICE, _COOKIE):
+            value = protobuf.value(config, number)
+            if value is not None:
+                yield from _pieces(number, value)
+
+    def _essence(self, data: bytes) -> bytes:
+        """Serialized P4Info without its documentation. Raises Fault."""
+        if len(data) > MAX_P4INFO_BYTES:
+            raise _large(f"P4Info of {len(data)} bytes", MAX_P4INFO_BYTES)
+        try:
+            info = p4i.P4Info.FromString(data)
+        except DecodeError as error:
+            raise invalid("bytes that are no P4Info") from error
+        self._verifier.check(info)
+        return essence(info).SerializeToString()
+
+    def _stream(self, call: _Call, requests: Iterator[bytes]) -> Iterator[bytes]:
+        """Requests are read in a thread of their own, each when the one before has been carried out."""
+        wanted = threading.Semaphore(0)
+
+        def read() -> None:
+            try:
+                for request in requests:
+                    wanted.acquire()
+                    call.send(Kind.PART, _small(request))
+                call.send(Kind.LAST)
+            except grpc.RpcError:  # the client has gone
+                pass
+            except Fault as fault:
+                call.messages.put(Message(call.number, Kind.END, ending(fault.code, fault.message)))
+
+        threading.Thread(target=read, daemon=True).start()
+        yield from call.answers(wanted.release)
+
+
+def _whole(requests: Iterator[bytes]) -> bytes:
+    """The request of a call that has one. Raises Fault."""
+    request = next(requests, None)
+    if request is None:
+        raise invalid("a call without a request")
+    return request
+
+
+def _divided(requests: Iterator[bytes], field: int, limit: int, what: str) -> Iterator[bytes]:
+    """A request without the elements of ``field``, and then these in parts. Raises Fault."""
+    request = _whole(requests)
+    rest, count, largest = protobuf.without(request, field)
+    if count > limit:
+        raise _large(f"{count} {what} in a request", limit)
+    if largest > MAX_PART_BYTES:
+        raise _large(f"one of the {what} has {largest} bytes", MAX_PART_BYTES)
+    yield _small(rest)
+    yield from protobuf.batches(request, field, count=_PARTS_AT_ONCE, size=PIECE_BYTES)
+
+
+def _small(request: bytes) -> bytes:
+    """A request that is not divided. Raises Fault."""
+    if len(request) > MAX_PART_BYTES:
+        raise _large(f"a message of {len(request)} bytes", MAX_PART_BYTES)
+    return request
+
+
+def _large(what: str, limit: int) -> Fault:
+    return Fault(rpc_code.RESOURCE_EXHAUSTED, f"{what}; the limit is {limit}")
+
+
+def _pieces(number: int, value: bytes) -> Iterator[bytes]:
+    """A field of a configuration, in pieces that begin with its number."""
+    for begin in range(0, max(len(value), 1), PIECE_BYTES):
+        yield bytes([number]) + value[begin : begin + PIECE_BYTES]
+
+
+def _address(peer: str) -> str:
+    """The address of a peer that gRPC calls ``ipv4:127.0.0.1:5000``, without its port."""
+    return peer.rpartition(":")[0].replace(" ", "") or "unknown"
+
+
+def main() -> None:
+    """Serve a link until the forwarding process ends it."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the end of the link ends the front, too
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(_NICE)
+    end = socket.socket(fileno=int(sys.argv[1]))
+    time.sleep(float(sys.argv[2]))
+    start = received(end)
+    if start is None:
+        return
+    address, name = (part.decode() for part in protobuf.divided(start.payload))
+    info = bytearray()
+    while (piece := received(end)) is not None:
+        info += piece.payload
+        if piece.kind is Kind.DATA:
+            break
+    front = Front(end, Verifier(p4i.P4Info.FromString(bytes(info)), name))
+    server = grpc.server(
+        futures.ThreadPoolExecutor(MAX_CALLS), (front,), options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS
+    )
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if port:
+        server.start()
+    front.send(packed(0, Kind.READY, str(port).encode()))
+    front.run()
+    server.stop(_GRACE).wait(2 * _GRACE)
+    os._exit(0)  # threads that wait for clients do not count
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""P4Runtime of a running embedded switch (P4Runtime 1.4): its calls, as steps between batches of frames.
+
+The program is the one that the switch was started with (:mod:`fanin.sim.switch.service.pipeline`). Controllers
+reach it by the front (:mod:`fanin.sim.switch.service.front`), another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from finsy.proto import p4r, rpc_code
+from google.protobuf.message import DecodeError, Message
+
+from fanin.errors import InputError
+from fanin.sim.switch.embedded import Program, Switch
+from fanin.sim.switch.service.calls import Call, Method, Order, Steps
+from fanin.sim.switch.service.controllers import Controllers, Stream, check_role
+from fanin.sim.switch.service.faults import Fault, invalid, missing
+from fanin.sim.switch.service.forwarding import Forwarding
+from fanin.sim.switch.service.link import PIECE_BYTES
+from fanin.sim.switch.service.pipeline import Config, Pipelines
+from fanin.sim.switch.service.protobuf import joined, prefix
+
+M = TypeVar("M", bound=Message)
+VERSION = "1.4.1"
+MAX_CONTROLLERS = 16  #: streams at a time
+MAX_READS = 16  #: calls at a time that change nothing
+MAX_WRITES = 8  #: calls at a time that change something, of which one is carried out
+
+
+class P4RuntimeService:
+    """The calls. ``fresh`` makes a switch as it was in the beginning."""
+
+    def __init__(
+        self, program: Program, forwarding: Forwarding[Switch], fresh: Callable[[], Switch], device: int
+    ):
+        self.program = program
+        self.forwarding = forwarding
+        self.controllers = Controllers(device)
+        self._pipelines = Pipelines(program, forwarding, fresh, self.controllers.send)
+        self._order = Order()  # of bids and writes: a bid waits for the write that is under way
+        forwarding.controller = self._packet_in
+
+    @property
+    def methods(self) -> Mapping[str, Method]:
+        """P4Runtime's methods, by name."""
+        reads = {
+            "Read": self._read,
+            "GetForwardingPipelineConfig": self._get_pipeline,
+            "Capabilities": self._capabilities,
+        }
+        writes = {"Write": self._write, "SetForwardingPipelineConfig": self._set_pipeline}
+        return {
+            "StreamChannel": Method(self._stream, "streams", MAX_CONTROLLERS),
+            **{name: Method(steps, "reads", MAX_READS) for name, steps in reads.items()},
+            **{name: Method(steps, "writes", MAX_WRITES) for name, steps in writes.items()},
+        }
+
+    def keep(self, call: Call) -> bool:
+        """True for a call that no other client's may end: a write, or the stream of the primary controller."""
+        return call.method.group == "writes" or self.controllers.is_of_primary(call)
+
+    # the pipeline
+
+    def _set_pipeline(self, call: Call) -> Steps[None]:
+        request = yield from _first(call, p4r.SetForwardingPipelineConfigRequest)
+        yield from self._order.turn(call, self._configure(call, request))
+        yield from call.answer(b"")
+
+    def _configure(self, call: Call, request: p4r.SetForwardingPipelineConfigRequest) -> Steps[None]:
+        """Carry out a request, whose P4Info the front has checked when it sends it."""
+        self.controllers.check(request.device_id, request.election_id, request.role)
+        self._pipelines.check(request)
+        config = Config()
+        while (part := (yield from call.next_part())) is not None:
+            config.add(part)
+        self._pipelines.configure(request.action, config)
+
+    def _get_pipeline(self, call: Call) -> Steps[None]:
+        request = yield from _first(call, p4r.GetForwardingPipelineConfigRequest)
+        self._check_device(request.device_id)
+        size, pieces = self._pipelines.described(request.response_type)
+        yield from call.answer(prefix(1, size), last=not pieces)
+        for number, piece in enumerate(pieces, 1):
+            yield from call.answer(piece, last=number == len(pieces))
+
+    def _capabilities(self, call: Call) -> Steps[None]:
+        yield from _first(call, p4r.CapabilitiesRequest)
+        yield from call.answer(p4r.CapabilitiesResponse(p4runtime_api_version=VERSION).SerializeToString())
+
+    # entities
+
+    def _write(self, call: Call) -> Steps[None]:
+        request = yield from _first(call, p4r.WriteRequest)
+        yield from self._order.turn(call, self._updates(call, request))
+
+    def _updates(self, call: Call, request: p4r.WriteRequest) -> Steps[None]:
+        self.controllers.check(request.device_id, request.election_id, request.role)
+        if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
+            raise missing(f"{_atomicity(request.atomicity)} is not implemented")
+        entities = self._pipelines.entities
+        while (part := (yield from call.next_part())) is not None:
+            statuses = []
+            for update in _parsed(p4r.WriteRequest, part).updates:
+                statuses.append((yield from self._status_of(entities.write(update))))
+                yield True
+            call.report(joined(statuses))
+
+    def _read(self, call: Call) -> Steps[None]:
+        request = yield from _first(call, p4r.ReadRequest)
+        self._check_device(request.device_id)
+        check_role(request.role)
+        while (part := (yield from call.next_part())) is not None:
+            statuses = []
+            for entity in _parsed(p4r.ReadRequest, part).entities:
+                statuses.append((yield from self._status_of(self._found(call, entity))))
+            call.report(joined(statuses))
+
+    def _found(self, call: Call, wanted: p4r.Entity) -> Steps[None]:
+        """Send what ``wanted`` finds, in messages of bounded size."""
+        answer = bytearray()
+        for entity in self._pipelines.entities.read(wanted):
+            if entity is not None:
+                data = entity.SerializeToString()
+                answer += prefix(1, len(data)) + data
+            if len(answer) >= PIECE_BYTES:
+                yield from call.answer(bytes(answer))
+                answer.clear()
+            yield True
+        if answer:
+            yield from call.answer(bytes(answer))
+
+    def _status_of(self, steps: Iterator[bool]) -> Steps[bytes]:
+        """Carry out one part of a batch; return its ``p4.Error``, which is empty if all went well."""
+        try:
+            yield from steps
+        except Exception as error:  # kept in no variable, which would make a cycle
+            return _status(self._as_fault("a part of a batch", error))
+        return b""
+
+    # the stream
+
+    def _stream(self, call: Call) -> Steps[None]:
+        stream = Stream(call)
+        try:
+            while (part := (yield from call.next_part())) is not None:
+                yield from self._taken(call, stream, _parsed(p4r.StreamMessageRequest, part))
+        finally:
+            self.controllers.leave(stream)
+
+    def _taken(self, call: Call, stream: Stream, request: p4r.StreamMessageRequest) -> Steps[None]:
+        """Carry out a stream message; a fault is answered, and that of a bid ends the stream."""
+        kind = request.WhichOneof("update")
+        try:
+            if kind == "arbitration":
+                yield from self._order.turn(call, self._bid(stream, request.arbitration))
+            elif kind == "packet":
+                self._packet_out(stream, request.packet)
+            elif kind == "digest_ack":
+                self._acknowledge(stream, request.digest_ack)
+            else:
+                raise missing(f"{kind} on the stream is not implemented")
+        except Exception as error:  # kept in no variable, which would make a cycle
+            if kind == "arbitration":  # as the specification has it, the stream ends
+                raise self._as_fault("a stream message", error) from None
+            stream.put(_stream_error(request, self._as_fault("a stream message", error)))
+
+    def _bid(self, stream: Stream, update: p4r.MasterArbitrationUpdate) -> Steps[None]:
+        self.controllers.bid(stream, update)
+        yield True
+
+    def _packet_out(self, stream: Stream, packet: p4r.PacketOut) -> None:
+        if not self.controllers.is_primary(stream):
+            raise Fault(rpc_code.PERMISSION_DENIED, "only the primary controller sends packets")
+        if self.forwarding.cpu is None:
+            raise Fault(rpc_code.FAILED_PRECONDITION, "the switch has no CPU port: fanin p4 serve --cpu-port")
+        frame = self._pipelines.packets.frame_of(packet)
+        try:
+            self.forwarding.inject(frame)
+        except InputError as error:  # an interface that is gone; the loop finds it, too
+            raise Fault(rpc_code.UNAVAILABLE, str(error)) from error
+
+    def _acknowledge(self, stream: Stream, message: p4r.DigestListAck) -> None:
+        if not self.controllers.is_primary(stream):
+            raise Fault(rpc_code.PERMISSION_DENIED, "only the primary controller acknowledges digests")
+        self._pipelines.active.entities.digests.acknowledge(message)
+
+    def _packet_in(self, frame: bytes) -> None:
+        packet = self._pipelines.packets.packet_of(frame)
+        if packet is None or not self.controllers.send(p4r.StreamMessageResponse(packet=packet)):
+            self.forwarding.no_controller += 1
+
+    # answers
+
+    def _check_device(self, device: int) -> None:
+        if device != self.controllers.device:
+            raise Fault(rpc_code.NOT_FOUND, f"there is no device {device}; there is {self.controllers.device}")
+
+    def _as_fault(self, what: str, error: Exception) -> Fault:
+        """The fault to answer; another exception is counted and reported, and becomes INTERNAL."""
+        if isinstance(error, Fault):
+            return error
+        return Fault(rpc_code.INTERNAL, self.forwarding.fail(what, error))
+
+
+def _first(call: Call, kind: type[M]) -> Steps[M]:
+    """The first part of a request: all of it, or without what is sent in further parts."""
+    return _parsed(kind, (yield from call.next_part()) or b"")
+
+
+def _parsed(kind: type[M], data: bytes) -> M:
+    """A message. Raises Fault."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise invalid(f"bytes that are no {kind.DESCRIPTOR.name}") from error
+
+
+def _atomicity(number: int) -> str:
+    kinds = p4r.WriteRequest.Atomicity
+    return str(kinds.Name(number)) if number in kinds.values() else f"atomicity {number}"
+
+
+def _status(fault: Fault) -> bytes:
+    """A serialized ``p4.Error``."""
+    return p4r.Error(canonical_code=fault.code, message=fault.message).SerializeToString()
+
+
+def _stream_error(request: p4r.StreamMessageRequest, fault: Fault) -> p4r.StreamMessageResponse:
+    """The answer to a stream message that is not carried out; it has the message in it."""
+    error = p4r.StreamError(canonical_code=fault.code, message=fault.message)
+    match request.WhichOneof("update"):
+        case "packet":
+            error.packet_out.packet_out.CopyFrom(request.packet)
+        case "digest_ack":
+            error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
+        case _:
+            error.other.other.CopyFrom(request.other)
+    return p4r.StreamMessageResponse(error=error)
