@@ -225,6 +225,7 @@ def test_an_offer_is_for_its_address_alone(host):
     assert said(model, Kind.ACCESS, 2) == UNKNOWN
     assert model.holder(0) == 0
     assert said(model, Kind.ACCESS, 1) == (Status.DONE, ())
+    assert model.offer is None
     assert model.counters == {"refused": 3, "requests": 1}
 
 

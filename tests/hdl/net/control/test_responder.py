@@ -26,6 +26,7 @@ from tests.hdl.net.control.bench import (
     hello,
     host,
     latency,
+    offer_of,
     run,
     talk,
 )
@@ -294,6 +295,18 @@ def test_what_is_malformed_says_so_and_what_is_just_right_does_not():
     assert replies == expected.replies
     assert expected.model.counters == {"malformed": len(MALFORMED), "requests": 1 + len(right)}
     assert bus.log == expected.bus.log == [HOLE] * 3
+
+
+def test_when_a_frame_came_decides_on_later_offers():
+    """Two hellos, the second always in the same cycle; only the first one's time differs."""
+
+    def offers(first):
+        gaps = (first, 200 - first)
+        return [offer_of(reply) for reply in talk([hello(0), hello(1)], None, gaps=gaps)]
+
+    found = [offers(first)[1] for first in (0, 1, 2, 0)]
+    assert found[0] == found[3]
+    assert len(set(found)) == 3
 
 
 def test_a_lease_ends_in_silence_and_not_before():
