@@ -140,7 +140,11 @@ class LeaseKeeper(wiring.Component):
         return m
 
     def _offer(self, m: Module, lease: Signal, taken: Signal) -> Value:
-        """Draw offers, forget one that is taken; whether the request has the offer's lease and address."""
+        """Draw offers; whether the request has the offer's lease and address.
+
+        An offer that is taken has the number of the last lease, which is judged by itself; the one before the
+        first hello is 0, which no lease is. Neither is drawn again: nobody would see the new number.
+        """
         stands = Signal()
         host = Signal(IP_BITS)
         mac = Signal(MAC_BITS)
@@ -157,4 +161,4 @@ class LeaseKeeper(wiring.Component):
             m.d.sync += [stands.eq(1), host.eq(self.host), mac.eq(self.mac)]
         with m.If(self.hello | stands & unfit):
             m.d.sync += self.offer.eq(self.number)
-        return stands & its_lease & its_host
+        return its_lease & its_host

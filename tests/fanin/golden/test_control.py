@@ -231,8 +231,10 @@ def test_an_offer_is_for_its_address_alone(host):
 
 def test_another_port_of_the_host_is_the_same_host():
     model = offered()
-    assert said(model, Kind.ACCESS, 1, host=Endpoint(HOST.mac, HOST.ip, 9)) == (Status.DONE, ())
-    assert said(model, Kind.ACCESS, 2) == (Status.DONE, ())
+    for sequence, port in ((1, 9), (2, 10)):
+        request = encode_control(ControlFrame(Kind.ACCESS, 5, sequence))
+        reply = decode_control(model.control(request, Endpoint(HOST.mac, HOST.ip, port), 0))
+        assert reply.status == Status.DONE
 
 
 @pytest.mark.parametrize("host", [HOST, OTHER])

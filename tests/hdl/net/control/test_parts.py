@@ -200,6 +200,56 @@ def test_leases_are_kept_as_by_the_model_to_the_cycle():
     assert lives.seen == set(Verdict)
 
 
+def test_an_offer_and_its_lease_are_of_one_address_and_a_lease_uses_the_offer_up():
+    dut = LeaseKeeper(lease_cycles=1000)
+    right = {"host": 0x0A00_0001, "mac": 0x0200_0000_0001}
+    others = [right | {"host": 0x0A00_0002}, right | {"mac": 0x0200_0000_0002}]
+
+    async def judge(ctx, sequence, source):
+        values = {"lease": 0xABCD, "sequence": sequence, "number": 0x1000 + sequence, **source}
+        for name, value in values.items():
+            ctx.set(getattr(dut, name), value)
+        await ctx.tick().repeat(3)
+        return Verdict(ctx.get(dut.verdict))
+
+    async def pulse(ctx, name):
+        ctx.set(getattr(dut, name), 1)
+        await ctx.tick()
+        ctx.set(getattr(dut, name), 0)
+        await ctx.tick().repeat(5)
+
+    async def body(ctx):
+        assert await judge(ctx, 1, {"host": 0, "mac": 0}) is Verdict.UNKNOWN
+        for name, value in {"number": 0xABCD, **right}.items():
+            ctx.set(getattr(dut, name), value)
+        await pulse(ctx, "hello")
+        assert ctx.get(dut.offer) == 0xABCD
+        for other in others:
+            assert await judge(ctx, 1, other) is Verdict.UNKNOWN
+        assert await judge(ctx, 1, right) is Verdict.CARRY_OUT
+        await pulse(ctx, "accept")
+        assert ctx.get(dut.offer) == 0xABCD
+        for other in others:
+            assert await judge(ctx, 2, other) is Verdict.FOREIGN
+        assert await judge(ctx, 2, right) is Verdict.CARRY_OUT
+        assert await judge(ctx, 1, right) is Verdict.REPEAT
+
+    step(dut, body)
+
+
+def test_nothing_is_offered_before_the_first_hello():
+    """A number that was drawn then would be the same after each reset, and offered to address 0."""
+    dut = LeaseKeeper(lease_cycles=1000)
+
+    async def body(ctx):
+        for number in range(1, 20):
+            ctx.set(dut.number, number)
+            await ctx.tick()
+            assert ctx.get(dut.offer) == 0
+
+    step(dut, body)
+
+
 def test_a_sum_is_the_checksum_s_whatever_the_words():
     rng = random.Random(new_seed())
 
