@@ -46,7 +46,7 @@ DEVICES = _devices(
 )
 
 #: What stands around a node on a board: MAC, stores, control over the network.
-AROUND = Resources(luts=4_100, flip_flops=3_300, block_rams=9, multipliers=0)
+AROUND = Resources(luts=4_400, flip_flops=3_750, block_rams=9, multipliers=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,7 +125,8 @@ def simulate(
     dut: wiring.Component,
     *,
     drive: dict[str, Sequence[Any]] | None = None,
-    collect: dict[str, int] | None = None,
+    collect: dict[str, int | None] | None = None,
+    finished: Callable[[], bool] = lambda: True,
     stall: float | dict[str, float] = 0.3,
     settings: dict[str, Any] | None = None,
     excused: Collection[str] = (),
@@ -137,7 +138,8 @@ def simulate(
     """Run a component until everything is driven and collected; AssertionError after ``limit`` cycles.
 
     ``drive`` maps an input stream to the payloads that it gets, ``collect`` an output stream to the number
-    of payloads to await, and asks it now and then whether its ``valid`` waits for ``ready``. ``stall`` are
+    of payloads to await, and asks it now and then whether its ``valid`` waits for ``ready``. None awaits
+    any number, until ``finished()``. ``stall`` are
     the odds that a stream pauses in a cycle, in phases in which now one side, now the other is much slower
     (:class:`~fanin.sim.rtl.stalls.Stalls`; a dict gives constant odds per stream, 0 runs at full rate). Every
     stream of the component, and of all parts of it, is monitored, but for those that are ``excused``.
@@ -148,7 +150,8 @@ def simulate(
     """
     rng = random.Random(new_seed() if seed is None else seed)
     drive, collect = drive or {}, collect or {}
-    left = {name: len(items) for name, items in drive.items()} | dict(collect)
+    left = {name: len(items) for name, items in drive.items()}
+    left |= {name: count or 0 for name, count in collect.items()}
     traffic = _Traffic(dut, Stalls(stall, rng.random()), left)
 
     async def main(ctx: Any) -> None:
@@ -156,7 +159,7 @@ def simulate(
             ctx.set(resolve(dut, path), value)
         for _ in range(limit):
             await ctx.tick()
-            if all(count <= 0 for count in left.values()):
+            if finished() and all(count <= 0 for count in left.values()):
                 await ctx.tick().repeat(idle)
                 return
         pending = {name: count for name, count in left.items() if count > 0}
@@ -174,5 +177,5 @@ def simulate(
         sim.add_testbench(process, background=True)
     sim.run()
     for name, count in left.items():
-        assert count == 0, f"{name}: {-count} transfers too many"
+        assert count == 0 or collect.get(name, 0) is None, f"{name}: {-count} transfers too many"
     return traffic.log

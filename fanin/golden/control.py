@@ -6,6 +6,7 @@ with it, and host programs are tested against it.
 
 from __future__ import annotations
 
+import secrets
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from fanin.wire.control import (
     CONTROL_AT,
     CONTROL_PORT,
     FIRST_SEQUENCE,
+    IDENTITY_WORDS,
     IP_AT,
     MAGIC,
     MAX_CHECKSUM,
@@ -101,11 +103,20 @@ class _Answer:
     words: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Offer:
+    """The number of the next lease, and the host that may take it: its IPv4 and MAC address; no port."""
+
+    lease: int
+    host: Endpoint
+
+
 class BoardModel:
     """A board: frames in, replies out, accesses to ``bus`` between. Times are numbers in any unit.
 
-    ``about`` gives the words of ABOUT behind the holder. ``counters`` are those of the RTL: ``requests`` that
-    were carried out, ``repeats``, ``stale``, ``refused``, ``malformed``, ``arps``, ``echoes``.
+    ``about`` gives the words of ABOUT between holder and offer. ``draw`` gives a number of 32 bits, and is
+    called again for one that cannot be offered. ``counters`` are those of the RTL: ``requests`` that were
+    carried out, ``repeats``, ``stale``, ``refused``, ``malformed``, ``arps``, ``echoes``.
     """
 
     def __init__(
@@ -114,16 +125,19 @@ class BoardModel:
         *,
         own: Endpoint,
         lease_time: float = LEASE_SECONDS,
-        about: Callable[[], Sequence[int]] = lambda: (0,) * (ABOUT_WORDS - 1),
+        about: Callable[[], Sequence[int]] = lambda: (0,) * IDENTITY_WORDS,
+        draw: Callable[[], int] = lambda: secrets.randbits(32),
     ):
         self.bus = bus
         self.own = own
         self.lease_time = lease_time
         self.about = about
+        self.draw = draw
+        self.offer: Offer | None = None  #: the last one, until it is taken
         self.counters: Counter[str] = Counter()
         self.lease = 0  # the last one that held the board, and
         self._held = False  # whether it still does
-        self._holder = 0
+        self._host = Endpoint(0, 0)  # which the last lease is bound to
         self._heard = 0.0
         self._sequence = 0
         self._answer = _Answer(Status.DONE)
@@ -131,7 +145,7 @@ class BoardModel:
     def holder(self, now: float) -> int:
         """The IPv4 address of the host that holds the board, 0 for none."""
         self._held = self._held and now - self._heard < self.lease_time
-        return self._holder if self._held else 0
+        return self._host.ip if self._held else 0
 
     def answer(self, frame: bytes, now: float) -> bytes | None:
         """The reply to a frame whose destination is the board, without padding; None if there is none."""
@@ -179,7 +193,7 @@ class BoardModel:
         if len(inside) < byte_length(UDP) or unpack_fields(UDP, inside)["length"] != len(inside):
             self.counters["malformed"] += 1
             return None
-        reply = self.control(inside[byte_length(UDP) :], sender.ip, now)
+        reply = self.control(inside[byte_length(UDP) :], sender, now)
         if reply is None:
             return None
         port = unpack_fields(UDP, inside)["source_port"]
@@ -187,8 +201,8 @@ class BoardModel:
             reply, source=replace(self.own, port=CONTROL_PORT), destination=replace(sender, port=port)
         )
 
-    def control(self, payload: bytes, host: int, now: float) -> bytes | None:
-        """The reply to a control request, UDP payloads both, from the IPv4 address ``host``."""
+    def control(self, payload: bytes, host: Endpoint, now: float) -> bytes | None:
+        """The reply to a control request, UDP payloads both, from the addresses of ``host``."""
         size = byte_length(CONTROL)
         if len(payload) < size:
             self.counters["malformed"] += 1
@@ -197,7 +211,7 @@ class BoardModel:
         if header["magic"] != MAGIC or header["status"] != Status.REQUEST:
             self.counters["malformed"] += 1
             return None
-        answer = self._judge(header, payload[size:], host, now)
+        answer = self._judge(header, payload[size:], replace(host, port=0), now)
         if answer is None:
             return None
         reply = ControlFrame(
@@ -210,19 +224,24 @@ class BoardModel:
         )
         return encode_control(reply)
 
-    def _judge(self, header: dict[str, int], body: bytes, host: int, now: float) -> _Answer | None:
-        """What is said to a request: its form first, then its lease, then its sequence number."""
+    def _judge(self, header: dict[str, int], body: bytes, host: Endpoint, now: float) -> _Answer | None:
+        """What is said to a request: its form first, then its lease and address, then its sequence number."""
         holder = self.holder(now)
         if not _well_formed(header, body):
             self.counters["malformed"] += 1
             return _Answer(Status.MALFORMED)
         if header["kind"] == Kind.HELLO:
             self.counters["requests"] += 1
-            return _Answer(Status.DONE, (holder, *self.about()))
+            self.offer = self._draw_offer(host)
+            return _Answer(Status.DONE, (holder, *self.about(), self.offer.lease))
         known = header["lease"] == self.lease
-        if not known and (self._held or header["sequence"] != FIRST_SEQUENCE):
+        if known and host != self._host:
             self.counters["refused"] += 1
-            return _Answer(Status.HELD, (holder, *self.about())) if self._held else _Answer(Status.UNKNOWN)
+            return None
+        takes = self.offer == Offer(header["lease"], host) and header["sequence"] == FIRST_SEQUENCE
+        if not known and (self._held or not takes):
+            self.counters["refused"] += 1
+            return _Answer(Status.HELD if self._held else Status.UNKNOWN)
         ahead = (header["sequence"] - self._sequence) % (2 * _HALF_SEQUENCE)
         if known and ahead >= _HALF_SEQUENCE:
             self.counters["stale"] += 1
@@ -232,10 +251,18 @@ class BoardModel:
             self.counters["repeats"] += 1
             return self._answer
         self.counters["requests"] += 1
-        self.lease, self._sequence, self._holder = header["lease"], header["sequence"], host
+        if not known:
+            self.offer = None
+        self.lease, self._sequence, self._host = header["lease"], header["sequence"], host
         self._held = header["kind"] != Kind.RELEASE
         self._answer = self._carry_out(Kind(header["kind"]), header["count"], unpack_words(body))
         return self._answer
+
+    def _draw_offer(self, host: Endpoint) -> Offer:
+        """A number that is neither 0 nor the last lease's, for ``host``."""
+        while (number := self.draw()) in (0, self.lease):
+            pass
+        return Offer(number, host)
 
     def _carry_out(self, kind: Kind, count: int, words: Sequence[int]) -> _Answer:
         address = 0
@@ -259,7 +286,7 @@ def _well_formed(header: dict[str, int], body: bytes) -> bool:
     if header["version"] != VERSION or kind not in set(Kind) or len(body) % WORD_BYTES:
         return False
     if kind == Kind.HELLO:
-        return not body and not count
+        return words == ABOUT_WORDS and not count
     if not header["lease"]:
         return False
     match kind:

@@ -7,7 +7,7 @@ several clients, in threads.
 from __future__ import annotations
 
 import contextlib
-import secrets
+import random
 import socket
 import time
 import zlib
@@ -28,6 +28,7 @@ from fanin.wire.control import (
     MAX_DUMP,
     MAX_LOAD,
     MAX_OPERATIONS,
+    VERSION,
     VERSION_AT,
     WORD_BYTES,
     WRITE_BIT,
@@ -36,6 +37,7 @@ from fanin.wire.control import (
     Status,
     decode_control,
     encode_control,
+    hello_request,
     memory_bytes,
     pack_words,
 )
@@ -43,7 +45,8 @@ from fanin.wire.fields import unpack_fields
 
 TIMEOUT = 0.05  # seconds until a request is sent again
 TRIES = 20
-_NUMBERS = 1 << 32  # of leases and of sequences
+OFFERS = 20  # that a client tries to take before it gives up
+_NUMBERS = 1 << 32  # of sequences
 CHECKED = 4096  # words in a checksum: what a simulated board reads before the host gives it up
 POLL_INTERVAL = 0.002  # seconds
 _LARGEST = 65536  # bytes: no datagram is larger
@@ -57,6 +60,10 @@ class BoardError(InputError):
 
 class BoardLost(BoardError):
     """It does not answer, or has forgotten us."""
+
+
+class LeaseUnknown(BoardLost):
+    """It does not know our lease, or offers it no more."""
 
 
 class Held(BoardError):
@@ -73,14 +80,15 @@ class BusFault(BoardError):
 
 @dataclass(frozen=True)
 class About:
-    """What a board says of itself to anybody; ``state`` as its register of that name."""
+    """What a board says of itself to anybody."""
 
-    holder: IPv4Address | None
-    board: int
-    version: int
-    build: int
-    uptime: int
-    state: int
+    holder: IPv4Address | None  #: the host that holds it
+    board: int  #: which kind of board
+    version: int  #: of its registers
+    build: int  #: number of the build
+    uptime: int  #: seconds since reset
+    state: int  #: the register of that name
+    offer: int  #: number of the next lease, which this host alone may take until the next hello of any host
 
 
 class Channel(Protocol):
@@ -216,27 +224,44 @@ class BoardClient:
     def hello(self) -> About:
         """What the board is and who holds it; anybody may ask."""
         self._hellos = (self._hellos + 1) % _NUMBERS
-        return _about(self._exchange(ControlFrame(Kind.HELLO, self._lease, self._hellos)))
+        return _about(self._exchange(hello_request(self._hellos, lease=self._lease)))
 
     def acquire(self) -> About:
         """Hold the board by a new lease; the one that we have ends before.
 
+        Another host's hello before our first request ends our offer: then we try again after a random time.
         Raises WrongBoard, and Held, which names the other host.
         """
         with contextlib.suppress(BoardError):  # it was reset: the lease has ended by itself
             self.release()
-        about = self.hello()
+        for _ in range(OFFERS):
+            about = self.hello()
+            self._check_expected(about)
+            if self._take(about.offer):
+                return about
+            time.sleep(random.uniform(0, self.timeout))
+        raise BoardLost(
+            f"board {self.host}: other hosts' hellos ended its {OFFERS} offers to us; try again later"
+        )
+
+    def _check_expected(self, about: About) -> None:
         for name, expected in self._expected.items():
             found = getattr(about, name)
             if expected is not None and found != expected:
                 raise WrongBoard(f"board {self.host}: its {name} must be {expected:#x}, not {found:#x}")
-        self._lease, self._sequence = 1 + secrets.randbelow(_NUMBERS - 1), FIRST_SEQUENCE - 1
+
+    def _take(self, offer: int) -> bool:
+        """Make the first request of the lease that is offered; False if it is offered no more."""
+        self._lease, self._sequence = offer, FIRST_SEQUENCE - 1
         try:
             self.operate([])
+        except LeaseUnknown:
+            self._lease = 0
+            return False
         except BoardError:
             self._lease = 0
             raise
-        return about
+        return True
 
     def release(self) -> None:
         """Let go of the board, if it is ours."""
@@ -329,24 +354,28 @@ class BoardClient:
             case Status.DONE:
                 return
             case Status.HELD:
-                raise Held(f"board {self.host}: {_about(reply).holder} holds it")
+                holder = self.hello().holder
+                raise Held(f"board {self.host}: {holder or 'another host'} holds it")
             case Status.UNKNOWN:
-                raise BoardLost(f"board {self.host}: it was reset, or heard nothing for too long")
+                raise LeaseUnknown(f"board {self.host}: it was reset, or heard nothing for too long")
             case Status.BUS:
                 raise BusFault(f"board {self.host}: its bus refuses address {reply.words[0]:#010x}")
-        raise BoardError(
-            f"board {self.host}: it takes a request for malformed; it speaks version {reply.version}"
-        )
+        if reply.version != VERSION:
+            raise BoardError(
+                f"board {self.host}: speaks version {reply.version} of the control protocol, this host version "
+                f"{VERSION}; build and flash the board anew, or use the fanin that built it"
+            )
+        raise BoardError(f"board {self.host}: it takes a request for malformed")
 
 
 def _answers(reply: ControlFrame, request: ControlFrame) -> bool:
     """Whether a frame is the reply to this request, with the words that its status promises."""
     if reply.status == Status.REQUEST or reply.count != len(reply.words):
         return False
-    if reply.status == Status.HELD or (reply.status == Status.DONE and reply.kind == Kind.HELLO):
-        whole = reply.count == ABOUT_WORDS
+    if reply.status == Status.DONE:
+        whole = reply.kind != Kind.HELLO or reply.count == ABOUT_WORDS
     else:
-        whole = reply.status != Status.BUS or reply.count == 1
+        whole = reply.count == (reply.status == Status.BUS)
     return whole and all(
         getattr(reply, name) == getattr(request, name) for name in ("kind", "lease", "sequence")
     )
@@ -356,7 +385,7 @@ def _about(reply: ControlFrame) -> About:
     found = unpack_fields(ABOUT, pack_words(reply.words))
     holder = IPv4Address(found["holder"]) if found["holder"] else None
     version, board = divmod(found["board"], 1 << VERSION_AT)
-    return About(holder, board, version, found["build"], found["uptime"], found["state"])
+    return About(holder, board, version, *(found[name] for name in ("build", "uptime", "state", "offer")))
 
 
 def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

@@ -16,14 +16,14 @@ from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
 
 CONTROL_PORT = 34998
 MAGIC = 0xFA17
-VERSION = 1
+VERSION = 2
 WORD_BYTES = 4
 
 
 class Kind(IntEnum):
     """What is asked for."""
 
-    HELLO = 0  #: who holds the board; needs no lease, does nothing
+    HELLO = 0  #: who holds the board, and the offer of a lease; needs no lease
     ACCESS = 1  #: reads and writes of single words, in order
     LOAD = 2  #: words written in a row
     DUMP = 3  #: words read in a row
@@ -36,10 +36,10 @@ class Status(IntEnum):
 
     REQUEST = 0  #: it is one: a reply never has this, so that two boards cannot answer each other for ever
     DONE = 1
-    HELD = 2  #: another lease holds the board; ``ABOUT`` follows
+    HELD = 2  #: another lease holds the board; nothing was carried out
     MALFORMED = 3  #: nothing was carried out
     BUS = 4  #: the bus answered with an error, or not at all; the address follows, nothing behind it was done
-    UNKNOWN = 5  #: the lease is not known (any more), and this is not its first request
+    UNKNOWN = 5  #: nobody holds the board; the lease is neither the last one nor offered to this address
 
 
 def _named(values: Iterable[IntEnum]) -> str:
@@ -51,22 +51,24 @@ CONTROL = (
     Field("version", 4, str(VERSION)),
     Field("kind", 4, _named(Kind)),
     Field("status", 8, f"0 in a request; reply: {_named(list(Status)[1:])}"),
-    Field("lease", 32, "number that the host has drawn; not 0, but in a hello"),
+    Field("lease", 32, "number that the board has offered; any number in a hello, else not 0"),
     Field("sequence", 32, "of the request; a lease's first is 1"),
     Field("count", 16, "operations or words that follow; dump: words to be read"),
 )
 FIRST_SEQUENCE = 1
 
-#: What follows the header of a reply to hello, and of one with HELD: a word each.
+#: Words of the reply to hello, a field each. Its request has as many words, of any value.
 ABOUT = (
     Field("holder", 32, "IPv4 address of the host that holds the board; 0: nobody"),
     Field("board", 32, "which kind of board it is; in the upper half, the version of its registers"),
     Field("build", 32, "build number"),
     Field("uptime", 32, "seconds since reset"),
     Field("state", 32, "the board register `state`: link, speed, what runs, faults"),
+    Field("offer", 32, "number of the next lease, for the address that the hello came from; not 0"),
 )
 VERSION_AT = 16  # bit of ``board``
 ABOUT_WORDS = byte_length(ABOUT) // WORD_BYTES
+IDENTITY_WORDS = ABOUT_WORDS - 2  # between holder and offer, which the lease gives
 
 # Where headers begin in a frame, in bytes; at REST_AT, that of UDP or ICMP.
 IP_AT = byte_length(ETHERNET)
@@ -100,6 +102,11 @@ def encode_control(frame: ControlFrame) -> bytes:
     """The UDP payload."""
     header = pack_fields(CONTROL, {field.name: int(getattr(frame, field.name)) for field in CONTROL})
     return header + pack_words(frame.words)
+
+
+def hello_request(sequence: int, *, lease: int = 0) -> ControlFrame:
+    """The request for what a board is, who holds it, and an offer."""
+    return ControlFrame(Kind.HELLO, lease, sequence, words=(0,) * ABOUT_WORDS)
 
 
 def decode_control(payload: bytes) -> ControlFrame | None:

@@ -64,7 +64,7 @@ RESPONDER_COUNTERS = {
     "requests": "control requests carried out, hello among them",
     "repeats": "control requests that came again, and were answered again",
     "stale": "control requests older than the last one: not answered",
-    "refused": "control requests of a host that does not hold the board",
+    "refused": "control requests of a host that does not hold the board, or of its lease at another address",
     "malformed": "control requests and IPv4 headers that are not what they should be",
     "dropped": "frames for the board's own services that found no room",
     "arps": "ARP requests answered",
@@ -191,7 +191,7 @@ class BoardRegisters(wiring.Component):
             "uptime": file.uptime,
             "state": Cat(state[field.name] for field in _STATE),
         }
-        m.d.comb += [word.eq(about[field.name]) for word, field in zip(self.about, ABOUT[1:], strict=True)]
+        m.d.comb += [word.eq(about[field.name]) for word, field in zip(self.about, ABOUT[1:-1], strict=True)]
         return m
 
     def _state(self, m: Module, clear: Any) -> dict[str, Any]:

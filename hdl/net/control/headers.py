@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import data
 
-from fanin.wire.control import ABOUT, ABOUT_WORDS, CONTROL, CONTROL_AT, MAX_FRAME, WORD_BYTES
+from fanin.wire.control import ABOUT, CONTROL, CONTROL_AT, IDENTITY_WORDS, MAX_FRAME, WORD_BYTES
 from fanin.wire.ethernet import ETHERNET, IPV4
 from fanin.wire.fields import Field, byte_length, field_bits, pack_fields
 
@@ -24,8 +24,8 @@ LEASE_BITS, SEQUENCE_BITS = field_bits(CONTROL, "lease"), field_bits(CONTROL, "s
 SIZE_BITS = MAX_FRAME.bit_length()
 PLACE_BITS = (MAX_FRAME // WORD_BYTES).bit_length()  # of a beat in its frame
 
-#: What a board says of itself behind the holder: ABOUT's other fields, a word each.
-AboutWords = data.ArrayLayout(WIDTH, ABOUT_WORDS - 1)
+#: What a board says of itself: ABOUT's fields between holder and offer, a word each.
+AboutWords = data.ArrayLayout(WIDTH, IDENTITY_WORDS)
 assert all(field.bits == WIDTH for field in ABOUT)
 assert BODY_AT % WORD_BYTES == 0
 

@@ -1,10 +1,10 @@
-"""Who holds the board, and which of his requests was carried out last."""
+"""Who holds the board, which of his requests was carried out last, and which lease may be the next."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,7 +21,8 @@ class Verdict(enum.Enum, shape=3):  # type: ignore[call-arg]
     REPEAT = 1  #: it was carried out: the same answer once more
     STALE = 2  #: it is older than the last one
     HELD = 3  #: another lease holds the board
-    UNKNOWN = 4  #: the lease is not known, and this is not its first request
+    UNKNOWN = 4  #: nobody holds the board, and the request does not take an offer to its address
+    FOREIGN = 5  #: the last lease, from another address: not answered
 
 
 def check_lease(lease_cycles: int) -> None:
@@ -31,7 +32,9 @@ def check_lease(lease_cycles: int) -> None:
 
 
 class LeaseKeeper(wiring.Component):
-    """Judge requests by lease and sequence number, and remember the last that was carried out.
+    """Judge requests by lease, address and sequence number, and remember the last that was carried out.
+
+    An offer is a number for the next lease, and an address from which alone it may be taken.
 
     Members
     -------
@@ -48,10 +51,16 @@ class LeaseKeeper(wiring.Component):
     ``accept`` : In, 1
         The verdict is acted upon: one to carry out becomes the last one, and it or a repeat proves that the
         host is alive. What stands must have stood for two cycles.
+    ``hello`` : In, 1
+        Pulse: draw a new offer, for ``host`` and ``mac``; the one before ends.
+    ``number`` : In, 32
+        An offer is drawn from it; another one in each cycle.
+    ``offer`` : Out, 32
+        The last offer. A number that is 0 or the last lease is drawn again.
     ``holder`` : Out, 32
         The IPv4 address of the host that holds the board, 0 for none.
     ``holder_mac`` : Out, 48
-        The MAC address of the host that holds the board, or held it last.
+        The MAC address of the host that holds the board, or held it last; its lease is bound to it.
 
     Parameters
     ----------
@@ -60,6 +69,7 @@ class LeaseKeeper(wiring.Component):
     Latency
     -------
     2 cycles from a request to ``verdict``, 1 from the end of a lease; ``lease_cycles`` from ``accept`` to that.
+    2 cycles from ``hello`` to ``offer``, 2 more for each number that is drawn again.
 
     Source
     ------
@@ -78,6 +88,9 @@ class LeaseKeeper(wiring.Component):
                 "releases": In(1),
                 "verdict": Out(Verdict),
                 "accept": In(1),
+                "hello": In(1),
+                "number": In(LEASE_BITS),
+                "offer": Out(LEASE_BITS),
                 "holder": Out(IP_BITS),
                 "holder_mac": Out(MAC_BITS),
             }
@@ -93,14 +106,19 @@ class LeaseKeeper(wiring.Component):
         left = Signal(range(self.lease_cycles))
         ahead = Signal(SEQUENCE_BITS)
         known = Signal()
+        own = Signal()  # the address that the last lease is bound to
         first = Signal()
         m.d.sync += [
             ahead.eq(self.sequence - last),
             known.eq(self.lease == lease),
+            own.eq((self.host == host) & (self.mac == self.holder_mac)),
             first.eq(self.sequence == FIRST_SEQUENCE),
         ]
-        of_known = Mux(ahead == 0, Verdict.REPEAT, Mux(ahead[-1], Verdict.STALE, Verdict.CARRY_OUT))
-        of_other = Mux(held, Verdict.HELD, Mux(first, Verdict.CARRY_OUT, Verdict.UNKNOWN))
+        taken = Signal()
+        offered = self._offer(m, lease, taken)
+        of_own = Mux(ahead == 0, Verdict.REPEAT, Mux(ahead[-1], Verdict.STALE, Verdict.CARRY_OUT))
+        of_known = Mux(own, of_own, Verdict.FOREIGN)
+        of_other = Mux(held, Verdict.HELD, Mux(first & offered, Verdict.CARRY_OUT, Verdict.UNKNOWN))
         was_held = Signal()  # in the verdict's eyes: a repeat at the last moment keeps the lease
         m.d.sync += [self.verdict.eq(Mux(known, of_known, of_other)), was_held.eq(held)]
         m.d.comb += self.holder.eq(Mux(held, host, 0))
@@ -111,6 +129,7 @@ class LeaseKeeper(wiring.Component):
         with m.If(self.accept & (carries_out | (self.verdict == Verdict.REPEAT))):
             m.d.sync += [left.eq(self.lease_cycles - 2), held.eq(was_held)]
             with m.If(carries_out):
+                m.d.comb += taken.eq(~known)
                 m.d.sync += [
                     lease.eq(self.lease),
                     last.eq(self.sequence),
@@ -119,3 +138,27 @@ class LeaseKeeper(wiring.Component):
                     held.eq(~self.releases),
                 ]
         return m
+
+    def _offer(self, m: Module, lease: Signal, taken: Signal) -> Value:
+        """Draw offers; whether the request has the offer's lease and address.
+
+        An offer that is taken has the number of the last lease, which is judged by itself; the one before the
+        first hello is 0, which no lease is. Neither is drawn again: nobody would see the new number.
+        """
+        stands = Signal()
+        host = Signal(IP_BITS)
+        mac = Signal(MAC_BITS)
+        unfit = Signal()  # the offer of the cycle before
+        its_lease, its_host = Signal(), Signal()
+        m.d.sync += [
+            unfit.eq((self.offer == 0) | (self.offer == lease)),
+            its_lease.eq(self.lease == self.offer),
+            its_host.eq((self.host == host) & (self.mac == mac)),
+        ]
+        with m.If(taken):
+            m.d.sync += stands.eq(0)
+        with m.If(self.hello):
+            m.d.sync += [stands.eq(1), host.eq(self.host), mac.eq(self.mac)]
+        with m.If(self.hello | stands & unfit):
+            m.d.sync += self.offer.eq(self.number)
+        return its_lease & its_host

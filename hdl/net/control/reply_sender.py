@@ -13,6 +13,7 @@ from fanin.hdl.net.control.choices import COPY, Bit, beats, choose, constant, co
 from fanin.hdl.net.control.headers import (
     BODY_BEAT,
     IP_BITS,
+    LEASE_BITS,
     MAC_BITS,
     PLACE_BITS,
     SIZE_BITS,
@@ -63,6 +64,7 @@ class ReplySender(wiring.Component):
     ``own_ip`` : In, 32
     ``holder`` : In, 32
     ``about`` : In, AboutWords
+    ``offer`` : In, 32
     ``summand`` : Out, 32
         What goes into the sum of the IPv4 header while ``sums`` is high, both halves.
     ``sums`` : Out, 1
@@ -104,6 +106,7 @@ class ReplySender(wiring.Component):
                 "own_ip": In(IP_BITS),
                 "holder": In(IP_BITS),
                 "about": In(AboutWords),
+                "offer": In(LEASE_BITS),
                 "summand": Out(WIDTH),
                 "sums": Out(1),
                 "clear": Out(1),
@@ -181,7 +184,7 @@ class ReplySender(wiring.Component):
         """What a reply is made of; numbers, but for words as they come."""
         (piece,) = pieces(ICMP_ECHO, REST_AT, "checksum")
         both = self.word[piece.word] + EchoType.REQUEST  # the type has the lower byte of the wire
-        about = zip(ABOUT, (self.holder, *self.about), strict=True)
+        about = zip(ABOUT, (self.holder, *self.about, self.offer), strict=True)
         return {
             COPY: self.word,
             "stored": self.stored,

@@ -29,6 +29,7 @@ from fanin.hdl.net.control.request_store import READ_LATENCY
 from fanin.hdl.net.headers import swap_bytes
 from fanin.wire.arp import ARP, ETHERTYPE_ARP, HARDWARE_ETHERNET, IPV4_BYTES, MAC_BYTES, Operation
 from fanin.wire.control import (
+    ABOUT_WORDS,
     CONTROL,
     CONTROL_AT,
     IP_AT,
@@ -254,13 +255,13 @@ class RequestReader(wiring.Component):
         kind, count, length = found["kind"], found["count"], found["udp_length"]
         head = BODY_AT - REST_AT
         pairs, words = kind == Kind.ACCESS, kind == Kind.LOAD
-        behind = {Kind.LOAD: WORD_BYTES, Kind.DUMP: WORD_BYTES, Kind.CHECKSUM: 2 * WORD_BYTES}
-        fixed = Signal(range(max(behind.values()) + head + 1))
+        behind = {Kind.HELLO: ABOUT_WORDS, Kind.LOAD: 1, Kind.DUMP: 1, Kind.CHECKSUM: 2}
+        fixed = Signal(range(max(behind.values()) * WORD_BYTES + head + 1))
         m.d.comb += fixed.eq(head)
         with m.Switch(kind):
-            for known, size in behind.items():
+            for known, extra in behind.items():
                 with m.Case(known):
-                    m.d.comb += fixed.eq(head + size)
+                    m.d.comb += fixed.eq(head + extra * WORD_BYTES)
         low = count[: MAX_LOAD.bit_length()]
         counted = Mux(pairs, low << 3, Mux(words, low << 2, 0))
         expected = Signal(len(counted) + 1)

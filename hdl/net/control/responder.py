@@ -25,6 +25,7 @@ from fanin.hdl.net.control.lease import LeaseKeeper, Verdict, check_lease
 from fanin.hdl.net.control.reply_sender import Reply, ReplySender
 from fanin.hdl.net.control.request_reader import Form, RequestReader
 from fanin.hdl.net.control.request_store import RequestStore
+from fanin.hdl.net.control.trivium import Trivium
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.control import ABOUT_WORDS, Kind, Status
@@ -95,6 +96,7 @@ class Responder(wiring.Component):
         m.submodules.store = store = RequestStore()
         m.submodules.reader = reader = RequestReader()
         m.submodules.keeper = keeper = LeaseKeeper(lease_cycles=self.lease_cycles)
+        m.submodules.numbers = numbers = Trivium()
         m.submodules.executor = executor = Executor()
         m.submodules.master = master = AxiLiteMaster(address_width=WIDTH, timeout=self.bus_timeout)
         m.submodules.sender = sender = ReplySender()
@@ -113,6 +115,8 @@ class Responder(wiring.Component):
             keeper.host.eq(request.ip),
             keeper.mac.eq(request.mac),
             keeper.releases.eq(request.kind == Kind.RELEASE),
+            keeper.number.eq(numbers.word),
+            numbers.stir.eq(self.i.valid & self.i.p.last),
             executor.kind.eq(request.kind),
             executor.count.eq(request.count),
             executor.address.eq(request.address),
@@ -123,6 +127,7 @@ class Responder(wiring.Component):
             sender.own_ip.eq(self.own_ip),
             sender.holder.eq(keeper.holder),
             sender.about.eq(self.about),
+            sender.offer.eq(keeper.offer),
             sender.word.eq(store.word),
             self.holder.eq(keeper.holder),
             self.holder_mac.eq(keeper.holder_mac),
@@ -200,7 +205,6 @@ class Responder(wiring.Component):
 
     def _decide(self, m: Module, reader: Any, keeper: Any, executor: Any, reply: Any, kept: Any) -> None:
         """What the frame's form, and of a control request the lease, make of it."""
-        about = [reply.about.eq(1), reply.count.eq(ABOUT_WORDS)]
         m.d.sync += reply.eq(0)
         m.next = "ANSWER"
         with m.Switch(reader.form):
@@ -217,6 +221,8 @@ class Responder(wiring.Component):
                 m.d.sync += [reply.status.eq(Status.MALFORMED), self.events.malformed.eq(1)]
             with m.Case(Form.CONTROL):
                 with m.If(reader.request.kind == Kind.HELLO):
+                    m.d.comb += keeper.hello.eq(1)
+                    about = [reply.about.eq(1), reply.count.eq(ABOUT_WORDS)]
                     m.d.sync += [reply.status.eq(Status.DONE), *about, self.events.requests.eq(1)]
                 with m.Else():
                     m.d.comb += keeper.accept.eq(1)
@@ -231,6 +237,9 @@ class Responder(wiring.Component):
                             m.d.sync += self.events.stale.eq(1)
                             m.next = "FREE"
                         with m.Case(Verdict.HELD):
-                            m.d.sync += [reply.status.eq(Status.HELD), *about, self.events.refused.eq(1)]
+                            m.d.sync += [reply.status.eq(Status.HELD), self.events.refused.eq(1)]
                         with m.Case(Verdict.UNKNOWN):
                             m.d.sync += [reply.status.eq(Status.UNKNOWN), self.events.refused.eq(1)]
+                        with m.Case(Verdict.FOREIGN):
+                            m.d.sync += self.events.refused.eq(1)
+                            m.next = "FREE"

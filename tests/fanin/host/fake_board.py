@@ -54,7 +54,7 @@ class FakeBoard:
         if target is not None:
             self.socket.sendto(payload, target)
             return
-        reply = self.model.control(payload, int(IPv4Address(source[0])), self.now)
+        reply = self.model.control(payload, Endpoint(0, int(IPv4Address(source[0]))), self.now)
         if reply is not None and not self.silent:
             self._travel(reply, None, source)
 
@@ -70,6 +70,10 @@ class FakeBoard:
             except TimeoutError:
                 continue
             self._travel(payload, source, None)
+
+    def reset(self):
+        """Forget offer and lease, as the board's button does."""
+        self.model.lease, self.model.offer, self.model._held = 0, None, False
 
     def stop(self):
         self._stop = True

@@ -2,6 +2,8 @@
 
 import random
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from ipaddress import IPv4Address
 
@@ -11,10 +13,29 @@ from fanin.errors import InputError
 from fanin.glm import PRESETS
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
 from fanin.hdl.glm.node_registers import node_constants, node_registers
-from fanin.host.board import BoardClient, BoardError, BoardLost, BusFault, Held, WrongBoard, poll_field
+from fanin.host.board import (
+    OFFERS,
+    BoardClient,
+    BoardError,
+    BoardLost,
+    BusFault,
+    Held,
+    UdpChannel,
+    WrongBoard,
+    poll_field,
+)
 from fanin.host.driver import Batch, Operation
 from fanin.host.glm import NodeDriver
-from fanin.wire.control import MAX_DUMP, MAX_LOAD, MAX_OPERATIONS
+from fanin.wire.control import (
+    MAX_DUMP,
+    MAX_LOAD,
+    MAX_OPERATIONS,
+    WRITE_BIT,
+    ControlFrame,
+    Kind,
+    decode_control,
+    encode_control,
+)
 from tests.fanin.host.fake_board import fake_board
 from tests.support import new_seed
 
@@ -141,10 +162,132 @@ def test_a_board_that_was_reset_is_noticed():
     with fake_board(Bus()) as board, closing(client(board)) as host:
         host.acquire()
         host.write32(4, 5)
-        board.model.lease, board.model._held = 0, False
+        board.reset()
         with pytest.raises(BoardLost, match="it was reset"):
             host.write32(4, 6)
         assert board.model.bus[4] == 5
+
+
+class Before(UdpChannel):
+    """A channel that does something before it sends a request, and may lose the reply."""
+
+    def __init__(self, board, act):
+        super().__init__("127.0.0.1", board.port)
+        self._act = act
+
+    def exchange(self, payload, timeout):
+        lost = self._act(decode_control(payload))
+        for reply in super().exchange(payload, timeout):
+            if not lost:
+                yield reply
+
+
+def first_requests(act, times):
+    """An action before each of so many first requests of a lease."""
+    left = [times]
+
+    def before(request):
+        if request.kind != Kind.HELLO and request.sequence == 1 and left[0]:
+            left[0] -= 1
+            return act()
+        return False
+
+    return before
+
+
+@pytest.mark.parametrize("act", ["hello", "reset"])
+@pytest.mark.parametrize("times", [1, 3, OFFERS - 1])
+def test_an_offer_that_ended_before_it_was_taken_is_asked_for_again(act, times):
+    with fake_board(Bus()) as board, closing(client(board)) as other:
+        do = {"hello": other.hello, "reset": board.reset}[act]
+        channel = Before(board, first_requests(lambda: do() and False, times))
+        with client(board, channel=channel) as host:
+            assert board.model.holder(0) == 0x7F00_0001
+            host.write32(4, 5)
+        assert board.model.counters["refused"] == times
+
+
+def test_a_board_whose_offers_all_end_is_given_up_in_one_line():
+    with fake_board(Bus()) as board, closing(client(board)) as other:
+        channel = Before(board, first_requests(lambda: other.hello() and False, 1000))
+        error = r"^board 127\.0\.0\.1: other hosts' hellos ended its 20 offers to us; .*$"
+        with closing(client(board, channel=channel)) as host, pytest.raises(BoardLost, match=error):
+            host.acquire()
+        assert board.model.holder(0) == 0
+        assert board.model.counters["refused"] == OFFERS
+
+
+def test_a_first_request_whose_reply_is_lost_is_sent_again_under_the_same_lease():
+    with fake_board(Bus()) as board:
+        with client(board, channel=Before(board, first_requests(lambda: True, 2))) as host:
+            assert host.resent == 2
+        assert board.model.counters == {"requests": 3, "repeats": 2}  # hello, first request, release
+
+
+def test_hosts_that_want_a_board_at_once_get_it_one_after_the_other():
+    """Each adds to a word that it has read before: no sum is lost."""
+    rounds, hosts = 5, 6
+    with fake_board(Bus()) as board:
+        board.model.bus[4] = 0
+
+        def work():
+            for _ in range(rounds):
+                while True:
+                    try:
+                        with client(board) as host:
+                            host.write32(4, host.read32(4) + 1)
+                        break
+                    except Held:
+                        time.sleep(0.002)
+
+        with ThreadPoolExecutor(hosts) as pool:
+            for done in [pool.submit(work) for _ in range(hosts)]:
+                done.result()
+        assert board.model.bus[4] == rounds * hosts
+        assert board.model.holder(0) == 0
+
+
+def test_a_lease_that_another_address_has_read_is_of_no_use_there():
+    with fake_board(Bus()) as board, client(board) as host:
+        host.write32(4, 5)
+        stolen = [
+            ControlFrame(Kind.ACCESS, host._lease, host._sequence + 1, 1, (4 | WRITE_BIT, 6)),
+            ControlFrame(Kind.DUMP, host._lease, host._sequence, 364, (4,)),
+            ControlFrame(Kind.RELEASE, host._lease, host._sequence + 1),
+        ]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as thief:
+            thief.bind(("127.0.0.9", 0))
+            thief.settimeout(0.05)
+            for request in stolen:
+                thief.sendto(encode_control(request), ("127.0.0.1", board.port))
+            with pytest.raises(TimeoutError):
+                thief.recv(65536)
+        assert host.read32(4) == 5
+        assert board.model.counters["refused"] == len(stolen)
+
+
+def test_a_board_that_is_let_go_just_then_was_another_hosts():
+    with fake_board(Bus()) as board, client(board) as first:
+        hellos = []
+
+        def before(request):
+            hellos.append(request.kind == Kind.HELLO)
+            if sum(hellos) == 2:
+                first.release()
+            return False
+
+        error = r"^board 127\.0\.0\.1: another host holds it$"
+        with closing(client(board, channel=Before(board, before))) as second, pytest.raises(Held, match=error):
+            second.acquire()
+        assert hellos == [True, False, True]
+
+
+def test_a_board_of_another_protocol_version_is_named_with_both():
+    with fake_board(Bus()) as board, closing(client(board)) as host:
+        board.model.control = lambda payload, *_: payload[:2] + b"\x10\x03" + payload[4:12] + bytes(2)
+        error = r"^board 127\.0\.0\.1: speaks version 1 of the control protocol, this host version 2; .*$"
+        with pytest.raises(BoardError, match=error):
+            host.acquire()
 
 
 def test_a_board_that_falls_silent_is_given_up():
@@ -163,7 +306,7 @@ def test_one_who_holds_the_board_may_acquire_it_again():
             host.acquire()
             assert board.model.lease != before
             assert host.read32(4) == 5
-        board.model.lease, board.model._held = 0, False  # it was reset
+        board.reset()
         host.acquire()
         assert host.read32(4) == 5
 

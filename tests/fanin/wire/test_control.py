@@ -38,8 +38,15 @@ def test_scapy_reads_our_echo_and_agrees_with_its_checksums():
 def test_a_frame_is_read_as_it_was_built():
     frame = ControlFrame(Kind.ACCESS, 0x89AB_CDEF, 0x0102_0304, count=1, words=(5, 0xFFFF_FFFE))
     payload = encode_control(frame)
-    assert payload.hex() == "fa17110089abcdef01020304000100000005fffffffe"
+    assert payload.hex() == "fa17210089abcdef01020304000100000005fffffffe"
     assert decode_control(payload) == frame
+
+
+def test_a_hello_is_as_long_as_its_reply():
+    """Six words: holder, board, build, uptime, state, offer."""
+    payload = encode_control(control.hello_request(0x0102_0304, lease=9))
+    assert payload.hex() == "fa172000" + "00000009" + "01020304" + "0000" + 6 * "00000000"
+    assert [field.name for field in control.ABOUT] == ["holder", "board", "build", "uptime", "state", "offer"]
 
 
 @pytest.mark.parametrize(

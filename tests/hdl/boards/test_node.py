@@ -20,6 +20,7 @@ from fanin.wire.control import (
     Status,
     decode_control,
     encode_control,
+    hello_request,
 )
 from fanin.wire.ethernet import MIN_FRAME_BYTES, Endpoint, encode_udp
 
@@ -27,11 +28,10 @@ HOST = Endpoint(0x02_00_00_00_01_00, 0x0A_00_00_FE, 5000)
 OWN = Endpoint(0x02_00_00_00_00_07, 0x0A_00_00_07, CONTROL_PORT)
 PAYLOAD = 42  # bytes in front of it
 LONGEST = 4000  # cycles until a reply
-LEASE = 77
 
 
 def answers(config, requests):
-    """The replies of a board to requests, one after the other."""
+    """The replies of a board to a hello and to requests of the lease that it offers, one after the other."""
     identity = Identity(board=3, build=0xB01D, mac=OWN.mac, ip=OWN.ip)
     dut = BoardNode(config=config, identity=identity, clock_hz=50_000_000)
     replies = []
@@ -60,8 +60,10 @@ def answers(config, requests):
     async def run(ctx):
         ctx.set(dut.mac_tx.ready, 1)
         ctx.set(dut.link.up, 1)
+        replies.append(await ask(ctx, hello_request(1)))
         for request in requests:
-            replies.append(await ask(ctx, request))
+            leased = replace(request, lease=replies[0].words[-1])
+            replies.append(await ask(ctx, leased))
 
     simulator = Simulator(dut)
     simulator.add_clock(20e-9)
@@ -72,7 +74,7 @@ def answers(config, requests):
 
 def access(sequence, *operations):
     words = tuple(word for pair in operations for word in pair)
-    return ControlFrame(Kind.ACCESS, LEASE, sequence, len(operations), words)
+    return ControlFrame(Kind.ACCESS, 0, sequence, len(operations), words)
 
 
 def test_a_shell_says_what_it_is():
@@ -81,9 +83,8 @@ def test_a_shell_says_what_it_is():
     hello, read, held, nobodys = answers(
         None,
         [
-            ControlFrame(Kind.HELLO, 0, 1),
             access(1, (BOARD, 0), (own_ip, 0), (BOARD + registers.offset("holder"), 0)),
-            ControlFrame(Kind.HELLO, 0, 2),
+            hello_request(2),
             access(2, (NODE, 0)),
         ],
     )
@@ -99,7 +100,7 @@ def test_a_shell_says_what_it_is():
 def test_node_and_memories_lie_where_the_map_says(preset):
     places = [sample_memory(0), sample_memory(1), LABELS]
     written = [(place + 8 | WRITE_BIT, 0xABC0 + n) for n, place in enumerate(places)]
-    identity, _, read = answers(
+    _, identity, _, read = answers(
         _config(preset, l2=False),
         [
             access(1, (NODE, 0)),

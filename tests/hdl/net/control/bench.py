@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from fanin.golden.control import BoardModel, Destination, destination
+from fanin.golden.control import BoardModel, Destination, Offer, destination
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
 from fanin.hdl.net.control.demultiplexer import Demultiplexer
 from fanin.hdl.net.control.headers import AboutWords, ResponderEvents
@@ -16,13 +16,22 @@ from fanin.hdl.net.control.responder import Responder
 from fanin.hdl.stream.packet import packet_stream
 from fanin.sim.rtl.monitor import Monitored
 from fanin.sim.rtl.stalls import Side, Stalls
-from fanin.wire.control import CONTROL_PORT, ControlFrame, encode_control
+from fanin.wire.control import (
+    CONTROL_PORT,
+    ControlFrame,
+    Kind,
+    Status,
+    decode_control,
+    encode_control,
+    hello_request,
+)
 from fanin.wire.ethernet import Endpoint, encode_udp
 from tests.hdl.aggregation.bench import beats_of
 from tests.support import simulate
 
 OWN = Endpoint(0x02_00_00_00_12_99, 0x0A_01_02_99, CONTROL_PORT)
 ABOUT = (0x0001_0005, 0xDEAD_BEEF, 77, 3)
+PAYLOAD = 42  # bytes in front of it
 WINDOW, HOLE = 0x100, 0xE000_0000
 QUIET = 60  # cycles in which a frame that is not answered has been looked at
 MAX_LEASE = 1 << 32
@@ -32,10 +41,23 @@ def host(number):
     return Endpoint(0x02_00_00_00_00_10 + number, 0x0A_01_02_10 + number, 40_000 + number)
 
 
-def control_frame(kind, sequence, *words, lease=1, count=0, source=0, **header):
-    """A request's frame."""
+def control_frame(kind, sequence, *words, lease=1, count=0, source=None, **header):
+    """A request's frame, of host 0 unless ``source`` is another endpoint."""
     frame = ControlFrame(kind, lease, sequence, count, words, **header)
-    return encode_udp(encode_control(frame), source=host(source), destination=OWN)
+    return encode_udp(encode_control(frame), source=source or host(0), destination=OWN)
+
+
+def hello(sequence, *, lease=0, source=0):
+    """A hello's frame."""
+    payload = encode_control(hello_request(sequence, lease=lease))
+    return encode_udp(payload, source=host(source), destination=OWN)
+
+
+def offer_of(frame):
+    """The lease that a reply to hello offers, None for other frames."""
+    reply = decode_control(frame[PAYLOAD:])
+    offers = reply is not None and (reply.kind, reply.status) == (Kind.HELLO, Status.DONE)
+    return reply.words[-1] if offers else None
 
 
 class Bus:
@@ -159,17 +181,35 @@ class Slave:
 
 
 class Expected:
-    """What the model makes of a trace of frames: replies, frames of the node, counters, accesses."""
+    """What the model makes of a trace of frames: replies, frames of the node, counters, accesses.
 
-    def __init__(self, frames):
+    It offers a number of its own until ``show`` has the board's: the bytes of its replies are final then.
+    """
+
+    def __init__(self, frames=()):
         self.bus = Bus()
-        self.model = BoardModel(self.bus, own=OWN, about=lambda: ABOUT, lease_time=float("inf"))
+        self.model = BoardModel(
+            self.bus, own=OWN, about=lambda: ABOUT, lease_time=float("inf"), draw=self._draw
+        )
         self.replies, self.node, self.answered = [], [], []
+        self.offers = []  # that the board has shown
+        self._hidden = []  # of replies: where they stand, the model's offer, and the last lease then
+        self._drawn = 0xF00D_0000
         for frame in frames:
             self.add(frame)
 
+    def _draw(self):
+        self._drawn += 1
+        self._hidden.append((len(self.replies), self._drawn, self.model.lease))
+        return self._drawn
+
+    @property
+    def offer(self):
+        """The offer that the board has shown and that stands; None if there is none."""
+        return None if self._hidden else self.model.offer
+
     def add(self, frame):
-        """The next frame."""
+        """The next frame; it is returned."""
         whose = destination(frame, OWN)
         reply = self.model.answer(frame, 0) if whose is Destination.BOARD else None
         self.answered.append(reply is not None)
@@ -177,32 +217,47 @@ class Expected:
             self.replies.append(reply)
         if whose is Destination.NODE:
             self.node.append(frame)
+        return frame
+
+    def show(self, replies):
+        """All of the board's replies so far: its offers are the model's."""
+        for number, placeholder, lease in self._hidden:
+            shown = offer_of(replies[number])
+            assert shown not in (None, 0, lease, *self.offers)
+            self.offers.append(shown)
+            self.replies[number] = self.replies[number][:-4] + shown.to_bytes(4, "big")
+            if self.model.offer is not None and self.model.offer.lease == placeholder:
+                self.model.offer = Offer(shown, self.model.offer.host)
+        self._hidden = []
 
 
-def run(groups, *, bus, answered, collect, stall=0.3, seed=0, patience=0.5, limit=60_000, **parameters):
+def run(groups, expected, *, bus, stall=0.3, seed=0, patience=0.5, limit=60_000, **parameters):
     """Send groups of frames, each when the one before has been answered; what comes out, and what is counted.
 
-    ``answered[n]`` says whether frame n has a reply; ``collect`` how many beats leave on each stream.
+    ``groups`` yields a group when its turn has come; ``expected`` has been given its frames by then.
     """
     dut = Services(**parameters)
     counted = dict.fromkeys(ResponderEvents.members, 0)
     slave = Slave(dut.axil, bus, patience=patience, seed=seed)
     stalls = Stalls(stall, f"{seed} i")
-    state = {"replies": 0, "cycle": 0}
+    state = {"cycle": 0, "done": False}
+    leaving, at_node = [], []  # beats
 
     async def tick(ctx, *more):
-        o, events = dut.o, dut.events
-        _, _, valid, ready, last, seen, *rest = await ctx.tick().sample(
-            o.valid, o.ready, o.p.last, events, *more
+        o, node, events = dut.o, dut.node, dut.events
+        _, _, valid, ready, beat, n_valid, n_ready, seen, *rest = await ctx.tick().sample(
+            o.valid, o.ready, o.p, node.valid, node.ready, events, *more
         )
-        state["replies"] += valid & ready & last
+        if valid and ready:
+            leaving.append((0, beat))
+        if n_valid and n_ready:
+            at_node.append(0)
         state["cycle"] += 1
         for name in counted:
             counted[name] += seen[name]
         return rest
 
     async def send(ctx):
-        number, due = 0, 0
         for group in groups:
             for frame in group:
                 for beat in stream_beats(frame):
@@ -213,18 +268,21 @@ def run(groups, *, bus, answered, collect, stall=0.3, seed=0, patience=0.5, limi
                     while not (await tick(ctx, dut.i.ready))[0]:
                         pass
                     ctx.set(dut.i.valid, 0)
-                due += answered[number]
-                number += 1
-            while state["replies"] < due:
+            while len(leaving) < beats(expected.replies):
                 await tick(ctx)
             for _ in range(QUIET):
                 await tick(ctx)
+            expected.show(frames_of(leaving))
+        while len(at_node) < beats(expected.node):
+            await tick(ctx)
+        state["done"] = True
         while True:
             await tick(ctx)
 
     log = simulate(
         dut,
-        collect=collect,
+        collect={"o": None, "node": None},
+        finished=lambda: state["done"],
         settings={"own_mac": OWN.mac, "own_ip": OWN.ip, "about": ABOUT},
         processes=[slave.process, send],
         stall=stall,
@@ -267,17 +325,22 @@ def latency(frames):
 
 
 def talk(frames, slave, *, gaps, waited=None, **parameters):
-    """Frames to a responder alone, each ``gaps`` cycles after the reply to the one before; the replies."""
+    """Frames to a responder alone, each ``gaps`` cycles after the reply to the one before; the replies.
+
+    A frame that depends on the board's offers is a function of them. Each frame has a reply.
+    """
     dut = Responder(**{"lease_cycles": MAX_LEASE} | parameters)
     replies = []
 
     async def main(ctx):
         ctx.set(dut.own_mac, OWN.mac)
         ctx.set(dut.own_ip, OWN.ip)
+        ctx.set(dut.about, ABOUT)
         ctx.set(dut.o.ready, 1)
         for frame, gap in zip(frames, gaps, strict=True):
             await ctx.tick().repeat(gap + 1)
-            for beat in stream_beats(frame):
+            offers = [offer for offer in map(offer_of, replies) if offer is not None]
+            for beat in stream_beats(frame(offers) if callable(frame) else frame):
                 ctx.set(dut.i.payload, beat)
                 ctx.set(dut.i.valid, 1)
                 await ctx.tick()

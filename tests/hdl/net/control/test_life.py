@@ -11,7 +11,19 @@ from amaranth.sim import Simulator
 
 from fanin.hdl.bus.axi4 import Resp
 from fanin.sim.rtl.monitor import Monitored
-from tests.hdl.net.control.bench import ABOUT, MAX_LEASE, OWN, Bus, Expected, Services, frames_of, stream_beats
+from fanin.wire.control import decode_control
+from tests.hdl.net.control.bench import (
+    ABOUT,
+    MAX_LEASE,
+    OWN,
+    PAYLOAD,
+    Bus,
+    Expected,
+    Services,
+    frames_of,
+    offer_of,
+    stream_beats,
+)
 from tests.hdl.net.control.test_responder import Hosts
 from tests.support import new_seed
 
@@ -65,7 +77,8 @@ class Life:
         self.cut = None  # the cycle of the next reset
         self.beats = []  # of the frame that leaves
         self.replies = []
-        self.counts = {"frames": 0, "replies": 0, "resets": 0}
+        self.offered = set()  # leases, each with the address to which the board has sent it
+        self.counts = {"frames": 0, "replies": 0, "resets": 0, "longer": 0}
 
     async def tick(self, ctx):
         """A cycle, and what leaves in it. True if a reset has begun."""
@@ -87,7 +100,7 @@ class Life:
         await ctx.tick().repeat(self.rng.randint(1, 3))
         ctx.set(self.dut.reset, 0)
         self.beats, self.replies, self.cut = [], [], None
-        board = self.hosts.board = Expected([])
+        board = self.hosts.board = Expected()
         board.bus.words, board.bus.log = dict(self.bus.words), list(self.bus.log)
         self.counts["resets"] += 1
 
@@ -113,12 +126,26 @@ class Life:
         for _ in range(8):
             if await self.tick(ctx):
                 return False
+        if expected:
+            board.show(board.replies[:-1] + self.replies)
+            expected = board.replies[-1:]
+        self.check_size(frame)
         assert self.replies == expected, (frame.hex(), [reply.hex() for reply in self.replies], expected)
         assert self.bus.words == board.bus.words
         assert self.bus.log == board.bus.log
         self.counts["replies"] += len(expected)
         self.replies = []
         return True
+
+    def check_size(self, frame):
+        """A reply that is longer than its request goes to whom its lease was offered; note such offers."""
+        source = frame[6:12] + frame[26:30]  # MAC and IPv4 address
+        for reply in self.replies:
+            if (offer := offer_of(reply)) is not None:
+                self.offered.add((offer, source))
+            if len(reply) > len(frame):
+                assert (decode_control(reply[PAYLOAD:]).lease, source) in self.offered
+                self.counts["longer"] += 1
 
     async def main(self, ctx):
         dut = self.dut
@@ -181,4 +208,6 @@ def test_any_life_has_the_models_replies():
 @pytest.mark.slow
 @pytest.mark.parametrize("resets", [0.02, 0.3])
 def test_long_lives_have_the_models_replies(resets):
-    assert Life(seed=new_seed(), steps=600, resets=resets).run()["resets"] > 10
+    counts = Life(seed=new_seed(), steps=600, resets=resets).run()
+    assert counts["resets"] > 10
+    assert counts["longer"] > 0

@@ -2,6 +2,7 @@
 """The parts around the responder: whose a frame is, two senders on one MAC, leases, sums."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from amaranth.sim import Simulator
@@ -12,9 +13,9 @@ from fanin.hdl.net.control.frame_merger import FrameMerger
 from fanin.hdl.net.control.header_sum import LATENCY, HeaderSum
 from fanin.hdl.net.control.lease import LeaseKeeper, Verdict
 from fanin.hdl.net.control.request_reader import Form, RequestReader
-from fanin.wire.control import ControlFrame, Kind, Status, decode_control, encode_control
+from fanin.wire.control import ControlFrame, Kind, Status, decode_control, encode_control, hello_request
 from fanin.wire.ethernet import internet_checksum
-from tests.hdl.net.control.bench import OWN, beats, control_frame, frames_of, host, stream_beats
+from tests.hdl.net.control.bench import OWN, beats, frames_of, hello, host, stream_beats
 from tests.hdl.net.control.test_responder import Hosts
 from tests.support import new_seed, simulate
 
@@ -56,10 +57,10 @@ def test_every_frame_goes_where_the_model_says_whatever_stalls():
     split(frames, seed=seed)
 
 
-@pytest.mark.parametrize(("name", "values"), [("node", {"magic": 0}), ("board", {})])
-def test_frames_pass_the_demultiplexer_at_full_rate(name, values):
+@pytest.mark.parametrize("name", ["node", "board"])
+def test_frames_pass_the_demultiplexer_at_full_rate(name):
     """The tenth beat is taken in cycle 9, and the first one leaves 3 cycles later."""
-    frame = control_frame(Kind.HELLO, 1, **values)
+    frame = hello(1)
     if name == "node":
         frame = frame[:36] + b"\1" + frame[37:]
     log = split([frame] * 5, stall=0)
@@ -103,49 +104,150 @@ def step(dut, body):
     sim.run()
 
 
-def test_leases_are_kept_as_by_the_model_to_the_cycle():
-    """Random requests at random times, around the end of the lease; both decide alike, and name the holder."""
-    seed = new_seed()
-    rng = random.Random(seed)
+class Lives:
+    """Random hellos and requests at random times, around the end of the lease, at a keeper and at the model."""
+
     cycles = 40
-    dut = LeaseKeeper(lease_cycles=cycles)
-    model = BoardModel({}, own=OWN, lease_time=cycles + 1)
-    statuses = {Verdict.HELD: Status.HELD, Verdict.UNKNOWN: Status.UNKNOWN}
-    sequences = {1: 0, 2: 0, 3: 0}
-    seen = set()
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.dut = LeaseKeeper(lease_cycles=self.cycles)
+        self.shown = []  # offers, the last one first
+        self.model = BoardModel({}, own=OWN, lease_time=self.cycles + 1, draw=lambda: self.shown[0])
+        self.now = 0
+        self.seen = set()
+
+    def someone(self, owner):
+        """The owner of a lease, or another address."""
+        other = host(self.rng.randrange(3))
+        others = (other, replace(owner, ip=other.ip), replace(owner, mac=other.mac))
+        return owner if self.rng.random() < 0.8 else self.rng.choice(others)
+
+    def set(self, ctx, **values):
+        for name, value in values.items():
+            ctx.set(getattr(self.dut, name), value)
+
+    async def hello(self, ctx):
+        """An offer, of a number that is fit, whatever the first numbers are."""
+        rng, model = self.rng, self.model
+        who, unfit, fed = host(rng.randrange(3)), rng.randrange(4), []
+        self.set(ctx, hello=1, host=who.ip, mac=who.mac)
+        for n in range(10):
+            fed.append(rng.choice((0, model.lease)) if n < unfit else rng.getrandbits(32) | 1)
+            self.set(ctx, number=fed[-1])
+            await ctx.tick()
+            self.set(ctx, hello=0)
+            if n == 1 + 2 * unfit:
+                offer = ctx.get(self.dut.offer)
+        self.now += 10
+        assert ctx.get(self.dut.offer) == offer
+        assert offer in fed
+        assert offer not in (0, model.lease)
+        self.shown.insert(0, offer)
+        model.control(encode_control(hello_request(1)), who, self.now)
+
+    def request(self):
+        """Lease, sequence number and host of the next request."""
+        rng, model = self.rng, self.model
+        lease, owner = model.lease, model._host
+        sequence = model._sequence + rng.choice((1, 1, 1, 0, -1, 1 << 30))
+        if model.offer and rng.random() < 0.4:
+            lease, sequence, owner = model.offer.lease, rng.choice((1, 1, 1, 2)), model.offer.host
+        elif not lease or rng.random() < 0.2:
+            lease, sequence = rng.choice((*self.shown[:3], 1)), rng.choice((1, 1, 2))
+        return lease, sequence % (1 << 32), self.someone(owner)
+
+    async def ask(self, ctx):
+        dut, rng, model = self.dut, self.rng, self.model
+        lease, sequence, who = self.request()
+        release = rng.random() < 0.1
+        self.set(ctx, lease=lease, sequence=sequence, host=who.ip, mac=who.mac, releases=release)
+        cycles = self.cycles
+        wait = rng.choice((2, 2, 3, cycles - 2, cycles - 1, cycles, cycles + 1))
+        await ctx.tick().repeat(wait)
+        self.now += wait
+        assert ctx.get(dut.holder) == model.holder(self.now)
+        await ctx.tick()  # the verdict is as old
+        verdict = Verdict(ctx.get(dut.verdict))
+        self.seen.add(verdict)
+        before = dict(model.counters)
+        request = ControlFrame(Kind.RELEASE if release else Kind.ACCESS, lease, sequence)
+        reply = model.control(encode_control(request), who, self.now)
+        counted = {name for name, count in model.counters.items() if count != before.get(name, 0)}
+        says = {
+            Verdict.CARRY_OUT: ("requests", Status.DONE),
+            Verdict.REPEAT: ("repeats", Status.DONE),
+            Verdict.STALE: ("stale", None),
+            Verdict.HELD: ("refused", Status.HELD),
+            Verdict.UNKNOWN: ("refused", Status.UNKNOWN),
+            Verdict.FOREIGN: ("refused", None),
+        }
+        assert (counted, reply and decode_control(reply).status) == ({says[verdict][0]}, says[verdict][1])
+        self.set(ctx, accept=1)
+        await ctx.tick()
+        self.set(ctx, accept=0)
+        self.now += 2
+
+    async def main(self, ctx):
+        for _ in range(800):
+            await (self.hello(ctx) if self.rng.random() < 0.3 else self.ask(ctx))
+
+
+def test_leases_are_kept_as_by_the_model_to_the_cycle():
+    """Both decide alike, and name the holder."""
+    lives = Lives(random.Random(new_seed()))
+    step(lives.dut, lives.main)
+    assert lives.seen == set(Verdict)
+
+
+def test_an_offer_and_its_lease_are_of_one_address_and_a_lease_uses_the_offer_up():
+    dut = LeaseKeeper(lease_cycles=1000)
+    right = {"host": 0x0A00_0001, "mac": 0x0200_0000_0001}
+    others = [right | {"host": 0x0A00_0002}, right | {"mac": 0x0200_0000_0002}]
+
+    async def judge(ctx, sequence, source):
+        values = {"lease": 0xABCD, "sequence": sequence, "number": 0x1000 + sequence, **source}
+        for name, value in values.items():
+            ctx.set(getattr(dut, name), value)
+        await ctx.tick().repeat(3)
+        return Verdict(ctx.get(dut.verdict))
+
+    async def pulse(ctx, name):
+        ctx.set(getattr(dut, name), 1)
+        await ctx.tick()
+        ctx.set(getattr(dut, name), 0)
+        await ctx.tick().repeat(5)
 
     async def body(ctx):
-        now = 0
-        for _ in range(600):
-            lease = rng.choice((1, 1, 1, 2, 3))
-            sequences[lease] = max(0, rng.choice((1, sequences[lease] + rng.choice((1, 1, 1, 0, -1, 1 << 30)))))
-            sequence, release = sequences[lease] % (1 << 32), rng.random() < 0.1
-            who = host(lease).ip
-            for name, value in (("lease", lease), ("sequence", sequence), ("host", who), ("releases", release)):
-                ctx.set(getattr(dut, name), value)
-            wait = rng.choice((2, 2, 3, cycles - 2, cycles - 1, cycles, cycles + 1))
-            await ctx.tick().repeat(wait)
-            now += wait
-            assert ctx.get(dut.holder) == model.holder(now)
-            await ctx.tick()  # the verdict is as old
-            verdict = Verdict(ctx.get(dut.verdict))
-            seen.add(verdict)
-            before = dict(model.counters)
-            request = ControlFrame(Kind.RELEASE if release else Kind.ACCESS, lease, sequence)
-            reply = model.control(encode_control(request), who, now)
-            counted = {name for name, count in model.counters.items() if count != before.get(name, 0)}
-            if verdict in statuses:
-                assert decode_control(reply).status == statuses[verdict]
-            else:
-                names = {Verdict.CARRY_OUT: "requests", Verdict.REPEAT: "repeats", Verdict.STALE: "stale"}
-                assert counted == {names[verdict]}
-            ctx.set(dut.accept, 1)
-            await ctx.tick()
-            ctx.set(dut.accept, 0)
-            now += 2
+        assert await judge(ctx, 1, {"host": 0, "mac": 0}) is Verdict.UNKNOWN
+        for name, value in {"number": 0xABCD, **right}.items():
+            ctx.set(getattr(dut, name), value)
+        await pulse(ctx, "hello")
+        assert ctx.get(dut.offer) == 0xABCD
+        for other in others:
+            assert await judge(ctx, 1, other) is Verdict.UNKNOWN
+        assert await judge(ctx, 1, right) is Verdict.CARRY_OUT
+        await pulse(ctx, "accept")
+        assert ctx.get(dut.offer) == 0xABCD
+        for other in others:
+            assert await judge(ctx, 2, other) is Verdict.FOREIGN
+        assert await judge(ctx, 2, right) is Verdict.CARRY_OUT
+        assert await judge(ctx, 1, right) is Verdict.REPEAT
 
     step(dut, body)
-    assert seen == set(Verdict)
+
+
+def test_nothing_is_offered_before_the_first_hello():
+    """A number that was drawn then would be the same after each reset, and offered to address 0."""
+    dut = LeaseKeeper(lease_cycles=1000)
+
+    async def body(ctx):
+        for number in range(1, 20):
+            ctx.set(dut.number, number)
+            await ctx.tick()
+            assert ctx.get(dut.offer) == 0
+
+    step(dut, body)
 
 
 def test_a_sum_is_the_checksum_s_whatever_the_words():

@@ -22,10 +22,11 @@ from tests.hdl.net.control.bench import (
     Bus,
     Expected,
     Slave,
-    beats,
     control_frame,
+    hello,
     host,
     latency,
+    offer_of,
     run,
     talk,
 )
@@ -33,12 +34,14 @@ from tests.support import new_seed, slow
 
 
 class Hosts:
-    """Three hosts that know how the board stands, and what goes wrong on their way to it."""
+    """Three hosts that know how the board stands, and what goes wrong on their way to it.
+
+    Now and then one of them uses the offer or the lease of another, or the MAC address of another.
+    """
 
     def __init__(self, rng):
         self.rng = rng
-        self.board = Expected([])
-        self.drawn = 0
+        self.board = Expected()
         self.sent = []
 
     def frame(self):
@@ -62,17 +65,27 @@ class Hosts:
 
     def request(self):
         """Most often of the host that holds the board, or of one that finds it free."""
-        rng, model = self.rng, self.board.model
-        if rng.random() < 0.1:
-            return control_frame(Kind.HELLO, rng.getrandbits(32), lease=rng.choice((0, 9)), source=1)
-        lease, sequence = model.lease, model._sequence + rng.choice((1, 1, 1, 1, 2, 0))
-        if not model.holder(0) or rng.random() < 0.1:
-            self.drawn += 1
-            lease, sequence = self.drawn * 0x0101_0101, rng.choice((1, 1, 1, 2))
+        rng, model, offer = self.rng, self.board.model, self.board.offer
+        free = not model.holder(0)
+        if rng.random() < (0.7 if free and offer is None else 0.1):
+            return hello(rng.getrandbits(32), lease=rng.choice((0, 9, model.lease)), source=rng.randrange(3))
+        lease, sequence, owner = model.lease, model._sequence + rng.choice((1, 1, 1, 1, 2, 0)), model._host
+        if offer is not None and rng.random() < (0.9 if free else 0.2):
+            lease, sequence, owner = offer.lease, rng.choice((1, 1, 1, 1, 1, 2)), offer.host
+        elif not lease or rng.random() < 0.1:
+            lease, sequence, owner = rng.getrandbits(32) | 1, rng.choice((1, 1, 1, 2)), host(0)
         kinds = (self.access, self.access, self.access, self.load, self.dump, self.checksum)
         make = self.release if rng.random() < 0.05 else rng.choice(kinds)
         kind, count, words = make()
-        return control_frame(kind, sequence, *words, count=count, lease=lease, source=lease % 3)
+        return control_frame(kind, sequence, *words, count=count, lease=lease, source=self.source(owner))
+
+    def source(self, owner):
+        """The owner of a lease, as others may know it; one time of ten another address."""
+        rng = self.rng
+        if rng.random() < 0.9:
+            return owner
+        other = host(rng.randrange(3))
+        return rng.choice((other, replace(owner, mac=other.mac), replace(owner, ip=other.ip)))
 
     def address(self):
         rng = self.rng
@@ -125,23 +138,14 @@ class Hosts:
         ).ljust(rng.choice((0, 60)), b"\0")
 
 
-def check(groups, *, seed, **options):
-    """Run a trace through model and RTL, and compare all that can be seen."""
-    frames = [frame for group in groups for frame in group]
-    expected, bus = Expected(frames), Bus()
-    out, counted = run(
-        groups,
-        bus=bus,
-        answered=expected.answered,
-        collect={"o": beats(expected.replies), "node": beats(expected.node)},
-        seed=seed,
-        **{"lease_cycles": MAX_LEASE} | options,
-    )
+def check(groups, expected, *, seed, **options):
+    """Run a trace through RTL as well as the model, and compare all that can be seen."""
+    bus = Bus()
+    out, counted = run(groups, expected, bus=bus, seed=seed, **{"lease_cycles": MAX_LEASE} | options)
     assert out["o"] == expected.replies
     assert out["node"] == expected.node
     assert bus.log == expected.bus.log
     assert {name: count for name, count in counted.items() if count} == dict(expected.model.counters)
-    return expected
 
 
 @pytest.mark.parametrize(("stall", "groups"), [(0.0, 30), (0.3, 30), *slow((0.0, 200), (0.3, 200), (0.1, 200))])
@@ -149,10 +153,15 @@ def test_any_trace_has_the_model_s_replies_and_accesses(stall, groups):
     seed = new_seed()
     rng = random.Random(seed)
     hosts = Hosts(rng)
-    groups = [[hosts.frame() for _ in range(rng.choice((1, 2)))] for _ in range(groups)]
-    groups.append([control_frame(Kind.HELLO, 1)])
-    expected = check(groups, seed=seed, stall=stall, limit=20_000 + 2_000 * len(groups))
-    assert {"requests", "repeats"} <= expected.model.counters.keys()
+
+    def trace():
+        yield [hosts.board.add(hello(0))]
+        for _ in range(groups):
+            yield [hosts.frame() for _ in range(rng.choice((1, 2)))]
+        yield [hosts.board.add(hello(1))]
+
+    check(trace(), hosts.board, seed=seed, stall=stall, limit=20_000 + 2_000 * groups)
+    assert {"requests", "repeats", "refused"} <= hosts.board.model.counters.keys()
 
 
 @pytest.mark.parametrize("longest", [("load", "dump"), *slow((("access",),), (("echo",),))])
@@ -160,48 +169,58 @@ def test_the_longest_requests_and_replies_fit(longest):
     rng = random.Random(1)
     words = [rng.getrandbits(32) for _ in range(MAX_DUMP)]
     pairs = [word if n % 2 else word & 0xFFE for n, word in enumerate(words)]
-    frames = {
-        "access": control_frame(Kind.ACCESS, 1, *pairs, count=MAX_OPERATIONS),
-        "load": control_frame(Kind.LOAD, 1, 0x400, *words[:MAX_LOAD], count=MAX_LOAD),
-        "dump": control_frame(Kind.DUMP, 2, 0x400, count=MAX_DUMP),
-        "echo": encode_echo(
-            EchoType.REQUEST, rng.randbytes(1472), identifier=1, sequence=2, source=host(0), destination=OWN
-        ),
-    }
+    echo = encode_echo(
+        EchoType.REQUEST, rng.randbytes(1472), identifier=1, sequence=2, source=host(0), destination=OWN
+    )
+    expected = Expected()
+
+    def trace():
+        yield [expected.add(hello(0))]
+        lease = expected.offer.lease
+        frames = {
+            "access": control_frame(Kind.ACCESS, 1, *pairs, count=MAX_OPERATIONS, lease=lease),
+            "load": control_frame(Kind.LOAD, 1, 0x400, *words[:MAX_LOAD], count=MAX_LOAD, lease=lease),
+            "dump": control_frame(Kind.DUMP, 2, 0x400, count=MAX_DUMP, lease=lease),
+            "echo": echo,
+        }
+        for name in longest:
+            yield [expected.add(frames[name])]
+
     sizes = {"access": 56 + 4 * MAX_OPERATIONS, "load": 56, "dump": 1512, "echo": 1514}
-    expected = check([[frames[name]] for name in longest], seed=1, stall=0, patience=0)
-    assert [len(reply) for reply in expected.replies] == [sizes[name] for name in longest]
+    check(trace(), expected, seed=1, stall=0, patience=0)
+    assert [len(reply) for reply in expected.replies[1:]] == [sizes[name] for name in longest]
 
 
 def test_a_frame_longer_than_ethernet_s_is_dropped_and_nothing_behind_it_is_lost():
-    frames = [control_frame(Kind.HELLO, n) for n in range(3)]
+    frames = [hello(n) for n in range(3)]
     long = [frames[1] + bytes(1515 - len(frames[1])), frames[1] + bytes(1800)]
     fits = frames[1] + bytes(1514 - len(frames[1]))
-    expected = Expected([frames[0], fits, frames[2]])
-    out, counted = run(
-        [[frames[0]], [long[0]], [long[1]], [fits], [frames[2]]],
-        bus=Bus(),
-        answered=[True, False, False, True, True],
-        collect={"o": beats(expected.replies), "node": 0},
-        lease_cycles=MAX_LEASE,
-    )
+    expected = Expected()
+
+    def trace():
+        yield [expected.add(frames[0])]
+        yield [long[0]]
+        yield [long[1]]
+        yield [expected.add(fits)]
+        yield [expected.add(frames[2])]
+
+    out, counted = run(trace(), expected, bus=Bus(), lease_cycles=MAX_LEASE)
     assert out["o"] == expected.replies
     assert (counted["dropped"], counted["requests"]) == (2, 3)
 
 
 def test_what_finds_no_room_is_dropped_and_all_else_is_answered():
     """Five frames back to back, while the first waits for a slow bus: two are kept, and the rest is lost."""
-    slow = control_frame(Kind.DUMP, 1, 0x400, count=40)
-    hellos = [control_frame(Kind.HELLO, n) for n in range(4)]
-    expected = Expected([slow, hellos[0], hellos[3]])
-    out, counted = run(
-        [[slow, *hellos[:3]], [hellos[3]]],
-        bus=Bus(),
-        answered=[True, True, False, False, True],
-        collect={"o": beats(expected.replies), "node": 0},
-        stall=0,
-        lease_cycles=MAX_LEASE,
-    )
+    hellos = [hello(n) for n in range(5)]
+    expected = Expected()
+
+    def trace():
+        yield [expected.add(hellos[4])]
+        slow = control_frame(Kind.DUMP, 1, 0x400, count=40, lease=expected.offer.lease)
+        yield [expected.add(slow), expected.add(hellos[0]), hellos[1], hellos[2]]
+        yield [expected.add(hellos[3])]
+
+    out, counted = run(trace(), expected, bus=Bus(), stall=0, lease_cycles=MAX_LEASE)
     assert out["o"] == expected.replies
     assert counted["dropped"] == 2
 
@@ -215,42 +234,37 @@ def test_latency_is_that_of_the_docstring(sent, cycles):
         "echo": encode_echo(
             EchoType.REQUEST, bytes(20), identifier=1, sequence=2, source=host(0), destination=OWN
         ),
-        "hello": control_frame(Kind.HELLO, 5),
-        "repeat": control_frame(Kind.ACCESS, 1),
-        "new": control_frame(Kind.ACCESS, 2),
+        "hello": hello(5),
+        "repeat": lambda offers: control_frame(Kind.ACCESS, 1, lease=offers[0]),
+        "new": lambda offers: control_frame(Kind.ACCESS, 2, lease=offers[0]),
     }
-    assert latency([control_frame(Kind.ACCESS, 1), frames[sent]]) == cycles
+    assert latency([hello(4), frames["repeat"], frames[sent]]) == cycles
 
 
 @pytest.mark.parametrize("stall", [0.3])
 def test_scapy_s_requests_are_answered_and_it_agrees_with_the_checksums(stall):
     us = {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:12:99"}
     ip = IP(src="10.1.2.1", dst="10.1.2.153", ttl=3, id=77, flags="DF", tos=4)
-    hello = bytes(control_frame(Kind.HELLO, 5, lease=9))[42:]
+    payload = hello(5, lease=9)[42:]
     frames = [
         bytes(packet).ljust(60, b"\0")
         for packet in (
             Ether(src=us["src"], dst="ff:ff:ff:ff:ff:ff")
             / ARP(hwsrc=us["src"], psrc="10.1.2.1", pdst="10.1.2.153"),
             Ether(**us) / ip / ICMP(id=3, seq=4) / Raw(b"fanin"),
-            Ether(**us) / ip / UDP(sport=5, dport=34998) / Raw(hello),
+            Ether(**us) / ip / UDP(sport=5, dport=34998) / Raw(payload),
         )
     ]
-    expected = Expected(frames)
-    out, _ = run(
-        [[frame] for frame in frames],
-        bus=Bus(),
-        answered=[True] * 3,
-        collect={"o": beats(expected.replies), "node": 0},
-        stall=stall,
-        lease_cycles=MAX_LEASE,
-    )
+    expected = Expected()
+    trace = ([expected.add(frame)] for frame in frames)
+    out, _ = run(trace, expected, bus=Bus(), stall=stall, lease_cycles=MAX_LEASE)
+    assert out["o"] == expected.replies
     arp, echo, control = (Ether(reply) for reply in out["o"])
     assert (arp.dst, arp[ARP].op, arp[ARP].hwsrc) == (us["src"], 2, us["dst"])
     assert (echo.dst, echo[IP].dst, echo[IP].ttl) == (us["src"], "10.1.2.1", 64)
     assert (echo[ICMP].type, echo[ICMP].id, echo[ICMP].seq, bytes(echo[Raw])) == (0, 3, 4, b"fanin")
     assert (control[UDP].sport, control[UDP].dport) == (34998, 5)
-    assert decode_control(bytes(control[UDP].payload)).words == (0, *ABOUT)
+    assert decode_control(bytes(control[UDP].payload)).words == (0, *ABOUT, *expected.offers)
     for read, reply, layers in ((echo, out["o"][1], (IP, ICMP)), (control, out["o"][2], (IP,))):
         for layer in layers:
             del read[layer].chksum
@@ -259,31 +273,58 @@ def test_scapy_s_requests_are_answered_and_it_agrees_with_the_checksums(stall):
 
 def test_what_is_malformed_says_so_and_what_is_just_right_does_not():
     """The model's list; then the largest counts that fit, whose accesses the bus refuses."""
-    frames = [control_frame(kind, 1, *words, **{"lease": 1} | header) for kind, words, header in MALFORMED]
+    frames = [hello(0)]
+    frames += [control_frame(kind, 1, *words, **{"lease": 1} | header) for kind, words, header in MALFORMED]
     right = [(Kind.DUMP, (HOLE,), MAX_DUMP), (Kind.CHECKSUM, (HOLE, 65535), 0), (Kind.ACCESS, (HOLE, 0), 1)]
-    frames += [control_frame(kind, n, *words, count=count) for n, (kind, words, count) in enumerate(right, 1)]
+    frames += [
+        lambda offers, n=n, kind=kind, words=words, count=count: control_frame(
+            kind, n, *words, count=count, lease=offers[0]
+        )
+        for n, (kind, words, count) in enumerate(right, 1)
+    ]
     bus = Bus()
 
     async def refuse(ctx, axil):
         await Slave(axil, bus, patience=0).process(ctx)
 
-    expected = Expected(frames)
-    assert talk(frames, refuse, gaps=(0,) * len(frames)) == expected.replies
-    assert expected.model.counters == {"malformed": len(MALFORMED), "requests": len(right)}
+    replies = talk(frames, refuse, gaps=(0,) * len(frames))
+    expected = Expected(frames[:1])
+    expected.show(replies)
+    for frame in frames[1:]:
+        expected.add(frame(expected.offers) if callable(frame) else frame)
+    assert replies == expected.replies
+    assert expected.model.counters == {"malformed": len(MALFORMED), "requests": 1 + len(right)}
     assert bus.log == expected.bus.log == [HOLE] * 3
+
+
+def test_when_a_frame_came_decides_on_later_offers():
+    """Two hellos, the second always in the same cycle; only the first one's time differs."""
+
+    def offers(first):
+        gaps = (first, 200 - first)
+        return [offer_of(reply) for reply in talk([hello(0), hello(1)], None, gaps=gaps)]
+
+    found = [offers(first)[1] for first in (0, 1, 2, 0)]
+    assert found[0] == found[3]
+    assert len(set(found)) == 3
 
 
 def test_a_lease_ends_in_silence_and_not_before():
     """A second host is refused as long as the first is heard, and gets the board when that has been silent."""
-    first = [control_frame(Kind.ACCESS, n) for n in (1, 2, 3)]
-    second = control_frame(Kind.ACCESS, 1, lease=2, source=1)
-    trace = [(first[0], 0), (second, 500), (first[1], 300), (first[1], 600), (second, 900)]
-    trace += [(second, 100), (first[2], 0)]
+
+    def first(n):
+        return lambda offers: control_frame(Kind.ACCESS, n, lease=offers[0])
+
+    def second(offers):
+        return control_frame(Kind.ACCESS, 1, lease=offers[1], source=host(1))
+
+    trace = [(hello(0), 0), (first(1), 0), (hello(0, source=1), 0), (second, 500), (first(2), 300)]
+    trace += [(first(2), 600), (second, 900), (second, 100), (first(3), 0), (hello(0, source=2), 0)]
     frames, gaps = zip(*trace, strict=True)
     found = [decode_control(reply[42:]) for reply in talk(frames, None, gaps=gaps, lease_cycles=1000)]
     done, held = Status.DONE, Status.HELD
-    assert [reply.status for reply in found] == [done, held, done, done, held, done, held]
-    assert [reply.words[0] for reply in found if reply.words] == [host(0).ip, host(0).ip, host(1).ip]
+    assert [reply.status for reply in found] == [done, done, done, held, done, done, held, done, held, done]
+    assert [reply.words[0] for reply in found if reply.words] == [0, host(0).ip, host(1).ip]
 
 
 def test_a_bus_that_does_not_answer_ends_the_request_and_no_other():
@@ -303,8 +344,10 @@ def test_a_bus_that_does_not_answer_ends_the_request_and_no_other():
             await ctx.tick().until(axil.rready)
             ctx.set(axil.rvalid, 0)
 
-    frames = [control_frame(Kind.ACCESS, n, 4 * n, 0, count=1) for n in (1, 2, 3)]
-    for reply in talk(frames, slave, gaps=(0, 0, 600), bus_timeout=100):
+    frames = [
+        lambda offers, n=n: control_frame(Kind.ACCESS, n, 4 * n, 0, count=1, lease=offers[0]) for n in (1, 2, 3)
+    ]
+    for reply in talk([hello(0), *frames], slave, gaps=(0, 0, 0, 600), bus_timeout=100)[1:]:
         found = decode_control(reply[42:])
         results.append((found.status, found.words))
     assert results == [(Status.BUS, (4,)), (Status.BUS, (8,)), (Status.DONE, (0x600D,))]
