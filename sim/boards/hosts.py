@@ -114,7 +114,7 @@ class TapHost:
 
     def receive(self) -> list[bytes]:
         """What the stack sends. Raises InputError where the device was removed."""
-        frames = []
+        frames: list[bytes] = []
         try:
             while len(frames) < _AT_ONCE:
                 frames.append(os.read(self._device, _LARGEST))
