@@ -146,7 +146,9 @@ def test_other_files_are_no_checkpoints(tmp_path, network):
     np.savez(path, conv1=np.zeros(3))
     assert refusal(load_checkpoint, path, network) == f"{path}: no checkpoint of fanin cluster"
     np.savez(path, conv1=np.array([object()]))
-    assert refusal(load_checkpoint, path, network).startswith(f"{path}: no NumPy archive of numbers: an array of Python objects")
+    assert refusal(load_checkpoint, path, network).startswith(
+        f"{path}: no NumPy archive of numbers: an array of Python objects"
+    )
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("conv1.npy", "no array")
     assert refusal(load_checkpoint, path, network) == (

@@ -5,6 +5,7 @@ import contextlib
 import pytest
 from finsy.proto import p4r, rpc_code
 
+from fanin.p4.control import Replica
 from tests.sim.switch.service.client import (
     DELETE,
     INSERT,
@@ -221,6 +222,18 @@ def test_a_group_or_session_reads_as_it_was_written(client, make):
     assert read(0) == [make(3, (b"\x02", 0))]  # the port in canonical form
     assert write(DELETE, make(3)) == 0
     assert read(0) == []
+
+
+def test_a_clone_session_of_the_entries_is_read_replaced_and_deleted(served, client):
+    served.forwarding.ask(lambda: served.forwarding.switch.set_clone_session(3, replicas=[Replica(2, 5)]))
+    wanted = p4r.CloneSessionEntry(session_id=3)
+    found = client.read(p4r.Entity(packet_replication_engine_entry={"clone_session_entry": wanted}))[0]
+    (session,) = (entity.packet_replication_engine_entry.clone_session_entry for entity in found)
+    assert [(one.egress_port, one.instance) for one in session.replicas] == [(2, 5)]
+    entry = p4r.PacketReplicationEngineEntry(clone_session_entry=session)
+    codes = [client.write(kind, packet_replication_engine_entry=entry) for kind in (INSERT, MODIFY, DELETE)]
+    assert codes == [rpc_code.ALREADY_EXISTS, 0, 0]
+    assert client.write(DELETE, packet_replication_engine_entry=entry) == NOT_FOUND
 
 
 def test_groups_and_action_sets_read_in_canonical_form():
