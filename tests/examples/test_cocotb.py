@@ -1,9 +1,11 @@
 """The testbenches of examples/cocotb: copied out and run by ``make``, as users do; what a failure says."""
 
+import contextlib
 import importlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -131,3 +133,23 @@ def test_make_emits_builds_and_passes(copied, folder):
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_four_states_and_another_simulator_make_no_difference(copied, folder):
     passed(make(copied / folder, "SIM=icarus", f"COCOTB_RANDOM_SEED={new_seed() % 2**31}"))
+
+
+@pytest.mark.verilator
+def test_the_examples_verilator_on_path_does_not_call_itself():
+    """Packages' lint needs a verilator on PATH; this one found itself there, and called itself without end."""
+    folder = EXAMPLES / "common" / "bin"
+    path = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+    with subprocess.Popen(
+        ["verilator", "--version"],
+        env=os.environ | {"PATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, _ = process.communicate(timeout=10)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert out.startswith("Verilator 5.")
