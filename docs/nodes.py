@@ -16,8 +16,7 @@ PAGE = """# Nodes
 Generated from `hdl/catalog.py` by `docs/generate.py`: what a hardware engineer takes into a design of their
 own. Each is one Verilog module with one clock; [a package](../packages.md) brings registers, constraints,
 IP-XACT and a FuseSoC core along. They need the install of [the first page](../start.md) (`make demo`, then
-`. .venv/bin/activate`). `--preset` may be tiny, demo or u280 for every node; the GLM node has sizes for ECP5
-boards, too.
+`. .venv/bin/activate`). A node without sizes for a preset says which it has.
 
 ```
 fanin verilog NAME --package DIR               # the parameters below are the default preset's

@@ -12,8 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from fanin import archive
 from fanin.cli.main import build_parser
 from fanin.extras import EXTRAS
+from fanin.host import lobby
+from fanin.sim.boards import hosts
+from fanin.sim.switch.embedded import blocks, loops, preprocessor, runtime, scope
+from fanin.sim.switch.embedded import calls as p4_calls
+from fanin.sim.switch.service import calls, forwarding, front, link, requests
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
@@ -131,6 +137,88 @@ def test_generated_pages_are_up_to_date():
     spec.loader.exec_module(generate)
     assert len(generate.PAGES) >= 5
     assert [n for n, page in generate.PAGES.items() if (generate.FOLDER / n).read_text() != page()] == []
+
+
+def _number(text):
+    """A figure of the docs: 262,144, a million, 16 MiB."""
+    text = text.replace("a million", "1000000")
+    count, unit = re.match(r"([\d,]+)(?: (KiB|MiB))?", text).groups()
+    return int(count.replace(",", "")) << {None: 0, "KiB": 10, "MiB": 20}[unit]
+
+
+def _figures(page, *patterns):
+    text = (ROOT / "docs" / "reference" / page).read_text()
+    return [_number(re.search(pattern, text)[1]) for pattern in patterns]
+
+
+def test_limits_of_p4_serve_are_those_of_its_page():
+    found = _figures(
+        "serve.md",
+        r"\| request \| (.+?) \|",
+        r"\| updates of a Write; entities of a Read \| ([\d,]+);",
+        r"\| updates of a Write; entities of a Read \| [\d,]+; ([\d,]+)",
+        r"\| one update, entity or stream message \| (.+?) \|",
+        r"\| P4Info \| (.+?) \|",
+        r"writes and pipelines at a time \| (\d+);",
+        r"writes and pipelines at a time \| \d+; (\d+);",
+        r"writes and pipelines at a time \| \d+; \d+; (\d+)",
+        r"\| answers under way to a client of a call \| (.+?) \|",
+        r"\| messages under way on a stream \| (.+?) \|",
+        r"opens a stream and does not bid \| (\d+) s",
+        r"gives calls a slice of (\d+) ms",
+        r"all calls together have (\d+) % of",
+    )
+    assert found == [
+        front.MAX_REQUEST_BYTES,
+        front.MAX_UPDATES,
+        front.MAX_ENTITIES,
+        link.MAX_PART_BYTES,
+        front.MAX_P4INFO_BYTES,
+        requests.MAX_CONTROLLERS,
+        requests.MAX_READS,
+        requests.MAX_WRITES,
+        calls.WINDOW,
+        calls.STREAM_WINDOW,
+        calls.STALL,
+        1000 * forwarding.SLICE,
+        100 * forwarding.SHARE,
+    ]
+
+
+def test_bounds_of_inputs_are_those_of_the_page_on_security():
+    found = _figures(
+        "security.md",
+        r"at most ([\d,]+) times their size",
+        r"times their size, or (\d+ MiB)",
+        r"at most (\d+) includes",
+        r"includes, (a million) tokens",
+        r"([\d,]+) bits a number",
+        r"([\d,]+) values a type",
+        r"([\d,]+) nested calls",
+        r"([\d,]+) instances",
+        r"a frame: ([\d,]+) passes",
+        r"([\d,]+) parser states",
+        r"([\d,]+) rounds of loops",
+        r"rounds of loops, (\d+) s",
+        r"([\d,]+) silent connections",
+        r"([\d,]+) clients; frames at the line's rate",
+    )
+    assert found == [
+        archive.MOST_TIMES,
+        archive.MOST_BYTES,
+        preprocessor._INCLUDES,
+        preprocessor._TOKENS,
+        scope.MAX_WIDTH,
+        scope.MAX_PARTS,
+        p4_calls.MAX_CALLS,
+        blocks.MAX_INSTANCES,
+        runtime.MAX_PASSES,
+        runtime.MAX_STATES,
+        loops.MAX_ROUNDS,
+        runtime.MAX_SECONDS,
+        lobby.MOST,
+        hosts.MAX_CLIENTS,
+    ]
 
 
 def test_every_target_of_the_makefile_is_listed():

@@ -14,7 +14,7 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.output import PCAP_FILE, PROVENANCE_FILE, add_json, print_json, table
 from fanin.cli.provenance.comparison import Change, Verdict, changes, verdicts
 from fanin.cli.provenance.document import Provenance, read_provenance
-from fanin.cli.provenance.inputs import Input, inputs_of, resolved
+from fanin.cli.provenance.inputs import Input, digests, resolved
 from fanin.cli.serving import say
 from fanin.cli.wave import forget_wave
 from fanin.errors import CheckFailed, InputError, ToolFailed
@@ -104,10 +104,11 @@ def _command(before: Provenance, whole: argparse.ArgumentParser) -> argparse.Nam
 def _check_listed(again: argparse.Namespace, before: Provenance) -> None:
     """Raise InputError where the command would read a file of which the run's folder has no hash."""
     listed = {each.option for each in before.inputs}
-    for each in inputs_of(again):
-        if each.option not in listed:
+    for option in again.files.inputs:
+        value = getattr(again, option)
+        if option not in listed and value is not None and digests(Path(value)):
             path = before.folder / PROVENANCE_FILE
-            raise InputError(f"{path}: inputs: {each.option} is not listed, but argv would read {each.path}")
+            raise InputError(f"{path}: inputs: {option} is not listed, but argv would read {value}")
 
 
 def _place(again: argparse.Namespace, given: Input, before: Provenance, *, changed: bool) -> None:

@@ -55,7 +55,7 @@ def open_bytes(path: Path) -> IO[bytes]:
 class _Bounded(io.RawIOBase):
     """What ``unpacked`` gives, until it is too much for the compressed file ``path``."""
 
-    def __init__(self, unpacked: IO[bytes], path: Path):
+    def __init__(self, unpacked: io.BufferedIOBase, path: Path):
         self._unpacked, self._path = unpacked, path
         self._left = most_unpacked(path)
 
@@ -63,7 +63,7 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count: int = self._unpacked.readinto(buffer)  # type: ignore[attr-defined]
+        count = self._unpacked.readinto(buffer)
         self._left -= count
         if self._left < 0:
             raise InputError(f"{self._path}: {grows_too_much(self._path)}")

@@ -67,8 +67,8 @@ class ScannedRows:
         return made, own[0] if own else None
 
     def forget(self, worker: int) -> None:
-        """Replacements are not followed: which rows a worker lacks, no scan of it shows."""
-        raise NotImplementedError("a worker that is replaced, with rows that are pushed behind scans")
+        """Fail: no scan shows which rows a worker lacks, and ``ParamServerCosim.sizes`` refuses such a job."""
+        raise AssertionError("a job with rows that are pushed behind scans has no replacements")
 
     def check(self, dead: Container[int]) -> None:
         """At the end: every scan went round once, and its row to whom it was for, but for ``dead`` workers.

@@ -294,15 +294,12 @@ class Jump(Statement):
 
 @dataclass(slots=True, eq=False)
 class Declaration(Statement):
-    """Anything with a name. ``type`` is what the checker found that it is.
-
-    ``calls``: calls that it can make when it runs, with all that are made within these; loops count once.
-    """
+    """Anything with a name. ``type`` is what the checker found that it is."""
 
     name: str
     annotations: Annotations = field(default_factory=dict, init=False)
     type: Any = field(default=None, init=False)
-    calls: int = field(default=0, init=False)
+    calls: int = field(default=0, init=False)  #: that it can make, with all within these; a loop counts once
 
 
 @dataclass(slots=True, eq=False)

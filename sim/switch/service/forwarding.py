@@ -36,17 +36,14 @@ class Control(Protocol):
 
     def fileno(self) -> int:
         """The file at which requests arrive."""
-        raise NotImplementedError
 
     @property
     def blocked(self) -> bool:
         """True if it waits until its file takes more."""
-        raise NotImplementedError
 
     @property
     def ready(self) -> bool:
         """True if it has work besides reading its file."""
-        raise NotImplementedError
 
     def work(self, end: float) -> None:
         """Work until this time of the monotonic clock, or until nothing is left to do."""

@@ -27,7 +27,11 @@ from google.protobuf.message import DecodeError
 from fanin.sim.switch.service import protobuf
 from fanin.sim.switch.service.faults import Fault, invalid
 from fanin.sim.switch.service.link import (
+    COOKIE,
+    DEVICE,
+    ESSENCE,
     MAX_PART_BYTES,
+    P4INFO,
     PIECE_BYTES,
     Kind,
     Message,
@@ -46,13 +50,9 @@ MAX_UPDATES = 1 << 18  #: of a Write
 MAX_ENTITIES = 1 << 13  #: of a Read
 MAX_CALLS = 48  #: calls at a time, those that are to be refused included
 _PARTS_AT_ONCE = 64  # updates or entities in a part
-_UPDATES, _ENTITIES, _CONFIG = (
-    4,
-    2,
-    5,
-)  # fields of WriteRequest, ReadRequest, SetForwardingPipelineConfigRequest
-_P4INFO, _DEVICE, _COOKIE = 1, 2, 3  # fields of ForwardingPipelineConfig
-_ESSENCE = 0  # fanin.sim.switch.service.pipeline.ESSENCE
+_UPDATES = 4  # field of WriteRequest
+_ENTITIES = 2  # of ReadRequest
+_CONFIG = 5  # of SetForwardingPipelineConfigRequest
 _NICE = 5  # forwarding comes first where processors are few
 _GRACE = 1.0  # seconds for calls to end in
 _GONE = Message(0, Kind.END, ending(rpc_code.UNAVAILABLE, "the switch ends"))
@@ -232,11 +232,11 @@ class Front(grpc.GenericRpcHandler):
         if config is None:
             yield _small(rest)
             return
-        info = protobuf.value(config, _P4INFO)
-        presence = b"" if info is None else protobuf.prefix(_P4INFO, 0)
+        info = protobuf.value(config, P4INFO)
+        presence = b"" if info is None else protobuf.prefix(P4INFO, 0)
         yield _small(rest + protobuf.prefix(_CONFIG, len(presence)) + presence)
-        yield from _pieces(_ESSENCE, self._essence(info or b""))
-        for number in (_P4INFO, _DEVICE, _COOKIE):
+        yield from _pieces(ESSENCE, self._essence(info or b""))
+        for number in (P4INFO, DEVICE, COOKIE):
             value = protobuf.value(config, number)
             if value is not None:
                 yield from _pieces(number, value)
@@ -340,6 +340,8 @@ def main() -> None:
     if port:
         server.start()
     front.send(packed(0, Kind.READY, str(port).encode()))
+    if not port:  # the forwarding process starts another front, or has its user choose an address
+        return
     front.run()
     server.stop(_GRACE).wait(2 * _GRACE)
     os._exit(0)  # threads that wait for clients do not count

@@ -16,6 +16,8 @@ from typing import NamedTuple
 _HEADER = struct.Struct("!IB")
 _END = struct.Struct("!I")
 _MAX = 1 << 17  # bytes of a datagram
+P4INFO, DEVICE, COOKIE = 1, 2, 3  #: fields of ForwardingPipelineConfig, which begin pieces of one
+ESSENCE = 0  #: begins pieces of P4Info without its documentation, which is never returned
 PIECE_BYTES = 1 << 15  #: bytes of a part of a request or of a piece of an answer, if it can be divided
 MAX_PART_BYTES = 1 << 15  #: bytes of one update, entity or stream message, which cannot
 
@@ -23,7 +25,8 @@ MAX_PART_BYTES = 1 << 15  #: bytes of one update, entity or stream message, whic
 class Kind(enum.IntEnum):
     """Kinds of messages, by sender: the front sends OPEN to CANCEL, the forwarding process the others.
 
-    ``START``: begin to listen; payload: a :func:`joined` list of address, P4Info and name of the program.
+    ``START``: begin to listen; payload: a joined list of address and name of the program. P4Info follows as an
+    answer does, in PIECE and DATA.
     ``READY``: the port that the front listens at, as a decimal number; 0 if the address cannot be had.
     ``OPEN``: a call has begun; payload: its method, a space, and the address of the peer.
     ``PART``: the next part of a call's request, which MORE has asked for.
@@ -33,7 +36,8 @@ class Kind(enum.IntEnum):
     ``MORE``: the next part is wanted.
     ``PIECE``: a piece of an answer that is not the last piece.
     ``DATA``: an answer, or its last piece.
-    ``STATUS``: a :func:`joined` list of ``p4.Error``, one for each part of a batch.
+    ``STATUS``: a joined list (:func:`fanin.sim.switch.service.protobuf.joined`) of ``p4.Error``, one for each
+    part of a batch.
     ``END``: the call has ended; payload: status code and text.
     ``KILL``: as END, without waiting for the client to take the answers that are left.
     """

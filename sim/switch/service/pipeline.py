@@ -18,6 +18,7 @@ from fanin.sim.switch.embedded import Program, Switch
 from fanin.sim.switch.service.entities import Entities
 from fanin.sim.switch.service.faults import invalid, missing, unknown
 from fanin.sim.switch.service.forwarding import Forwarding
+from fanin.sim.switch.service.link import COOKIE, DEVICE, ESSENCE, P4INFO
 from fanin.sim.switch.service.memory import collect_all
 from fanin.sim.switch.service.names import Names
 from fanin.sim.switch.service.p4info import p4info
@@ -28,15 +29,11 @@ _Set = p4r.SetForwardingPipelineConfigRequest
 _Get = p4r.GetForwardingPipelineConfigRequest
 
 
-P4INFO, DEVICE, COOKIE = 1, 2, 3  #: fields of ForwardingPipelineConfig
-ESSENCE = 0  #: P4Info without its documentation, which is never returned
-
-
 @dataclass(frozen=True)
 class Config:
     """A configuration as the front sends it: serialized, in pieces.
 
-    ``pieces``: by field number, :data:`ESSENCE` included; a field that is not set has none.
+    ``pieces``: by field number, ESSENCE of the link included; a field that is not set has none.
     """
 
     pieces: dict[int, list[bytes]] = field(default_factory=dict)

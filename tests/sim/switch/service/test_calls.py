@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import socket
 import threading
 import time
 
@@ -255,6 +256,18 @@ def test_a_front_that_ends_is_started_again(served):
         bidder.bid(4)
         assert bidder.told() == (5, rpc_code.NOT_FOUND)  # ids are remembered
     assert "it is started again" in served.said[0]
+
+
+def test_a_front_whose_port_is_taken_meanwhile_is_started_until_it_is_free(served):
+    """It listened nowhere, and nobody was told."""
+    with socket.socket() as other:
+        served.server._process.kill()
+        served.server._process.wait()
+        other.bind(("127.0.0.1", served.server.port))
+        other.listen()
+        _until(lambda: served.forwarding.ask(lambda: served.forwarding.failed) >= 2)
+    with grpc.insecure_channel(served.address) as channel:
+        grpc.channel_ready_future(channel).result(LIMIT)
 
 
 # which calls are ended in favour of others
