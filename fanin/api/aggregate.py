@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fanin import fixed
 from fanin.api.arguments import check_integers, check_numbers, chosen, path_of
 from fanin.api.shown import Shown
-from fanin.cli.output import output_file
+from fanin.cli.scratch import output_file
 from fanin.errors import InputError
 from fanin.fixed import VALUE_BITS
 from fanin.job import JobCounters

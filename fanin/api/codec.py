@@ -14,7 +14,7 @@ from fanin.api.arguments import check_integers, path_of
 from fanin.api.shown import Shown
 from fanin.cli.codec.measure import Meter, Row
 from fanin.cli.codec.values import as_float32, naming, open_input
-from fanin.cli.output import write_file
+from fanin.cli.scratch import write_file
 from fanin.codec import CONFIGS, Bfp, Codec, CodecConfig, Inceptionn, Mode
 from fanin.errors import InputError
 from fanin.golden.codec.codecs import encode, roundtrip

@@ -20,7 +20,8 @@ import numpy as np
 from fanin.api.arguments import path_of
 from fanin.api.shown import page_frame
 from fanin.cli.main import build_parser
-from fanin.cli.output import REPORT_FILE, write_file
+from fanin.cli.output import REPORT_FILE
+from fanin.cli.scratch import write_file
 from fanin.errors import InputError
 from fanin.extras import how_to_install
 from fanin.threads import one_blas_thread

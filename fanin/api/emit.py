@@ -11,7 +11,8 @@ from typing import Any
 
 from fanin.api.arguments import check_integers, chosen, path_of
 from fanin.api.shown import Shown
-from fanin.cli.output import JOB_FILE, PROGRAM_FILE, SWITCH_DISSECTOR_FILE, write_file
+from fanin.cli.output import JOB_FILE, PROGRAM_FILE, SWITCH_DISSECTOR_FILE
+from fanin.cli.scratch import write_file
 from fanin.errors import InputError
 from fanin.glm import PRESETS
 from fanin.hdl import catalog

@@ -11,8 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fanin.cli.output import LIVE_FILE, RUN_FILE, finite, write_file
+from fanin.cli.output import LIVE_FILE, RUN_FILE, finite
 from fanin.cli.progress import Remaining, StatusLine
+from fanin.cli.scratch import write_file
 from fanin.cli.writer import made_directory
 from fanin.errors import InputError
 

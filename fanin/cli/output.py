@@ -13,9 +13,18 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from fanin.cli.scratch import SCRATCH, delete, delete_leftovers, is_scratch, reported, scratch_prefix
+from fanin.cli.manifest import MANIFEST_FILE, read_manifest, replace_files
+from fanin.cli.scratch import (
+    SCRATCH,
+    delete_leftovers,
+    is_scratch,
+    output_file,
+    reported,
+    scratch_prefix,
+    umask,
+)
 from fanin.errors import InputError
 from fanin.records import Record, open_record
 
@@ -44,11 +53,17 @@ class Kind:
     option: str = "-o"  #: of the command, which names it
     results: tuple[str, ...] = ()  #: patterns of the files that the same command writes again, to the bit
     apart: tuple[str, ...] = ()  #: fields of these files that are no results: versions, times, paths
+    listed: bool = True  #: fanin.cli.manifest lists its files, and the same command may replace them
 
     @property
     def names(self) -> tuple[str, ...]:
         """All that belongs to it; the mark is the first."""
         return (self.mark, PROVENANCE_FILE, *self.others)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of its files, folders left out."""
+        return tuple(name for name in self.names if "." in name)
 
 
 RUN = Kind(
@@ -126,35 +141,11 @@ SWEEP = Kind(
     results=("sweep.json", "plans/*/plan.json", "plans/*/connections.json", "plans/*/devices/*"),
     apart=("solver",),
 )
-CAMPAIGN = Kind("campaign", "campaign.json", "runs", (REPORT_FILE, "results.csv", "results.parquet"))
+CAMPAIGN = Kind(
+    "campaign", "campaign.json", "runs", (REPORT_FILE, "results.csv", "results.parquet"), listed=False
+)
 P4_PROGRAM = Kind("program", JOB_FILE, "program", (PROGRAM_FILE,))
 REPRODUCTION = Kind("reproduction", "reproduction.json", "rows", (REPORT_FILE, "table.csv", "table.md"))
-
-
-def write_file(path: Path, content: bytes | str) -> None:
-    """Write a file whole or not at all. Raises InputError when its folder cannot be written."""
-    with output_file(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-
-
-@contextlib.contextmanager
-def output_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that becomes ``path``, whole, at the end; nothing is left of it if the body fails.
-
-    What the system refuses in the body is taken for a refused write. Raises InputError for it.
-    """
-    with reported(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        delete_leftovers(path.parent)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=scratch_prefix())
-        try:
-            with os.fdopen(handle, "wb") as file:
-                yield file
-            os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
 
 
 @contextlib.contextmanager
@@ -178,7 +169,7 @@ def keep_file(scratch: Path, path: Path) -> None:
     """Put a whole file in its place. Raises InputError when its folder cannot be written."""
     with reported(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.chmod(0o666 & ~_umask())
+        scratch.chmod(0o666 & ~umask())
         scratch.replace(path)
 
 
@@ -197,15 +188,17 @@ def check_directory(path: Path, kind: Kind = RUN) -> None:
             raise InputError(f"{path}: is a file; {kind.option} names a directory")
         if path.exists() and not all(map(is_scratch, path.iterdir())) and not _is_ours(path, kind):
             missing = f"holds no {kind.mark} of an earlier {kind.name}"
+            if kind.listed and is_kind(path, kind):
+                missing = f"holds no {MANIFEST_FILE}, which lists the files that fanin has written"
             raise InputError(f"{path}: exists and {missing}; choose another {kind.option}")
         tempfile.TemporaryFile(dir=_nearest(path.absolute()), prefix=scratch_prefix()).close()
 
 
 @contextlib.contextmanager
 def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
-    """A temporary directory whose files become those of ``path``; none if the body fails.
+    """A temporary directory whose files replace those of fanin in ``path``; none if the body fails.
 
-    What else ``path`` holds stays. Its mark goes first and comes last, so that what has one is whole.
+    Other files of ``path`` stay. Its mark goes first and comes last: a directory with a mark is whole.
     Raises InputError as ``check_directory`` does.
     """
     check_directory(path, kind)
@@ -216,10 +209,7 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
         yield scratch
         with reported(path):
             path.mkdir(parents=True, exist_ok=True)
-            for name in kind.names:
-                delete(path / name)
-            for file in sorted(scratch.iterdir(), key=lambda file: file.name == kind.mark):
-                file.rename(path / file.name)
+            replace_files(path, scratch, kind.mark)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -248,8 +238,13 @@ def is_kind(path: Path, kind: Kind) -> bool:
 
 
 def _is_ours(path: Path, kind: Kind) -> bool:
-    """Whether a command of fanin wrote a directory, so that another may delete what its kind holds."""
-    return is_kind(path, kind) and ("fanin" in _mark(path, kind) or (path / PROVENANCE_FILE).is_file())
+    """Whether a command of fanin wrote a directory, of this kind or half of it; another may then replace it."""
+    marked = is_kind(path, kind)
+    if not kind.listed:
+        return marked and "fanin" in _mark(path, kind)
+    manifest = read_manifest(path)
+    half = not os.path.lexists(path / kind.mark)  # the process ended while it replaced the files
+    return manifest is not None and (marked or (half and manifest.mark == kind.mark))
 
 
 def _mark(path: Path, kind: Kind) -> dict[str, Any]:
@@ -276,12 +271,6 @@ def open_kind(path: Path, kind: Kind, command: str, hint: str = "") -> Record:
 def _nearest(folder: Path) -> Path:
     """``folder``, or the nearest one above it that exists."""
     return next(place for place in (folder, *folder.parents) if place.exists())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def finite(value: Any) -> Any:

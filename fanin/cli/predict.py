@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fanin.cli.output import MODEL_FILE, add_json, check_writable, print_json, table, write_file
+from fanin.cli.output import MODEL_FILE, add_json, check_writable, print_json, table
 from fanin.cli.printable import cell
+from fanin.cli.scratch import write_file
 from fanin.errors import InputError
 
 if TYPE_CHECKING:  # scikit-learn takes seconds to load, which --help need not pay

@@ -1,4 +1,4 @@
-"""Names of files that are not whole yet, and which of them a process that has died has left.
+"""Files that become whole at once, their names until then, and those that a process that has died has left.
 
 A command writes a file, or a folder, beside its place and renames it. The name until then holds its owner: the
 machine and the process.
@@ -10,8 +10,10 @@ import contextlib
 import os
 import shutil
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from fanin.errors import InputError
 
@@ -98,3 +100,36 @@ def reported(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def write_file(path: Path, content: bytes | str) -> None:
+    """Write a file whole or not at all. Raises InputError when its folder cannot be written."""
+    with output_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def output_file(path: Path) -> Iterator[BinaryIO]:
+    """A binary file that becomes ``path``, whole, at the end; nothing is left of it if the body fails.
+
+    What the system refuses in the body is taken for a refused write. Raises InputError for it.
+    """
+    with reported(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        delete_leftovers(path.parent)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=scratch_prefix())
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+            os.chmod(name, 0o666 & ~umask())
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+
+def umask() -> int:
+    """Return the permissions that new files do not get."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

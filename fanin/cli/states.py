@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.archive import read_archive
-from fanin.cli.output import output_file
+from fanin.cli.scratch import output_file
 from fanin.errors import InputError
 
 STATES = "states"  #: folder of a run

@@ -12,18 +12,10 @@ from typing import Any
 
 from fanin.cli.cache import add_no_cache
 from fanin.cli.files import Files
-from fanin.cli.output import (
-    Kind,
-    add_json,
-    check_directory,
-    is_kind,
-    open_kind,
-    print_json,
-    table,
-    write_file,
-)
+from fanin.cli.output import Kind, add_json, check_directory, is_kind, open_kind, print_json, table
 from fanin.cli.provenance.document import run_directory
 from fanin.cli.ranges import check_ranges
+from fanin.cli.scratch import write_file
 from fanin.clock import CLOCK_MHZ
 from fanin.errors import InputError
 from fanin.glm import PRESETS

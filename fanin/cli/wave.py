@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fanin.cli.output import check_writable, keep_file, scratch_file, write_file
+from fanin.cli.output import check_writable, keep_file, scratch_file
+from fanin.cli.scratch import write_file
 from fanin.errors import CheckFailed, InputError
 from fanin.sim.cosim.window import ALL_LEVELS, CYCLES, Window
 

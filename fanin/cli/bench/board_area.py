@@ -12,7 +12,7 @@ from fanin.board_area import node_area
 from fanin.boards import MEMORIES
 from fanin.cli.bench.ecp5 import pack
 from fanin.cli.bench.result import Result
-from fanin.cli.output import write_file
+from fanin.cli.scratch import write_file
 from fanin.glm import PRESETS, GlmConfig
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.glm.node import GlmNode

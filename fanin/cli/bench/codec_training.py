@@ -16,8 +16,9 @@ from fanin.cli.bench import codec_training_costs as costs
 from fanin.cli.bench.codec_training_bench import HDC, TEMPLATES, Bench
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.result import Result
-from fanin.cli.output import check_writable, write_file
+from fanin.cli.output import check_writable
 from fanin.cli.progress import progress_bar
+from fanin.cli.scratch import write_file
 from fanin.codec import Inceptionn, Mode
 from fanin.errors import InputError
 from fanin.extras import how_to_install

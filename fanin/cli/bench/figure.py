@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fanin.cli.bench.result import Result
-from fanin.cli.output import check_writable, write_file
+from fanin.cli.output import check_writable
+from fanin.cli.scratch import write_file
 
 _MARKERS = "osD^vPX*<>" * 2
 _ASIDE = 0.12  # of the distance between two names

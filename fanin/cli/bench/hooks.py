@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from fanin.cli.bench.page import table
 from fanin.cli.bench.result import Result
-from fanin.cli.output import check_writable, write_file
+from fanin.cli.output import check_writable
 from fanin.cli.progress import progress_bar
+from fanin.cli.scratch import write_file
 from fanin.errors import InputError
 from fanin.sim.codec.effects import spread
 

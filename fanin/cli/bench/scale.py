@@ -18,8 +18,9 @@ from fanin import fixed
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.page import table
 from fanin.cli.bench.result import Result
-from fanin.cli.output import check_writable, write_file
+from fanin.cli.output import check_writable
 from fanin.cli.ranks import launcher, launcher_options
+from fanin.cli.scratch import write_file
 from fanin.clock import CLOCK_MHZ
 from fanin.errors import InputError, ToolFailed
 from fanin.fixed import Loss

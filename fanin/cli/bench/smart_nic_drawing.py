@@ -21,7 +21,8 @@ from fanin.cli.bench.smart_nic_figures import (
     Curves,
     Measured,
 )
-from fanin.cli.output import check_writable, write_file
+from fanin.cli.output import check_writable
+from fanin.cli.scratch import write_file
 from fanin.sim.ring import smart_nic_paper as paper
 from fanin.sim.ring.smart_nic import NIC, WORKER
 from fanin.sim.ring.smart_nic_paper import Inputs

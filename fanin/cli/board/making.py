@@ -30,9 +30,10 @@ from fanin.cli.board.builds import (
     SHELL,
 )
 from fanin.cli.board.report import text
-from fanin.cli.output import check_directory, print_json, write_file
+from fanin.cli.output import check_directory, print_json
 from fanin.cli.progress import StatusLine
 from fanin.cli.provenance.document import run_directory
+from fanin.cli.scratch import write_file
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.glm import PRESETS, GlmConfig
 from fanin.hdl.boards.board import Board, Flow, find_board

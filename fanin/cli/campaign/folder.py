@@ -13,9 +13,10 @@ from typing import Any
 
 from fanin.cli.campaign.file import Campaign, Run
 from fanin.cli.campaign.supervisor import FAILED, OUTPUT, RESULT_FILE, SCRATCH, Task
-from fanin.cli.output import CAMPAIGN, RUN_FILE, open_kind, write_file
+from fanin.cli.output import CAMPAIGN, RUN_FILE, open_kind
 from fanin.cli.provenance.environment import fanin_json, machine_json, versions_json
 from fanin.cli.provenance.inputs import digests
+from fanin.cli.scratch import write_file
 from fanin.cli.writer import writer_of
 from fanin.errors import InputError
 from fanin.records import Record, open_record

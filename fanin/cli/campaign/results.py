@@ -15,8 +15,9 @@ from fanin.cli.campaign.figures import figures_of
 from fanin.cli.campaign.file import Campaign
 from fanin.cli.campaign.folder import Finished, Folder
 from fanin.cli.campaign.supervisor import DONE, FAILED
-from fanin.cli.output import REPORT_FILE, output_file, write_file
+from fanin.cli.output import REPORT_FILE
 from fanin.cli.printable import cell
+from fanin.cli.scratch import output_file, write_file
 from fanin.errors import InputError
 from fanin.report.campaign.page import campaign_page
 from fanin.report.campaign.sheet import Sheet

@@ -22,9 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.output import RUN_FILE, write_file
+from fanin.cli.output import RUN_FILE
 from fanin.cli.parent import end_with
 from fanin.cli.provenance.environment import sources_digest
+from fanin.cli.scratch import umask, write_file
 from fanin.cli.writer import sole_writer
 
 SCRATCH = ".run-"  # prefix of a run's folder that is not whole yet; its supervisor has it locked
@@ -78,7 +79,7 @@ def main() -> int:
                     _delete(scratch / OUTPUT)
                 size = sum(path.lstat().st_size for path in scratch.rglob("*"))
                 write_file(scratch / RUN_FILE, json.dumps(found | {"bytes": size}, indent=2) + "\n")
-                scratch.chmod(0o777 & ~_umask())
+                scratch.chmod(0o777 & ~umask())
                 with contextlib.suppress(OSError):  # another attempt at the same run was faster
                     scratch.rename(place)
     finally:
@@ -156,12 +157,6 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 if __name__ == "__main__":

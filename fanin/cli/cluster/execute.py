@@ -20,16 +20,11 @@ from fanin.cli.cluster.summary import summary
 from fanin.cli.doctor.cluster import cluster_finding
 from fanin.cli.doctor.finding import argv_of
 from fanin.cli.live import LiveFile, RunStatus
-from fanin.cli.output import (
-    CLUSTER_RUN,
-    REPORT_FILE,
-    TRACE_FILE,
-    check_directory,
-    print_json,
-    write_file,
-)
+from fanin.cli.manifest import list_files
+from fanin.cli.output import CLUSTER_RUN, REPORT_FILE, TRACE_FILE, check_directory, print_json
 from fanin.cli.provenance.document import renew_results, run_directory
 from fanin.cli.ranks import refuse_ranks
+from fanin.cli.scratch import write_file
 from fanin.cli.stopped import OUTSIDE, UNENDED, cause_of, stop_again
 from fanin.cli.wave import waveform
 from fanin.cli.writer import sole_writer
@@ -63,6 +58,7 @@ def execute(args: argparse.Namespace) -> int:
                 setup = replace(setup, conditions=replace(setup.conditions, wave=wave))
                 kept = Kept(output, setup, status)
                 write_metrics(folder, kept.metrics(UNENDED))
+            list_files(output, CLUSTER_RUN.files)
             stop = kept.train()
         return end(kept, stop, args.json)
 
@@ -120,6 +116,7 @@ class Kept:
 
     def _keep(self, state: Checkpoint) -> None:
         name = state_file(state.about.place)
+        list_files(self.folder, [name])
         save_checkpoint(self.folder / name, self.setup.network, state)
         self.states.append(name)
         write_metrics(self.folder, self.metrics(UNENDED))

@@ -11,7 +11,8 @@ from fanin.cli.cluster.checkpoint import flat
 from fanin.cli.cluster.initial import LEARNED
 from fanin.cli.cluster.onnx_file import convolution_weights, onnx_model
 from fanin.cli.cluster.runs import open_run
-from fanin.cli.output import check_writable, print_json, write_file
+from fanin.cli.output import check_writable, print_json
+from fanin.cli.scratch import write_file
 from fanin.cnn import Network
 from fanin.errors import InputError
 from fanin.golden.cnn.state import State

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import shutil
+import os
 import sys
+import tempfile
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -17,9 +18,11 @@ from fanin.cli.cluster.machine import RTL
 from fanin.cli.cluster.runs import BUILDS, Run, Used, open_run
 from fanin.cli.cluster.setup import Earlier, Setup, images_again
 from fanin.cli.live import RunStatus
+from fanin.cli.manifest import list_files
 from fanin.cli.output import CLUSTER_BUILD, CLUSTER_RUN, PLAN, is_kind, open_kind, print_json
 from fanin.cli.provenance.document import note_resumption
 from fanin.cli.ranks import refuse_ranks
+from fanin.cli.scratch import reported, scratch_prefix
 from fanin.cli.stopped import UNENDED
 from fanin.cli.writer import sole_writer
 from fanin.errors import InputError
@@ -51,7 +54,7 @@ def execute(args: argparse.Namespace) -> int:
             with RunStatus(live) as status:
                 kept = Kept(folder, setup, status)
                 if setup.builds[-1].folder not in {used.folder for used in run.builds}:
-                    _write_build(folder / setup.builds[-1].folder, setup.build, args.plan)
+                    _write_build(folder, setup.builds[-1].folder, setup.build, args.plan)
                 write_metrics(folder, kept.metrics(UNENDED))
                 note_resumption(folder, args, apart=["connections"])  # which count from here on
                 stop = kept.train()
@@ -109,11 +112,17 @@ def _other(run: Run, name: str, place: Path) -> Used:
         model = network.name if network.name != run.network.name else "another model of that name"
         raise InputError(f"{place}: is a plan of {model}, not of {run.network.name}")
     taken = {used.folder for used in run.builds}
-    free = next(folder for n in count(2) if (folder := f"{BUILDS}/{n}") not in taken)
+    names = (f"{BUILDS}/{n}" for n in count(2))
+    free = next(each for each in names if each not in taken and not os.path.lexists(run.folder / each))
     return Used(next((used.folder for used in run.builds if used.build == build), free), name, build)
 
 
-def _write_build(folder: Path, build: Build, source: Path) -> None:
-    """Keep a build, from the folder of a plan or a build, in place of what a killed run has left of one."""
-    shutil.rmtree(folder, ignore_errors=True)
-    write_build(folder, build, source / PLAN_FOLDER if is_kind(source, CLUSTER_BUILD) else source)
+def _write_build(run: Path, name: str, build: Build, source: Path) -> None:
+    """Keep a build in a run's folder, from the folder of a plan or a build, whole or not at all."""
+    with reported(run), tempfile.TemporaryDirectory(dir=run, prefix=scratch_prefix()) as scratch:
+        made = Path(scratch) / "build"
+        write_build(made, build, source / PLAN_FOLDER if is_kind(source, CLUSTER_BUILD) else source)
+        files = (file.relative_to(made) for file in made.rglob("*") if file.is_file())
+        list_files(run, [f"{name}/{file.as_posix()}" for file in files])
+        (run / name).parent.mkdir(exist_ok=True)
+        made.rename(run / name)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fanin.cli.codec.options import add_codec, configuration, given
-from fanin.cli.output import add_json, check_writable, output_file, print_json
+from fanin.cli.output import add_json, check_writable, print_json
+from fanin.cli.scratch import output_file
 from fanin.codec import CodecConfig
 from fanin.errors import InputError
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fanin.cli.output import add_json, check_writable, print_json, write_file
+from fanin.cli.output import add_json, check_writable, print_json
+from fanin.cli.scratch import write_file
 from fanin.errors import InputError
 from fanin.seed import MAX_SEED
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from fanin.cli.nic.rtl import ratio, serve_rtl
 from fanin.cli.nic.waiting import add_wait, check_wait
-from fanin.cli.output import check_writable, output_file, print_json, table
+from fanin.cli.output import check_writable, print_json, table
 from fanin.cli.ring.run import ring_config
+from fanin.cli.scratch import output_file
 from fanin.errors import CheckFailed, InputError
 from fanin.ring import MAX_NODES, MIN_NODES, PRESETS, RingConfig
 from fanin.wire.fields import field_bits

@@ -17,18 +17,11 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.output import (
-    PLAN,
-    SWEEP,
-    check_directory,
-    is_kind,
-    print_json,
-    table,
-    write_file,
-)
+from fanin.cli.output import PLAN, SWEEP, check_directory, is_kind, print_json, table
 from fanin.cli.parent import end_with
 from fanin.cli.progress import StatusLine
 from fanin.cli.provenance.document import run_directory
+from fanin.cli.scratch import write_file
 from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.planner.check.plan import check_plan
 from fanin.planner.cluster import Cluster, load_cluster

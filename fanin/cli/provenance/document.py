@@ -10,18 +10,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.output import (
-    PCAP_FILE,
-    PROVENANCE_FILE,
-    TRACE_FILE,
-    Kind,
-    check_directory,
-    output_directory,
-    write_file,
-)
+from fanin.cli.output import PCAP_FILE, PROVENANCE_FILE, TRACE_FILE, Kind, check_directory, output_directory
 from fanin.cli.provenance.environment import fanin_json, machine_json, versions_json
 from fanin.cli.provenance.inputs import Input, inputs_of, read_input
 from fanin.cli.provenance.results import results_of
+from fanin.cli.scratch import write_file
 from fanin.cli.stopped import STOPPED
 from fanin.cli.writer import sole_writer
 from fanin.emissions import emissions_noted

@@ -10,19 +10,14 @@ from functools import partial
 from pathlib import Path
 
 from fanin import __version__
-from fanin.cli.output import (
-    REPRODUCTION,
-    check_directory,
-    is_kind,
-    output_directory,
-    print_json,
-    write_file,
-)
+from fanin.cli.manifest import Manifest
+from fanin.cli.output import REPRODUCTION, check_directory, is_kind, output_directory, print_json
 from fanin.cli.reproduce import table
 from fanin.cli.reproduce.filled import Filled, Fitted
 from fanin.cli.reproduce.measure import Measured, Measuring
 from fanin.cli.reproduce.row import Measurement, Paper, Row
 from fanin.cli.reproduce.rows import PAPERS
+from fanin.cli.scratch import write_file
 from fanin.cli.stopped import UNENDED
 from fanin.cli.writer import sole_writer
 from fanin.errors import CheckFailed, InputError
@@ -59,6 +54,8 @@ def execute(args: argparse.Namespace) -> int:
 def begin(output: Path) -> None:
     """Mark the folder as ours, so that a run which is stopped can go on in it. Raises InputError."""
     if not is_kind(output, REPRODUCTION):
+        output.mkdir(parents=True, exist_ok=True)
+        Manifest(REPRODUCTION.mark, (REPRODUCTION.mark,)).write(output)
         write_file(
             output / REPRODUCTION.mark, json.dumps({"fanin": __version__, "rows": [], "error": UNENDED}) + "\n"
         )

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from fanin import __version__
-from fanin.cli.output import write_file
 from fanin.cli.parent import end_with
 from fanin.cli.reproduce.row import Measurement
+from fanin.cli.scratch import write_file
 from fanin.errors import InputError
 from fanin.records import open_record
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from fanin import __version__
 from fanin.cli.bench.result import number
-from fanin.cli.output import REPORT_FILE, REPRODUCTION, finite, write_file
+from fanin.cli.output import REPORT_FILE, REPRODUCTION, finite
 from fanin.cli.output import table as columns
 from fanin.cli.reproduce.drawings import drawings
 from fanin.cli.reproduce.filled import Filled, Fitted
 from fanin.cli.reproduce.row import Paper, Row, taken
+from fanin.cli.scratch import write_file
 from fanin.report.reproduction import (
     FACT_HEAD,
     ROW_HEAD,

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fanin.cli.codec.options import add_codec, configuration, given
-from fanin.cli.output import add_json, check_writable, output_file, print_json, table
+from fanin.cli.output import add_json, check_writable, print_json, table
 from fanin.cli.ranks import add_ranks, refuse_ranks
+from fanin.cli.scratch import output_file
 from fanin.codec import Codec
 from fanin.errors import CheckFailed, InputError
 from fanin.ring import MAX_NODES, MIN_NODES, PRESETS, RingConfig

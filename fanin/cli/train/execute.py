@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fanin.cli.live import LiveFile
+from fanin.cli.manifest import list_files
 from fanin.cli.output import (
     CLASSES_FOLDER,
     MODEL_FILE,
@@ -19,10 +20,10 @@ from fanin.cli.output import (
     check_directory,
     check_writable,
     print_json,
-    write_file,
 )
 from fanin.cli.provenance.document import note_resumption, renew_results, run_directory
 from fanin.cli.ranks import refuse_ranks
+from fanin.cli.scratch import write_file
 from fanin.cli.states import STATES
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.cli.train.files import (
@@ -181,6 +182,7 @@ class _Command:
                 with run_directory(self.output, RUN, self.args, held=True) as folder:
                     runs = self._trainers()
                     self._prepare(runs, folder)
+                list_files(self.output, RUN.files)
             yield runs, self.output.absolute()  # simulators work in another folder
             renew_results(self.output, RUN)
 
@@ -253,6 +255,7 @@ class _Command:
             trainer, folder, survival, self._history(part), lambda: write_unended(folder, trainer, attempts)
         )
         if survival.lasting:
+            list_files(folder, RUN.files)
             write_unended(folder, trainer, attempts)
         pcap = folder / (_SCRATCH_PCAP if survival.lasting else PCAP_FILE)
         stop: BaseException | None = None

@@ -18,8 +18,8 @@ from fanin.cli.output import (
     RUN_FILE,
     SWITCH_DISSECTOR_FILE,
     TRACE_FILE,
-    write_file,
 )
+from fanin.cli.scratch import write_file
 from fanin.cli.stopped import UNENDED, cause_of
 from fanin.cli.train.survival import Attempts
 from fanin.golden.glm.model import GlmModel

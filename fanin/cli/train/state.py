@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fanin.cli.manifest import list_files
 from fanin.cli.states import STATES, load_state, save_state, state_name
 from fanin.errors import InputError
 from fanin.sim.cosim.run import RunResult
@@ -84,6 +85,7 @@ def save(folder: Path, about: About, history: History) -> str:
         "jobs": raw.jobs,
         **{each: getattr(raw, each) for each in _COUNTS},
     }
+    list_files(folder, [name])
     save_state(folder / name, fields, {"model": history.model, "allreduce_ns": history.allreduce_ns})
     return name
 

@@ -1,6 +1,7 @@
 """The command as a test calls it."""
 
 from fanin.cli.main import main
+from fanin.cli.manifest import MANIFEST_FILE, read_manifest
 
 
 def run(capsys, *arguments):
@@ -17,3 +18,9 @@ def refused(capsys, *arguments):
     assert err.startswith("fanin: error: ")
     assert err.count("\n") == 1
     return err
+
+
+def unlisted(folder):
+    """The files of a folder that its manifest does not list: none, where only commands have written it."""
+    names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    return names - {MANIFEST_FILE} - set(read_manifest(folder).files)

@@ -7,7 +7,7 @@ from fanin.cli.main import main
 
 SMALL = "--on model --workers 4 --epochs 3 --no-optimum"
 EACH = 1347 // 4 // 8  # mini-batches of a worker and epoch of it
-FILES = ["model.npy", "provenance.json", "report.html", "run.json", "trace.json"]
+FILES = [".files.json", "model.npy", "provenance.json", "report.html", "run.json", "trace.json"]
 
 
 def run_ps(capsys, folder, arguments):

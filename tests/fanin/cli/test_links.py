@@ -1,12 +1,14 @@
 """What lies in a run's folder may be a link, or no file at all: nothing behind it is touched."""
 
+import contextlib
 import json
 import os
 
 import pytest
 
+from fanin.cli.manifest import MANIFEST_FILE, list_files
 from fanin.cli.output import CLASSES_FOLDER, check_directory, output_directory
-from fanin.cli.scratch import delete_scratch
+from fanin.cli.scratch import SCRATCH, delete_scratch
 from fanin.errors import InputError
 
 
@@ -15,7 +17,7 @@ def other(tmp_path):
     """A folder of somebody else's, with a file that looks like scratch."""
     folder = tmp_path / "other"
     folder.mkdir()
-    for name in ("precious", ".fanin-old", "run.json"):
+    for name in ("precious", ".fanin-old", "run.json", "epoch1.npz"):
         (folder / name).write_text(name)
     return folder
 
@@ -24,24 +26,102 @@ def content(folder):
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
+def write(target, files, options="first"):
+    """A run in ``target``, as a command writes it: ``files`` by name, and its mark."""
+    with output_directory(target) as folder:
+        for name in files:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(f"{options}: {name}")
+        (folder / "run.json").write_text(json.dumps({"fanin": "1", "options": options}))
+
+
+def names(folder):
+    """All files and links below a folder, but what is not whole."""
+    found = (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+    return {name for path in found if not (name := str(path.relative_to(folder))).startswith(SCRATCH)}
+
+
 @pytest.mark.parametrize("name", [CLASSES_FOLDER, "model.npz", "states", "run.json"])
 def test_a_link_in_the_place_of_a_result_is_replaced_and_what_it_names_stays(tmp_path, other, name):
     target, before = tmp_path / "run", content(other)
-    with output_directory(target) as folder:
-        (folder / "run.json").write_text(json.dumps({"fanin": "1", "options": "first"}))
-    if name == "run.json":
-        (target / name).rename(tmp_path / "mark")
-        (target / name).symlink_to(tmp_path / "mark")
-    else:
-        (target / name).symlink_to(other)
-    with output_directory(target) as folder:
-        (folder / "run.json").write_text(json.dumps({"fanin": "1", "options": "second"}))
+    results = {"classes": ["classes/0/run.json"], "states": ["states/epoch1.npz"]}.get(name, [name])
+    write(target, results)
+    (target / name).rename(tmp_path / "moved")
+    (target / name).symlink_to(tmp_path / "moved" if name == "run.json" else other)
+    write(target, results, "second")
     assert content(other) == before
-    assert [path.name for path in target.iterdir()] == ["run.json"]
-    assert not (target / "run.json").is_symlink()
+    assert names(target) == {MANIFEST_FILE, "run.json", *results}
+    assert not (target / name).is_symlink()
     assert json.loads((target / "run.json").read_text()) == {"fanin": "1", "options": "second"}
     if name == "run.json":
-        assert json.loads((tmp_path / "mark").read_text()) == {"fanin": "1", "options": "first"}
+        assert json.loads((tmp_path / "moved").read_text()) == {"fanin": "1", "options": "first"}
+
+
+def test_a_link_that_is_in_nobodys_way_stays(tmp_path, other):
+    write(tmp_path / "run", [])
+    (tmp_path / "run" / "states").symlink_to(other)
+    write(tmp_path / "run", [])
+    assert (tmp_path / "run" / "states").is_symlink()
+
+
+def test_files_that_no_manifest_lists_stay(tmp_path):
+    """Also beside results, in folders that fanin has made, and under names that it uses elsewhere."""
+    target = tmp_path / "run"
+    write(target, ["report.html", "states/epoch1.npz", "states/epoch2.npz", "classes/0/run.json"])
+    for name in ("notes.txt", "states/best.npz", "classes/0/notes.txt", "model.npz"):
+        (target / name).write_text("the user's")
+    list_files(target, ["states/epoch3.npz"])  # written later, by a run that goes on
+    (target / "states/epoch3.npz").write_text("first")
+    write(target, ["states/epoch1.npz"], "second")
+    user = {"notes.txt", "states/best.npz", "classes/0/notes.txt", "model.npz"}
+    assert names(target) == {MANIFEST_FILE, "run.json", "states/epoch1.npz", *user}
+    assert {(target / name).read_text() for name in user} == {"the user's"}
+    assert (target / "states/epoch1.npz").read_text() == "second: states/epoch1.npz"
+    for name in ("states/best.npz", "classes/0/notes.txt"):
+        (target / name).unlink()
+    write(target, [], "third")
+    assert names(target) == {MANIFEST_FILE, "run.json", "notes.txt", "model.npz"}
+    assert not (target / "states").exists()
+
+
+@pytest.mark.parametrize(
+    "names", [["../other/precious"], ["/etc/hostname"], ["a/../../x"], ["."], [7], "run.json", None]
+)
+def test_a_manifest_with_names_of_elsewhere_is_none(tmp_path, other, names):
+    before, target = content(other), tmp_path / "run"
+    write(target, [])
+    (target / MANIFEST_FILE).write_text(json.dumps({"mark": "run.json", "files": names}))
+    with pytest.raises(InputError, match=r"holds no \.files\.json, which lists"):
+        write(target, [])
+    assert content(other) == before
+
+
+@pytest.mark.parametrize("stop", range(7))
+def test_a_command_that_ends_while_it_replaces_loses_no_whole_run(tmp_path, monkeypatch, stop):
+    """Until the first file goes, the old run is whole; after that, the folder is still fanin's."""
+    target, calls = tmp_path / "run", []
+    write(target, ["model.npz", "states/epoch1.npz"])
+    write(tmp_path / "whole", ["model.npz", "states/epoch1.npz"])
+
+    def counted(function):
+        def call(*args, **kwargs):
+            calls.append(args)
+            if len(calls) > stop:
+                raise KeyboardInterrupt
+            return function(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for name in ("replace", "unlink"):
+            patched.setattr(os, name, counted(getattr(os, name)))
+        with contextlib.suppress(KeyboardInterrupt):
+            write(target, ["report.html", "states/epoch2.npz"], "second")
+    marked = (target / "run.json").exists()
+    old = names(target) - {"report.html"} >= names(tmp_path / "whole")
+    assert old or not marked or (target / "states/epoch2.npz").exists()
+    write(target, ["report.html"], "third")
+    assert names(target) == {MANIFEST_FILE, "run.json", "report.html"}
 
 
 def test_scratch_behind_a_link_stays(tmp_path, other):
@@ -59,7 +139,7 @@ def test_scratch_behind_a_link_stays(tmp_path, other):
 def test_a_foreign_folder_with_a_key_of_ours_is_left_alone(tmp_path, mark):
     (tmp_path / "run.json").write_text(mark)
     (tmp_path / "model.npz").write_text("somebody else's")
-    with pytest.raises(InputError, match=r"holds no run\.json of an earlier run"), output_directory(tmp_path):
+    with pytest.raises(InputError, match=r"holds no \.files\.json, which lists"), output_directory(tmp_path):
         pass
     assert content(tmp_path) == {"run.json": mark, "model.npz": "somebody else's"}
 

@@ -14,8 +14,10 @@ import pytest
 from fanin import __version__
 from fanin.cache import EMISSION, cache_directory, kept_text
 from fanin.cli.main import build_parser, main
-from fanin.cli.output import output_directory, write_file
+from fanin.cli.manifest import MANIFEST_FILE
+from fanin.cli.output import output_directory
 from fanin.cli.progress import Remaining
+from fanin.cli.scratch import write_file
 from fanin.errors import InputError
 from tests.fanin.cli.command import refused, run
 
@@ -239,7 +241,7 @@ def test_a_run_replaces_the_one_before(tmp_path):
                 (folder / "model.npz").write_text("of the first")
         (target / "notes.txt").write_text("the user's")
     assert json.loads((target / "run.json").read_text()) == {"fanin": "1", "options": "second"}
-    assert sorted(p.name for p in target.iterdir()) == ["notes.txt", "run.json"]
+    assert sorted(p.name for p in target.iterdir()) == [MANIFEST_FILE, "notes.txt", "run.json"]
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
@@ -299,8 +301,9 @@ def test_no_cache_uses_nothing_that_was_kept_and_keeps_nothing(capsys, monkeypat
     assert list(tmp_path.iterdir()) == []
     assert run(capsys, *TREE)[1] == anew
     (entry,) = (tmp_path / EMISSION).iterdir()
+    kept = kept_text(entry, lambda: "")
     entry.unlink()
-    kept_text(entry, lambda: anew + "// what was kept\n")
+    kept_text(entry, lambda: kept + "// what was kept\n")
     assert run(capsys, *TREE)[1] == anew + "// what was kept\n"
     assert run(capsys, *TREE, "--no-cache")[1] == anew
     assert cache_directory() == tmp_path

@@ -20,7 +20,7 @@ from tests.fanin.report.drawn import bars, figures, outside
 from tests.planner.onnx_net import Net
 
 QUICK = ("--workers", "1", "--time-limit", "3")
-FILES = ["connections.json", "devices", "plan.json", "provenance.json", "report.html"]
+FILES = [".files.json", "connections.json", "devices", "plan.json", "provenance.json", "report.html"]
 
 
 def _run(capsys, *arguments):
@@ -200,7 +200,7 @@ class TestSweep:
     def test_has_a_plan_for_every_number_and_factor(self, swept, capsys):
         sweep = json.loads((swept / "sweep.json").read_text())
         assert (sweep["model"], sweep["cluster"]) == ("listing1", "arria10x3")
-        assert _names(swept) == ["plans", PROVENANCE_FILE, "report.html", "sweep.json"]
+        assert _names(swept) == [".files.json", "plans", PROVENANCE_FILE, "report.html", "sweep.json"]
         rows = {(row["devices"], row["mp"]): row for row in sweep["plans"]}
         assert set(rows) == {(n, k) for n in (1, 2, 3) for k in (1, 2)}
         assert _names(swept / "plans") == sorted(f"devices{n}-mp{k}" for n, k in rows)

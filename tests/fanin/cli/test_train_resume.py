@@ -16,6 +16,7 @@ from fanin.cli.main import main
 from fanin.cli.stopped import UNENDED
 from fanin.cli.train.state import load
 from fanin.cli.train.survival import Attempts
+from tests.fanin.cli.command import unlisted
 from tests.fanin.cli.json_page import documented
 from tests.fanin.cli.train_nodes import GoldenNodes
 from tests.support import new_seed, slow
@@ -89,6 +90,18 @@ def test_states_are_those_of_each_checkpoint_and_the_end(golden, whole, tmp_path
     assert same(tmp_path / "none", whole, but=("checkpoints", "restarts"))
     assert not (tmp_path / "none" / "states").exists()
     assert np.array_equal(load(whole / STATES[6]).history.model, np.load(whole / "model.npz")["weights"])
+
+
+def test_another_run_replaces_the_files_of_one_and_no_other(golden, whole, stopped):
+    for folder in (whole, stopped):
+        assert not unlisted(folder)
+        (folder / "states" / "best.npz").write_text("the user's")
+    assert run("train", "--resume", stopped) == 0
+    assert unlisted(stopped) == {"states/best.npz"}
+    for folder in (whole, stopped):
+        assert run(*NODES, "-o", folder) == 0
+        assert unlisted(folder) == {"states/best.npz"}
+        assert [path.name for path in (folder / "states").iterdir()] == ["best.npz"]
 
 
 def test_a_run_is_resumed_as_a_new_job_with_its_own_options(golden, whole, stopped, capsys):
@@ -243,6 +256,7 @@ def test_more_than_two_classes_go_on_where_they_were(golden, tmp_path):
     assert run("train", "--resume", folder) == 0
     assert [(each.first, each.job) for each in golden[0].courses] == [(1, 2), (0, 2)]
     assert same(folder, whole)
+    assert not unlisted(folder)
     for place in range(3):
         assert (
             record_of(folder / "classes" / str(place))["epochs"]

@@ -13,7 +13,7 @@ FILES = {
     *(f"adder_tree.{suffix}" for suffix in ("v", "xdc", "sdc", "lpf", "core")),
     *("adder_tree_harness.v", "component.xml", "package.json"),
 }
-WRITTEN = FILES | {"provenance.json"}
+WRITTEN = FILES | {".files.json", "provenance.json"}
 
 
 def run(capsys, *arguments):

@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from fanin.cli.output import output_directory, write_file
-from fanin.cli.scratch import machine
+from fanin.cli.manifest import MANIFEST_FILE
+from fanin.cli.output import output_directory
+from fanin.cli.scratch import machine, write_file
 from fanin.cli.writer import WRITER_FILE, Writer, sole_writer, writer_of
 from fanin.errors import InputError
 from tests.fanin.cli.command import refused
@@ -91,7 +92,7 @@ def test_a_killed_command_leaves_its_folder_to_the_next_one(holder, tmp_path):
     assert writer_of(folder) is None
     with sole_writer(folder), output_directory(folder) as scratch:
         (scratch / "run.json").write_text("{}")
-    assert [path.name for path in folder.iterdir()] == ["run.json"]
+    assert {path.name for path in folder.iterdir()} == {MANIFEST_FILE, "run.json"}
 
 
 def test_a_writer_of_another_machine_is_named_with_it(tmp_path):

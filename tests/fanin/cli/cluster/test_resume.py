@@ -24,6 +24,7 @@ from fanin.cli.main import main
 from fanin.cli.writer import sole_writer
 from fanin.errors import InputError, ToolFailed
 from tests.fanin.cli.cluster.runs import bits, refusal, run
+from tests.fanin.cli.command import unlisted
 from tests.fanin.cli.json_page import documented
 from tests.support import new_seed, slow
 
@@ -355,6 +356,7 @@ class TestOtherPlan:
         (stopped / "run.json").write_text(json.dumps(record_of(stopped) | {"checkpoints": first, "epochs": []}))
         assert resume(stopped, "--plan", small.other) == 0
         assert [used["folder"] for used in record_of(stopped)["builds"]] == ["build", "builds/2"]
+        assert not unlisted(stopped)
         assert main(["cluster", "check", str(stopped)]) == 0
 
     def test_a_state_that_another_build_made_is_not_taken_for_its(self, small, stopped, capsys):

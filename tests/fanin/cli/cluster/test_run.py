@@ -17,11 +17,13 @@ from fanin.cli.cluster.builds import open_build
 from fanin.cli.cluster.checkpoint import load_checkpoint, save_checkpoint
 from fanin.cli.cluster.runs import open_run
 from fanin.cli.main import main
+from fanin.cli.manifest import MANIFEST_FILE
 from fanin.cli.output import LIVE_FILE
 from fanin.cli.writer import WRITER_FILE
 from fanin.cnn_training import Training
 from fanin.errors import ToolFailed
 from tests.fanin.cli.cluster.runs import bits, refusal, run
+from tests.fanin.cli.command import unlisted
 from tests.fanin.cli.json_page import documented
 
 
@@ -40,7 +42,8 @@ def copy(done, tmp_path):
 def test_a_run_keeps_its_build_its_states_and_a_report(small, done):
     record = json.loads((done / "run.json").read_text())
     kept = {path.name for path in done.iterdir()}
-    assert kept == {"build", "provenance.json", "report.html", "run.json", "states"}
+    assert kept == {MANIFEST_FILE, "build", "provenance.json", "report.html", "run.json", "states"}
+    assert not unlisted(done)
     states = [f"states/epoch00000{n}-00000000.npz" for n in range(4)]
     assert record["checkpoints"] == states
     assert sorted(f"states/{path.name}" for path in (done / "states").iterdir()) == states
@@ -264,7 +267,7 @@ def test_a_run_that_is_killed_keeps_its_states(small, tmp_path, monkeypatch, cap
     assert process.exitcode == -signal.SIGKILL
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
     kept = {path.name for path in folder.iterdir()}
-    assert kept == {LIVE_FILE, WRITER_FILE, "build", "provenance.json", "run.json", "states"}
+    assert kept == {LIVE_FILE, MANIFEST_FILE, WRITER_FILE, "build", "provenance.json", "run.json", "states"}
     states = json.loads((folder / "run.json").read_text())["checkpoints"]
     assert states == [f"states/{path.name}" for path in sorted((folder / "states").iterdir())]
     assert len(states) == 2

@@ -9,7 +9,7 @@ from fanin.golden.mlp import Mlp
 
 SMALL = "--on model --layers 64,16,10 --nodes 3 --batch 64 --epochs 3"
 STEPS = 1347 // 3 // 64  # of an epoch
-FILES = ["provenance.json", "report.html", "run.json", "state.npz", "trace.json"]
+FILES = [".files.json", "provenance.json", "report.html", "run.json", "state.npz", "trace.json"]
 RTL = SMALL.replace("--on model", "--on rtl")
 
 

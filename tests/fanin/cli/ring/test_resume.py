@@ -163,6 +163,8 @@ def test_the_doctor_says_how_far_a_run_got(capsys, tmp_path, dies):
         "steps": 3 * STEPS,
         "steps_asked": 3 * STEPS,
         "nodes": [],
+        "advice": None,
+        "process": None,
     }
 
 

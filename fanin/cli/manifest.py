@@ -1,0 +1,116 @@
+"""``.files.json``: the files of a folder that fanin has written. fanin deletes no other file of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+
+from fanin.cli.scratch import write_file
+
+MANIFEST_FILE = ".files.json"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest.
+
+    ``mark`` : the file of the folder that describes the others: it is written last and deleted first
+    ``files`` : the files that fanin has written, or is about to write, by their names below the folder
+    """
+
+    mark: str
+    files: tuple[str, ...] = ()
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest of a folder."""
+        write_file(folder / MANIFEST_FILE, json.dumps(asdict(self), indent=1) + "\n")
+
+    def added(self, names: Iterable[str]) -> Manifest:
+        """Return the manifest with these files, too."""
+        return Manifest(self.mark, (*self.files, *sorted(set(names) - set(self.files))))
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """Return the manifest of a folder; None without one.
+
+    A manifest that names a file outside the folder counts as none.
+    """
+    path = folder / MANIFEST_FILE
+    try:
+        value = json.loads(path.read_bytes()) if path.is_file() else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    match value:
+        case {"mark": str(mark), "files": list(files)} if all(map(_is_inside, files)):
+            return Manifest(mark, tuple(files))
+    return None
+
+
+def list_files(folder: Path, names: Iterable[str]) -> None:
+    """Add files of ``folder`` to the manifest, before they are written. Raises InputError.
+
+    The manifest is that of ``folder``, or of the nearest folder above it that has one; without any, nothing is
+    listed.
+    """
+    for top in (folder, *folder.parents):
+        if manifest := read_manifest(top):
+            added = manifest.added((folder / name).relative_to(top).as_posix() for name in names)
+            if added != manifest:
+                added.write(top)
+            return
+
+
+def replace_files(folder: Path, source: Path, mark: str) -> None:
+    """Move all of ``source`` into ``folder`` in place of the files that its manifest lists. Raises OSError.
+
+    Nothing is deleted before. A link in the place of a file or folder of ``source`` is replaced; what it names
+    stays.
+    """
+    files = [file.relative_to(source).as_posix() for file in source.rglob("*") if not file.is_dir()]
+    if before := read_manifest(folder):
+        _delete_listed(folder, before)
+    Manifest(mark, tuple(sorted(files))).write(folder)
+    for name in sorted(files, key=lambda name: name == mark):
+        _make_folders(folder, PurePosixPath(name).parent)
+        os.replace(source / name, folder / name)
+    for empty in (each for each in source.rglob("*") if each.is_dir()):
+        _make_folders(folder, PurePosixPath(empty.relative_to(source)))
+
+
+def _delete_listed(folder: Path, manifest: Manifest) -> None:
+    """Delete the files of a manifest, its mark first, and then folders of theirs that are empty."""
+    for name in sorted(manifest.files, key=lambda name: name != manifest.mark):
+        place = folder / name
+        linked = any(each.is_symlink() for each in _folders(folder, PurePosixPath(name).parent))
+        if not linked and (place.is_symlink() or not place.is_dir()):
+            place.unlink(missing_ok=True)
+    parents = {parent for name in manifest.files for parent in PurePosixPath(name).parents if parent.name}
+    for parent in sorted(parents, key=lambda each: len(each.parts), reverse=True):
+        with contextlib.suppress(OSError):  # holds other files, is absent or a link
+            (folder / parent).rmdir()
+
+
+def _is_inside(name: object) -> bool:
+    """Whether ``name`` is that of a file below a folder, in its only spelling."""
+    if not isinstance(name, str):
+        return False
+    path = PurePosixPath(name)
+    return bool(path.name) and not path.is_absolute() and ".." not in path.parts and str(path) == name
+
+
+def _folders(folder: Path, parent: PurePosixPath) -> Iterator[Path]:
+    """The folders from the topmost one below ``folder`` down to ``folder / parent``."""
+    for place in reversed([parent, *parent.parents]):
+        if place.name:
+            yield folder / place
+
+
+def _make_folders(folder: Path, parent: PurePosixPath) -> None:
+    for place in _folders(folder, parent):
+        if place.is_symlink():
+            place.unlink()
+        place.mkdir(exist_ok=True)
