@@ -74,7 +74,7 @@ def writer_of(path: Path) -> Writer | None:
             return None
     try:
         return Writer(**json.loads((path / WRITER_FILE).read_bytes()))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return Writer()
 
 

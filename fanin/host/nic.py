@@ -18,6 +18,7 @@ from fanin.errors import InputError, ToolFailed
 from fanin.rdma import Ending
 
 _PIECE = 1 << 16  # bytes
+_MAX_LINE = 1 << 20  # bytes of an answer
 
 
 class RdmaNic:
@@ -118,12 +119,21 @@ class RdmaNic:
                 line = b""
             if not line:
                 raise ToolFailed(f"{self._name}: the node has ended")
-            answer = json.loads(line)
-            self._answers[answer.pop("id")] = answer
+            self._keep(line)
         found = self._answers.pop(number)
         if "error" in found:
             raise InputError(f"{self._name}: {found['error']}")
         return found
+
+    def _keep(self, line: bytes) -> None:
+        """Keep an answer under the number of its request. Raises ToolFailed for a line that is none."""
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict) or not isinstance(answer.get("id"), int):
+            raise ToolFailed(f"{self._name}: not an answer of fanin nic run: {line[:40]!r}")
+        self._answers[answer.pop("id")] = answer
 
     def _line(self) -> bytes:
         """The next line; empty where the node has ended. What has come before a timeout is kept."""
@@ -132,6 +142,8 @@ class RdmaNic:
             if not more:
                 return b""
             self._rest += more
+            if len(self._rest) > _MAX_LINE:
+                break
         line, _, self._rest = self._rest.partition(b"\n")
         return line
 

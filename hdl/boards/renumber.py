@@ -34,7 +34,7 @@ def renumber(project: Path, old: Identity, new: Identity, to: Path) -> None:
         for name, start in starts.items():
             cells[name]["parameters"]["REGSET"] = _STARTS[start]
         config = _configure(config, {cells[name]["attributes"]["NEXTPNR_BEL"]: s for name, s in starts.items()})
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RecursionError) as error:
         raise InputError(f"{project}: no routed board with the addresses of its build ({error})") from error
     (to / ROUTED).write_text(json.dumps(routed))
     (to / CONFIG).write_text(config)

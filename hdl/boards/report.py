@@ -117,7 +117,7 @@ def read_report(folder: Path, core_mhz: float) -> Placed:
         return _placed(timing, cells, {"rx": float(TX_MHZ), "tx": float(TX_MHZ), "sync": core_mhz})
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}; fanin board build writes it") from None
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise InputError(f"{folder}: no report of nextpnr ({error})") from None
 
 

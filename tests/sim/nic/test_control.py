@@ -1,10 +1,12 @@
 """The control socket: a line, an answer; what is no request; sockets that are in the way."""
 
+import contextlib
 import errno
 import json
 import os
 import socket
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -152,3 +154,26 @@ def test_an_answer_that_comes_after_a_timeout_can_still_be_waited_for(path):
                     nic.wait(posted[0])
             node.sendall(b'ing": "done"}\n{"id": 2, "ending": "access"}\n')
             assert [nic.wait(number) for number in posted] == [Ending.DONE, Ending.ACCESS]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"no JSON\n", b'{"end\n', b"[" * 100_000 + b"\n", b"[1]\n", b'{"error": "x"}\n', b"x" * (1 << 21)],
+)
+def test_what_is_no_answer_is_told_in_one_line(path, answer):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        with RdmaNic(path, seconds=5) as nic, listener.accept()[0] as node:
+
+            def send():
+                with contextlib.suppress(OSError):  # the program has hung up
+                    node.sendall(answer)
+
+            sender = threading.Thread(target=send)
+            sender.start()
+            with pytest.raises(ToolFailed, match="not an answer of fanin nic run") as told:
+                nic.info()
+            assert len(str(told.value)) < len(str(path)) + 100
+            node.shutdown(socket.SHUT_RDWR)
+            sender.join(5)
