@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from fanin.api.commands import Folder, PathLike, Repeatable, carried_out
-from fanin.cli.output import CLASSES_FOLDER, MODEL_FILE, RUN_FILE
+from fanin.cli.output import MODEL_FILE, RUN_FILE, class_folders
 from fanin.golden.glm.model import GlmModel
 
 
@@ -24,13 +24,8 @@ class TrainRun(Folder):
     @property
     def classes(self) -> list[TrainRun]:
         """Of more than two classes, the training of each against the rest, in their order."""
-        parts = self.folder / CLASSES_FOLDER
-        if not parts.is_dir():
-            return []
-        found = [
-            TrainRun(part, f"class {part.name} against the rest")
-            for part in sorted(parts.iterdir(), key=lambda part: int(part.name))
-        ]
+        parts = class_folders(self.folder)
+        found = [TrainRun(part, f"class {part.name} against the rest") for part in parts]
         for each in found:
             each._whole = self
         return found

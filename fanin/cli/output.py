@@ -237,6 +237,12 @@ def is_kind(path: Path, kind: Kind) -> bool:
     return kind.key in _mark(path, kind)
 
 
+def class_folders(folder: Path) -> list[Path]:
+    """Return the folders of a run's classes, in their order; none of a run of two classes."""
+    found = (path.parent for path in (folder / CLASSES_FOLDER).glob(f"*/{RUN.mark}"))
+    return sorted((part for part in found if part.name.isdecimal()), key=lambda part: int(part.name))
+
+
 def _is_ours(path: Path, kind: Kind) -> bool:
     """Whether a command of fanin wrote a directory, of this kind or half of it; another may then replace it."""
     marked = is_kind(path, kind)

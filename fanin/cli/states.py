@@ -16,6 +16,7 @@ from fanin.cli.scratch import output_file
 from fanin.errors import InputError
 
 STATES = "states"  #: folder of a run
+STATE_PATTERN = f"epoch{'[0-9]' * 6}-{'[0-9]' * 8}.npz"  #: names in this folder, as ``state_name`` gives them
 FORMAT = 2
 _ABOUT, _DIGEST = "about", "sha256"
 

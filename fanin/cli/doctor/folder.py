@@ -17,6 +17,7 @@ from fanin.cli.output import (
     STATE_FILE,
     SWEEP,
     Kind,
+    class_folders,
     is_kind,
     print_json,
 )
@@ -78,8 +79,7 @@ def _finding(folder: Path, kind: Kind, *, unended: bool) -> Finding:
         return param_server_finding(record)
     if kind is RING_RUN:
         return ring_finding(record, folder, state=(folder / STATE_FILE).exists())
-    if (folder / CLASSES_FOLDER).is_dir() and not unended:
-        parts = sorted((folder / CLASSES_FOLDER).iterdir(), key=lambda part: int(part.name))
+    if not unended and (parts := class_folders(folder)):
         raise InputError(f"{folder}: has a run for each class: name {', '.join(map(str, parts))}")
     return train_finding(record, folder.parents[1] if folder.parent.name == CLASSES_FOLDER else folder)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fanin.cli.manifest import MANIFEST_FILE, read_manifest
 from fanin.cli.output import PROVENANCE_FILE, Kind
 from fanin.cli.provenance.inputs import file_digest
 
@@ -44,9 +45,11 @@ def difference(before: Path, after: Path, apart: Sequence[str]) -> str:
 
 
 def _files(folder: Path, kind: Kind) -> Iterator[Path]:
+    manifest = read_manifest(folder)  # none while the folder is being made, when nobody else's files are there
     for pattern in kind.results:
         for path in sorted(folder.glob(pattern)):
-            if path.is_file() and path.name != PROVENANCE_FILE:
+            listed = manifest is None or path.relative_to(folder).as_posix() in manifest.files
+            if path.is_file() and listed and path.name not in (PROVENANCE_FILE, MANIFEST_FILE):
                 yield path
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.output import CLASSES_FOLDER, RUN, is_kind
+from fanin.cli.output import CLASSES_FOLDER, RUN, class_folders, is_kind
 from fanin.cli.train.state import About, State, last_whole
 from fanin.errors import InputError
 from fanin.records import open_record
@@ -83,10 +83,7 @@ def open_earlier(args: argparse.Namespace, given: Mapping[str, Any]) -> Earlier:
     folder: Path = args.resume
     if not is_kind(folder, RUN):
         raise InputError(f"{folder}: no run of fanin train to go on from")
-    parts = ["."]
-    if (folder / CLASSES_FOLDER).is_dir():
-        numbers = sorted(int(part.name) for part in (folder / CLASSES_FOLDER).iterdir())
-        parts = [f"{CLASSES_FOLDER}/{number}" for number in numbers]
+    parts = [f"{CLASSES_FOLDER}/{part.name}" for part in class_folders(folder)] or ["."]
     states = {}
     for part in parts:
         if found := last_whole(folder / part):

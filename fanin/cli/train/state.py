@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fanin.cli.manifest import list_files
-from fanin.cli.states import STATES, load_state, save_state, state_name
+from fanin.cli.states import STATE_PATTERN, STATES, load_state, save_state, state_name
 from fanin.errors import InputError
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.glm.course import History
@@ -111,7 +111,7 @@ def load(path: Path) -> State:
 
 def names_of(folder: Path) -> list[str]:
     """Return the files of states in a run's folder, in the order of their epochs."""
-    return [f"{STATES}/{path.name}" for path in sorted((folder / STATES).glob("epoch*.npz"))]
+    return [f"{STATES}/{path.name}" for path in sorted((folder / STATES).glob(STATE_PATTERN))]
 
 
 def last_whole(folder: Path) -> tuple[str, State, InputError | None] | None:

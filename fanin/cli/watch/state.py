@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.cli.live import FORMAT, changed_ns
-from fanin.cli.output import CAMPAIGN, CLASSES_FOLDER, LIVE_FILE, REPORT_FILE, RUN_FILE
+from fanin.cli.output import CAMPAIGN, LIVE_FILE, REPORT_FILE, RUN_FILE, class_folders
 from fanin.cli.scratch import is_alive
 from fanin.cli.stopped import GONE
 
@@ -58,10 +58,7 @@ class Watched:
         if (self.folder / LIVE_FILE).exists() or not self._is_new():
             return {}
         found = {"/report": self.folder / REPORT_FILE}
-        classes = self.folder / CLASSES_FOLDER
-        if classes.is_dir():
-            names = sorted((each.name for each in classes.iterdir() if each.name.isdecimal()), key=int)
-            found |= {f"/report/{name}": classes / name / REPORT_FILE for name in names}
+        found |= {f"/report/{part.name}": part / REPORT_FILE for part in class_folders(self.folder)}
         return {address: path for address, path in found.items() if path.is_file()}
 
     @property

@@ -13,6 +13,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 from fanin.cli.main import main
+from fanin.cli.output import class_folders
 from fanin.cli.stopped import UNENDED
 from fanin.cli.train.state import load
 from fanin.cli.train.survival import Attempts
@@ -93,15 +94,21 @@ def test_states_are_those_of_each_checkpoint_and_the_end(golden, whole, tmp_path
 
 
 def test_another_run_replaces_the_files_of_one_and_no_other(golden, whole, stopped):
+    own = {"states/epoch_best.npz", "classes/0/notes.txt", "classes/notes/run.json"}
     for folder in (whole, stopped):
         assert not unlisted(folder)
-        (folder / "states" / "best.npz").write_text("the user's")
+        for name in own:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("the user's")
     assert run("train", "--resume", stopped) == 0
-    assert unlisted(stopped) == {"states/best.npz"}
+    assert same(stopped, whole)
+    assert unlisted(stopped) == own
+    assert own.isdisjoint(json.loads((stopped / "provenance.json").read_text())["results"])
     for folder in (whole, stopped):
         assert run(*NODES, "-o", folder) == 0
-        assert unlisted(folder) == {"states/best.npz"}
-        assert [path.name for path in (folder / "states").iterdir()] == ["best.npz"]
+        assert unlisted(folder) == own
+        assert {path.name for path in (folder / "states").iterdir()} == {"epoch_best.npz"}
+        assert class_folders(folder) == []
 
 
 def test_a_run_is_resumed_as_a_new_job_with_its_own_options(golden, whole, stopped, capsys):

@@ -135,11 +135,11 @@ def test_the_report_of_an_earlier_run_is_not_there_while_one_goes_on(url, ended)
 
 def test_each_of_several_classes_has_its_report(url, ended):
     (ended / "report.html").unlink()
-    for number in (0, 1, 10):
-        (ended / "classes" / str(number)).mkdir(parents=True)
-        (ended / "classes" / str(number) / "report.html").write_text(f"class {number}")
-    (ended / "classes" / "model").mkdir()
-    (ended / "classes" / "model" / "report.html").write_text("no class")
+    for name, text in ("0", "class 0"), ("1", "class 1"), ("10", "class 10"), ("model", "no class"):
+        folder = ended / "classes" / name
+        folder.mkdir(parents=True)
+        (folder / "report.html").write_text(text)
+        (folder / "run.json").write_text("{}")
     assert ask(url, "/report")[0] == 404
     assert [ask(url, f"/report/{n}")[2] for n in (0, 1, 10)] == [b"class 0", b"class 1", b"class 10"]
     assert ask(url, "/report/model")[0] == ask(url, "/report/2")[0] == 404
