@@ -13,6 +13,7 @@ from fanin.cli.stopped import cause_of
 from fanin.cli.train.following import Following
 from fanin.cli.train.state import About, load, names_of, save
 from fanin.errors import ToolFailed
+from fanin.host.board import BoardError
 from fanin.job import JOBS
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm.course import JOB_ID, Course, History, TrainRun
@@ -90,16 +91,23 @@ class Attempts:
                 follow.begin(self._trainer)
                 return TrainRun()
             try:
-                self._agree()
-                course, self._before = self.course(), self.history
-                with follow.training(self._trainer, course.first) as progress:
-                    return self._trainer.simulate(
-                        course=course, stops=self._stops(), pcap=pcap, progress=progress
-                    )
+                return self._attempt(follow, pcap)
             except FAILURES as failure:
                 if not self.survival.restart:
                     raise
                 self._restart(failure)
+
+    def _attempt(self, follow: Following, pcap: Path) -> TrainRun:
+        """Train from the last state to the end. Raises what has stopped it."""
+        self._agree()
+        course, self._before = self.course(), self.history
+        try:
+            with follow.training(self._trainer, course.first) as progress:
+                return self._trainer.simulate(course=course, stops=self._stops(), pcap=pcap, progress=progress)
+        except BoardError as error:
+            if not self.survival.restarts:
+                raise
+            raise ToolFailed(str(error)) from error  # a board that was there before: it may come back
 
     @property
     def _slots_each(self) -> int:

@@ -253,6 +253,42 @@ def test_a_simulated_board_that_dies_in_mid_run_ends_it_and_the_other_is_free(tm
 
 
 @pytest.mark.slow  # likewise
+def test_a_board_that_is_replaced_in_mid_run_trains_on_from_the_last_state(tmp_path, capsys):
+    """Its node is as after power-on; the other board's has a run behind it that failed. Then more epochs."""
+    assert main(f"board build colorlight_5a75b --no-place -o {tmp_path / '0'}".split()) == 0
+    hosts, run = ["127.0.66.2", "127.0.66.3"], tmp_path / "run"
+    path = written(tmp_path, "".join(board(host, "0") for host in hosts))
+
+    def replace_board(process):
+        end = time.monotonic() + BOUND_S
+        while not list(run.glob("states/*")):
+            assert time.monotonic() < end, "it keeps no state"
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        stack.enter_context(simulated(tmp_path / "0", "--source", "--listen", hosts[1]))
+
+    with ExitStack() as stack:
+        _, second = [
+            stack.enter_context(simulated(tmp_path / "0", "--source", "--listen", host)) for host in hosts
+        ]
+        replacing = threading.Thread(target=replace_board, args=(second,))
+        replacing.start()
+        status = main(f"train breast_cancer --on {path} --epochs 3 --checkpoint 1 --restart 9 -o {run}".split())
+        replacing.join()
+        assert status == 0
+        found = json.loads((run / "run.json").read_text())
+        assert found["bit_exact"]
+        assert [restart["epoch"] for restart in found["restarts"]][:1] in ([1], [2])
+        assert main(f"train --resume {run} --epochs 4".split()) == 0
+    again = json.loads((run / "run.json").read_text())
+    assert again["bit_exact"]
+    assert again["epochs"][:3] == found["epochs"]
+    golden = tmp_path / "golden"
+    assert main(f"train breast_cancer --workers 2 --preset ecp5-25 --epochs 4 -o {golden}".split()) == 0
+    assert (run / "model.npz").read_bytes() == (golden / "model.npz").read_bytes()
+
+
+@pytest.mark.slow  # likewise
 @pytest.mark.needs("litedram")
 def test_two_simulated_boards_train_out_of_sdram(tmp_path):
     """More than a megabit a board, which block RAM does not hold; the chips stop where a rule is broken."""

@@ -99,9 +99,9 @@ class Cluster:
         build(folder / "a")
         self.path = written(folder, "".join(board(host, "a") for host in self.hosts))
 
-    def train(self):
+    def train(self, *options):
         begin = time.monotonic()
-        command = ["train", "breast_cancer", "--on", str(self.path), "-o", str(self.folder / "run")]
+        command = ["train", "breast_cancer", "--on", str(self.path), "-o", str(self.folder / "run"), *options]
         try:
             status = main([*command, "--switch", "reference"])
         except SystemExit as end:  # told to by SIGTERM
@@ -151,6 +151,19 @@ def test_a_board_that_falls_silent_is_named_and_the_other_released(cluster, caps
     said = f"board {boards.hosts[1]}: no answer to {TRIES} requests in {TRIES * TIMEOUT:g} s"
     assert capsys.readouterr().err == f"fanin: error: {said}\n"
     assert boards.held() == [False, False]  # what it was sent last, it heard
+
+
+def test_a_board_that_stays_away_costs_all_restarts(cluster, capsys):
+    """Before the first attempt it would have been bad input."""
+    boards = cluster()
+    boards.buses[1].started = lambda: silence(boards.boards[1])
+    assert boards.train("--restart", "2") == 1
+    said = f"board {boards.hosts[1]}: no answer to {TRIES} requests in {TRIES * TIMEOUT:g} s"
+    errors = capsys.readouterr().err.splitlines()
+    assert errors[:2] == [f"fanin: warning: {said}; restarts from the start as job {job}" for job in (2, 3)]
+    found = json.loads((boards.folder / "run/run.json").read_text())
+    assert [restart["error"] for restart in found["restarts"]] == [said, said]
+    assert found["error"] == said
 
 
 def test_it_is_the_silent_board_that_is_named_though_the_other_node_waits_in_vain(cluster, capsys):
