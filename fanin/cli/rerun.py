@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if again.files.capture and getattr(again, again.files.capture):
         setattr(again, again.files.capture, output / PCAP_FILE)
     forget_wave(again)
-    say(f"runs again: fanin {shlex.join(before.argv)}")
+    say(f"runs again, as in {before.directory}: fanin {shlex.join(before.argv)}")
     failure = _carry_out(again)
     after = read_provenance(output)
     found = verdicts(before, after)
@@ -91,9 +91,12 @@ def _command(before: Provenance, whole: argparse.ArgumentParser) -> argparse.Nam
     """The command of a run, as this fanin reads it. Raises InputError."""
     path = before.folder / PROVENANCE_FILE
     try:
-        again = whole.parse_args(before.argv)
+        with contextlib.redirect_stdout(io.StringIO()):
+            again = whole.parse_args(before.argv)
     except InputError as error:
         raise InputError(f"{path}: argv: {error}") from None
+    except SystemExit:  # --version, --help
+        again = argparse.Namespace()
     if not hasattr(again, "files"):
         raise InputError(f"{path}: argv: is no command that writes a folder")
     again.argv = list(before.argv)
@@ -113,10 +116,12 @@ def _check_listed(again: argparse.Namespace, before: Provenance) -> None:
 
 def _place(again: argparse.Namespace, given: Input, before: Provenance, *, changed: bool) -> None:
     """Let the command read an input from where it was. Raises InputError where it is gone, or another."""
+    place = f"{before.folder / PROVENANCE_FILE}: inputs: {given.option}"
     if given.option not in again.files.inputs:
-        path = before.folder / PROVENANCE_FILE
-        raise InputError(f"{path}: inputs: {given.option} is no input of this command")
-    path = Path(given.path)
+        raise InputError(f"{place} is no input of this command")
+    path, named = Path(given.path), before.directory / str(getattr(again, given.option))
+    if path != named:
+        raise InputError(f"{place} is {path}, but argv names {named}")
     if not path.exists():
         raise InputError(f"{path}: is missing; the run read it")
     different = given.changed(path)

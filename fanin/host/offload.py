@@ -12,6 +12,7 @@ from fanin.wire.ethernet import internet_checksum
 
 OFFLOAD = struct.Struct("=BBHHHH")  # flags, gso_type, hdr_len, gso_size, csum_start, csum_offset
 OFFLOAD_BYTES = OFFLOAD.size
+MAX_SEGMENTS = 256  #: of a large send; 64 KiB in segments of 536 bytes, IPv4's least, are 123
 _NEEDS_CHECKSUM = 1
 _TCP4, _TCP6, _UDP = 1, 4, 5  # VIRTIO_NET_HDR_GSO_*
 _ECN = 0x80
@@ -21,7 +22,10 @@ _IPV4_AT = 14  # the kernel takes a VLAN tag out
 
 
 def finished(offload: bytes, frame: bytes) -> list[bytes]:
-    """The frames that the wire would carry. Raises ValueError where the kernel asks for something else."""
+    """The frames that the wire would carry, ``MAX_SEGMENTS`` at most.
+
+    Raises ValueError where the kernel asks for something else, or a sender for more segments.
+    """
     flags, kind, _, size, start, offset = OFFLOAD.unpack(offload)
     kind &= ~_ECN
     if not flags & _NEEDS_CHECKSUM:
@@ -59,6 +63,8 @@ def _with_checksum(frame: bytes, start: int, offset: int) -> bytes:
 def _segments(frame: bytes, start: int, offset: int, size: int, *, tcp: bool) -> list[bytes]:
     header = start + ((frame[start + 12] >> 4) * 4 if tcp else 8)
     payload = frame[header:]
+    if len(payload) > size * MAX_SEGMENTS:
+        raise ValueError(f"{len(payload)} bytes in segments of {size}")
     result = []
     for number, begin in enumerate(range(0, len(payload), size)):
         part = payload[begin : begin + size]

@@ -103,12 +103,12 @@ def read_netlist(path: Path) -> Netlist:
     """The top module of a JSON file of yosys or nextpnr. Raises InputError for another file."""
     try:
         modules = json.loads(path.read_text())["modules"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        tops = [name for name, module in modules.items() if _is_top(module)] or list(modules)
+        if len(tops) == 1:
+            return netlist_of(tops[0], modules[tops[0]])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: no netlist in JSON, as yosys or nextpnr writes it ({error})") from error
-    tops = [name for name, module in modules.items() if _is_top(module)] or list(modules)
-    if len(tops) != 1:
-        raise InputError(f"{path}: a netlist has one top module, not {len(tops)}")
-    return netlist_of(tops[0], modules[tops[0]])
+    raise InputError(f"{path}: a netlist has one top module, not {len(tops)}")
 
 
 def _is_top(module: dict[str, Any]) -> bool:
@@ -116,8 +116,13 @@ def _is_top(module: dict[str, Any]) -> bool:
 
 
 def netlist_of(name: str, module: dict[str, Any]) -> Netlist:
-    """A module of such a file."""
-    ports = {key: Port(port["direction"], list(port["bits"])) for key, port in module["ports"].items()}
+    """A module of such a file. Raises ValueError for a bit or a direction that is none.
+
+    Both become Verilog, which could call programs.
+    """
+    ports = {
+        key: Port(_direction(port["direction"]), _bits(port["bits"])) for key, port in module["ports"].items()
+    }
     cells = {key: _cell(key, cell) for key, cell in module["cells"].items()}
     names: dict[int, list[str]] = {}
     for key, net in module["netnames"].items():
@@ -130,6 +135,20 @@ def netlist_of(name: str, module: dict[str, Any]) -> Netlist:
 
 def _cell(name: str, cell: dict[str, Any]) -> Cell:
     directions = cell["port_directions"]
-    pins = {pin: list(bits) for pin, bits in cell["connections"].items()}
+    pins = {pin: _bits(bits) for pin, bits in cell["connections"].items()}
     outputs = frozenset(pin for pin in pins if directions.get(pin) in ("output", "inout"))
     return Cell(name, cell["type"], {k: str(v) for k, v in cell["parameters"].items()}, pins, outputs)
+
+
+def _direction(direction: object) -> str:
+    if direction not in ("input", "output", "inout"):
+        raise ValueError(f"a port's direction is {direction!r}")
+    return str(direction)
+
+
+def _bits(bits: Any) -> list[Bit]:
+    """The bits of a port, a pin or a name."""
+    for bit in bits:
+        if not (isinstance(bit, int) and bit >= 0) and bit not in ("0", "1", "x", "z"):
+            raise ValueError(f"a bit is {bit!r}")
+    return list(bits)

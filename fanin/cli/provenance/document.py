@@ -155,6 +155,7 @@ class Provenance:
     """What a folder's results came from. ``apart``: fields of JSON that are none."""
 
     folder: Path
+    directory: Path  #: in which the command ran: paths of ``argv`` are relative to it
     argv: tuple[str, ...]
     inputs: tuple[Input, ...]
     results: dict[str, str]
@@ -176,12 +177,15 @@ def read_provenance(folder: Path) -> Provenance:
         record.record(name)
     provenance = Provenance(
         folder=folder,
+        directory=Path(record.text("working_directory")),
         argv=record.texts("argv"),
         inputs=tuple(map(read_input, record.records("inputs"))),
         results={name: results.text(name) for name in results.value},
         apart=record.texts("apart"),
         value=record.value,
     )
+    if not results.value:
+        raise InputError(f"{path}: results: names none, so there is nothing to compare with")
     _check_whole(record, folder)
     return provenance
 

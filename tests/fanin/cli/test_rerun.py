@@ -52,9 +52,10 @@ def test_the_bits_are_the_same(capsys, tmp_path, monkeypatch, command, results):
 
 def test_what_runs_is_said_before_it_runs(capsys, made, monkeypatch):
     monkeypatch.setattr("fanin.cli.rerun._carry_out", lambda again: (_ for _ in ()).throw(InputError("now")))
-    argv = json.loads((made / "provenance.json").read_text())["argv"]
+    found = json.loads((made / "provenance.json").read_text())
     assert run("rerun", made) == 2
-    assert capsys.readouterr().err == f"fanin: runs again: fanin {shlex.join(argv)}\nfanin: error: now\n"
+    said = f"runs again, as in {found['working_directory']}: fanin {shlex.join(found['argv'])}"
+    assert capsys.readouterr().err == f"fanin: {said}\nfanin: error: now\n"
 
 
 def test_a_program_that_is_not_listed_does_not_run(capsys, tmp_path):
@@ -64,6 +65,20 @@ def test_a_program_that_is_not_listed_does_not_run(capsys, tmp_path):
     _edit(tmp_path / "plan", inputs=[])
     said = f"provenance.json: inputs: model is not listed, but argv would read {tmp_path / 'model.py'}"
     assert said in refusal(capsys, tmp_path / "plan")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_input_that_argv_does_not_name_is_not_read(capsys, tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    evil = tmp_path / "evil.py"
+    evil.write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n{MODEL}")
+    for name in ("model.py", "evil.py"):
+        assert run("plan", tmp_path / name, "arria10x1", "--workers", 1, "-o", tmp_path / name[:-3]) == 0
+    (tmp_path / "ran").unlink()
+    inputs = json.loads((tmp_path / "evil" / "provenance.json").read_text())["inputs"]
+    _edit(tmp_path / "model", inputs=inputs)
+    said = f"inputs: model is {evil}, but argv names {tmp_path / 'model.py'}"
+    assert said in refusal(capsys, tmp_path / "model")
     assert not (tmp_path / "ran").exists()
 
 
@@ -147,7 +162,9 @@ def test_an_input_that_has_changed_is_refused_unless_it_is_asked_for(capsys, fin
     shutil.copytree(finished, tmp_path / "all")
     folder, data = tmp_path / "all" / "run", tmp_path / "all" / "data.npz"
     recorded = json.loads((folder / "provenance.json").read_text())
-    _edit(folder, inputs=[recorded["inputs"][0] | {"path": str(data)}])
+    before = recorded["inputs"][0]["path"]
+    argv = [str(data) if word == before else word for word in recorded["argv"]]
+    _edit(folder, inputs=[recorded["inputs"][0] | {"path": str(data)}], argv=argv)
     with np.load(data) as archive:
         arrays = dict(archive)
     np.savez(data, **arrays | {"y_test": arrays["y_test"][::-1]})
@@ -184,6 +201,9 @@ def test_no_or_damaged_provenance_is_refused(capsys, made, content, said):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
+        ({"argv": ["--version"]}, "argv: is no command that writes a folder"),
+        ({"argv": ["plan", "--help"]}, "argv: is no command that writes a folder"),
+        ({"results": {}}, "results: names none, so there is nothing to compare with"),
         ({"argv": ["doctor"]}, "argv: is no command that writes a folder"),
         ({"argv": ["ring", "train", "--no-such"]}, "argv: unrecognized arguments: --no-such"),
         ({"argv": ["rerun", "x"]}, "argv: is no command that writes a folder"),

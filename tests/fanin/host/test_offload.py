@@ -8,7 +8,7 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
-from fanin.host.offload import OFFLOAD, finished
+from fanin.host.offload import MAX_SEGMENTS, OFFLOAD, finished
 from tests.support import new_seed
 
 NEEDS_CHECKSUM, TCP4, TCP6, UDP_L4 = 1, 1, 4, 5
@@ -102,3 +102,10 @@ def test_a_frame_without_requests_is_as_it_is():
 def test_what_else_the_kernel_may_ask_is_refused(offload, message):
     with pytest.raises(ValueError, match=message):
         finished(offload, bytes(64))
+
+
+def test_a_large_send_of_very_many_segments_is_refused():
+    frame, start, offset, _ = _sent(random.Random(0), IP(), TCP(), 10 * MAX_SEGMENTS)
+    assert len(finished(OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 10, start, offset), frame)) == MAX_SEGMENTS
+    with pytest.raises(ValueError, match="2560 bytes in segments of 9"):
+        finished(OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 9, start, offset), frame)

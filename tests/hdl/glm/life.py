@@ -68,7 +68,7 @@ class Life:
         self.bench = Bench(GlmNode(config=self.node))
         self.number, self.retries, self.timeout = 0, 1000, 300
         self.errors = _Errors(random.Random(self.rng.random()))
-        self.fate: Callable[[], list[int]] = lambda: [0]
+        self.fate: Callable[[bool], list[int]] = lambda up: [0]
         self.switch = ReferenceSwitch(endpoint=SWITCH, ports=2)
         self.links = Links(self.bench.part, self.switch, self._link, self.node.encap, 0.3, self.rng)
         self._new_job(self._random_job(), members=1)
@@ -86,7 +86,7 @@ class Life:
         return self
 
     def _link(self, up: bool, worker: int, packet: AggPacket, before: int) -> list[int]:
-        return self.fate()
+        return self.fate(up)
 
     def _memories(self) -> list[ReadMemory]:
         node = self.bench.part[0]
@@ -122,6 +122,7 @@ class Life:
             self._network: 4,
             self._memory: 1,
             self._job: 4,
+            self._doomed_job: 2,
             self._control: 4,
             self._register: 3,
             self._window: 1,
@@ -168,12 +169,12 @@ class Life:
     async def _network(self) -> None:
         """The links' mood, for all that is sent from now on."""
         rng = self.rng
-        fates: dict[str, Callable[[], list[int]]] = {
-            "good": lambda: [0],
-            "dead": list,
-            "slow": lambda: [rng.randrange(400)],
-            "lossy": lambda: [] if rng.random() < 0.3 else [rng.randrange(50)],
-            "copies, some very late": lambda: [0, rng.randrange(1500)],
+        fates: dict[str, Callable[[bool], list[int]]] = {
+            "good": lambda up: [0],
+            "dead": lambda up: [],
+            "slow": lambda up: [rng.randrange(400)],
+            "lossy": lambda up: [] if rng.random() < 0.3 else [rng.randrange(50)],
+            "copies, some very late": lambda up: [0, rng.randrange(1500)],
         }
         name = rng.choice(list(fates))
         self._note(name)
@@ -191,6 +192,20 @@ class Life:
         await self._command(*self.rng.choice([("start",), ("start", "clear_model")]))
         self._note(f"{self.number}")
         await self._wait()
+
+    async def _doomed_job(self) -> None:
+        """A job fails before its results come; they come while the host looks at the failure."""
+        rng = self.rng
+        self.errors.odds = 0.0
+        self.fate = lambda up: [0 if up else rng.randrange(100, 400)]
+        self._new_job(self._random_job(), members=1)
+        self.retries, self.timeout = 1, rng.choice([30, 60])
+        await self._run(self._configuration())
+        await self._command("start", "clear_model")
+        await self._until_free("a doomed job")
+        await self._wait()
+        if rng.random() < 0.7:
+            await self._clean_job()
 
     async def _control(self) -> None:
         names = [name for name in COMMANDS if self.rng.random() < 0.4]
@@ -221,7 +236,7 @@ class Life:
             seed=rng.getrandbits(32),
             node=node,
             samples=rng.randint(1, 40),
-            columns=rng.randint(1, node.columns),
+            columns=rng.randint(1, min(node.columns, 100)),
             batch=8 * rng.randint(1, 3),
             precision=precision,
             loss=rng.choice(list(Loss)),
@@ -262,7 +277,7 @@ class Life:
 
     async def _clean_job(self) -> None:
         rng = self.rng
-        self.fate, self.errors.odds = (lambda: [0]), 0.0
+        self.fate, self.errors.odds = (lambda up: [0]), 0.0
         self.retries, self.timeout = 1000, 300
         self._new_job(self._random_job(), members=1)
         self._note(f"{self.number}: {self.job.shape}")

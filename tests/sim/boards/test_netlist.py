@@ -1,6 +1,7 @@
 """Netlists that cannot be read or simulated are refused, with what is wrong."""
 
 import json
+import re
 
 import pytest
 
@@ -30,6 +31,25 @@ def test_other_files(tmp_path):
     path.write_text("{}")
     with pytest.raises(InputError, match="no netlist in JSON"):
         read_netlist(path)
+
+
+EVIL = 'q; initial $system("touch /tmp/evil"); wire zz'
+
+
+@pytest.mark.parametrize(
+    ("cells", "ports", "cause"),
+    [
+        ({"u": cell("TRELLIS_FF", o_Q=EVIL, CLK=5)}, {}, "a bit is 'q; initial"),
+        ({"u": cell("TRELLIS_FF", o_Q=-1, CLK=5)}, {}, "a bit is -1"),
+        ({}, {"x": {"direction": "input", "bits": [EVIL]}}, "a bit is 'q; initial"),
+        ({}, {"x": {"direction": EVIL, "bits": [2]}}, "a port's direction is 'q; initial"),
+        ({}, [1], "no netlist in JSON"),
+        ({"u": 7}, {}, "no netlist in JSON"),
+    ],
+)
+def test_what_would_become_other_verilog_is_refused(tmp_path, cells, ports, cause):
+    with pytest.raises(InputError, match=re.escape(cause)):
+        read_netlist(written(tmp_path, cells, ports))
 
 
 CLOCKED = {"SD": "1 ", "CLKMUX": "CLK"}
