@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import lzma
+import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Container
@@ -13,9 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 #: What NumPy, zipfile and its codecs raise. RuntimeError: an array is encrypted, or packed in a way that
-#: is not known here; MemoryError: its header says a shape that memory has no room for.
-_DAMAGE = (ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
-
+#: is not known here; TokenError: its header is no Python.
+_DAMAGE = (
+    ValueError,
+    EOFError,
+    RuntimeError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    tokenize.TokenError,
+)
+_MAGIC = b"\x93NUMPY"
+_MOST_EMPTY = 1 << 24  # of a dimension of an array without elements
 
 #: What a compressed file may become: so many times its size, or so many bytes. More is taken for an attack.
 MOST_TIMES, MOST_BYTES = 100, 256 << 20
@@ -47,6 +59,8 @@ def read_archive(path: Path, names: Container[str] | None = None) -> dict[str, n
                 members = archive.zip.infolist()
                 wanted = [each for each in members if names is None or _name(each) in names]
                 fits = sum(each.file_size for each in wanted) <= most_unpacked(path)
+                for each in wanted if fits else ():
+                    _check_shape(archive.zip, each)
                 found = {name: archive[name] for name in map(_name, wanted)} if fits else {}
         except _DAMAGE as error:
             cause = " ".join(str(error).split())
@@ -58,6 +72,28 @@ def read_archive(path: Path, names: Container[str] | None = None) -> dict[str, n
     if others := [name for name, values in found.items() if not isinstance(values, np.ndarray)]:
         raise ValueError(f"no NumPy archive of numbers: {others[0]} is no array")
     return found
+
+
+def _check_shape(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Raise ValueError for an array whose header says more elements than the member has bytes.
+
+    Elements and rows of no size would take memory that the file's size does not bound.
+    """
+    with archive.open(member.filename) as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            return  # NumPy gives it as bytes
+        file.seek(0)
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, kind = read(file)
+    elements = math.prod(shape)
+    fits = (
+        elements * max(kind.itemsize, 1) <= member.file_size
+        if elements
+        else max(shape, default=0) <= _MOST_EMPTY
+    )
+    if not fits and not kind.hasobject:
+        raise ValueError(f"{member.filename}: has no {shape} elements of {kind}")
 
 
 def _name(member: zipfile.ZipInfo) -> str:

@@ -45,8 +45,9 @@ def cache_directory() -> Path:
         place = Path(own).absolute()  # builds and simulators run in other folders
     else:
         place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "fanin"
-    with contextlib.suppress(OSError):  # it is made when something is kept
-        _check_own(place, place.stat())
+    for part in (place, *(place / kind for kind in KINDS)):
+        with contextlib.suppress(OSError):  # it is made when something is kept
+            _check_own(part, part.stat())
     return place
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
+from fanin.cli.plain import read_object
 from fanin.cli.scratch import write_file
 
 MANIFEST_FILE = ".files.json"
+_DEPTH, _LONGEST = 16, 255  # folders of a name, bytes of each
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
     A manifest that names a file outside the folder counts as none.
     """
-    path = folder / MANIFEST_FILE
-    try:
-        value = json.loads(path.read_bytes()) if path.is_file() else None
-    except (OSError, ValueError, RecursionError):
-        return None
-    match value:
+    match read_object(folder / MANIFEST_FILE):
         case {"mark": str(mark), "files": list(files)} if all(map(_is_inside, files)):
             return Manifest(mark, tuple(files))
     return None
@@ -53,10 +51,9 @@ def read_manifest(folder: Path) -> Manifest | None:
 def list_files(folder: Path, names: Iterable[str]) -> None:
     """Add files of ``folder`` to the manifest, before they are written. Raises InputError.
 
-    The manifest is that of ``folder``, or of the nearest folder above it that has one; without any, nothing is
-    listed.
+    The manifest is that of ``folder``, or of the run of which it has a class; without one, nothing is listed.
     """
-    for top in (folder, *folder.parents):
+    for top in (folder, *folder.parents[1:2]):
         if manifest := read_manifest(top):
             added = manifest.added((folder / name).relative_to(top).as_posix() for name in names)
             if added != manifest:
@@ -68,9 +65,10 @@ def replace_files(folder: Path, source: Path, mark: str) -> None:
     """Move all of ``source`` into ``folder`` in place of the files that its manifest lists. Raises OSError.
 
     Nothing is deleted before. A link in the place of a file or folder of ``source`` is replaced; what it names
-    stays.
+    stays. A folder in the place of a file, or the reverse, is an error, and then nothing is deleted.
     """
     files = [file.relative_to(source).as_posix() for file in source.rglob("*") if not file.is_dir()]
+    check_places(folder, files)
     if before := read_manifest(folder):
         _delete_listed(folder, before)
     Manifest(mark, tuple(sorted(files))).write(folder)
@@ -79,6 +77,17 @@ def replace_files(folder: Path, source: Path, mark: str) -> None:
         os.replace(source / name, folder / name)
     for empty in (each for each in source.rglob("*") if each.is_dir()):
         _make_folders(folder, PurePosixPath(empty.relative_to(source)))
+
+
+def check_places(folder: Path, names: Iterable[str]) -> None:
+    """Raise OSError where files of these names could not be put into ``folder``."""
+    for name in names:
+        place = folder / name
+        if place.is_dir() and not place.is_symlink():
+            raise IsADirectoryError(errno.EISDIR, f"{name} is a folder")
+        for each in _folders(folder, PurePosixPath(name).parent):
+            if os.path.lexists(each) and not each.is_symlink() and not each.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, f"{each.relative_to(folder)} is a file")
 
 
 def _delete_listed(folder: Path, manifest: Manifest) -> None:
@@ -99,7 +108,12 @@ def _is_inside(name: object) -> bool:
     if not isinstance(name, str):
         return False
     path = PurePosixPath(name)
-    return bool(path.name) and not path.is_absolute() and ".." not in path.parts and str(path) == name
+    if not path.name or path.is_absolute() or ".." in path.parts or str(path) != name or "\0" in name:
+        return False
+    try:
+        return len(path.parts) <= _DEPTH and all(len(part.encode()) <= _LONGEST for part in path.parts)
+    except UnicodeEncodeError:
+        return False
 
 
 def _folders(folder: Path, parent: PurePosixPath) -> Iterator[Path]:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.manifest import MANIFEST_FILE, read_manifest, replace_files
+from fanin.cli.manifest import MANIFEST_FILE, check_places, read_manifest, replace_files
+from fanin.cli.plain import read_object
 from fanin.cli.scratch import (
     SCRATCH,
     delete_leftovers,
@@ -191,6 +192,7 @@ def check_directory(path: Path, kind: Kind = RUN) -> None:
             if kind.listed and is_kind(path, kind):
                 missing = f"holds no {MANIFEST_FILE}, which lists the files that fanin has written"
             raise InputError(f"{path}: exists and {missing}; choose another {kind.option}")
+        check_places(path, [*kind.files, *(f"{name}/x" for name in kind.names if name not in kind.files)])
         tempfile.TemporaryFile(dir=_nearest(path.absolute()), prefix=scratch_prefix()).close()
 
 
@@ -199,7 +201,8 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
     """A temporary directory whose files replace those of fanin in ``path``; none if the body fails.
 
     Other files of ``path`` stay. Its mark goes first and comes last: a directory with a mark is whole.
-    Raises InputError as ``check_directory`` does.
+    Raises InputError as ``check_directory`` does; where the files cannot be moved in the end, they are kept
+    beside ``path``.
     """
     check_directory(path, kind)
     delete_leftovers(path.absolute().parent)
@@ -207,9 +210,15 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
         scratch = Path(tempfile.mkdtemp(dir=_nearest(path.absolute()), prefix=scratch_prefix()))
     try:
         yield scratch
-        with reported(path):
-            path.mkdir(parents=True, exist_ok=True)
-            replace_files(path, scratch, kind.mark)
+        try:
+            with reported(path):
+                path.mkdir(parents=True, exist_ok=True)
+                replace_files(path, scratch, kind.mark)
+        except InputError as error:
+            place = path.absolute()
+            kept = Path(tempfile.mkdtemp(dir=_nearest(place.parent), prefix=f"{place.name}-"))
+            scratch.rename(kept)
+            raise InputError(f"{error}; the new files are in {kept}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -239,8 +248,11 @@ def is_kind(path: Path, kind: Kind) -> bool:
 
 def class_folders(folder: Path) -> list[Path]:
     """Return the folders of a run's classes, in their order; none of a run of two classes."""
+    if (folder / CLASSES_FOLDER).is_symlink():
+        return []
     found = (path.parent for path in (folder / CLASSES_FOLDER).glob(f"*/{RUN.mark}"))
-    return sorted((part for part in found if part.name.isdecimal()), key=lambda part: int(part.name))
+    own = (part for part in found if part.name.isdecimal() and not part.is_symlink())
+    return sorted(own, key=lambda part: int(part.name))
 
 
 def _is_ours(path: Path, kind: Kind) -> bool:
@@ -255,11 +267,7 @@ def _is_ours(path: Path, kind: Kind) -> bool:
 
 def _mark(path: Path, kind: Kind) -> dict[str, Any]:
     """The object that a directory's mark holds; empty where it holds none."""
-    try:
-        value = json.loads((path / kind.mark).read_bytes()) if (path / kind.mark).is_file() else None
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return read_object((path / kind.mark).resolve()) or {}
 
 
 def open_kind(path: Path, kind: Kind, command: str, hint: str = "") -> Record:

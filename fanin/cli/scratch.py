@@ -43,7 +43,7 @@ def is_alive(process: int) -> bool:
     """Whether a process of this machine runs."""
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # OverflowError: no process has that number
         return False
     except PermissionError:  # another user's process
         return True

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from fanin.cli.plain import read_plain
 from fanin.cli.scratch import SCRATCH, delete_scratch, reported
 from fanin.errors import InputError
 
@@ -73,7 +74,7 @@ def writer_of(path: Path) -> Writer | None:
         if _locked(folder, fcntl.LOCK_SH):
             return None
     try:
-        return Writer(**json.loads((path / WRITER_FILE).read_bytes()))
+        return Writer(**json.loads(read_plain(path / WRITER_FILE)))
     except (OSError, ValueError, TypeError, RecursionError):
         return Writer()
 

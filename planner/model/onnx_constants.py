@@ -21,7 +21,7 @@ FOLDED = frozenset((
     "Add", "Cast", "CastLike", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "Mul", "Neg",
     "Reshape", "Shape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze",
 ))  # fmt: skip
-MOST_EXPANDED = 1 << 24  # words of an Expand
+MOST_TIMES, MOST_WORDS = 4, 1 << 24  #: of a file's constants, and beside them: what its nodes may make of them
 
 
 def array_of(value: object) -> Constant:
@@ -34,16 +34,21 @@ def array_of(value: object) -> Constant:
 
 
 def fold_constants(proto: ModelProto, opset: int) -> None:
-    """Replace nodes that compute constants by their values, as initializers."""
+    """Replace nodes that compute constants by their values, as initializers.
+
+    Nodes stay whose values would take memory that the file's size does not bound.
+    """
     graph = proto.graph
     constants = {tensor.name: array_of(tensor) for tensor in graph.initializer}
+    left = MOST_TIMES * sum(value.size for value in constants.values() if value is not None) + MOST_WORDS
     kept = []
     for node in graph.node:
-        values = _values(node, constants, opset)
+        values = _values(node, constants, opset, left)
         if values is None:
             kept.append(node)
             continue
         constants |= values
+        left -= sum(value.size for value in values.values())
         if node.op_type != "Constant":
             graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
         else:
@@ -59,9 +64,12 @@ def constant_of(node: NodeProto) -> Constant:
 
 
 def _values(
-    node: NodeProto, constants: Mapping[str, Constant], opset: int
+    node: NodeProto, constants: Mapping[str, Constant], opset: int, most: int
 ) -> dict[str, npt.NDArray[Any]] | None:
-    """Values of the node's outputs, by onnx's reference evaluator; None if it has none for all of them."""
+    """Values of the node's outputs, by onnx's reference evaluator; None if it has none for all of them.
+
+    None, too, where they have more than ``most`` words.
+    """
     if node.op_type == "Constant":
         value = constant_of(node)
         return None if value is None else {node.output[0]: value}
@@ -71,8 +79,6 @@ def _values(
         return None
     if node.op_type == "CastLike":  # like the frames, which are floats
         return {node.output[0]: known[names[0]].astype(np.float32)}
-    if node.op_type == "Expand" and np.prod(known[names[1]], dtype=np.float64) > MOST_EXPANDED:
-        return None
     inputs, outputs = (
         [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in some if name]
         for some in (known, node.output)
@@ -80,9 +86,31 @@ def _values(
     graph = onnx.helper.make_graph([node], "constant", inputs, outputs)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     try:
+        if _words(node, [known[name] for name in names if name]) > most:
+            return None
         found = [array_of(value) for value in ReferenceEvaluator(model).run(None, known)]
     except Exception:  # the evaluator has many, of nodes that do not fit
         return None
     pairs = zip(filter(None, node.output), found, strict=True)
     values = {name: value for name, value in pairs if value is not None}
     return values if len(values) == len(found) else None
+
+
+def _words(node: NodeProto, inputs: list[Array]) -> float:
+    """An upper limit of the words of a folded node's outputs."""
+    match node.op_type:
+        case "Add" | "Div" | "Mul" | "Sub":
+            shapes = [value.shape for value in inputs]
+        case "Expand":
+            shapes = [inputs[0].shape, tuple(np.asarray(inputs[1]).ravel().tolist())]
+        case "Concat":
+            return sum(value.size for value in inputs)
+        case "Gather":
+            axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
+            rows = inputs[0].shape[axis] if -inputs[0].ndim <= axis < inputs[0].ndim else 1
+            return inputs[0].size / max(rows, 1) * inputs[1].size
+        case _:
+            return max(value.size for value in inputs)
+    rank = max(map(len, shapes))
+    wide = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return float(np.prod([max(sizes) for sizes in zip(*wide, strict=True)], dtype=np.float64))

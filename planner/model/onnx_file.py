@@ -12,6 +12,7 @@ from fanin.errors import InputError
 from fanin.layers.layer import MAX_SIZE
 
 OLDEST = 7  # opset: before it, Add and Gemm broadcast by attributes
+LONGEST = 1 << 16  #: words that nodes may join which depend on the frames: shapes are shorter
 OPEN_BATCH = 7919  # stands for a batch of any size; a prime that no network has for a dimension
 DOMAINS = ("", "ai.onnx")
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
@@ -43,10 +44,23 @@ def infer_shapes(path: Path, proto: ModelProto) -> ModelProto:
     del proto.graph.value_info[:]
     for entry in proto.graph.output:
         entry.type.tensor_type.ClearField("shape")
+    _check_lengths(path, proto.graph)
     try:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except Exception as error:
         raise InputError(f"{path}: its shapes do not fit: {_said(error)}") from None
+
+
+def _check_lengths(path: Path, graph: GraphProto) -> None:
+    """Raise InputError where nodes join shapes to more words than any has: onnx would compute each of them."""
+    lengths = {tensor.name: tensor.dims[0] for tensor in graph.initializer if len(tensor.dims) == 1}
+    for node in graph.node:
+        found = [lengths.get(name, 1) for name in node.input]
+        length = sum(found) if node.op_type == "Concat" else max(found, default=1)
+        if node.op_type == "Concat" and length > LONGEST:
+            name = node.name or node.output[0]
+            raise InputError(f"{path}: node {name} (Concat): joins {length:,} words, more than {LONGEST:,}")
+        lengths |= dict.fromkeys(node.output, length)
 
 
 def folded_normalisation(path: Path, graph: GraphProto) -> tuple[str, ...]:

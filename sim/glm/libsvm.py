@@ -14,6 +14,8 @@ from fanin.errors import InputError
 from fanin.golden.glm.quantise import Float64
 from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 
+_MOST_DIGITS = 20  # of a feature's index
+
 
 def read_libsvm(path: Path, first: int | None = None) -> tuple[sparse.csr_matrix, Float64, int]:
     """Features, labels, and the index of the first feature: 0 or 1.
@@ -70,6 +72,8 @@ def _line_error(line: str) -> str | None:
             continue
         if not math.isfinite(value):
             return f"feature {index} is {text}, not a finite number"
+        if len(index) > _MOST_DIGITS:
+            return f"not LIBSVM: feature index {index[:20]}… has {len(index):,} digits"
         if int(index) <= last:
             return f"not LIBSVM: feature {index} follows {last}, but indices must increase"
         if int(index) > np.iinfo(np.int32).max:

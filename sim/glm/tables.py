@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -81,24 +82,30 @@ class CsvTable:
     def _of_header(cls, path: Path, cells: list[str], line: int) -> CsvTable:
         indexed = len(cells) > 1 and not cells[0]
         names = cells[indexed:]
+        seen: set[str] = set()
         for number, name in enumerate(names, start=1 + indexed):
             if number_in(name) is not None:
                 cause = f"no header: {name!r} is a number, but the first line must name the columns"
             elif not name:
                 cause = f"column {number} has no name"
-            elif name in names[: number - 1 - indexed]:
+            elif name in seen:
                 cause = f"two columns are called {name!r}"
             else:
+                seen.add(name)
                 continue
             raise InputError(f"{path}:{line}: {cause}")
         return cls(path, names, indexed=indexed)
 
     def column(self, name: str) -> int:
         """Where a column is. Raises InputError that lists those there are."""
-        if name not in self.names:
+        if name not in self._places:
             some = ", ".join(self.names[:6]) + (", …" if len(self.names) > 6 else "")
             raise InputError(f"{self.path}: no column {name!r}; there are {some or 'none'}")
-        return self.names.index(name)
+        return self._places[name]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.names)}
 
     def features(self, names: Sequence[str]) -> Float64:
         """The numbers of some columns; false and true are 0 and 1. Raises InputError with line and column."""

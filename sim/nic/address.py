@@ -12,6 +12,7 @@ from fanin.wire.fields import byte_length, unpack_fields
 
 _ARP_AT = byte_length(ETHERNET)
 _ASK_EVERY_S = 1.0
+MOST_ADDRESSES = 4096  #: whose MACs are known: a host may answer for any number of addresses
 
 
 class Address:
@@ -64,6 +65,9 @@ class Address:
         if len(frame) >= _ARP_AT + byte_length(ARP):
             arp = unpack_fields(ARP, frame[_ARP_AT:])
             if arp["target_ip"] == self.own.ip and arp["sender_ip"]:
+                self._macs.pop(arp["sender_ip"], None)
                 self._macs[arp["sender_ip"]] = arp["sender_mac"]
+                if len(self._macs) > MOST_ADDRESSES:
+                    del self._macs[next(iter(self._macs))]  # the one that was heard of longest ago
                 self._wanted.discard(arp["sender_ip"])
         return True

@@ -62,10 +62,23 @@ def test_one_that_is_packed_in_another_way_is_refused(tmp_path, place, value, ca
     assert refusal(path) == f"no NumPy archive of numbers: {cause}"
 
 
-def test_a_shape_that_no_memory_has_room_for_is_refused(tmp_path):
-    fields = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({1 << 44}, 4), }}\n".encode()
+@pytest.mark.parametrize(
+    ("shape", "kind", "said"),
+    [
+        (f"({1 << 44}, 4)", "<f4", "x.npy: has no (17592186044416, 4) elements of float32"),
+        (f"({1 << 40}, 0)", "<f4", "x.npy: has no (1099511627776, 0) elements of float32"),
+        (f"({1 << 40},)", "<U0", "x.npy: has no (1099511627776,) elements of <U0"),
+        ("(" * 100, "<f4", "no NumPy archive of numbers: "),
+    ],
+)
+def test_a_shape_that_no_memory_has_room_for_is_refused(tmp_path, shape, kind, said):
+    fields = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     header = b"\x93NUMPY\1\0" + struct.pack("<H", len(fields)) + fields
-    assert "Unable to allocate" in refusal(archive(tmp_path / "a.npz", x=header))
+    assert said in refusal(archive(tmp_path / "a.npz", x=header))
+
+
+def test_arrays_without_elements_are_read(tmp_path):
+    assert read_archive(archive(tmp_path / "a.npz", x=member(np.zeros((0, 30)))))["x"].shape == (0, 30)
 
 
 @pytest.mark.parametrize("packed", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA], ids=["deflate", "lzma"])

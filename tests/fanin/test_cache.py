@@ -69,6 +69,16 @@ def test_a_world_writable_cache_ends_a_command_in_one_line(monkeypatch, tmp_path
     assert list(place.iterdir()) == []
 
 
+def test_a_part_of_it_that_others_may_write_is_refused(monkeypatch, tmp_path):
+    part = tmp_path / "emitted"
+    part.mkdir()
+    part.chmod(0o777)
+    monkeypatch.setenv("FANIN_CACHE", str(tmp_path))
+    assert part.name in cache.KINDS
+    with pytest.raises(InputError, match="emitted: others may put programs there"):
+        cache.cache_directory()
+
+
 def test_parts_and_their_order_decide_a_digest():
     assert digest(["a", b"b"]) == digest(["a", "b"])
     assert len({digest(parts) for parts in (["a", "b"], ["b", "a"], ["ab"], ["ab", ""], ["a"])}) == 5

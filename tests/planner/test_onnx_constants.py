@@ -1,5 +1,7 @@
 """Constants of ONNX files behind nodes: limits, axes and weights that exporters cast or transpose."""
 
+import tracemalloc
+
 import numpy as np
 import onnx
 import pytest
@@ -103,9 +105,32 @@ def test_what_pytorchs_newer_exporter_writes(saved):
     assert (onnx_weights(path)[load_onnx(path).nodes[2].name] == 0).all()
 
 
-def test_an_expand_beyond_the_bound_is_not_evaluated(saved):
+def _doubled(net, value):
+    """2^36 times the value, by 36 nodes."""
+    for _ in range(36):
+        value = net("Concat", value, value, axis=0)
+    return value
+
+
+BEYOND = {
+    "Expand": lambda net: net("Expand", net.constant([1.0]), net.constant([1 << 20, 1 << 20], np.int64)),
+    "Mul": lambda net: net("Mul", net.constant(np.ones((1 << 14, 1))), net.constant(np.ones((1, 1 << 14)))),
+    "Gather": lambda net: net(
+        "Gather", net.constant(np.ones((1, 1 << 14))), net.constant(np.zeros(1 << 14), np.int64), axis=0
+    ),
+    "Concat": lambda net: _doubled(net, net.constant([1.0])),
+    "Shape": lambda net: _doubled(net, net("Shape", "x")),
+}
+
+
+@pytest.mark.parametrize("kind", list(BEYOND))
+def test_a_constant_beyond_the_bound_is_not_evaluated(saved, kind):
     net = Net("N", 4)
-    huge = net("Expand", net.constant([1.0]), net.constant([1 << 20, 1 << 20], np.int64))
-    net("MatMul", "x", huge)
-    with pytest.raises(InputError, match="its weights take"):
-        load_onnx(saved(net))
+    net("MatMul", "x", BEYOND[kind](net))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=r"its weights take|joins .* words, more than"):
+            load_onnx(saved(net))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 30
+    finally:
+        tracemalloc.stop()

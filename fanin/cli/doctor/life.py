@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from fanin.cli.live import FORMAT, changed_ns
 from fanin.cli.output import LIVE_FILE, RUN_FILE
+from fanin.cli.plain import read_object
 from fanin.cli.stopped import GONE
 from fanin.cli.writer import writer_of
 
@@ -81,11 +81,8 @@ _NAMES = ("command", "began", "written", "stage", "done", "total", "unit", "earl
 
 def _live(folder: Path) -> dict[str, Any] | None:
     """The live file; None without one, or of another version's."""
-    try:
-        value = json.loads((folder / LIVE_FILE).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) and value.get("format") == FORMAT else None
+    value = read_object(folder / LIVE_FILE)
+    return value if value and value.get("format") == FORMAT else None
 
 
 def _time(seconds: float) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fanin.cli.output import finite
+from fanin.cli.plain import read_plain
 from fanin.cli.watch.state import Watched
 from fanin.errors import InputError
 from fanin.report.html import fill
@@ -91,7 +92,7 @@ class WatchServer(ThreadingHTTPServer):
 def _read(report: Path) -> bytes | None:
     """A report; None where the next run has removed it just now."""
     try:
-        return report.read_bytes()
+        return read_plain(report)
     except OSError:
         return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from enum import StrEnum
@@ -11,6 +10,7 @@ from typing import Any
 
 from fanin.cli.live import FORMAT, changed_ns
 from fanin.cli.output import CAMPAIGN, LIVE_FILE, REPORT_FILE, RUN_FILE, class_folders
+from fanin.cli.plain import read_object
 from fanin.cli.scratch import is_alive
 from fanin.cli.stopped import GONE
 
@@ -35,7 +35,7 @@ class Watched:
 
     def progress(self) -> dict[str, Any]:
         """What the page shows. docs/reference/watch.md has the fields."""
-        live = _read(self.folder / LIVE_FILE)
+        live = read_object(self.folder / LIVE_FILE)
         if live is not None and live.get("format") == FORMAT:
             self._seen = live
         else:
@@ -59,7 +59,7 @@ class Watched:
             return {}
         found = {"/report": self.folder / REPORT_FILE}
         found |= {f"/report/{part.name}": part / REPORT_FILE for part in class_folders(self.folder)}
-        return {address: path for address, path in found.items() if path.is_file()}
+        return {address: path for address, path in found.items() if path.is_file() and not path.is_symlink()}
 
     @property
     def _mark(self) -> Path:
@@ -72,22 +72,13 @@ class Watched:
             return (State.RUNNING, None) if _alive(live) else (State.FAILED, GONE)
         if not self._is_new():
             return (State.FAILED, NOTHING) if self._seen else (State.WAITING, None)
-        error = (_read(self._mark) or {}).get("error")
+        error = (read_object(self._mark) or {}).get("error")
         return (State.ENDED, None) if error is None else (State.FAILED, str(error))
 
     def _is_new(self) -> bool:
         """Whether the folder has a run's result, and not one that was there before the run that was seen."""
         changed = changed_ns(self._mark)
         return changed is not None and (self._seen is None or changed != self._seen.get("earlier"))
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None where there is none."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _alive(live: dict[str, Any]) -> bool:

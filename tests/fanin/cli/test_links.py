@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -85,7 +86,11 @@ def test_files_that_no_manifest_lists_stay(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "names", [["../other/precious"], ["/etc/hostname"], ["a/../../x"], ["."], [7], "run.json", None]
+    "names",
+    [
+        *(["../other/precious"], ["/etc/hostname"], ["a/../../x"], ["."], [7], "run.json", None),
+        *(["a\0b"], ["\ud800"], ["a" * 256], ["/".join("a" * 17)]),
+    ],
 )
 def test_a_manifest_with_names_of_elsewhere_is_none(tmp_path, other, names):
     before, target = content(other), tmp_path / "run"
@@ -142,6 +147,39 @@ def test_a_foreign_folder_with_a_key_of_ours_is_left_alone(tmp_path, mark):
     with pytest.raises(InputError, match=r"holds no \.files\.json, which lists"), output_directory(tmp_path):
         pass
     assert content(tmp_path) == {"run.json": mark, "model.npz": "somebody else's"}
+
+
+def test_what_is_in_the_way_is_refused_before_the_run_and_nothing_goes(tmp_path):
+    target = tmp_path / "run"
+    write(target, ["model.npz"])
+    before = names(target)
+    (target / "report.html").mkdir()
+    with pytest.raises(InputError, match=r"run: cannot be written: report\.html is a folder$"):
+        check_directory(target)
+    (target / "report.html").rmdir()
+    (target / "states").write_text("the user's")
+    with pytest.raises(InputError, match=r"run: cannot be written: states is a file$"):
+        check_directory(target)
+    assert names(target) == before | {"states"}
+
+
+def test_results_that_find_their_place_taken_are_kept_beside_it(tmp_path):
+    """Somebody has made a folder there since the run began."""
+    target = tmp_path / "run"
+    write(target, ["model.npz"])
+
+    def taken():
+        with output_directory(target) as folder:
+            for name in ("run.json", "report.html"):
+                (folder / name).write_text("second")
+            (target / "report.html").mkdir()
+
+    with pytest.raises(InputError, match=r"report\.html is a folder; the new files are in ") as told:
+        taken()
+    kept = Path(str(told.value).rpartition(" ")[2])
+    assert kept.parent == tmp_path
+    assert content(kept) == {"run.json": "second", "report.html": "second"}
+    assert {"run.json", "model.npz", MANIFEST_FILE} == names(target)
 
 
 def test_a_fifo_in_the_place_of_the_mark_is_no_earlier_run(tmp_path):

@@ -71,6 +71,7 @@ def test_linear_takes_its_targets_as_they_are(libsvm):
         ("+1 1:2\n-1 1:1 1:1\n", ":2", "not LIBSVM: feature 1 follows 1"),
         ("+1 1:2\n-1 -1:1\n", ":2", "not LIBSVM: '-1:1' is not index:value"),
         ("+1 1:2\n-1 4000000000:1\n", ":2", "not LIBSVM: feature index 4000000000 exceeds 32 bits"),
+        (f"+1 1:2\n-1 {'1' * 5000}:1\n", ":2", f"not LIBSVM: feature index {'1' * 20}… has 5,000 digits"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", ":1", "not LIBSVM: label"),
         ("+1 1:2\n-1 7:nan\n", ":2", "feature 7 is nan, not a finite number"),
         ("+1 1:-inf\n-1 7:1\n", ":1", "feature 1 is -inf, not a finite number"),

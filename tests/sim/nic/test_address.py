@@ -2,7 +2,7 @@
 
 import pytest
 
-from fanin.sim.nic.address import Address
+from fanin.sim.nic.address import MOST_ADDRESSES, Address
 from fanin.wire.arp import ARP, Operation, encode_arp
 from fanin.wire.ethernet import ETHERNET, Endpoint
 from fanin.wire.fields import byte_length, unpack_fields
@@ -57,4 +57,14 @@ def test_it_asks_once_a_second_until_it_knows(interface, monkeypatch):
         encode_arp(Operation.REPLY, sender=PEER, target=OWN, destination=OWN.mac).ljust(60, b"\0")
     )
     assert address.received(interface) == []
+    assert address.mac_of(PEER.ip) == PEER.mac
+
+
+def test_it_forgets_the_oldest_of_very_many_addresses(interface):
+    address = Address(OWN)
+    address._macs = dict.fromkeys(range(MOST_ADDRESSES), PEER.mac)  # as many ARP packets would leave it
+    interface.host.send(encode_arp(Operation.REQUEST, sender=PEER, target=OWN).ljust(60, b"\0"))
+    address.received(interface)
+    assert len(address._macs) == MOST_ADDRESSES
+    assert (address.mac_of(0), address.mac_of(1)) == (None, PEER.mac)
     assert address.mac_of(PEER.ip) == PEER.mac

@@ -1,6 +1,8 @@
 """Who gets what from ``fanin watch``: a page, its numbers and reports, under its own name alone."""
 
 import contextlib
+import json
+import os
 import socket
 import time
 from urllib.parse import urlsplit
@@ -9,6 +11,7 @@ import pytest
 
 from fanin.cli.live import LiveFile
 from fanin.cli.main import main
+from fanin.cli.output import LIVE_FILE
 from fanin.cli.watch import server
 from fanin.cli.watch.server import CONNECTIONS
 from tests.fanin.cli.watch.served import ask, command, interrupt, serving
@@ -131,6 +134,32 @@ def test_the_report_of_an_earlier_run_is_not_there_while_one_goes_on(url, ended)
         live.stage("training")
         assert ask(url, "/report")[0] == 404
     assert ask(url, "/report")[0] == 200
+
+
+def test_a_report_that_is_a_link_is_not_shown(url, ended, tmp_path):
+    """The folder's maker need not be able to read what whoever watches it can."""
+    (tmp_path / "secret").write_text("secret")
+    for name in ("report.html", "classes/0/report.html"):
+        (ended / name).parent.mkdir(parents=True, exist_ok=True)
+        (ended / name).unlink(missing_ok=True)
+        (ended / name).symlink_to(tmp_path / "secret")
+    (ended / "classes/0/run.json").write_text("{}")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/report.html").write_text("secret")
+    (tmp_path / "other/run.json").write_text("{}")
+    (ended / "classes/1").symlink_to(tmp_path / "other")
+    for path in ("/report", "/report/0", "/report/1"):
+        assert ask(url, path)[0] == 404
+    assert json.loads(ask(url, "/progress")[2])["reports"] == []
+
+
+@pytest.mark.parametrize("content", [None, "[" * 900 + "]" * 900, '{"format": 1, "pid": 1' + "0" * 30 + "}"])
+def test_a_live_file_that_is_none_of_ours_stops_nothing(url, ended, content):
+    if content is None:
+        os.mkfifo(ended / LIVE_FILE)
+    else:
+        (ended / LIVE_FILE).write_text(content)
+    assert ask(url, "/progress")[0] == 200
 
 
 def test_each_of_several_classes_has_its_report(url, ended):
