@@ -278,4 +278,5 @@ class GlmRegressor(RegressorMixin, _Glm):
 
     def predict(self, X: Any) -> Float64:
         """The prediction for each sample."""
-        return self.model_.scale.to_targets(self._sums(X))
+        sums = self._sums(X)  # refuses what is not fitted
+        return self.model_.scale.to_targets(sums)

@@ -149,7 +149,8 @@ class LeaseKeeper(wiring.Component):
         host = Signal(IP_BITS)
         mac = Signal(MAC_BITS)
         unfit = Signal()  # the offer of the cycle before
-        its_lease, its_host = Signal(), Signal()
+        its_lease = Signal()
+        its_host = Signal()
         m.d.sync += [
             unfit.eq((self.offer == 0) | (self.offer == lease)),
             its_lease.eq(self.lease == self.offer),

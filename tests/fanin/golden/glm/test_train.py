@@ -226,7 +226,7 @@ def test_accuracy_is_that_of_scikit_learn_on_the_same_samples(name):
     dataset = data.load(name, Loss.LOGISTIC)
     model, _ = trained(dataset, Loss.LOGISTIC, lr=4.0, epochs=60)
     fa = metrics.activations(dataset.test_features, model, precision=4, frac=24)
-    ours = metrics.score(fa, dataset.test_labels, Loss.LOGISTIC).accuracy
+    ours = metrics.score(fa, dataset.test_labels, Loss.LOGISTIC).fit
     peers = LogisticRegression(max_iter=5000), SGDClassifier(loss="log_loss", random_state=0)
     for peer in peers:
         peer.fit(dataset.features / 16, dataset.labels)
