@@ -101,6 +101,7 @@ class ServerBench:
         self.writes.content = Bytes(self.memory)
         table = range(self.layout.slot(0, 0).base, len(self.memory), step)
         self.reads["table"].errors = {at for at in table if self.rng.random() < self.errors}
+        self.zeros = Counter()  # version of the gradient of zeros before a replacement's
         self.updates = []
         self.stopped = set()  # workers to whom a push has failed
         self.pushes = []  # all, in their order
@@ -205,7 +206,7 @@ class ServerBench:
             return
         base, size = self.layout.region(worker)
         self.memory[base : base + size] = vacated(self.layout, worker, lgvnum=lgvnum, version=version)
-        self.golden.readmit(worker, version)
+        self.zeros[worker] = self.golden.readmit(worker, version)
         assert self.memory[base : base + size] == self.golden.memory[base : base + size]
         self.remotes[worker] += 0x10_0000
         self.keys[worker] += 1
@@ -396,7 +397,7 @@ class ServerBench:
         self._deaf_rows += number == self.deaf
         fails = self.dies == "answer" and number == self.deaf and self._deaf_rows > 1
         self._ended.append((push, Ending.RETRIES if fails else Ending.DONE))
-        worker.join()
+        worker.join(self.zeros[number])
         self.push_gradients(worker)
         if fails:
             self.stopped.add(number)
