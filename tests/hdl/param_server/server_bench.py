@@ -104,6 +104,7 @@ class ServerBench:
         self.zeros = Counter()  # version of the gradient of zeros before a replacement's
         self.updates = []
         self.stopped = set()  # workers to whom a push has failed
+        self.returning = set()  # replacements that are connected, and that the server still leaves out
         self.pushes = []  # all, in their order
         self.late_streamed = 0  # words of the stream that went to a push that was complete
         self._round = []  # workers whose gradients have been applied since the last round's end
@@ -218,6 +219,7 @@ class ServerBench:
             self.deaf = None
         self._deaf_has_one, self._deaf_rows = False, 0
         self.stopped.remove(worker)  # it is connected
+        self.returning.add(worker)
         await self.readmit(ctx, worker)
         while ctx.get(dut.excluded) >> worker & 1:
             await ctx.tick()
@@ -268,11 +270,13 @@ class ServerBench:
                 self._round.append(said.index)
             if begins and said.readmits:
                 self.lives[said.index] += 1
+                self.returning.discard(said.index)
             elif begins:
                 self._end_round(said)
             if skipped:
                 push = self._due.popleft()
-                assert push.index in self.stopped or push.life < self.lives[push.index]
+                left_out = self.stopped | self.returning
+                assert push.index in left_out or push.life < self.lives[push.index]
 
     def _end_round(self, said):
         """The golden server pushes the row, if it is to be pushed."""
@@ -301,6 +305,7 @@ class ServerBench:
                 assert all(said[name] == getattr(push, name) for name in names)
                 assert (said.rkey, said.with_immediate) == (self.keys[push.index], 0)
                 assert push.life == self.lives[push.index]
+                assert push.index not in self.returning
                 self.pushes.append(push)
                 self._active.append(push)
 
