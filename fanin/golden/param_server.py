@@ -192,11 +192,11 @@ class ParameterServer:
         """Where a worker has the buffer whose turn it is: by its LGVnum, or by the rows that were broadcast."""
         return self._buffers[self.config.buffer_of(turn)].base
 
-    def readmit(self, worker: int, version: int | None = None) -> None:
+    def readmit(self, worker: int, version: int | None = None) -> int:
         """Empty the slots of an excluded worker for its replacement; its next gradient is one of zeros.
 
         ``version`` is one that w has had since the worker's last gradient: by default that of now. The gradient
-        is of that model, so that the updates since count as its staleness.
+        is of that model, so that the updates since count as its staleness. Returns the gradient's own version.
         """
         consumed = int(self.row.lgvnum[worker])
         for slot in self._slots[worker]:
@@ -204,6 +204,7 @@ class ParameterServer:
         slot = self._next_slot(worker)
         slot.others[0] = (self.version if version is None else version) - consumed
         slot.gvnum[0] = consumed + 1
+        return consumed + 1
 
     def _next_slot(self, worker: int) -> _Slot:
         return self._slots[worker][self.config.slot_of(int(self.row.lgvnum[worker]) + 1)]
@@ -224,8 +225,8 @@ class WorkerEndpoint:
     ``waits`` False is a worker without line 8 of algorithm 2, for tests: it overwrites what is not consumed.
     The first ``warm_up`` gradients each wait for the one before, as if there was one slot.
     ``rereads`` counts looks at the model that a write got in the way of.
-    ``joins``: it replaces a worker of a run that goes on, its memory is zeros, and it awaits a first row of
-    each shard: see ``join``.
+    ``joins``: it replaces a worker of a run that goes on, its memory is zeros, and it awaits the rows of the
+    gradient of zeros: see ``join``.
     """
 
     number: int
@@ -277,13 +278,13 @@ class WorkerEndpoint:
             return self.consumed == self.version
         return self.config.may_push(self.version + 1, self.consumed)
 
-    def join(self) -> None:
-        """Continue with the LGVnum of the rows, if all shards' have come and have the same one."""
-        consumed = {
-            int(buffers[self._newest(shard)].lgvnum[self.number]) for shard, buffers in enumerate(self._buffers)
-        }
-        if self.joins and len(consumed) == 1 and consumed != {0}:
-            (self.version,), self.joins = consumed, False
+    def join(self, version: int) -> None:
+        """Continue after the gradient of zeros, which has this version, once every shard has a row with it.
+
+        A row that is broadcast may be older: a gradient after its LGVnum would overwrite the one of zeros.
+        """
+        if self.joins and self.consumed >= version:
+            self.version, self.joins = version, False
 
     def begin_read(self) -> Reading:
         """Choose the newest buffer of each shard, by the version at its end."""

@@ -131,12 +131,20 @@ class Replace:
 
 
 @dataclass(frozen=True)
+class Join:
+    """The replacement of a worker begins with the row of its gradient of zeros, which has that version."""
+
+    worker: int
+    version: int
+
+
+@dataclass(frozen=True)
 class End:
     """All is done."""
 
 
 Fact = Did | Pushed | Received | Waited | Left | Ready | Came | Made | Gone | Vacated
-Order = Watch | Ask | Lose | Replace | End
+Order = Watch | Ask | Lose | Replace | Join | End
 
 
 @dataclass
@@ -326,6 +334,7 @@ class Controller:
             del self._came[place]
         worker.version = self._servers[shard].vacate(number, version, self._board.told_at)
         worker.dead = worker.returns = worker.watches = False
+        self._board.order(Join(number, worker.version))
 
     # ---- how far workers are ----
 

@@ -129,9 +129,9 @@ class _Server:
             self._back.append(worker)
         elif self.engine.row.lgvnum[worker] < self.run.account.gradients_each:
             self._ends.pop(worker, None)
-            self.engine.readmit(worker)
+            version = self.engine.readmit(worker)
             self._came[worker] = self.run.clock.now
-            self.run.replace(worker)
+            self.run.replace(worker, version)
             self.advance()
 
     def advance(self) -> None:
@@ -345,11 +345,12 @@ class _Run:
         outcome.rereads = sum(endpoint.rereads for endpoint in endpoints)
         return outcome
 
-    def replace(self, worker: int) -> None:
-        """Another worker takes a worker's place."""
+    def replace(self, worker: int, version: int) -> None:
+        """Another worker takes a worker's place, after a gradient of zeros of that version."""
         zeros = np.zeros(self.config.parameters, np.float32)
         endpoint = WorkerEndpoint(worker, WorkerLayout(self.config), zeros, self.job.waits, joins=True)
         self.workers[worker].replace(endpoint)
+        self.workers[worker].join(version)
 
     @property
     def seconds(self) -> float:

@@ -36,6 +36,7 @@ from fanin.sim.param_server.controller import (
     Did,
     End,
     Gone,
+    Join,
     Left,
     Lose,
     Made,
@@ -326,6 +327,8 @@ class Hosts:
             case Replace(number):
                 for server in self._servers:
                     server.replace(number)
+            case Join(_, version) if worker:
+                worker.join(version)
             case End():
                 self.done = True
 

@@ -152,11 +152,10 @@ class Rows:
     def vacate(self, worker: int, version: int, since: int) -> int:
         """A worker is replaced: its slots are empty, except for a gradient of zeros. Returns its version."""
         golden = self.golden
-        golden.readmit(worker, version)
+        new = golden.readmit(worker, version)
         for key in [key for key in self._gradients if key[0] == worker]:
             del self._gradients[key]
         self.due.forget(worker)
-        new = int(golden.row.lgvnum[worker]) + 1
         slot = golden.layout.slot(worker, self._sizes.slot_of(new))
         self._gradients[worker, new] = _Gradient(since, bytes(golden.memory[slot.base : slot.base + slot.size]))
         return new

@@ -44,6 +44,7 @@ class Worker(ABC):
         self._busy = False
         self._idle_since: float | None = None
         self._replaced = False
+        self._zeros: int | None = None  # version of the gradient of zeros, where it joins a run
         self._each = site.job.gradients_each(site.learner)
 
     @abstractmethod
@@ -61,14 +62,23 @@ class Worker(ABC):
         return self.site.seconds >= self.stops
 
     def replace(self, endpoint: WorkerEndpoint) -> None:
-        """Another worker takes its place, with memory of zeros: it awaits a row of each server."""
+        """Another worker takes its place, with memory of zeros: it awaits ``join`` and its rows."""
         self.endpoint, self._replaced, self._busy, self._idle_since = endpoint, True, False, None
+        self._zeros = None
+
+    def join(self, version: int) -> None:
+        """Learn the version of the gradient of zeros that the servers apply before the replacement's own."""
+        self._zeros = version
+        self.advance()
 
     def advance(self) -> None:
         """Begin the next gradient, if there is credit for it and the worker is not busy."""
         now = self.site.seconds
         if self.endpoint.joins:
-            self.endpoint.join()
+            if self._zeros is not None:
+                self.endpoint.join(self._zeros)
+            if self.endpoint.joins:
+                return
         if self._busy or self.dead or self.endpoint.version == self._each:
             return
         if not self.endpoint.may_push:

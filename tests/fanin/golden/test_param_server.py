@@ -16,13 +16,13 @@ from tests.support import new_seed
 class Job:
     """Servers and workers whose writes arrive when the test says so."""
 
-    def __init__(self, config, *, rate=1.0, initial=None, waits=True):
+    def __init__(self, config, *, rate=1.0, initial=None, waits=True, broadcast=False):
         self.config = config
         initial = np.zeros(config.parameters, np.float32) if initial is None else initial
         starts = [config.shard_start(s) for s in range(1, config.servers)]
         parts = np.split(initial, starts)
         self.servers = [
-            ParameterServer(ServerLayout(config, shard), rate=rate, initial=part)
+            ParameterServer(ServerLayout(config, shard), rate=rate, initial=part, broadcast=broadcast)
             for shard, part in enumerate(parts)
         ]
         self.workers = [
@@ -222,16 +222,16 @@ def test_a_replacement_begins_with_the_newest_w_and_goes_on_with_its_versions():
         job.down(server.push(worker.number))
     job.up(next(one.push(99 * ones, [0])))
     assert server.fresh(0)
-    server.readmit(0)
+    assert server.readmit(0) == 2
     replacement = WorkerEndpoint(0, WorkerLayout(job.config), np.zeros(3, np.float32), joins=True)
     job.workers[0] = replacement
-    replacement.join()
+    replacement.join(2)
     assert not replacement.may_push  # no row has come
     found = server.apply(0)
     assert (found.version, found.staleness) == (2, 0)
     assert not server.fresh(0)
     job.down(server.push(0))
-    replacement.join()
+    replacement.join(2)
     w, others = replacement.end_read(replacement.begin_read())
     assert list(w) == [-3, -3, -3]  # (2 + 4)/2
     assert (replacement.version, replacement.may_push, others) == (2, True, [1])
@@ -239,6 +239,42 @@ def test_a_replacement_begins_with_the_newest_w_and_goes_on_with_its_versions():
     server.apply(0)
     assert list(server.row.w) == [-4, -4, -4]
     assert server.applied == Counter({(0, 1): 1, (1, 1): 1, (0, 2): 1, (0, 3): 1})
+
+
+def test_a_replacement_does_not_begin_with_a_row_that_is_older_than_its_gradient_of_zeros():
+    """Rows are broadcast: such a row has its LGVnum, and a gradient 2 would overwrite the one of zeros."""
+    job = Job(ParamServerConfig(parameters=3, workers=2, slots=2), broadcast=True)
+    server, ones = job.servers[0], np.ones(3, np.float32)
+    for worker in 0, 1:
+        job.push(worker, 2 * ones)
+    server.apply(0)
+    version = server.readmit(0)
+    replacement = WorkerEndpoint(0, WorkerLayout(job.config), np.zeros(3, np.float32), joins=True)
+    job.workers[0] = replacement
+    server.apply(1)
+    job.down(server.push(0))
+    assert replacement.consumed == 1
+    replacement.join(version)
+    assert (version, replacement.joins, replacement.may_push) == (2, True, False)
+    server.apply(0)
+    job.down(server.push(0))
+    replacement.join(version)
+    assert (replacement.version, replacement.joins, replacement.may_push) == (2, False, True)
+    assert list(job.read(0)[0]) == [-2, -2, -2]  # (2 + 2 + 0)/2
+
+
+def test_a_replacement_begins_once_all_shards_have_applied_its_gradient_of_zeros():
+    job = Job(ParamServerConfig(parameters=32, workers=1, servers=2))
+    replacement = WorkerEndpoint(0, WorkerLayout(job.config), np.zeros(32, np.float32), joins=True)
+    job.workers[0] = replacement
+    began = []
+    for server in job.servers:
+        version = server.readmit(0)
+        server.apply(0)
+        job.down(server.push(0))
+        replacement.join(version)
+        began.append(not replacement.joins)
+    assert began == [False, True]
 
 
 def test_versions_end_before_they_wrap():

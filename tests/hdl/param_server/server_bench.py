@@ -101,8 +101,10 @@ class ServerBench:
         self.writes.content = Bytes(self.memory)
         table = range(self.layout.slot(0, 0).base, len(self.memory), step)
         self.reads["table"].errors = {at for at in table if self.rng.random() < self.errors}
+        self.zeros = Counter()  # version of the gradient of zeros before a replacement's
         self.updates = []
         self.stopped = set()  # workers to whom a push has failed
+        self.returning = set()  # replacements that are connected, and that the server still leaves out
         self.pushes = []  # all, in their order
         self.late_streamed = 0  # words of the stream that went to a push that was complete
         self._round = []  # workers whose gradients have been applied since the last round's end
@@ -205,7 +207,7 @@ class ServerBench:
             return
         base, size = self.layout.region(worker)
         self.memory[base : base + size] = vacated(self.layout, worker, lgvnum=lgvnum, version=version)
-        self.golden.readmit(worker, version)
+        self.zeros[worker] = self.golden.readmit(worker, version)
         assert self.memory[base : base + size] == self.golden.memory[base : base + size]
         self.remotes[worker] += 0x10_0000
         self.keys[worker] += 1
@@ -217,6 +219,7 @@ class ServerBench:
             self.deaf = None
         self._deaf_has_one, self._deaf_rows = False, 0
         self.stopped.remove(worker)  # it is connected
+        self.returning.add(worker)
         await self.readmit(ctx, worker)
         while ctx.get(dut.excluded) >> worker & 1:
             await ctx.tick()
@@ -267,11 +270,13 @@ class ServerBench:
                 self._round.append(said.index)
             if begins and said.readmits:
                 self.lives[said.index] += 1
+                self.returning.discard(said.index)
             elif begins:
                 self._end_round(said)
             if skipped:
                 push = self._due.popleft()
-                assert push.index in self.stopped or push.life < self.lives[push.index]
+                left_out = self.stopped | self.returning
+                assert push.index in left_out or push.life < self.lives[push.index]
 
     def _end_round(self, said):
         """The golden server pushes the row, if it is to be pushed."""
@@ -300,6 +305,7 @@ class ServerBench:
                 assert all(said[name] == getattr(push, name) for name in names)
                 assert (said.rkey, said.with_immediate) == (self.keys[push.index], 0)
                 assert push.life == self.lives[push.index]
+                assert push.index not in self.returning
                 self.pushes.append(push)
                 self._active.append(push)
 
@@ -396,7 +402,7 @@ class ServerBench:
         self._deaf_rows += number == self.deaf
         fails = self.dies == "answer" and number == self.deaf and self._deaf_rows > 1
         self._ended.append((push, Ending.RETRIES if fails else Ending.DONE))
-        worker.join()
+        worker.join(self.zeros[number])
         self.push_gradients(worker)
         if fails:
             self.stopped.add(number)

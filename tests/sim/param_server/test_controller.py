@@ -16,11 +16,15 @@ from fanin.sim.param_server.controller import (
     Controller,
     End,
     Gone,
+    Join,
     Left,
     Lose,
     Made,
     Pushed,
+    Ready,
     Received,
+    Replace,
+    Vacated,
     Waited,
     Watch,
 )
@@ -225,3 +229,12 @@ def test_a_worker_may_stop_behind_its_last_gradient():
     nodes.make(1)
     assert nodes.receive(0) == [End()]
     assert nodes.controller.result().applied == ((2,), (2,))
+
+
+def test_a_replacement_gets_the_version_of_its_gradient_of_zeros():
+    """The old worker's gradient 1 has been applied, so that the gradient of zeros has version 2."""
+    nodes = Nodes(replace(JOB, stops={1: 1e-3}, returns={1: 2e-3}))
+    nodes.round_trip(1)
+    assert nodes.tell(1, Left(lost=False)) == []
+    assert nodes.tell(1, Ready()) == [Replace(1)]
+    assert nodes.tell(SERVER, Vacated(1, version=1)) == [Join(1, version=2)]
