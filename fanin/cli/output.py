@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from fanin.cli.scratch import SCRATCH, delete, delete_leftovers, is_scratch, reported, scratch_prefix
 from fanin.errors import InputError
-from fanin.records import Record, open_record
+from fanin.records import Record, open_record, parse_json
 
 RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frames.pcap", "model.npz"
 WEIGHTS_FILE = "model.npy"  # of a parameter server: float32
@@ -255,8 +255,8 @@ def _is_ours(path: Path, kind: Kind) -> bool:
 def _mark(path: Path, kind: Kind) -> dict[str, Any]:
     """The object that a directory's mark holds; empty where it holds none."""
     try:
-        value = json.loads((path / kind.mark).read_bytes()) if (path / kind.mark).is_file() else None
-    except (OSError, ValueError, RecursionError):
+        value = parse_json((path / kind.mark).read_bytes()) if (path / kind.mark).is_file() else None
+    except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from fanin.cli.live import FORMAT, changed_ns
 from fanin.cli.output import LIVE_FILE, RUN_FILE
 from fanin.cli.stopped import GONE
 from fanin.cli.writer import writer_of
+from fanin.records import parse_json
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ _NAMES = ("command", "began", "written", "stage", "done", "total", "unit", "earl
 def _live(folder: Path) -> dict[str, Any] | None:
     """The live file; None without one, or of another version's."""
     try:
-        value = json.loads((folder / LIVE_FILE).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        value = parse_json((folder / LIVE_FILE).read_bytes())
+    except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) and value.get("format") == FORMAT else None
 

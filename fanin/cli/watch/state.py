@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from enum import StrEnum
@@ -13,6 +12,7 @@ from fanin.cli.live import FORMAT, changed_ns
 from fanin.cli.output import CAMPAIGN, CLASSES_FOLDER, LIVE_FILE, REPORT_FILE, RUN_FILE
 from fanin.cli.scratch import is_alive
 from fanin.cli.stopped import GONE
+from fanin.records import parse_json
 
 NOTHING = "the run was stopped before it trained, and left nothing"
 
@@ -87,8 +87,8 @@ class Watched:
 def _read(path: Path) -> dict[str, Any] | None:
     """A JSON object; None where there is none."""
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        value = parse_json(path.read_bytes())
+    except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
 
