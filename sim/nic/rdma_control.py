@@ -95,7 +95,7 @@ class RdmaControl:
                 raise InputError(f"do must be one of {', '.join(self._does)}, not {name!r}")
             self._does[name](request, answer)
         except (InputError, ValueError) as error:
-            answer({"error": str(error)})
+            answer({"error": str(error).replace("\n", "\\n")})  # the request's own texts have any characters
 
     def arrived(self, message: Arrived) -> None:
         """A message with immediate data is in memory."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fanin.sim.nic.address import Address
+from fanin.sim.nic.address import MAX_ADDRESSES, Address
 from fanin.wire.arp import ARP, Operation, encode_arp
 from fanin.wire.ethernet import ETHERNET, Endpoint
 from fanin.wire.fields import byte_length, unpack_fields
@@ -35,6 +35,18 @@ def test_it_answers_for_its_address_and_leaves_the_rest_to_the_node(interface):
     assert unpack_fields(ETHERNET, answer)["destination"] == PEER.mac
     assert (_arp(answer)["operation"], _arp(answer)["sender_mac"]) == (Operation.REPLY, OWN.mac)
     assert address.mac_of(PEER.ip) == PEER.mac  # who asks, says who it is
+
+
+def test_of_too_many_addresses_the_oldest_is_forgotten(interface):
+    """A host that sends ARP from all addresses of a network took 100 bytes for each."""
+    address = Address(OWN)
+    for number in range(1, MAX_ADDRESSES + 2):
+        interface.host.send(encode_arp(Operation.REPLY, sender=Endpoint(number, number), target=OWN))
+        address.received(interface)
+    assert [address.mac_of(number) for number in (1, 2, MAX_ADDRESSES + 1)] == [None, 2, MAX_ADDRESSES + 1]
+    for number in range(MAX_ADDRESSES + 2, 2 * MAX_ADDRESSES + 9):
+        address.mac_of(number)
+    assert (len(address._macs), len(address._wanted)) == (MAX_ADDRESSES, MAX_ADDRESSES)
 
 
 def test_it_asks_once_a_second_until_it_knows(interface, monkeypatch):
