@@ -166,6 +166,10 @@ def test_any_trace_has_the_model_s_replies_and_accesses(stall, groups):
     assert {"requests", "repeats", "refused"} <= hosts.board.model.counters.keys()
 
 
+KIND_AT, COUNT_AT = 44, 60  # of a frame: byte with the kind; words of a checksum
+MAX_WORDS = 500  # of a damaged checksum
+
+
 def damaged_trace(rng, expected, groups):
     """Groups of frames with damage of any kind, requests that fit the board as it stands among them."""
     yield [expected.add(hello(0))]
@@ -177,8 +181,11 @@ def damaged_trace(rng, expected, groups):
         source = replace(owner, port=host(0).port)
         samples = list(valid_frames(lease, sequence % (1 << 32), source, own=OWN))
         mutator = Mutator(rng, samples, longest=MAX_FRAME)
-        frames = [rng.choice(samples) if rng.random() < 0.2 else damaged_frame(rng, mutator, OWN)]
-        yield [expected.add(frame[:MAX_FRAME].ljust(LEAST_FRAME, b"\0")) for frame in frames]
+        frame = rng.choice(samples) if rng.random() < 0.2 else damaged_frame(rng, mutator, OWN)
+        frame = frame[:MAX_FRAME].ljust(LEAST_FRAME, b"\0")
+        if frame[KIND_AT] & 15 == Kind.CHECKSUM and int.from_bytes(frame[COUNT_AT : COUNT_AT + 4]) > MAX_WORDS:
+            frame = samples[0]  # a checksum of 65,535 words takes a minute of simulation
+        yield [expected.add(frame)]
     yield [expected.add(hello(1))]
 
 
@@ -186,12 +193,12 @@ def damaged_trace(rng, expected, groups):
 def test_damaged_frames_have_the_model_s_replies_and_accesses(length):
     """The model's own fuzzer asserts what a sender may do; here RTL does the same as the model."""
     rng = new_random()
-    groups = 3 if length.rounds else 60
+    groups = 3 if length.rounds else 40
     for _ in length.each():
         expected = Expected()
         trace = damaged_trace(rng, expected, groups)
         seed = rng.getrandbits(32)
-        check(trace, expected, seed=seed, stall=rng.choice((0.0, 0.2)), limit=20_000 + 5_000 * groups)
+        check(trace, expected, seed=seed, stall=rng.choice((0.0, 0.2)), limit=20_000 + 3_000 * groups)
 
 
 @pytest.mark.parametrize("longest", [("load", "dump"), *slow((("access",),), (("echo",),))])

@@ -10,7 +10,7 @@ import pytest
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.control import Lpm, TableEntry
 from fanin.sim.network import NetworkConfig
-from fanin.sim.switch.allreduce import allreduce
+from fanin.sim.switch.allreduce import JOB, allreduce
 from fanin.sim.switch.base import SwitchKind
 from fanin.sim.switch.make import make_switch
 from fanin.wire.ethernet import Endpoint, encode_udp, internet_checksum
@@ -91,26 +91,31 @@ def test_damaged_frames_leave_a_router_as_its_program_says(router, length):
 
 
 @lengths(rounds=40)
-def test_damaged_packets_of_a_job_end_no_switch_and_a_new_switch_sums_exactly(length):
-    """Packets of all-reduces, damaged, through the emitted program; then an all-reduce beside the damage."""
+def test_damaged_packets_of_a_job_end_no_switch_and_the_next_job_sums_exactly(length):
     rng = new_random()
     program = ProgramConfig(workers=2, slots=4, values=8)
     rows = np.array([[rng.randrange(-1000, 1000) for _ in range(24)] for _ in range(2)], dtype=np.int32)
-    captured = []
-    clean = make_switch(2, kind=SwitchKind.EMBEDDED, config=program)
-    allreduce(rows, switch=clean, program=program, network=NetworkConfig(),
-              capture=lambda frame, time: captured.append(frame))  # fmt: skip
-    frames = Mutator(rng, captured, longest=3000)
-    switch = make_switch(2, kind=SwitchKind.EMBEDDED, config=program)
+    switch, captured = make_switch(2, kind=SwitchKind.EMBEDDED, config=program), []
+
+    def total():
+        return allreduce(
+            rows,
+            switch=switch,
+            program=program,
+            network=NetworkConfig(),
+            capture=lambda frame, time: captured.append(frame),
+        ).sums
+
+    assert (total() == rows.sum(axis=0)).all()
+    frames = Mutator(rng, captured[:], longest=3000)
     memory = Memory()
     for _ in length.each():
         with within(FRAME):
             left = switch.inject(rng.randrange(2), frames.message(), 0)
         assert len(left) <= 2
         assert all(port in range(2) for port, _, _ in left)
-    found = allreduce(rows, switch=make_switch(2, kind=SwitchKind.EMBEDDED, config=program), program=program,
-                      network=NetworkConfig())  # fmt: skip
-    assert (found.sums == rows.sum(axis=0)).all()
+    switch.remove_job(JOB)
+    assert (total() == rows.sum(axis=0)).all()
     assert memory.growth < GROWTH
 
 
