@@ -183,7 +183,11 @@ def damaged_trace(rng, expected, groups):
         mutator = Mutator(rng, samples, longest=MAX_FRAME)
         frame = rng.choice(samples) if rng.random() < 0.2 else damaged_frame(rng, mutator, OWN)
         frame = frame[:MAX_FRAME].ljust(LEAST_FRAME, b"\0")
-        if frame[KIND_AT] & 15 == Kind.CHECKSUM and int.from_bytes(frame[COUNT_AT : COUNT_AT + 4]) > MAX_WORDS:
+        header = frame.ljust(COUNT_AT + 4, b"\0")
+        if (
+            header[KIND_AT] & 15 == Kind.CHECKSUM
+            and int.from_bytes(header[COUNT_AT : COUNT_AT + 4]) > MAX_WORDS
+        ):
             frame = samples[0]  # a checksum of 65,535 words takes a minute of simulation
         yield [expected.add(frame)]
     yield [expected.add(hello(1))]

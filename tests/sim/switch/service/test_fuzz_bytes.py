@@ -127,9 +127,11 @@ class Target:
 
     def exchange(self, frame):
         host = self.served.host if self.apart else self.served.interfaces[0].host
+        host.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while True:  # packets that damaged requests had sent out
-                host.recv(1 << 16, socket.MSG_DONTWAIT)
+                host.recv(1 << 16)
+        host.settimeout(LIMIT)
         host.send(frame)
         return host.recv(2000)
 
