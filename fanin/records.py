@@ -16,19 +16,43 @@ from fanin.errors import InputError
 
 MAX_SIZE = 1 << 31  # of a dimension; like MAX_NUMBER far above any device, and products fit a float
 MAX_NUMBER = 1 << 63
+MAX_DEPTH = 64  #: lists and objects within one another; fanin's own have fewer than ten
 
 T = TypeVar("T")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of JSON that comes from outside.
+
+    Raises ValueError for text that is no JSON, and for values nested deeper than ``MAX_DEPTH``: Python reads
+    almost a thousand levels, but may fail to print or write them again.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return value
+    raise ValueError(f"values are nested deeper than {MAX_DEPTH}")
 
 
 def open_record(path: Path) -> Record:
     """The object that a file is. Raises InputError."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except json.JSONDecodeError as error:
         raise InputError(f"{path}:{error.lineno}:{error.colno}: {error.msg}") from None
-    except (ValueError, RecursionError) as error:  # no UTF-8, numbers without end, lists without end
+    except ValueError as error:  # no UTF-8, numbers without end, lists without end
         raise InputError(f"{path}: not JSON: {error}") from None
     return Record(str(path), "", document)
 

@@ -14,9 +14,11 @@ import pytest
 
 from fanin import archive
 from fanin.cli.main import build_parser
+from fanin.cli.watch import server as watch
 from fanin.extras import EXTRAS
 from fanin.host import lobby
 from fanin.sim.boards import hosts
+from fanin.sim.nic import address, control
 from fanin.sim.switch.embedded import blocks, loops, preprocessor, runtime, scope
 from fanin.sim.switch.embedded import calls as p4_calls
 from fanin.sim.switch.service import calls, forwarding, front, link, requests
@@ -202,6 +204,14 @@ def test_bounds_of_inputs_are_those_of_the_page_on_security():
         r"rounds of loops, (\d+) s",
         r"([\d,]+) silent connections",
         r"([\d,]+) clients; frames at the line's rate",
+        r"([\d,]+) connections; \d+ s and",
+        r"connections; (\d+) s and",
+        r"connections; \d+ s and (\d+ KiB) each",
+        r"(\d+ KiB) a request; ",
+        r"(\d+ MiB) of unread answers",
+        r"unread answers; ([\d,]+) clients",
+        r"([\d,]+) requests without an answer",
+        r"([\d,]+) addresses by ARP",
     )
     assert found == [
         archive.MOST_TIMES,
@@ -218,6 +228,14 @@ def test_bounds_of_inputs_are_those_of_the_page_on_security():
         runtime.MAX_SECONDS,
         lobby.MOST,
         hosts.MAX_CLIENTS,
+        watch.CONNECTIONS,
+        watch.REQUEST_SECONDS,
+        watch.REQUEST_BYTES,
+        control.MAX_LINE,
+        control.MAX_UNREAD,
+        control.MAX_CLIENTS,
+        control.MAX_UNANSWERED,
+        address.MAX_ADDRESSES,
     ]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from pathlib import Path
 from typing import Any
+
+from fanin.records import parse_json
 
 MOST = 256 << 20  #: bytes of a file
 
@@ -28,10 +29,9 @@ def read_plain(path: Path) -> bytes:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file that ``read_plain`` reads; None for any other file, or a deep object."""
+    """Return the JSON object in a file that ``read_plain`` reads; None for any other file."""
     try:
-        value = json.loads(read_plain(path))
-        json.dumps(value)
-    except (OSError, ValueError, RecursionError):
+        value = parse_json(read_plain(path))
+    except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None

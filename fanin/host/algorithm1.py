@@ -60,6 +60,9 @@ def facts(array: Any, codec: CodecConfig | None) -> Facts:
 
 def check(said: Sequence[Facts]) -> None:
     """Raise ValueError, naming a rank, unless all give float32 arrays of one shape and the same codec."""
+    for rank, own in enumerate(said):
+        if not _are_facts(own):
+            raise ValueError(f"rank {rank}: must say type, shape and codec of its array, not {own!r}")
     for rank, (kind, dtype, *_) in enumerate(said):
         if (kind, dtype) != ("ndarray", "float32"):
             raise ValueError(f"rank {rank}: array must be of float32, not {kind} of {dtype}")
@@ -70,3 +73,12 @@ def check(said: Sequence[Facts]) -> None:
             )
         if codec != said[0][3]:
             raise ValueError(f"rank {rank}: codec must be that of rank 0, {said[0][3]}, not {codec}")
+
+
+def _are_facts(said: Any) -> bool:
+    """Whether a peer has said what :func:`facts` returns."""
+    if not isinstance(said, (tuple, list)) or len(said) != 4:
+        return False
+    kind, dtype, shape, codec = said
+    texts = all(isinstance(text, str) and text.isprintable() for text in (kind, dtype, codec))
+    return texts and isinstance(shape, list) and all(isinstance(size, int) for size in shape)

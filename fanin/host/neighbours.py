@@ -19,8 +19,11 @@ from typing import Any, NoReturn
 from fanin.errors import InputError
 from fanin.host.lobby import Lobby
 from fanin.host.sockets import limit_segments, refuse_self
+from fanin.records import parse_json
 
 _FRAME_BYTES = 1024  # of a note, filled up with spaces; values behind a hello lie at multiples of 4, too
+_AHEAD = 4  # notes of the rank before, by ranks, that may wait: it is no more than two rounds ahead
+_CAUSE_LENGTH = 150  # characters of another rank's message: it fits a frame with each one as an escape
 _GRACE_SECONDS = 2.0  # for a note that is under way, and for an answer
 _RETRY_SECONDS = 0.05  # until a rank that does not listen yet is called again
 _KINDS = _DATA, _NOTES = "data", "notes"
@@ -93,18 +96,21 @@ class Neighbours:
         with server:
             for kind in _KINDS:
                 self._to[kind] = self._call(addresses[self._next], kind, deadline, mss)
+            until = max(deadline, time.monotonic() + _RETRY_SECONDS)
             with Lobby(server, _FRAME_BYTES) as lobby:
                 while len(self._from) < len(_KINDS):
-                    self._take(lobby, deadline)
+                    self._take(lobby, until)
         for connection in self._to.values():  # a hello is answered before values follow it
             reply = _read_frame(connection, deadline)
             if reply is None:
                 raise ConnectionError(self._absent(self._next))
             if "failed" in reply:
-                raise ConnectionError(reply["failed"])
-        for connection in (*self._to.values(), *self._from.values()):
+                raise ConnectionError(self._cause(reply))
+        for connection in (self._to[_DATA], self._from[_DATA]):
             connection.settimeout(None)
         self._noting = [self._to[_NOTES], self._from[_NOTES]]
+        for connection in self._noting:  # a rank that asks, and does not read the answers, stops no other
+            connection.settimeout(self._timeout)
 
     def _call(self, address: Address, kind: str, deadline: float, mss: int | None) -> socket.socket:
         hello = {"rank": self._rank, "ranks": self._size, "kind": kind}
@@ -129,27 +135,31 @@ class Neighbours:
                 time.sleep(_RETRY_SECONDS)
 
     def _take(self, lobby: Lobby, deadline: float) -> None:
-        """Take a connection of the rank before; one without a hello is none."""
+        """Take a connection of the rank before; one without a hello, or that has gone, is none."""
         try:
-            connection, said = lobby.next(max(deadline, time.monotonic() + _RETRY_SECONDS))
+            connection, said = lobby.next(deadline)
         except TimeoutError as error:
             raise ConnectionError(self._absent(self._before)) from error
         hello = _note(said)
         if hello is None or hello.get("kind") not in _KINDS:
             connection.close()
             return
+        caller = (hello.get("rank"), hello.get("ranks"))
+        fits = caller == (self._before, self._size)
+        message = (
+            f"rank {caller[0]!r:.40} of {caller[1]!r:.40} has called rank {self._rank} of {self._size}: "
+            "all ranks must have the same addresses"
+        )
+        try:
+            connection.sendall(_frame({} if fits else {"failed": message}))
+        except OSError:
+            connection.close()
+            return
         if earlier := self._from.get(hello["kind"]):
             earlier.close()
         self._from[hello["kind"]] = connection
-        if (hello.get("rank"), hello.get("ranks")) == (self._before, self._size):
-            connection.sendall(_frame({}))
-            return
-        message = (
-            f"rank {hello.get('rank')} of {hello.get('ranks')} has called rank {self._rank} of {self._size}: "
-            "all ranks must have the same addresses"
-        )
-        connection.sendall(_frame({"failed": message}))
-        raise ConnectionError(message)
+        if not fits:
+            raise ConnectionError(message)
 
     def _absent(self, rank: int) -> str:
         return f"rank {rank} has not come in {self._timeout:g} s"
@@ -228,9 +238,11 @@ class Neighbours:
 
     def _noted(self, note: dict[str, Any]) -> None:
         if "failed" in note:
-            self._fail(note["failed"])
+            self._fail(self._cause(note))
         if "said" in note:
             self._notes.append(note["said"])
+            if len(self._notes) > _AHEAD * self._size:
+                self._fail(f"rank {self._before} sends notes that no rank waits for")
         if "asked" in note:
             self._send_note(self._to[_NOTES], {"waiting": True})
         self._answered |= "waiting" in note
@@ -240,6 +252,13 @@ class Neighbours:
             connection.sendall(_frame(note))
         except OSError:
             self._broken(self._next if connection is self._to[_NOTES] else self._before)
+
+    def _cause(self, note: dict[str, Any]) -> str:
+        """The text by which a rank says that it has failed."""
+        text = note["failed"]
+        if isinstance(text, str) and text.isprintable() and text:
+            return text[:_CAUSE_LENGTH]
+        return f"a rank beside rank {self._rank} has failed, and gives no cause"
 
     def _before_is_gone(self) -> bool:
         return self._from[_NOTES] not in self._noting
@@ -283,12 +302,12 @@ def _frame(note: dict[str, Any]) -> bytes:
 
 def _read_frame(connection: socket.socket, deadline: float) -> dict[str, Any] | None:
     """A note, by the deadline; None where none has come, or something else."""
-    whole = b""
+    whole, end = b"", max(deadline, time.monotonic() + _RETRY_SECONDS)
     try:
         while len(whole) < _FRAME_BYTES:
-            connection.settimeout(max(_RETRY_SECONDS, deadline - time.monotonic()))
+            connection.settimeout(max(end - time.monotonic(), 1e-3))
             more = connection.recv(_FRAME_BYTES - len(whole))
-            if not more:
+            if not more or time.monotonic() > end:
                 return None
             whole += more
     except OSError:
@@ -299,7 +318,7 @@ def _read_frame(connection: socket.socket, deadline: float) -> dict[str, Any] | 
 def _note(data: bytes) -> dict[str, Any] | None:
     """What a rank has noted; None for anything else that came."""
     try:
-        note = json.loads(data)
-    except (ValueError, RecursionError):
+        note = parse_json(data)
+    except ValueError:
         return None
     return note if isinstance(note, dict) else None

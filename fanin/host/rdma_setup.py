@@ -19,6 +19,7 @@ from typing import Any, Self
 from fanin.errors import InputError
 from fanin.host.sockets import refuse_self
 from fanin.rdma import FIRST_QUEUE_PAIR, MAX_VLAN, Connection, Region
+from fanin.records import parse_json
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.fields import field_bits
 from fanin.wire.rdma import BTH, PATH_MTUS, PSN_BITS, RETH
@@ -39,6 +40,19 @@ _LIMITS = {
 }
 _FIRST_PORT = 0xC000  # of those that RoCEv2 sends from
 _LABEL_BITS = 20  # of an IPv6 flow label
+
+
+def _shown(value: object) -> str:
+    """The beginning of a peer's value, for messages."""
+    return f"{value!r:.60}"
+
+
+def _is_gid(value: object) -> bool:
+    """Whether a value is the text of an IPv6 address without a scope such as ``%eth0``."""
+    try:
+        return isinstance(value, str) and IPv6Address(value).scope_id is None
+    except AddressValueError:
+        return False
 
 
 def mapped_gid(ip: IPv4Address) -> str:
@@ -73,15 +87,13 @@ class End:
         for name, (low, high) in limits.items():
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
-                raise InputError(f"{name} must be {low} to {high:#x}, not {value!r}")
+                raise InputError(f"{name} must be {low} to {high:#x}, not {_shown(value)}")
         if type(self.mtu) is not int or self.mtu not in PATH_MTUS:
-            raise InputError(f"mtu must be one of {', '.join(map(str, PATH_MTUS))}, not {self.mtu!r}")
-        try:
-            IPv6Address(self.gid)
-        except (AddressValueError, TypeError) as error:
-            raise InputError(f"gid must be an IPv6 address like ::ffff:10.0.0.1, not {self.gid!r}") from error
+            raise InputError(f"mtu must be one of {', '.join(map(str, PATH_MTUS))}, not {_shown(self.mtu)}")
+        if not _is_gid(self.gid):
+            raise InputError(f"gid must be an IPv6 address like ::ffff:10.0.0.1, not {_shown(self.gid)}")
         if not isinstance(self.mac, str) or not _MAC.fullmatch(self.mac):
-            raise InputError(f"mac must be like 02:00:00:00:00:01, not {self.mac!r}")
+            raise InputError(f"mac must be like 02:00:00:00:00:01, not {_shown(self.mac)}")
 
     @classmethod
     def of_node(
@@ -116,8 +128,8 @@ class End:
     def from_json(cls, line: str, *, source: str) -> End:
         """What a line says. Raises InputError that names ``source`` and the cause."""
         try:
-            said = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            said = parse_json(line)
+        except ValueError as error:
             raise InputError(f"{source}: not a line of JSON: {line[:40]!r}") from error
         if not isinstance(said, Mapping) or said.get("format") != FORMAT:
             raise InputError(f"{source}: not an end of a queue pair: no format {FORMAT!r}")

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from fanin.errors import InputError
 from fanin.wire.arp import ARP, ETHERTYPE_ARP, Operation, encode_arp
+from fanin.wire.control import MAX_PAYLOAD
 from fanin.wire.ethernet import (
     ETHERNET,
     ETHERTYPE_IPV4,
@@ -161,7 +162,7 @@ class UdpHost:
 
     def __init__(self, own: Endpoint, boards: Sequence[Listening], ports: Sequence[int]):
         self.own = own
-        self.strays = 0  #: frames that were no client's
+        self.strays = 0  #: frames that were no client's, and datagrams that are longer than a frame
         self._boards = {listening.board.ip: listening for listening in boards}
         self._sockets: dict[tuple[int, int], socket.socket] = {}
         # By the port that the boards see, and the other way; the client that has been silent longest first.
@@ -187,6 +188,9 @@ class UdpHost:
             with contextlib.suppress(BlockingIOError):
                 for _ in range(_AT_ONCE):
                     payload, client = one.recvfrom(_LARGEST)
+                    if len(payload) > MAX_PAYLOAD:
+                        self.strays += 1  # no frame of Ethernet holds it
+                        continue
                     source = Endpoint(self.own.mac, self.own.ip, self._port_of(client))
                     target = Endpoint(self._boards[ip].board.mac, ip, port)
                     frames.append(encode_udp(payload, source=source, destination=target))
@@ -230,7 +234,7 @@ class UdpHost:
         if one is None:
             self.strays += 1
             return
-        with contextlib.suppress(BlockingIOError, ConnectionRefusedError):  # lost, as datagrams may be
+        with contextlib.suppress(OSError):  # lost, as datagrams may be; also one to port 0
             one.sendto(frame[start + byte_length(UDP) : start + udp["length"]], client)
 
     def _answer(self, question: dict[str, int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from fanin.golden.ping import reply
 from fanin.host.ethernet import Interface
@@ -12,7 +13,7 @@ from fanin.wire.fields import byte_length, unpack_fields
 
 _ARP_AT = byte_length(ETHERNET)
 _ASK_EVERY_S = 1.0
-MOST_ADDRESSES = 4096  #: whose MACs are known: a host may answer for any number of addresses
+MAX_ADDRESSES = 4096  #: that are known, and that are asked for; of more, the oldest is forgotten
 
 
 class Address:
@@ -25,13 +26,13 @@ class Address:
         self.own = own
         self.passed = 0
         self._macs: dict[int, int] = {}
-        self._asked: dict[int, float] = {}  # when each address is to be asked for again
-        self._wanted: set[int] = set()
+        self._wanted: dict[int, float] = {}  # when each address is to be asked for again
 
     def mac_of(self, ip: int) -> int | None:
         """The MAC of an address, once it has been learnt; until then it is asked for, once a second."""
         if ip not in self._macs:
-            self._wanted.add(ip)
+            self._wanted.setdefault(ip, 0.0)
+            _forget_oldest(self._wanted)
         return self._macs.get(ip)
 
     def received(self, interface: Interface) -> list[bytes]:
@@ -52,9 +53,9 @@ class Address:
 
     def _ask(self, interface: Interface) -> None:
         now = time.monotonic()
-        for ip in self._wanted:
-            if now >= self._asked.get(ip, now):
-                self._asked[ip] = now + _ASK_EVERY_S
+        for ip, due in self._wanted.items():
+            if now >= due:
+                self._wanted[ip] = now + _ASK_EVERY_S
                 target = Endpoint(0, ip)
                 interface.send(encode_arp(Operation.REQUEST, sender=self.own, target=target).ljust(60, b"\0"))
 
@@ -67,7 +68,11 @@ class Address:
             if arp["target_ip"] == self.own.ip and arp["sender_ip"]:
                 self._macs.pop(arp["sender_ip"], None)
                 self._macs[arp["sender_ip"]] = arp["sender_mac"]
-                if len(self._macs) > MOST_ADDRESSES:
-                    del self._macs[next(iter(self._macs))]  # the one that was heard of longest ago
-                self._wanted.discard(arp["sender_ip"])
+                self._wanted.pop(arp["sender_ip"], None)
+                _forget_oldest(self._macs)
         return True
+
+
+def _forget_oldest(addresses: dict[int, Any]) -> None:
+    if len(addresses) > MAX_ADDRESSES:
+        del addresses[next(iter(addresses))]

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from fanin.errors import InputError
+from fanin.records import parse_json
 
 Request = dict[str, Any]
 Answer = Callable[[Request], bool]  # False: the client has gone
 MAX_LINE = 1 << 16  #: bytes of a request
 MAX_UNREAD = 1 << 20  #: bytes of answers that a client has not read
+MAX_CLIENTS = 64  #: connections at a time
+MAX_UNANSWERED = 1 << 14  #: requests of all clients, also of those that have gone, that wait for their answer
 _MAX_PATH = 107  # what struct sockaddr_un has room for
-_PIECE = 1 << 16
+_PIECE = 1 << 12  # bytes of a client that one turn takes: as many short requests keep the node for 0.1 s
 
 
 def check_control(path: Path) -> None:
@@ -55,14 +58,15 @@ class _Client:
 
     def __init__(self, connection: socket.socket):
         self.socket = connection
-        self.rest = self.unsent = b""
+        self.rest, self.unsent = b"", bytearray()
 
 
 class ControlServer:
     """Hands each line of each connection, a JSON object, to ``handle`` with a function that answers it.
 
     An answer is a line with the request's ``id``, if it had one. What is no JSON object is answered by an
-    ``error``. Nothing here waits: a client that leaves ``MAX_UNREAD`` bytes of answers unread is hung up on.
+    ``error``, as is each request while ``MAX_UNANSWERED`` wait. Nothing here waits: a client that leaves
+    ``MAX_UNREAD`` bytes of answers unread is hung up on, and so is one more than ``MAX_CLIENTS``.
     The socket is its owner's alone (mode 0600). Poll ``fileno()``, and call ``serve``.
     """
 
@@ -78,6 +82,7 @@ class ControlServer:
         finally:
             os.umask(before)
         self._listener.listen()
+        self._clients = self._unanswered = 0
         self._selector = selectors.EpollSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
 
@@ -110,6 +115,10 @@ class ControlServer:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # it has gone again
             connection, _ = self._listener.accept()
+            if self._clients == MAX_CLIENTS:
+                connection.close()
+                return
+            self._clients += 1
             connection.setblocking(False)
             self._selector.register(connection, selectors.EVENT_READ, _Client(connection))
 
@@ -123,6 +132,8 @@ class ControlServer:
         *lines, client.rest = (client.rest + piece).split(b"\n")
         for line in lines:
             self._one(client, line)
+            if client.socket.fileno() < 0:
+                return  # it leaves answers unread
         if not piece or len(client.rest) > MAX_LINE:
             self._hang_up(client)
 
@@ -130,15 +141,23 @@ class ControlServer:
         if not line.strip():
             return
         try:
-            request = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            request = parse_json(line)
+        except ValueError as error:
             self._send(client, {"error": f"no JSON: {error}"})
             return
         if not isinstance(request, dict):
             self._send(client, {"error": "a request must be a JSON object"})
             return
         same = {"id": request.pop("id")} if "id" in request else {}
-        self._handle(request, lambda answer: self._send(client, same | answer))
+        if self._unanswered == MAX_UNANSWERED:
+            self._send(client, same | {"error": f"{MAX_UNANSWERED} requests wait for their answers"})
+            return
+        self._unanswered += 1
+        self._handle(request, lambda answer: self._answer(client, same | answer))
+
+    def _answer(self, client: _Client, answer: Request) -> bool:
+        self._unanswered -= 1
+        return self._send(client, answer)
 
     def _send(self, client: _Client, answer: Request) -> bool:
         client.unsent += json.dumps(answer).encode() + b"\n"
@@ -150,7 +169,7 @@ class ControlServer:
             return False
         try:
             while client.unsent:
-                client.unsent = client.unsent[client.socket.send(client.unsent) :]
+                del client.unsent[: client.socket.send(client.unsent)]
         except BlockingIOError:
             pass
         except OSError:  # it has gone
@@ -166,5 +185,6 @@ class ControlServer:
 
     def _hang_up(self, client: _Client) -> None:
         if client.socket.fileno() >= 0:
+            self._clients -= 1
             self._selector.unregister(client.socket)
             client.socket.close()

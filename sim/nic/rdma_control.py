@@ -22,7 +22,6 @@ from fanin.wire.rdma import MAX_MESSAGE_BYTES, PSN_BITS
 
 SOURCE_PORT = 0xC000  # plus a queue pair's place: the UDP port that its packets are sent from
 ARP_SECONDS = 10.0  #: that a ``connect`` waits for the peer's MAC
-MOST_WAITING = 1024  #: requests that wait for arrivals
 MAX_ARRIVALS = 1024  # that wait for a program; of more, the oldest are dropped
 
 
@@ -96,7 +95,7 @@ class RdmaControl:
                 raise InputError(f"do must be one of {', '.join(self._does)}, not {name!r}")
             self._does[name](request, answer)
         except (InputError, ValueError) as error:
-            answer({"error": str(error)})
+            answer({"error": str(error).replace("\n", "\\n")})  # the request's own texts have any characters
 
     def arrived(self, message: Arrived) -> None:
         """A message with immediate data is in memory."""
@@ -236,8 +235,6 @@ class RdmaControl:
         _all_taken(request)
         if not isinstance(seconds, (int, float)) or not 0 <= seconds <= 3600:
             raise InputError(f"seconds must be 0 to 3600, not {seconds!r}")
-        if len(self._waiting) >= MOST_WAITING:
-            raise InputError(f"{MOST_WAITING:,} requests wait for arrivals already")
         self._waiting.append(_Waiting(time.monotonic() + seconds, answer))
         self._hand_out()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from fanin.errors import InputError
 from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Range, Replica, TableEntry, Ternary
+from fanin.records import parse_json
 from fanin.sim.switch.embedded import Switch
 
 _MATCHES = (Exact, Ternary, Lpm, Range)
@@ -68,12 +69,12 @@ def _placed(place: str) -> Iterator[None]:
 
 def _items(path: Path) -> list[dict[str, Any]]:
     try:
-        items = json.loads(path.read_text(encoding="utf-8"))
+        items = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except json.JSONDecodeError as error:
         raise InputError(f"{path}:{error.lineno}:{error.colno}: {error.msg}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     if not isinstance(items, list):
         raise InputError(f"{path}: must be a list of entries, groups and clone sessions")

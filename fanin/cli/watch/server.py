@@ -9,6 +9,7 @@ import sys
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from fanin.report.html import fill
 ADDRESS = "127.0.0.1"
 HTTP_PORT = 80  # which browsers leave out of Host
 REQUEST_SECONDS = 10  # for a request and its answer
+REQUEST_BYTES = 1 << 16  # of a request with its headers; a longer one has no answer
 CONNECTIONS = 32  # at a time; one more ends the oldest
 HTML, JSON, TEXT = (f"{kind}; charset=utf-8" for kind in ("text/html", "application/json", "text/plain"))
 #: The page runs its own script, asks for its numbers, and nothing else.
@@ -34,8 +36,9 @@ ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Ref
 class WatchServer(ThreadingHTTPServer):
     """Serves a run on 127.0.0.1; ``port`` 0: one that is free. Raises InputError for one that cannot be had.
 
-    A connection takes one request. It ends when it is older than ``REQUEST_SECONDS`` (seen at each turn of the
-    server's loop), or the oldest of more than ``CONNECTIONS``, at once.
+    A connection takes one request of ``REQUEST_BYTES`` at most. It ends when it is older than
+    ``REQUEST_SECONDS`` (seen at each turn of the server's loop), or the oldest of more than ``CONNECTIONS``, at
+    once.
     """
 
     def __init__(self, watched: Watched, port: int):
@@ -97,8 +100,32 @@ def _read(report: Path) -> bytes | None:
         return None
 
 
+class _Lines:
+    """The lines of a request. Raises ConnectionAbortedError where they exceed ``REQUEST_BYTES``."""
+
+    def __init__(self, stream: BufferedIOBase):
+        self._stream, self._left = stream, REQUEST_BYTES
+
+    def readline(self, size: int) -> bytes:
+        """The next line, as a stream's."""
+        line = self._stream.readline(min(size, self._left + 1))
+        self._left -= len(line)
+        if self._left < 0:
+            raise ConnectionAbortedError(f"a request of more than {REQUEST_BYTES} bytes")
+        return line
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+
 class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_SECONDS
+
+    def setup(self) -> None:
+        """Bound the request."""
+        super().setup()
+        self.rfile = cast(BufferedIOBase, _Lines(self.rfile))
 
     def do_GET(self) -> None:
         """The answer is chosen by the whole path; none is made from it."""

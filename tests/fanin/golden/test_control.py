@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import time
 import zlib
 
 import pytest
@@ -9,6 +10,7 @@ from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.l2 import ARP, Ether
 
 from fanin.golden.control import BoardModel, Destination, destination
+from fanin.wire.arp import Operation, encode_arp
 from fanin.wire.control import (
     CONTROL_PORT,
     ControlFrame,
@@ -18,7 +20,9 @@ from fanin.wire.control import (
     encode_control,
     hello_request,
 )
-from fanin.wire.ethernet import Endpoint, encode_udp
+from fanin.wire.ethernet import Endpoint, encode_udp, internet_checksum
+from fanin.wire.icmp import EchoType, encode_echo
+from tests.fuzzing import Memory, Mutator, lengths, new_random, within
 from tests.support import new_seed
 
 HOST = Endpoint(0x02_00_00_00_00_01, 0x0A_00_00_01, 5555)
@@ -380,3 +384,86 @@ def test_a_reply_and_what_is_none_of_ours_is_not_answered():
     for at, value in ((17, 1), (24, 0xFF), (39, 1), (17, 0xFF)):
         assert model.answer(good[:at] + bytes([value]) + good[at + 1 :], 0) is None
     assert model.counters == {"malformed": 6}
+
+
+ANSWER = 0.5  # seconds of processor time for a frame
+GROWTH = 40_000  # kB
+
+
+class Storage(dict):
+    """A bus of memory that notes whether it was touched."""
+
+    touched = False
+
+    def __getitem__(self, address):
+        self.touched = True
+        if address >= 1 << 20:
+            raise KeyError(address)
+        return self.get(address, 0)
+
+    def __setitem__(self, address, data):
+        self.touched = True
+        if address >= 1 << 20:
+            raise KeyError(address)
+        super().__setitem__(address & 0xFFC, data)
+
+
+def valid_frames(lease, sequence, host=HOST, own=OWN):
+    """Frames of all kinds that a board answers; ``lease`` and ``sequence`` are of the requests."""
+    for kind, (count, words) in FITTING.items():
+        frame = ControlFrame(kind, lease, sequence, count, words)
+        yield encode_udp(encode_control(frame), source=host, destination=own)
+    yield encode_arp(Operation.REQUEST, sender=host, target=Endpoint(0, own.ip)).ljust(60, b"\0")
+    yield encode_echo(EchoType.REQUEST, bytes(56), identifier=1, sequence=2, source=host, destination=own)
+
+
+def repaired(frame):
+    """The frame with lengths and checksum of IPv4 and UDP made right: what was damaged is then looked at."""
+    whole = bytearray(frame.ljust(42, b"\0"))
+    whole[16:18] = (len(whole) - 14).to_bytes(2, "big")
+    whole[38:40] = (len(whole) - 34).to_bytes(2, "big")
+    whole[24:26] = bytes(2)
+    whole[24:26] = internet_checksum(bytes(whole[14:34])).to_bytes(2, "big")
+    return bytes(whole)
+
+
+def damaged_frame(rng, mutator, own=OWN):
+    """A frame with damage of any kind, to the board's own MAC and IPv4 address most often."""
+    frame = mutator.message()
+    if rng.random() < 0.6:
+        frame = repaired(frame)
+    if rng.random() < 0.5:
+        frame = own.mac.to_bytes(6, "big") + frame[6:]
+    return frame
+
+
+@lengths(rounds=600)
+def test_damaged_frames_do_nothing_that_their_sender_may_not(length):
+    rng = new_random()
+    bus = Storage()
+    model, now = board(bus), 0.0
+    assert hello(model) == (0, 5)
+    memory = Memory()
+    for number in length.each():
+        if number % 50 == 0:  # requests that fit the board as it stands
+            lease, sequence = (model.offer.lease, 1) if model.offer else (model.lease, model._sequence + 1)
+            samples = [f for host in (HOST, OTHER) for f in valid_frames(lease, sequence % (1 << 32), host)]
+            mutator = Mutator(rng, samples, longest=2000)
+        frame, bus.touched = damaged_frame(rng, mutator), False
+        now += rng.choice((0.0, 0.1, 30.0))
+        with within(ANSWER, time.thread_time):
+            whose = destination(frame, OWN)
+            reply = model.answer(frame, now) if whose is Destination.BOARD else None
+        sender = Endpoint(int.from_bytes(frame[6:12], "big"), int.from_bytes(frame[26:30], "big"), 0)
+        if bus.touched:
+            assert sender == model._host
+        if reply is not None:
+            assert len(reply) <= max(60, len(frame)) or sender == model._host
+            assert reply[6:12] == OWN.mac.to_bytes(6, "big")
+            assert reply[12:14] != b"\x08\x00" or internet_checksum(reply[14:34]) == 0
+            if whose is Destination.BOARD and reply[12:14] == b"\x08\x00" and reply[23] == 17:
+                assert decode_control(reply[42:]).status in set(Status) - {Status.REQUEST}
+    assert memory.growth < GROWTH
+    now += 2 * model.lease_time
+    assert said(model, Kind.ACCESS, 1, 0x11, 7, lease=hello(model, now=now)[1], now=now) == (Status.DONE, ())
+    assert said(model, Kind.ACCESS, 2, 0x10, 0, lease=model.lease, now=now) == (Status.DONE, (7,))

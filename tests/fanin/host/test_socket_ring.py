@@ -1,5 +1,7 @@
 """The ring over TCP sockets: sums beside the golden ring, ranks that disagree, do not come, stop or end."""
 
+import contextlib
+import json
 import os
 import re
 import signal
@@ -15,6 +17,8 @@ from fanin.codec import Inceptionn
 from fanin.errors import InputError
 from fanin.golden.codec.codecs import roundtrip
 from fanin.golden.codec.exchange import host_ring
+from fanin.host.algorithm1 import check, facts
+from fanin.host.lobby import Lobby
 from fanin.host.socket_ring import Ring
 from tests.fanin.host.self_connection import SelfConnecting
 from tests.support import new_seed
@@ -181,6 +185,58 @@ def test_a_stranger_who_calls_is_let_go(words):
             return ring.allreduce(np.ones(1, np.float32)).tolist()
 
     assert _ranks(3, life)[:2] == [[2], [2]]
+
+
+def test_strangers_who_call_again_and_again_do_not_hide_a_missing_rank():
+    """Each hello added 50 ms to the wait."""
+    addresses, ended = _addresses(2), threading.Event()
+
+    def knock():
+        while not ended.wait(0.01):
+            with contextlib.suppress(OSError), socket.create_connection(addresses[0], 5) as stranger:
+                stranger.sendall(bytes(1024))
+
+    thread = threading.Thread(target=knock)
+    thread.start()
+    threading.Timer(10, ended.set).start()
+    try:
+        with socket.create_server(addresses[1]), pytest.raises(ConnectionError, match="rank 1 has not come in"):
+            Ring(0, addresses, timeout=0.3)
+        assert not ended.is_set()
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_connection_that_has_gone_behind_its_hello_is_none(monkeypatch):
+    """The answer to its hello ended the ring with the words of the kernel."""
+    whole, gone = Lobby.next, {}
+
+    def first_gone(lobby, deadline):
+        port = lobby._server.getsockname()[1]
+        if port in gone:
+            return whole(lobby, deadline)
+        gone[port], theirs = socket.socketpair()
+        theirs.close()
+        hello = {"rank": 1 - ports.index(port), "ranks": 2, "kind": "data"}
+        return gone[port], json.dumps(hello).encode().ljust(1024)
+
+    def life(rank, addresses):
+        ports[:] = [port for _, port in addresses]
+        with Ring(rank, addresses, timeout=20) as ring:
+            return ring.allreduce(np.ones(1, np.float32)).tolist()
+
+    ports = []
+    monkeypatch.setattr(Lobby, "next", first_gone)
+    assert _ranks(2, life) == [[2], [2]]
+
+
+@pytest.mark.parametrize(
+    "said", [5, [], [1, 2, 3, 4], ["ndarray", "float32", 5, ""], ["ndarray", "float32", ["x"], "\n"]]
+)
+def test_what_a_rank_says_of_its_array_is_checked(said):
+    with pytest.raises(ValueError, match=r"^rank 1: must say type, shape and codec of its array, not "):
+        check([facts(np.zeros(3, np.float32), None), said])
 
 
 def _failing(rank, addresses, told):

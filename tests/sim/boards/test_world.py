@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -15,14 +16,18 @@ from fanin.sim.boards.hosts import Listening, QueueHost, TapHost, UdpHost, addre
 from fanin.sim.boards.world import AWAKE_PS, MacSwitch, World
 from fanin.sim.network import LinkConfig
 from fanin.wire.arp import ARP, Operation, encode_arp
+from fanin.wire.control import ControlFrame, Kind, encode_control, hello_request
 from fanin.wire.ethernet import ETHERNET, Endpoint, encode_udp
 from fanin.wire.fields import byte_length, unpack_fields
+from tests.fuzzing import Memory, Mutator, lengths, new_random, within
 from tests.sim.boards.echo import LATENCY, Config, EchoBoards
 
 GATEWAY = Endpoint(0x02FA170000FE, 0x0A4D0001)
 BOARDS = [Endpoint(0x02FA17000001 + number, 0x0A4D0002 + number, 34998) for number in range(2)]
 BROADCAST = 0xFFFFFFFFFFFF
 PORT = 34998
+STEP = 1.0  # seconds of processor time for 50 µs of boards that compute nothing
+GROWTH = 40_000  # kB
 NS = 1000
 DURATION = (8 + 60 + 4) * 8 * NS  # of the shortest frame
 
@@ -157,6 +162,26 @@ def test_the_udp_host_answers_for_its_address():
     assert host.strays == 1
 
 
+def test_a_board_s_datagram_to_port_0_is_lost():
+    """The kernel refuses it; the simulation ended with a traceback."""
+    world, boards, _, own = udp_world("127.0.71.92")
+    boards.transmit(0, encode_udp(b"x", source=BOARDS[0], destination=replace(GATEWAY, port=0)), 1_000_000)
+    with serving(world), client() as one:
+        one.sendto(b"after it", (own[0], PORT))
+        assert one.recvfrom(100)[0] == b"after it"
+
+
+def test_a_datagram_that_no_frame_holds_is_lost():
+    """It kept the line for 0.5 ms, minutes of a simulated board."""
+    world, boards, host, own = udp_world("127.0.71.82")
+    with serving(world), client() as one:
+        for size in (65_507, 1473, 1472):
+            one.sendto(bytes(size), (own[0], PORT))
+        assert len(one.recvfrom(2000)[0]) == 1472
+    assert [len(data) for board, _, data, _ in boards.received if not board] == [1514]
+    assert host.strays == 2
+
+
 def test_of_too_many_clients_the_longest_silent_is_forgotten(monkeypatch):
     monkeypatch.setattr("fanin.sim.boards.hosts.MAX_CLIENTS", 2)
     world, boards, _, own = udp_world("127.0.71.62")
@@ -190,6 +215,37 @@ def test_a_flood_is_held_to_the_rate_of_its_line():
     before = len(boards.received)
     world.run(world.time + 2_000_000 * NS)
     assert frame(7, BOARDS[0].mac) in [data for _, _, data, _ in boards.received[before:]]
+
+
+@lengths(rounds=60)
+def test_damaged_datagrams_hold_up_no_client(length):
+    """Of any size, from many ports; and frames of a board that are none of its protocols'."""
+    rng = new_random()
+    world, boards, _, own = udp_world("127.0.71.72")
+    samples = [encode_control(hello_request(1)), encode_control(ControlFrame(Kind.ACCESS, 5, 1, 1, (4, 0)))]
+    payloads = Mutator(rng, samples, longest=65_507)
+    asks = encode_arp(Operation.REQUEST, sender=BOARDS[1], target=Endpoint(0, GATEWAY.ip))
+    frames = Mutator(rng, [asks, encode_udp(b"x" * 30, source=BOARDS[1], destination=GATEWAY)], longest=9000)
+    memory = Memory()
+    with contextlib.ExitStack() as opened:
+        opened.callback(world.close)
+        clients = [opened.enter_context(client(f"127.0.0.{rng.randint(1, 200)}")) for _ in range(30)]
+        for _ in length.each():
+            for _ in range(rng.choice((1, 5, 20))):
+                rng.choice(clients).sendto(payloads.message(), (own[rng.randrange(2)], PORT))
+            boards.transmit(1, frames.message(), world.time + rng.randrange(2_000_000, 40_000_000))
+            with within(STEP, time.thread_time):
+                world.run(world.time + 50_000_000)
+            boards.received.clear()
+        boards.transmit(
+            0, frame(BOARDS[0].mac, BROADCAST), world.time + 2_000_000
+        )  # the switch learns it again
+        world.run(world.time + 3_000_000_000)  # all that was on its way
+        with client("127.0.0.9") as one:
+            one.sendto(b"clean", (own[0], PORT))
+            world.run(world.time + 100_000_000)
+            assert one.recvfrom(100) == (b"clean", (own[0], PORT))
+    assert memory.growth < GROWTH
 
 
 def test_an_idle_world_sleeps():

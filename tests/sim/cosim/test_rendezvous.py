@@ -4,13 +4,16 @@ import contextlib
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from fanin.host.lobby import MOST, Lobby
 from fanin.sim.cosim import rendezvous
-from fanin.sim.cosim.rendezvous import Listener, NotMet, connect
+from fanin.sim.cosim.rendezvous import _HELLO, Listener, NotMet, connect
+from tests.fuzzing import Memory, Mutator, lengths, new_random, speak, within
 
+GROWTH = 60_000  # kB
 NAMES = ["rank 0 on a", "rank 1 on a", "rank 2 on a"]
 
 
@@ -94,6 +97,38 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch, listener, connected):
     assert first.recv(1) == b""  # nor does the other wait any more
     with pytest.raises(NotMet, match="cannot be reached"):
         connect(listener.place, 2)
+
+
+@lengths(rounds=15)
+def test_damaged_hellos_are_sent_away_and_ranks_meet(length):
+    """Hellos of whoever does not know the secret: another one, cut, lengthened, spliced, slow."""
+    rng = new_random()
+    memory = Memory()
+    for _ in length.each():
+        with contextlib.ExitStack() as opened:
+            listener = opened.enter_context(contextlib.closing(Listener(NAMES, ["a"] * 3)))
+            address, secret = (listener.place.host, listener.place.port), listener.place.secret
+            wrong = [_HELLO.pack(rng.randbytes(32), rank) for rank in (0, 1, 2)]
+            near = secret[:16] + rng.randbytes(16)
+            messages = Mutator(rng, [*wrong, _HELLO.pack(near, 1), b"GET / HTTP/1.1\r\n\r\n"], longest=5000)
+            ranks = [1, 2, *[0] * rng.choice((1, 5, 30))]
+            rng.shuffle(ranks)
+            strangers = []
+            with within(10), ThreadPoolExecutor(1) as pool:
+                accepting = pool.submit(listener.accept)
+                for rank in ranks:
+                    if rank:
+                        opened.enter_context(connect(listener.place, rank)).sendall(b"%d" % rank)
+                        continue
+                    with contextlib.suppress(OSError):  # rank 0 listens no more
+                        strangers.append(opened.enter_context(socket.create_connection(address, 5)))
+                        speak(strangers[-1], messages.message(), rng, pause=0)
+                channels = accepting.result(10)
+            assert len(channels) == 2
+            for rank, channel in enumerate(channels, 1):
+                with channel:
+                    assert channel.recv(10) == b"%d" % rank
+    assert memory.growth < GROWTH
 
 
 def test_ranks_come_while_rank_0_waits(connected, accepted):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fanin.sim.nic.address import MOST_ADDRESSES, Address
+from fanin.sim.nic.address import MAX_ADDRESSES, Address
 from fanin.wire.arp import ARP, Operation, encode_arp
 from fanin.wire.ethernet import ETHERNET, Endpoint
 from fanin.wire.fields import byte_length, unpack_fields
@@ -37,6 +37,18 @@ def test_it_answers_for_its_address_and_leaves_the_rest_to_the_node(interface):
     assert address.mac_of(PEER.ip) == PEER.mac  # who asks, says who it is
 
 
+def test_of_too_many_addresses_the_oldest_is_forgotten(interface):
+    """A host that sends ARP from all addresses of a network took 100 bytes for each."""
+    address = Address(OWN)
+    for number in range(1, MAX_ADDRESSES + 2):
+        interface.host.send(encode_arp(Operation.REPLY, sender=Endpoint(number, number), target=OWN))
+        address.received(interface)
+    assert [address.mac_of(number) for number in (1, 2, MAX_ADDRESSES + 1)] == [None, 2, MAX_ADDRESSES + 1]
+    for number in range(MAX_ADDRESSES + 2, 2 * MAX_ADDRESSES + 9):
+        address.mac_of(number)
+    assert (len(address._macs), len(address._wanted)) == (MAX_ADDRESSES, MAX_ADDRESSES)
+
+
 def test_it_asks_once_a_second_until_it_knows(interface, monkeypatch):
     now = 100.0
     monkeypatch.setattr("fanin.sim.nic.address.time.monotonic", lambda: now)
@@ -57,14 +69,4 @@ def test_it_asks_once_a_second_until_it_knows(interface, monkeypatch):
         encode_arp(Operation.REPLY, sender=PEER, target=OWN, destination=OWN.mac).ljust(60, b"\0")
     )
     assert address.received(interface) == []
-    assert address.mac_of(PEER.ip) == PEER.mac
-
-
-def test_it_forgets_the_oldest_of_very_many_addresses(interface):
-    address = Address(OWN)
-    address._macs = dict.fromkeys(range(MOST_ADDRESSES), PEER.mac)  # as many ARP packets would leave it
-    interface.host.send(encode_arp(Operation.REQUEST, sender=PEER, target=OWN).ljust(60, b"\0"))
-    address.received(interface)
-    assert len(address._macs) == MOST_ADDRESSES
-    assert (address.mac_of(0), address.mac_of(1)) == (None, PEER.mac)
     assert address.mac_of(PEER.ip) == PEER.mac

@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from fanin.errors import InputError, ToolFailed
 from fanin.host.nic import RdmaNic
 from fanin.rdma import Ending
-from fanin.sim.nic.control import MAX_LINE, ControlServer, check_control
+from fanin.sim.nic.control import MAX_CLIENTS, MAX_LINE, ControlServer, check_control
 
 
 @pytest.fixture
@@ -51,7 +52,8 @@ def _is_hung_up(server, client, line):
         pass
     except ConnectionError:
         return True
-    server.serve()
+    while server.serve():
+        pass
     return False
 
 
@@ -77,7 +79,61 @@ def test_a_client_that_sends_no_end_of_line_is_hung_up_on(server, path):
             client.sendall(bytes(MAX_LINE // 2 + 1))
             while server.serve():
                 pass
-        assert client.recv(1) == b""
+        with contextlib.suppress(ConnectionResetError):  # the last of it was not read
+            assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize("line", [b"3\n", b"{}\n"])
+def test_many_short_requests_keep_the_node_for_a_moment_only(server, path, line):
+    """Answers that the client left were copied for each request: 2 s for 64 KiB."""
+    with _client(path) as deaf:
+        deaf.settimeout(0.01)
+        with contextlib.suppress(OSError):
+            deaf.sendall(line * 50_000)
+        began = time.thread_time()
+        while server.serve():
+            assert time.thread_time() - began < 0.3
+            began = time.thread_time()
+
+
+def test_of_too_many_clients_the_last_is_hung_up_on(server, path):
+    with contextlib.ExitStack() as opened:
+        clients = [opened.enter_context(_client(path)) for _ in range(MAX_CLIENTS)]
+        assert _answers(server, clients[-1], b"{}\n") == [{"asked": {}}]
+        with _client(path) as late:
+            while server.serve():
+                pass
+            assert late.recv(1) == b""
+        clients[0].close()
+        while server.serve():
+            pass
+        with _client(path) as later:
+            assert _answers(server, later, b"{}\n") == [{"asked": {}}]
+
+
+def test_requests_that_wait_for_answers_are_bounded(path, monkeypatch):
+    monkeypatch.setattr("fanin.sim.nic.control.MAX_UNANSWERED", 2)
+    waiting = []
+    server = ControlServer(path, lambda request, answer: waiting.append(answer))
+    with contextlib.closing(server), _client(path) as client:
+        said = "2 requests wait for their answers"
+        assert _answers(server, client, b"{}\n{}\n" + b'{"id": 3}\n') == [{"id": 3, "error": said}]
+        waiting[0]({"done": 1})
+        waiting[1]({"done": 2})
+        assert [json.loads(line) for line in client.recv(1000).splitlines()] == [{"done": 1}, {"done": 2}]
+        client.sendall(b"{}\n")
+        while server.serve():
+            pass
+        assert len(waiting) == 3
+
+
+@pytest.mark.parametrize("depth", [65, *range(900, 1000)])
+@pytest.mark.parametrize("field", ["id", "x"])
+def test_values_too_deep_to_be_written_again_are_refused(server, path, depth, field):
+    line = f'{{"{field}": {"[" * depth}{"]" * depth}}}\n'.encode()
+    with _client(path) as client:
+        (answer,) = _answers(server, client, line)
+        assert answer["error"].startswith("no JSON: ")
 
 
 def test_a_client_that_does_not_read_is_hung_up_on_and_others_go_on(server, path):

@@ -115,6 +115,7 @@ def test_a_queue_pair_without_a_mac_waits_and_a_new_connection_clears_a_failure(
     [
         ("read", {}, "do must be one of info, connect, regions, write, arrival, counters, not 'read'"),
         ("info", {"x": 1}, "x: there is no such field"),
+        ("info", {"x\ny": 1}, r"x\ny: there is no such field"),
         ("connect", {}, "ip must be the peer's IPv4 address, as text"),
         ("connect", {"ip": "10.0.0"}, "ip 10.0.0: is no IPv4 address"),
         ("connect", {"ip": "224.0.0.1"}, "ip 224.0.0.1: is no host's address"),

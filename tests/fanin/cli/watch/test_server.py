@@ -13,7 +13,7 @@ from fanin.cli.live import LiveFile
 from fanin.cli.main import main
 from fanin.cli.output import LIVE_FILE
 from fanin.cli.watch import server
-from fanin.cli.watch.server import CONNECTIONS
+from fanin.cli.watch.server import CONNECTIONS, REQUEST_BYTES
 from tests.fanin.cli.watch.served import ask, command, interrupt, serving
 
 METHODS = ("HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
@@ -121,6 +121,21 @@ def test_a_request_that_takes_its_time_is_ended(url, monkeypatch):
     monkeypatch.setattr(server, "REQUEST_SECONDS", 0.2)
     with contextlib.ExitStack() as stack, pytest.raises(ConnectionError):
         drip(connected(stack, url))
+
+
+@pytest.mark.parametrize(
+    "head", ["GET /{x} HTTP/1.1\r\nHost: {host}\r\n\r\n", "GET / HTTP/1.1\r\nHost: {host}\r\nx: {x}\r\n\r\n"]
+)
+@pytest.mark.parametrize(("size", "answered"), [(REQUEST_BYTES, True), (REQUEST_BYTES + 1, False)])
+def test_a_request_of_too_many_bytes_has_no_answer(url, head, size, answered):
+    """A hundred headers of 64 KiB, on each of 32 connections, took 0.9 GB."""
+    host = urlsplit(url).netloc
+    request = head.format(host=host, x="x" * (size - len(head.format(host=host, x=""))))
+    with contextlib.ExitStack() as stack:
+        stream = connected(stack, url)
+        with contextlib.suppress(ConnectionError):  # the rest of it was not read
+            stream.sendall(request.encode())
+            assert bool(stream.recv(100)) is answered
 
 
 def test_it_listens_on_the_loopback_address_alone(url):

@@ -8,11 +8,13 @@ from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 
+from fanin.golden.control import LEAST_FRAME
 from fanin.wire.arp import Operation, encode_arp
-from fanin.wire.control import MAX_DUMP, MAX_LOAD, MAX_OPERATIONS, Kind, Status, decode_control
+from fanin.wire.control import MAX_DUMP, MAX_FRAME, MAX_LOAD, MAX_OPERATIONS, Kind, Status, decode_control
 from fanin.wire.ethernet import Endpoint, encode_udp
 from fanin.wire.icmp import EchoType, encode_echo
-from tests.fanin.golden.test_control import MALFORMED
+from tests.fanin.golden.test_control import MALFORMED, damaged_frame, valid_frames
+from tests.fuzzing import Mutator, lengths, new_random
 from tests.hdl.net.control.bench import (
     ABOUT,
     HOLE,
@@ -162,6 +164,45 @@ def test_any_trace_has_the_model_s_replies_and_accesses(stall, groups):
 
     check(trace(), hosts.board, seed=seed, stall=stall, limit=20_000 + 2_000 * groups)
     assert {"requests", "repeats", "refused"} <= hosts.board.model.counters.keys()
+
+
+KIND_AT, COUNT_AT = 44, 60  # of a frame: byte with the kind; words of a checksum
+MAX_WORDS = 500  # of a damaged checksum
+
+
+def damaged_trace(rng, expected, groups):
+    """Groups of frames with damage of any kind, requests that fit the board as it stands among them."""
+    yield [expected.add(hello(0))]
+    for _ in range(groups):
+        model, offer = expected.model, expected.offer
+        lease, sequence, owner = (
+            (offer.lease, 1, offer.host) if offer else (model.lease, model._sequence + 1, model._host)
+        )
+        source = replace(owner, port=host(0).port)
+        samples = list(valid_frames(lease, sequence % (1 << 32), source, own=OWN))
+        mutator = Mutator(rng, samples, longest=MAX_FRAME)
+        frame = rng.choice(samples) if rng.random() < 0.2 else damaged_frame(rng, mutator, OWN)
+        frame = frame[:MAX_FRAME].ljust(LEAST_FRAME, b"\0")
+        header = frame.ljust(COUNT_AT + 4, b"\0")
+        if (
+            header[KIND_AT] & 15 == Kind.CHECKSUM
+            and int.from_bytes(header[COUNT_AT : COUNT_AT + 4]) > MAX_WORDS
+        ):
+            frame = samples[0]  # a checksum of 65,535 words takes a minute of simulation
+        yield [expected.add(frame)]
+    yield [expected.add(hello(1))]
+
+
+@lengths(rounds=1)
+def test_damaged_frames_have_the_model_s_replies_and_accesses(length):
+    """The model's own fuzzer asserts what a sender may do; here RTL does the same as the model."""
+    rng = new_random()
+    groups = 3 if length.rounds else 40
+    for _ in length.each():
+        expected = Expected()
+        trace = damaged_trace(rng, expected, groups)
+        seed = rng.getrandbits(32)
+        check(trace, expected, seed=seed, stall=rng.choice((0.0, 0.2)), limit=20_000 + 3_000 * groups)
 
 
 @pytest.mark.parametrize("longest", [("load", "dump"), *slow((("access",),), (("echo",),))])

@@ -79,12 +79,12 @@ def wide(number):
 
 
 class Client(Bidder):
-    """The primary controller; what it writes has election id 1."""
+    """The primary controller; what it writes has election id 1, whatever its own ``election`` is."""
 
-    def __init__(self, served, options=()):
+    def __init__(self, served, options=(), election=1):
         super().__init__(served.address, options)
-        self.bid(1)
-        assert self.told() == (1, rpc_code.OK)
+        self.bid(election)
+        assert self.told() == (election, rpc_code.OK)
         self.refresh()
 
     def refresh(self):
