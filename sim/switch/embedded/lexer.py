@@ -20,6 +20,7 @@ _DIGITS = 4096  # of a number
 _PATTERN = re.compile(
     r"""
     (?P<SPACE>(?:[ \t\r\f\v]|\\\r?\n|//[^\n]*|/\*.*?\*/)+)
+  | (?P<OPEN>/\*)
   | (?P<NEWLINE>\n)
   | (?P<INT>(?:\d+[ws])?(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|0[dD][0-9_]+|\d[\d_]*)(?![A-Za-z_]))
   | (?P<NAME>[A-Za-z_]\w*)
@@ -49,12 +50,18 @@ class Token:
 
 
 def tokens(text: str, file: str) -> Iterator[Token]:
-    """Tokens of ``text``: NAME, INT, STRING, OP, NEWLINE, and STRAY for a character that P4 does not have."""
+    """Tokens of ``text``: NAME, INT, STRING, OP, NEWLINE, and STRAY for a character that P4 does not have.
+
+    Raises P4Error for a comment without an end.
+    """
     line, start = 1, 0
     for match in _PATTERN.finditer(text):
         kind = str(match.lastgroup)
         if kind != "SPACE":
-            yield Token(kind, match.group(), Position(file, line, match.start() - start + 1))
+            position = Position(file, line, match.start() - start + 1)
+            if kind == "OPEN":
+                raise P4Error(position, "a comment that does not end: */ is missing")
+            yield Token(kind, match.group(), position)
         if breaks := match.group().count("\n"):
             line += breaks
             start = text.rfind("\n", 0, match.end()) + 1

@@ -107,6 +107,11 @@ def test_places_count_from_1_and_see_through_comments():
     ]  # fmt: skip
 
 
+def test_a_comment_without_an_end_is_an_error_at_once():
+    with pytest.raises(P4Error, match=r"^t:2:3: a comment that does not end"):
+        list(tokens("a // /*\nb /***" + "*" * 2_000_000, "t"))
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
