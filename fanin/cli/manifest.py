@@ -64,8 +64,9 @@ def list_files(folder: Path, names: Iterable[str]) -> None:
 def replace_files(folder: Path, source: Path, mark: str) -> None:
     """Move all of ``source`` into ``folder`` in place of the files that its manifest lists. Raises OSError.
 
-    Nothing is deleted before. A link in the place of a file or folder of ``source`` is replaced; what it names
-    stays. A folder in the place of a file, or the reverse, is an error, and then nothing is deleted.
+    All of ``source`` is whole when the first file is deleted. A link in the place of a file or folder of
+    ``source`` is replaced; the link's target stays. If a folder is in the place of a file, or a file in that of
+    a folder, nothing is deleted.
     """
     files = [file.relative_to(source).as_posix() for file in source.rglob("*") if not file.is_dir()]
     check_places(folder, files)

@@ -16,8 +16,8 @@ MOST = 256 << 20  #: bytes of a file
 def read_plain(path: Path) -> bytes:
     """Return a regular file's content, ``MOST`` bytes at most. Never waits.
 
-    Raises OSError for a link, which may lead to a file that its maker cannot read, for a FIFO, a device and a
-    larger file.
+    Raises OSError for a link, a FIFO, a device and a larger file. A link may lead to a file that only the
+    caller can read.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fanin.cli.plain import read_plain
+from fanin.cli.plain import read_object
 from fanin.cli.scratch import SCRATCH, delete_scratch, reported
 from fanin.errors import InputError
 
@@ -74,8 +74,8 @@ def writer_of(path: Path) -> Writer | None:
         if _locked(folder, fcntl.LOCK_SH):
             return None
     try:
-        return Writer(**json.loads(read_plain(path / WRITER_FILE)))
-    except (OSError, ValueError, TypeError, RecursionError):
+        return Writer(**(read_object(path / WRITER_FILE) or {}))
+    except TypeError:
         return Writer()
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fanin.errors import InputError, ToolFailed
 from fanin.rdma import Ending
+from fanin.records import parse_json
 
 _PIECE = 1 << 16  # bytes
 _MAX_LINE = 1 << 20  # bytes of an answer
@@ -128,8 +129,8 @@ class RdmaNic:
     def _keep(self, line: bytes) -> None:
         """Keep an answer under the number of its request. Raises ToolFailed for a line that is none."""
         try:
-            answer = json.loads(line)
-        except (ValueError, RecursionError):
+            answer = parse_json(line)
+        except ValueError:
             answer = None
         if not isinstance(answer, dict) or not isinstance(answer.get("id"), int):
             raise ToolFailed(f"{self._name}: not an answer of fanin nic run: {line[:40]!r}")

@@ -15,6 +15,7 @@ from fanin.errors import InputError
 from fanin.hdl.boards.build import CONFIG, NETLIST, ROUTED
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.net.control.headers import IP_BITS, MAC_BITS
+from fanin.records import parse_json
 
 _STARTS = ("RESET", "SET")
 _WIDTHS = {"mac": MAC_BITS, "ip": IP_BITS}
@@ -27,14 +28,14 @@ def renumber(project: Path, old: Identity, new: Identity, to: Path) -> None:
     Raises InputError for a project that has not ``old``'s, or not all files of a routed board.
     """
     try:
-        synthesised, routed = (json.loads((project / name).read_text()) for name in (NETLIST, ROUTED))
+        synthesised, routed = (parse_json((project / name).read_text()) for name in (NETLIST, ROUTED))
         config = (project / CONFIG).read_text()
         cells = routed["modules"]["top"]["cells"]
         starts = _starts(synthesised["modules"]["top"], cells, old, new)
         for name, start in starts.items():
             cells[name]["parameters"]["REGSET"] = _STARTS[start]
         config = _configure(config, {cells[name]["attributes"]["NEXTPNR_BEL"]: s for name, s in starts.items()})
-    except (OSError, ValueError, KeyError, RecursionError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{project}: no routed board with the addresses of its build ({error})") from error
     (to / ROUTED).write_text(json.dumps(routed))
     (to / CONFIG).write_text(config)

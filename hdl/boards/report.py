@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 from fanin.errors import InputError
 from fanin.hdl.boards.build import ROUTED, TIMING
 from fanin.hdl.boards.clocks import TX_MHZ
+from fanin.records import parse_json
 
 #: What is counted, by nextpnr's name.
 RESOURCES = {
@@ -112,12 +112,12 @@ def read_report(folder: Path, core_mhz: float) -> Placed:
     become; one that has no name of ours, to the fastest of ours.
     """
     try:
-        timing = json.loads((folder / TIMING).read_text())
-        cells = json.loads((folder / ROUTED).read_text())["modules"]
+        timing = parse_json((folder / TIMING).read_text())
+        cells = parse_json((folder / ROUTED).read_text())["modules"]
         return _placed(timing, cells, {"rx": float(TX_MHZ), "tx": float(TX_MHZ), "sync": core_mhz})
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}; fanin board build writes it") from None
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise InputError(f"{folder}: no report of nextpnr ({error})") from None
 
 

@@ -21,7 +21,7 @@ FOLDED = frozenset((
     "Add", "Cast", "CastLike", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "Mul", "Neg",
     "Reshape", "Shape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze",
 ))  # fmt: skip
-MOST_TIMES, MOST_WORDS = 4, 1 << 24  #: of a file's constants, and beside them: what its nodes may make of them
+MOST_TIMES, MOST_WORDS = 4, 1 << 24  #: nodes may make so many times a file's constants, and so many words more
 
 
 def array_of(value: object) -> Constant:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fanin.errors import InputError
+from fanin.records import parse_json
 
 Bit = int | str  #: the number of a net; or a constant, "0", "1" or "x"
 
@@ -102,11 +102,11 @@ class Netlist:
 def read_netlist(path: Path) -> Netlist:
     """The top module of a JSON file of yosys or nextpnr. Raises InputError for another file."""
     try:
-        modules = json.loads(path.read_text())["modules"]
+        modules = parse_json(path.read_text())["modules"]
         tops = [name for name, module in modules.items() if _is_top(module)] or list(modules)
         if len(tops) == 1:
             return netlist_of(tops[0], modules[tops[0]])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: no netlist in JSON, as yosys or nextpnr writes it ({error})") from error
     raise InputError(f"{path}: a netlist has one top module, not {len(tops)}")
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fanin.cli.manifest import MANIFEST_FILE, list_files
+from fanin.cli.manifest import MANIFEST_FILE, list_files, read_manifest
 from fanin.cli.output import CLASSES_FOLDER, check_directory, output_directory
+from fanin.cli.plain import MOST
 from fanin.cli.scratch import SCRATCH, delete_scratch
 from fanin.errors import InputError
 
@@ -99,6 +100,13 @@ def test_a_manifest_with_names_of_elsewhere_is_none(tmp_path, other, names):
     with pytest.raises(InputError, match=r"holds no \.files\.json, which lists"):
         write(target, [])
     assert content(other) == before
+
+
+def test_a_manifest_larger_than_any_is_none(tmp_path):
+    """Sparse: it takes no disk, and would take the memory."""
+    write(tmp_path / "run", [])
+    os.truncate(tmp_path / "run" / MANIFEST_FILE, MOST + 1)
+    assert read_manifest(tmp_path / "run") is None
 
 
 @pytest.mark.parametrize("stop", range(7))
