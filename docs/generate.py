@@ -14,6 +14,7 @@ from typing import Any
 
 from fanin.cli.bench import plan_layers
 from fanin.cli.main import build_parser
+from fanin.cli.options import TableAction
 from fanin.glm import PRESETS
 from fanin.hdl.boards.board import BOARDS, Board, Flow
 from fanin.hdl.boards.registers import board_registers
@@ -435,6 +436,8 @@ def _option(action: argparse.Action) -> str:
 
 
 def _meaning(action: argparse.Action) -> str:
+    if isinstance(action, TableAction):
+        return _said(action.help or "")
     shown = action.default not in (None, argparse.SUPPRESS) and not isinstance(action.default, bool | list)
     default = f" (default: {action.default})" if shown and "%(default)" not in (action.help or "") else ""
     return _said((action.help or "") + default)
@@ -450,6 +453,11 @@ def _markdown(rows: list[list[str]]) -> str:
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 
+def _beside(name: str) -> dict[str, Any]:
+    """What a file beside this one defines."""
+    return runpy.run_path(str(Path(__file__).with_name(name)))
+
+
 def _program(target: Target) -> Callable[[], str]:
     return lambda: program_text(ProgramConfig(target=target, encap=wire.Encap.UDP))
 
@@ -462,7 +470,8 @@ BITSTREAMS = Path(__file__).parent.parent / "bitstreams"
 
 PAGES: dict[str, Callable[[], str]] = {
     "cocotb.md": lambda: COCOTB + (EXAMPLES / "cocotb/README.md").read_text(),
-    "nodes.md": lambda: runpy.run_path(str(Path(__file__).with_name("nodes.py")))["nodes_page"](),
+    "nodes.md": lambda: _beside("nodes.py")["nodes_page"](),
+    "../../fanin/__init__.pyi": lambda: _beside("stub.py")["stub_text"](),
     "aggregation-packet.md": packet_page,
     "rdma-packet.md": rdma_packet_page,
     "glm-registers.md": registers_page,

@@ -17,6 +17,7 @@ FLOORS = (
     ("fanin.hdl", "fanin.p4", "fanin.planner"),
     ("fanin.host", "fanin.sim"),
     ("fanin.torch", "fanin.sklearn", "fanin.report"),
+    ("fanin.runs",),
     ("fanin.cli", "fanin.api", "fanin.__main__"),
 )
 APART = FLOORS[2]  # these know nothing of one another

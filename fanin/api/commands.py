@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import html
 import io
 import json
@@ -11,7 +12,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +25,8 @@ from fanin.cli.output import REPORT_FILE
 from fanin.cli.scratch import write_file
 from fanin.errors import InputError
 from fanin.extras import how_to_install
+from fanin.runs.call import Call
+from fanin.runs.option import RunOptions
 from fanin.threads import one_blas_thread
 
 PathLike = str | os.PathLike[str]
@@ -65,6 +68,9 @@ class Folder:
 
 
 Result = TypeVar("Result", bound=Folder)
+
+
+Asked = TypeVar("Asked", bound=RunOptions)
 
 
 def arguments(command: Sequence[str], given: Mapping[str, Any]) -> argparse.Namespace:
@@ -114,6 +120,46 @@ def parser_of(command: Sequence[str], parser: argparse.ArgumentParser) -> argpar
     return parser
 
 
+def run_in_folder(
+    kind: type[Result],
+    command: Sequence[str],
+    options: Asked,
+    execute: Callable[[Asked, Call, Callable[[str], None]], None],
+) -> Result:
+    """Carry out a run whose options are a table; its result.
+
+    Without ``output`` its folder is a temporary one, or that of the run it resumes. Raises what the run raises.
+    """
+    resumed = getattr(options, "resume", None)
+    output = options.output or resumed
+    scratch = None if output else tempfile.mkdtemp(prefix="fanin-")
+    folder = output or Path(scratch or "") / "run"
+    options = dataclasses.replace(options, output=folder)
+    said: list[str] = []
+    try:
+        with one_blas_thread(), missing_named():
+            execute(options, Call((*command, *options.words())), said.append)
+        result = kind(folder, "\n".join(said))
+    except BaseException:
+        if scratch:
+            shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    if scratch:
+        weakref.finalize(result, shutil.rmtree, scratch, ignore_errors=True)
+    return result
+
+
+@contextlib.contextmanager
+def missing_named() -> Iterator[None]:
+    """Raise InputError with the install command for a library that is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if install := how_to_install(error):
+            raise InputError(install) from error
+        raise
+
+
 def carried_out(kind: type[Result], command: Sequence[str], given: Mapping[str, Any]) -> Result:
     """Run a command that writes a folder; its result.
 
@@ -135,11 +181,6 @@ def carried_out(kind: type[Result], command: Sequence[str], given: Mapping[str, 
 def _run(kind: type[Result], command: Sequence[str], given: Mapping[str, Any], folder: Path) -> Result:
     args = arguments(command, {**given, "output": folder})
     said = io.StringIO()
-    try:
-        with one_blas_thread(), contextlib.redirect_stdout(said):
-            args.run(args)
-    except ModuleNotFoundError as error:
-        if install := how_to_install(error):
-            raise InputError(install) from error
-        raise
+    with one_blas_thread(), missing_named(), contextlib.redirect_stdout(said):
+        args.run(args)
     return kind(folder, said.getvalue().rstrip())

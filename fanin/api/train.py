@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
-from fanin.api.commands import Folder, PathLike, Repeatable, carried_out
+from fanin.api.commands import Folder, PathLike, run_in_folder
+from fanin.api.signature import declared
 from fanin.cli.output import MODEL_FILE, RUN_FILE, class_folders
+from fanin.cli.train.options import GlmOptions
 from fanin.golden.glm.model import GlmModel
 
 
@@ -58,67 +61,15 @@ class TrainRun(Folder):
         return GlmModel.load(self.folder / MODEL_FILE)
 
 
-def train(
-    data: PathLike,
-    *,
-    target: str | None = None,
-    loss: str = "logistic",
-    epochs: int = 40,
-    batch: int = 32,
-    lr: float | None = None,
-    l2: float = 0.0,
-    bias: bool = True,
-    shuffle: bool = True,
-    test: float = 0.25,
-    seed: int = 0,
-    mode: str = "model-parallel",
-    vanilla: bool = False,
-    gradient_values: int = 8,
-    workers: int = 4,
-    engines: int | None = None,
-    preset: str = "demo",
-    precision: int = 4,
-    frac: int = 24,
-    clock_mhz: float = 250.0,
-    memory: str = "constant",
-    ports_per_channel: int | None = None,
-    on: PathLike | None = None,
-    ports: str | None = None,
-    worker: str | None = None,
-    slowdown: float = 1000.0,
-    switch: str = "embedded",
-    protocol: str = "p4sgd",
-    encap: str = "l2",
-    slots: int | None = None,
-    timeout_ns: float | None = None,
-    retries: int = 1000,
-    drop: float = 0.0,
-    duplicate: float = 0.0,
-    reorder: float = 0.0,
-    corrupt: float = 0.0,
-    link_ns: float = 100.0,
-    switch_ns: float = 400.0,
-    gbps: float = 100.0,
-    host_ns: float = 0.0,
-    host_jitter_ns: float = 0.0,
-    frame_bytes: int = 60,
-    stop: Repeatable | None = None,
-    checkpoint: int | None = None,
-    restart: int | None = None,
-    wave: PathLike | None = None,
-    wave_nodes: str | None = None,
-    wave_from: int | None = None,
-    wave_cycles: int | None = None,
-    wave_depth: int | None = None,
-    output: PathLike | None = None,
-    pcap: PathLike | None = None,
-    model_out: PathLike | None = None,
-) -> TrainRun:
+@declared(GlmOptions)
+def train(data: PathLike | None = None, **options: Any) -> TrainRun:
     """Train on the emitted Verilog of several nodes, simulated or boards, through the emitted switch program.
 
-    Arguments are the options of ``fanin train``; without ``output`` its folder is a temporary one. Raises
+    Options are those of ``fanin train``; without ``output`` the run's folder is a temporary one. Raises
     InputError for bad arguments, CheckFailed where a node stopped or the model differs from the golden model.
 
     Source: P4SGD; docs/systems/glm.md.
     """
-    return carried_out(TrainRun, ("train",), locals())
+    from fanin.cli.train.execute import execute
+
+    return run_in_folder(TrainRun, ("train",), GlmOptions.read({"data": data, **options}), execute)

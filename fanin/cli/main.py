@@ -35,6 +35,7 @@ from fanin.cli import (
     verilog,
     watch,
 )
+from fanin.cli.options import TableAction
 from fanin.cli.printable import printable_streams
 from fanin.cli.ranks import carry_out
 from fanin.errors import CheckFailed, InputError, ToolFailed
@@ -51,7 +52,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
     """Help with defaults, but for options that are off or absent by default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default is None or isinstance(action.default, bool):
+        if action.default is None or isinstance(action.default, bool) or isinstance(action, TableAction):
             return action.help
         return super()._get_help_string(action)
 

@@ -303,7 +303,12 @@ def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
 
 def print_json(value: dict[str, Any]) -> None:
     """One JSON object on stdout; a number that is not finite is null."""
-    print(json.dumps(finite(value), indent=2))
+    print(json_text(value))
+
+
+def json_text(value: dict[str, Any]) -> str:
+    """JSON as commands print it; a number that is not finite is null."""
+    return json.dumps(finite(value), indent=2)
 
 
 def table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: str = "  ") -> str:

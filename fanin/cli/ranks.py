@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fanin.cache import fresh_cache
 from fanin.errors import InputError, ToolFailed
+from fanin.runs.call import Call
 
 if TYPE_CHECKING:  # NumPy takes a while to load
     from fanin.sim.cosim.run import RunResult
@@ -64,13 +65,13 @@ def _check_met(ranks: int) -> None:
         raise InputError("--ranks: mpiexec and mpi4py are of different MPIs, so that ranks do not meet")
 
 
-def refuse_ranks(args: argparse.Namespace, what: str) -> None:
+def refuse_ranks(args: argparse.Namespace | Call, what: str) -> None:
     """Raise InputError where several ranks were asked for, with something that leaves them nothing to do."""
     if args.mpi or (args.ranks or 1) > 1:
         raise InputError(f"--{'mpi' if args.mpi else 'ranks'}: does not go with {what}")
 
 
-def check_nodes(args: argparse.Namespace, nodes: int) -> None:
+def check_nodes(args: argparse.Namespace | Call, nodes: int) -> None:
     """Raise InputError where there are more ranks than nodes, before anything is run."""
     if args.mpi or (args.ranks or 1) > 1:
         from fanin.sim.cosim.ranks import joined, spread

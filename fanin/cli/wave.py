@@ -7,12 +7,15 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fanin.cli.options import add_options
 from fanin.cli.output import check_writable, keep_file, scratch_file
 from fanin.cli.scratch import write_file
 from fanin.errors import CheckFailed, InputError
+from fanin.runs.option import Group, Options, option
 from fanin.sim.cosim.window import ALL_LEVELS, CYCLES, Window
 
 if TYPE_CHECKING:  # Amaranth takes a second to load, which --help need not pay
@@ -21,19 +24,28 @@ if TYPE_CHECKING:  # Amaranth takes a second to load, which --help need not pay
 NO_RTL = "--wave: nothing is simulated in RTL"
 MOST = 10**12  # cycles, levels
 _DETAILS = ("wave_nodes", "wave_from", "wave_cycles", "wave_depth")
+_WAVE = Group("waveform, of what runs in RTL", training=False)
 SUFFIX, GTKWAVE_SUFFIX, SURFER_SUFFIX = ".fst", ".gtkw", ".sucl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaveOptions(Options):
+    """Options of a run that simulates RTL, which :func:`waveform` obeys."""
+
+    wave: Path | None = option(
+        _WAVE, None, "write signals there, and beside it save files for GTKWave and Surfer", "FILE.fst"
+    )
+    wave_nodes: str | None = option(_WAVE, None, "of which nodes; of all by default", "N,…")
+    wave_from: int | None = option(_WAVE, None, "first cycle", "CYCLE", default_text="0")
+    wave_cycles: int | None = option(_WAVE, None, "how many cycles", "N", default_text=f"{CYCLES:,}")
+    wave_depth: int | None = option(
+        _WAVE, None, "levels of modules, of which a node's own is the first; all by default", "D"
+    )
 
 
 def add_wave(parser: argparse.ArgumentParser) -> None:
     """Declare the options, which :func:`waveform` obeys."""
-    group = parser.add_argument_group("waveform, of what runs in RTL")
-    written = "write signals there, and beside it save files for GTKWave and Surfer"
-    levels = "levels of modules, of which a node's own is the first; all by default"
-    group.add_argument("--wave", type=Path, metavar="FILE.fst", help=written)
-    group.add_argument("--wave-nodes", metavar="N,…", help="of which nodes; of all by default")
-    group.add_argument("--wave-from", type=int, metavar="CYCLE", help="first cycle (default: 0)")
-    group.add_argument("--wave-cycles", type=int, metavar="N", help=f"how many cycles (default: {CYCLES:,})")
-    group.add_argument("--wave-depth", type=int, metavar="D", help=levels)
+    add_options(parser, WaveOptions)
 
 
 def forget_wave(args: argparse.Namespace) -> None:
@@ -43,7 +55,7 @@ def forget_wave(args: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def waveform(args: argparse.Namespace, *, rtl: bool = True) -> Iterator[Waveform | None]:
+def waveform(args: argparse.Namespace | WaveOptions, *, rtl: bool = True) -> Iterator[Waveform | None]:
     """What ``--wave`` asks for, while a command runs; at its end, the file is put in its place.
 
     So it is when the run has failed. Raises InputError for what no run has, and at the end if the run was
@@ -57,20 +69,21 @@ def waveform(args: argparse.Namespace, *, rtl: bool = True) -> Iterator[Waveform
         raise InputError(NO_RTL)
     from fanin.sim.cosim.waves import Waveform
 
-    with scratch_file(args.wave) as scratch:
+    path = Path(args.wave or "")
+    with scratch_file(path) as scratch:
         wave = Waveform(window, scratch)
         try:
             yield wave
         except CheckFailed:  # when signals are needed most
-            print(_keep(wave, args.wave) or _missed(wave, args.wave), file=sys.stderr)
+            print(_keep(wave, path) or _missed(wave, path), file=sys.stderr)
             raise
-        said = _keep(wave, args.wave)
+        said = _keep(wave, path)
     if not said:
-        raise InputError(_missed(wave, args.wave))
+        raise InputError(_missed(wave, path))
     print(said, file=sys.stderr)
 
 
-def _window(args: argparse.Namespace) -> Window | None:
+def _window(args: argparse.Namespace | WaveOptions) -> Window | None:
     if args.wave is None:
         if given := [name for name in _DETAILS if getattr(args, name) is not None]:
             raise InputError(f"{_option(given[0])}: needs --wave")
@@ -96,7 +109,7 @@ def _files(path: Path) -> tuple[Path, Path, Path]:
     return path, path.with_suffix(GTKWAVE_SUFFIX), path.with_suffix(SURFER_SUFFIX)
 
 
-def _at_least(args: argparse.Namespace, name: str, least: int, default: int) -> int:
+def _at_least(args: argparse.Namespace | WaveOptions, name: str, least: int, default: int) -> int:
     value = getattr(args, name)
     if value is not None and not least <= value <= MOST:
         raise InputError(f"{_option(name)} must be {least} to {MOST:,}, not {value:,}")

@@ -23,7 +23,7 @@ from fanin.records import Record, open_record
 
 FORMAT = 1
 #: Of a command's arguments, what is no option of its run: how it is called, and how it tells.
-_NO_OPTIONS = ("run", "work", "files", "argv", "json", "no_cache")
+_NO_OPTIONS = ("run", "work", "files", "argv", "json", "no_cache", "given")
 _SEED = "seed"  # how the names of seeds end
 
 

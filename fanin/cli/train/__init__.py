@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.files import Files
-from fanin.cli.train.options import add_options
+from fanin.cli.cache import add_no_cache
+from fanin.cli.options import add_options, files_of
+from fanin.cli.output import add_json
+from fanin.cli.ranks import add_ranks
+from fanin.cli.train.options import GlmOptions
+from fanin.runs.call import Call
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -16,15 +20,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Train a generalised linear model through the Verilog of several nodes, which aggregate "
         "over simulated links through a switch; then compare the model with NumPy's, bit by bit.",
     )
-    add_options(parser)
-    files = Files(inputs=("data", "on", "resume"), copies=("pcap", "model_out"))
-    parser.set_defaults(run=run, files=files)
+    add_options(parser, GlmOptions)
+    add_json(parser)
+    add_ranks(parser)
+    add_no_cache(parser)
+    parser.set_defaults(run=run, files=files_of(GlmOptions))
 
 
 def run(args: argparse.Namespace) -> int:
     """Train, compare, write the run's folder."""
-    from fanin.cli.train.execute import (
-        execute,
-    )  # Amaranth and scikit-learn take seconds to load; --help need not wait
+    from fanin.cli.train.execute import execute  # Amaranth, scikit-learn: --help need not wait for them
 
-    return execute(args)
+    execute(GlmOptions.of(args), Call.of(args))
+    return 0

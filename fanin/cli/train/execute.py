@@ -6,11 +6,13 @@ import argparse
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from fanin.cli.live import LiveFile
 from fanin.cli.manifest import list_files
+from fanin.cli.options import asked
 from fanin.cli.output import (
     CLASSES_FOLDER,
     MODEL_FILE,
@@ -19,7 +21,7 @@ from fanin.cli.output import (
     RUN_FILE,
     check_directory,
     check_writable,
-    print_json,
+    json_text,
 )
 from fanin.cli.provenance.document import note_resumption, renew_results, run_directory
 from fanin.cli.ranks import refuse_ranks
@@ -36,14 +38,8 @@ from fanin.cli.train.files import (
     write_unended,
 )
 from fanin.cli.train.following import Following
-from fanin.cli.train.options import option_parser
-from fanin.cli.train.resume import (
-    Earlier,
-    configuration_of,
-    given_options,
-    is_complete,
-    open_earlier,
-)
+from fanin.cli.train.options import GlmOptions
+from fanin.cli.train.resume import Earlier, configuration_of, is_complete, open_earlier
 from fanin.cli.train.setup import trainers_of
 from fanin.cli.train.state import About, data_digest, training_of
 from fanin.cli.train.summary import summary, summary_of_classes
@@ -51,6 +47,7 @@ from fanin.cli.train.survival import Attempts, Survival
 from fanin.cli.wave import waveform
 from fanin.cli.writer import sole_writer
 from fanin.errors import CheckFailed, InputError, ToolFailed
+from fanin.runs.call import Call
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.glm.classes import together
@@ -63,42 +60,34 @@ DIFFERS = "the RTL's model differs from the golden model"
 _SCRATCH_PCAP = f".fanin-{PCAP_FILE}"  # while it is being written
 
 
-def execute(args: argparse.Namespace) -> int:
-    """Carry out the command. Raises CheckFailed when the models differ or a node stopped."""
-    earlier = _earlier(args)
-    output = args.output = args.output or (earlier.folder if earlier else Path("runs") / Path(args.data).stem)
+def execute(options: GlmOptions, call: Call, say: Callable[[str], None] = print) -> None:
+    """Train, write the run's folder, and ``say`` what people are told.
+
+    Raises CheckFailed where the models differ or a node stopped, InputError for options that do not fit.
+    """
+    earlier = None
+    if options.resume is not None:
+        options, earlier = open_earlier(options)
+    elif options.data is None:
+        raise InputError(
+            "the following arguments are required: DATA, or --resume (fanin train --help lists the options)"
+        )
+    output = options.output or (earlier.folder if earlier else Path("runs") / Path(options.data or "").stem)
+    options = replace(options, output=output)
     check_directory(output)
-    if earlier and output.resolve() == earlier.folder.resolve() and is_complete(earlier):
-        return _tell_ended(earlier.folder, args.json)
-    copies = _copies(args, output)
-    with waveform(args, rtl=args.on is None) as wave:
-        _Command(args, output, wave, earlier).carry_out(copies)
-    return 0
+    if earlier and output.resolve() == earlier.folder.resolve() and is_complete(earlier, options):
+        ended = (earlier.folder / RUN_FILE).read_bytes() if call.as_json else None
+        say(json_text(json.loads(ended)) if ended else f"{earlier.folder}: has come to its end")
+        return
+    copies = _copies(options, output)
+    with waveform(options, rtl=options.on is None) as wave:
+        _Command(options, call, say, wave, earlier).carry_out(copies)
 
 
-def _earlier(args: argparse.Namespace) -> Earlier | None:
-    """The run that is resumed, whose options ``args`` then has. Raises InputError."""
-    if args.resume is None:
-        if args.data is None:
-            raise InputError(
-                "the following arguments are required: DATA, or --resume (fanin train --help lists the options)"
-            )
-        return None
-    words = args.argv[args.argv.index("train") + 1 :]
-    return open_earlier(args, given_options(option_parser(), words))
-
-
-def _tell_ended(folder: Path, as_json: bool) -> int:
-    if as_json:
-        print_json(json.loads((folder / RUN_FILE).read_bytes()))
-    else:
-        print(f"{folder}: has come to its end")
-    return 0
-
-
-def _copies(args: argparse.Namespace, output: Path) -> dict[str, Path]:
+def _copies(options: GlmOptions, output: Path) -> dict[str, Path]:
     """Which of the run's files are wanted elsewhere, too. Raises InputError where they cannot be written."""
-    copies = {name: path for name, path in ((MODEL_FILE, args.model_out), (PCAP_FILE, args.pcap)) if path}
+    wanted = {MODEL_FILE: options.model_out, PCAP_FILE: options.pcap}
+    copies = {name: path for name, path in wanted.items() if path}
     taken = {(output / name).resolve(): name for name in RUN.names}
     for name, path in copies.items():
         check_writable(path)
@@ -116,26 +105,32 @@ class _Command:
     Without states and restarts its folder appears whole, at the end. Else it is written while the run goes on.
     """
 
-    def __init__(self, args: argparse.Namespace, output: Path, wave: Waveform | None, earlier: Earlier | None):
-        self.args, self.output, self.earlier = args, output, earlier
+    def __init__(
+        self,
+        options: GlmOptions,
+        call: Call,
+        say: Callable[[str], None],
+        wave: Waveform | None,
+        earlier: Earlier | None,
+    ):
+        assert options.output is not None
+        self.options, self.call, self.output, self.earlier = options, call, options.output, earlier
+        self._say = say
         self._wave = wave
-        self._configuration = configuration_of(args)
         self._digest = ""
         self._survival = self._survival_of()
-        self._live = LiveFile(output, "train", title=args.data, unit="AllReduces")
+        self._live = LiveFile(self.output, "train", title=options.data or "", unit="AllReduces")
 
     def _survival_of(self) -> Survival:
         """How the run survives. Raises InputError."""
-        args, earlier = self.args, self.earlier
+        options, earlier = self.options, self.earlier
         for name in ("checkpoint", "restart"):
-            if (value := getattr(args, name)) is not None and value < 1:
-                raise InputError(f"--{name} must be at least 1, not {value}")
-            if value is not None:
-                refuse_ranks(args, f"--{name}")
+            if getattr(options, name) is not None:
+                refuse_ranks(self.call, f"--{name}")
         survival = Survival(
-            checkpoint=args.checkpoint,
-            restart=args.restart or 0,
-            lasting=bool(args.checkpoint or args.restart or earlier),
+            checkpoint=options.checkpoint,
+            restart=options.restart or 0,
+            lasting=bool(options.checkpoint or options.restart or earlier),
         )
         if earlier:  # whose packets may still be in flight at a switch that is not simulated
             survival.job = earlier.job
@@ -144,7 +139,7 @@ class _Command:
 
     def carry_out(self, copies: dict[str, Path]) -> None:
         """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
-        args, output = self.args, self.output
+        output = self.output
         with self._folder() as (runs, folder):
             follow = Following(self._live, runs)
             if len(runs) == 1:
@@ -154,8 +149,8 @@ class _Command:
         for name, copy in copies.items():
             if (output / name).exists():  # a failed run has no model
                 write_file(copy, (output / name).read_bytes())
-        if args.json:
-            print_json(json.loads((output / RUN_FILE).read_bytes()))
+        if self.call.as_json:
+            self._say(json_text(json.loads((output / RUN_FILE).read_bytes())))
         if isinstance(stop, (SimulationFailed, *OUTSIDE)):
             stop_again(stop, f"{cause_of(stop)} (fanin doctor {where} says more)")
         if stop:
@@ -168,7 +163,7 @@ class _Command:
             with (
                 sole_writer(self.output),
                 self._live,
-                run_directory(self.output, RUN, self.args, held=True) as folder,
+                run_directory(self.output, RUN, self._asked(), held=True) as folder,
             ):
                 yield self._trainers(), folder
             return
@@ -177,14 +172,17 @@ class _Command:
             if earlier and earlier.folder.resolve() == self.output.resolve():
                 runs = self._trainers()
                 write_unended(self.output, runs[0])
-                note_resumption(self.output, self.args, apart=COUNTED)
+                note_resumption(self.output, self._asked(), apart=COUNTED)
             else:
-                with run_directory(self.output, RUN, self.args, held=True) as folder:
+                with run_directory(self.output, RUN, self._asked(), held=True) as folder:
                     runs = self._trainers()
                     self._prepare(runs, folder)
                 list_files(self.output, RUN.files)
             yield runs, self.output.absolute()  # simulators work in another folder
             renew_results(self.output, RUN)
+
+    def _asked(self) -> argparse.Namespace:
+        return asked(self.call, self.options)
 
     def _prepare(self, runs: list[Trainer], folder: Path) -> None:
         """Fill a new folder: run.json of a run that has not come to its end, and states of an earlier one."""
@@ -196,19 +194,20 @@ class _Command:
     def _trainers(self) -> list[Trainer]:
         """What trains. Raises InputError where it does not go with what is resumed."""
         self._live.stage("reading the samples, building the simulator")
-        return trainers_of(self.args, self._wave, check=self._check, loaded=self._loaded)
+        return trainers_of(self.options, self.call, self._wave, check=self._check, loaded=self._loaded)
 
     def _check(self, options: TrainOptions) -> None:
+        configuration = configuration_of(self.options)
         training = training_of(options)
         if self.earlier:
             self.earlier.check(training)
             self.earlier.check_epochs(options.epochs)
-        self._survival.about = lambda job: About(self._configuration, training, self._digest, job)
+        self._survival.about = lambda job: About(configuration, training, self._digest, job)
 
     def _loaded(self, dataset: Dataset) -> None:
         self._digest = data_digest(dataset)
         if self.earlier:
-            self.earlier.check_data(self.args.data, self._digest)
+            self.earlier.check_data(self.options.data or "", self._digest)
 
     def _run(self, trainer: Trainer, folder: Path, follow: Following) -> BaseException | None:
         """Fill the run's folder; what has stopped it, or nothing."""
@@ -216,8 +215,8 @@ class _Command:
         if isinstance(result, BaseException):
             return result
         write_model(folder, result.model)
-        if not self.args.json:
-            print(summary(result, self.output))
+        if not self.call.as_json:
+            self._say(summary(result, self.output))
         return None if result.bit_exact else CheckFailed(DIFFERS)
 
     def _run_classes(
@@ -228,7 +227,7 @@ class _Command:
         What has stopped it, or nothing; and which run's folder says more. Raises InputError for --pcap.
         """
         output = self.output
-        if self.args.pcap:
+        if self.options.pcap:
             raise InputError(f"--pcap: {len(runs)} classes have a capture each, in {output / CLASSES_FOLDER}")
         results = []
         for place, trainer in enumerate(runs):
@@ -236,14 +235,14 @@ class _Command:
             (folder / name).mkdir(parents=True, exist_ok=True)
             result = self._train(trainer, folder / name, name, follow)
             if isinstance(result, BaseException):
-                write_failure(folder, trainer, result, self.args)
+                write_failure(folder, trainer, result, self.call, self.output)
                 return result, output / name
             results.append(result)
         whole = together(runs, results)
         write_json(folder, whole.as_json())
         write_model(folder, whole.model)
-        if not self.args.json:
-            print(summary_of_classes(whole, output))
+        if not self.call.as_json:
+            self._say(summary_of_classes(whole, output))
         return None if whole.bit_exact else CheckFailed(DIFFERS), output
 
     def _train(
@@ -267,7 +266,7 @@ class _Command:
             pcap.replace(folder / PCAP_FILE)
         write_switch(folder, trainer, attempts.course())
         if stop:
-            write_failure(folder, trainer, stop, self.args, attempts)
+            write_failure(folder, trainer, stop, self.call, self.output, attempts)
             return _lost_interface(trainer, stop) or stop
         follow.comparing()
         result = trainer.compare(run, attempts.earlier)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 from pathlib import Path
@@ -30,6 +29,7 @@ from fanin.report.failure import failure_page
 from fanin.report.glm.page import render
 from fanin.report.glm.run import report_of
 from fanin.report.glm.trace import train_trace
+from fanin.runs.call import Call
 from fanin.sim.capture import read_capture
 from fanin.sim.cosim.process import result_of
 from fanin.sim.cosim.run import RunResult
@@ -63,17 +63,18 @@ def write_failure(
     folder: Path,
     trainer: Trainer,
     stop: BaseException,
-    args: argparse.Namespace,
+    call: Call,
+    output: Path,
     attempts: Attempts | None = None,
 ) -> None:
-    """Write what is known of a run that was stopped before its end. ``args``: with its folder."""
+    """Write what is known of a run that was stopped before its end. ``output``: the folder for users."""
     found = {"error": cause_of(stop), "options": options_json(trainer.options)}
     found |= observations(trainer.partial(result_of(stop) or RunResult()))
-    finding = train_finding(record_of(found | _survived(attempts)), args.output)
+    finding = train_finding(record_of(found | _survived(attempts)), output)
     title = f"Training on {trainer.options.data}"
     write_file(
         folder / REPORT_FILE,
-        failure_page(title, found, finding.lines, finding.advice(args.argv, keeps_states=True)),
+        failure_page(title, found, finding.lines, finding.advice(call.argv, keeps_states=True)),
     )
     write_json(folder, found | _survived(attempts))
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fanin.cli.output import CLASSES_FOLDER, RUN, class_folders, is_kind
+from fanin.cli.train.options import GlmOptions
 from fanin.cli.train.state import About, State, last_whole
 from fanin.errors import InputError
 from fanin.records import open_record
+from fanin.runs.option import option_of, options_of
 
-#: Options of a call that are no options of its training.
-_OF_CALL = (
-    *("run", "files", "argv", "work", "resume", "output", "pcap", "model_out", "json", "no_cache"),
-    *("wave", "wave_nodes", "wave_from", "wave_cycles", "wave_depth", "ranks", "mpi"),
-)
-_FLAGS = ("bias", "shuffle", "vanilla")
+_TRAINING = tuple(each for each in options_of(GlmOptions) if each.training)
 
 
 @dataclass(frozen=True)
@@ -30,14 +26,12 @@ class Earlier:
     ``states`` : newest whole state by folder of a training: the run's own, or one for each class
     ``job`` : the last job to which all workers have come
     ``error`` : why the run has not trained to its end; None where it has
-    ``given`` : options of the call that resumes
     """
 
     folder: Path
     states: Mapping[str, State]
     job: int
     error: str | None
-    given: Mapping[str, Any]
 
     @property
     def about(self) -> About:
@@ -48,7 +42,9 @@ class Earlier:
         """Raise InputError that names the first option with another value than the run's."""
         for name, was in self.about.training.items():
             if (now := training[name]) != was:
-                raise InputError(f"{_option(name, now)}: {self.folder} was trained with {_value(name, was)}")
+                option = option_of(GlmOptions, name)
+                was_text = option.spelled(was) if option.kind is bool else option.shown(was)
+                raise InputError(f"{option.spelled(now)}: {self.folder} was trained with {was_text}")
 
     def check_data(self, name: str, digest: str) -> None:
         """Raise InputError for other samples than the run's."""
@@ -66,21 +62,23 @@ class Earlier:
             raise InputError(f"epochs must be more than the {done} that {self.folder} has, not {epochs}")
 
 
-def configuration_of(args: argparse.Namespace) -> dict[str, Any]:
+def configuration_of(options: GlmOptions) -> dict[str, Any]:
     """Return the options of a training by name, as JSON; files by their absolute paths."""
-    found = {name: value for name, value in vars(args).items() if name not in _OF_CALL}
+    values = options.as_json()
+    found = {each.name: values[each.name] for each in _TRAINING}
     for name in ("data", "on"):
         if found[name] is not None and Path(found[name]).exists():
             found[name] = str(Path(found[name]).absolute())
     return found
 
 
-def open_earlier(args: argparse.Namespace, given: Mapping[str, Any]) -> Earlier:
-    """Read the run that ``--resume`` names, and give ``args`` its options where the call has none of its own.
+def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
+    """Read the run that ``resume`` names; return its options where the call gives no others, and the run.
 
     Raises InputError.
     """
-    folder: Path = args.resume
+    folder = options.resume
+    assert folder is not None
     if not is_kind(folder, RUN):
         raise InputError(f"{folder}: no run of fanin train to go on from")
     parts = [f"{CLASSES_FOLDER}/{part.name}" for part in class_folders(folder)] or ["."]
@@ -96,39 +94,21 @@ def open_earlier(args: argparse.Namespace, given: Mapping[str, Any]) -> Earlier:
         open_record(folder / part / RUN.mark).value for part in (".", *parts) if is_kind(folder / part, RUN)
     ]
     jobs = [*(state.about.job for state in states.values()), *(mark.get("job", 0) for mark in marks)]
-    earlier = Earlier(folder, states, max(jobs), marks[0].get("error"), given)
-    for name, value in earlier.about.configuration.items():
-        if name not in given:
-            setattr(args, name, Path(value) if name == "on" and value is not None else value)
-    if "lr" not in given:  # not that of another data set
-        args.lr = earlier.about.training["lr"]
-    return earlier
+    earlier = Earlier(folder, states, max(jobs), marks[0].get("error"))
+    before = earlier.about.configuration
+    kept = {
+        each.name: each.converted(before[each.name])
+        for each in _TRAINING
+        if each.name not in options.given and each.name in before
+    }
+    if "lr" not in options.given:  # not that of another data set
+        kept["lr"] = earlier.about.training["lr"]
+    return replace(options, **kept), earlier
 
 
-def given_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any]:
-    """Return what a command line gives of a parser's options, by name. ``argv``: words after the command."""
-    for action in parser._actions:
-        action.default = argparse.SUPPRESS
-    parser._defaults.clear()
-    return vars(parser.parse_args(argv))
-
-
-def is_complete(earlier: Earlier) -> bool:
+def is_complete(earlier: Earlier, options: GlmOptions) -> bool:
     """Return whether a run has come to its end, and the call that resumes it asks for nothing else."""
-    configuration = earlier.about.configuration
+    before, now = earlier.about.configuration, configuration_of(options)
     done = min(state.history.epoch for state in earlier.states.values())
-    same = all(configuration[name] == value for name, value in earlier.given.items() if name in configuration)
-    return earlier.error is None and done >= configuration["epochs"] and same
-
-
-def _option(name: str, value: Any) -> str:
-    """An option with its value, as a command line has it."""
-    return _value(name, value) if name in _FLAGS else f"--{name.replace('_', '-')} {_value(name, value)}"
-
-
-def _value(name: str, value: Any) -> str:
-    if name in _FLAGS:
-        return f"--{name}" if value else f"--no-{name}"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return "none" if value is None else str(value)
+    same = all(before[name] == now[name] for name in options.given if name in before)
+    return earlier.error is None and done >= before["epochs"] and same

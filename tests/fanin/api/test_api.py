@@ -24,7 +24,9 @@ def test_names_types_and_page_agree():
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert typed == lazy | {"CheckFailed": "fanin.errors", "InputError": "fanin.errors"}
+    of_runs = {node.name: lazy[node.name] for node in stub.body if isinstance(node, ast.FunctionDef)}
+    named = {name: module for name, module in (typed | of_runs).items() if name in fanin.__all__}
+    assert named == lazy | {"CheckFailed": "fanin.errors", "InputError": "fanin.errors"}
     for name, module in lazy.items():
         assert getattr(fanin, name) is getattr(importlib.import_module(module), name)
     assert set(re.findall(r"^\| `fanin\.(\w+)\(", PAGE.read_text(), re.MULTILINE)) | {"components"} == set(lazy)

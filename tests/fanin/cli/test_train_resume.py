@@ -177,8 +177,8 @@ def test_what_cannot_be_resumed_is_refused(golden, whole, tmp_path, capsys):
     said = f"{whole}: has no state: it was stopped before it had kept its first one"
     assert refusal(capsys, "train", "--resume", whole) == said
     assert refusal(capsys, "train").startswith("the following arguments are required: DATA, or --resume")
-    assert refusal(capsys, *NODES, "--checkpoint", 0) == "--checkpoint must be at least 1, not 0"
-    assert refusal(capsys, *NODES, "--restart", 0) == "--restart must be at least 1, not 0"
+    assert refusal(capsys, *NODES, "--checkpoint", 0) == "checkpoint must be at least 1, not 0"
+    assert refusal(capsys, *NODES, "--restart", 0) == "restart must be at least 1, not 0"
     assert refusal(capsys, *NODES, "--checkpoint", 1, "--mpi") == "--mpi: does not go with --checkpoint"
     assert refusal(capsys, *NODES, "--stop", "2:1") == "--stop 2:1: workers are 0 to 1"
 

@@ -1,0 +1,94 @@
+"""From the table of a run's options (``fanin.runs.option``) to its part of the command line."""
+
+from __future__ import annotations
+
+import argparse
+from enum import StrEnum
+from typing import Any
+
+from fanin.cli.files import Files
+from fanin.cli.printable import terminal
+from fanin.runs.call import Call
+from fanin.runs.option import Option, Options, Place, dashed, options_of
+
+
+def add_options(parser: argparse.ArgumentParser, table: type[Options]) -> None:
+    """Declare the options of a table. What is parsed has ``given``, the names of those that were given."""
+    groups: dict[str, Any] = {"": parser}
+    rivals: dict[str, Any] = {}
+    for option in options_of(table):
+        title = option.group.title
+        group = groups.get(title) or groups.setdefault(title, parser.add_argument_group(title))
+        if option.rivals:
+            group = rivals.get(option.rivals) or rivals.setdefault(
+                option.rivals, group.add_mutually_exclusive_group()
+            )
+        _add(group, option)
+    parser.set_defaults(given=frozenset())
+
+
+def files_of(table: type[Options]) -> Files:
+    """The files that a run reads and writes, by its options."""
+    names = {place: tuple(o.name for o in options_of(table) if o.place is place) for place in Place}
+    (output,) = names[Place.OUTPUT]
+    capture = names[Place.CAPTURE]
+    return Files(names[Place.INPUT], output, names[Place.COPY], capture[0] if capture else None)
+
+
+def _add(group: Any, option: Option) -> None:
+    words = [option.name] if option.positional else [dashed(name) for name in (option.name, *option.aliases)]
+    if option.short:
+        words = [option.short]
+    default = str(option.default) if isinstance(option.default, StrEnum) else option.default
+    more: dict[str, Any] = {"help": option.help.replace("%", "%%"), "default": default}
+    if not option.positional:
+        more["dest"] = option.name
+    if option.kind is bool:
+        group.add_argument(*words, action=_Flag if option.default is False else _Switch, **more)
+        return
+    kind = str if issubclass(option.kind, StrEnum) else option.kind
+    more |= {"type": kind, "metavar": option.metavar, "choices": option.values or None}
+    if option.positional:
+        more["nargs"] = "?"
+    group.add_argument(*words, action=_Append if option.several else _Store, **more)
+
+
+def asked(call: Call, options: Options) -> argparse.Namespace:
+    """What provenance takes of a call: its options, and the files among them."""
+    files = files_of(type(options))
+    processes = {"ranks": call.ranks, "mpi": call.mpi}
+    return argparse.Namespace(files=files, argv=list(call.argv), **options.as_json(), **processes)
+
+
+class TableAction(argparse.Action):
+    """An action of an option of a table: it adds its name to ``given``. Its help names its default."""
+
+    def __init__(self, **of_argparse: Any) -> None:
+        super().__init__(**of_argparse)
+        self.help = of_argparse["help"]  # some Pythons append the default
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, word: Any = None
+    ) -> None:
+        """As of argparse."""
+        super().__call__(parser, namespace, values, word)
+        if word or values is not self.default:  # argparse gives a positional its default, too
+            namespace.given = namespace.given | {self.dest}
+        if word and not word.startswith("--no-") and word.startswith("--") and word != dashed(self.dest):
+            print(f"fanin: note: {word} is {dashed(self.dest)} now", file=terminal())
+
+
+class _Store(TableAction, argparse._StoreAction):
+    """Of an option with one value."""
+
+
+class _Append(TableAction, argparse._AppendAction):
+    """Of an option that may be repeated."""
+
+
+class _Flag(TableAction, argparse._StoreTrueAction):
+    """Of an option that is off, unless it is given."""
+
+
+class _Switch(TableAction, argparse.BooleanOptionalAction):
+    """Of an option with its opposite."""

@@ -1,0 +1,1 @@
+"""What every run is, whatever it trains: its options."""

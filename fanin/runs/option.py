@@ -1,0 +1,316 @@
+"""The options of a run, declared once: its parser, Python signature, checks, JSON and pages are made of them.
+
+docs/ARCHITECTURE.md, "A run's options".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import os
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Self
+
+from fanin.errors import InputError
+
+_OPTION = "option"  # in a field's metadata
+
+
+class Place(Enum):
+    """What a run does with the file or folder that an option names."""
+
+    INPUT = "reads"  #: hashed into the provenance
+    OUTPUT = "its folder"
+    COPY = "a copy of a file of its folder"
+    CAPTURE = "frames, which its folder does not hold"
+
+
+@dataclass(frozen=True)
+class Trait:
+    """Something that some runs have, such as links of a simulated network.
+
+    ``name`` : what it is called in documentation
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option.
+
+    ``name`` : of the field, the Python argument and the JSON key; with dashes on a command line
+    ``kind`` : type of one value: bool, int, float, str, Path or a StrEnum, whose members are the choices
+    ``several`` : it may be given more than once; its value is a tuple
+    ``default`` : value where it is not given
+    ``meaning`` : text of ``--help``
+    ``group`` : heading under which help lists it
+    ``metavar`` : placeholder of the value in help
+    ``unit`` : unit of a number
+    ``default_text`` : text of the default in help, where that depends on other options
+    ``choices`` : allowed values; empty: all of the kind
+    ``low``, ``high`` : limits of a number; None: the run's own check
+    ``short`` : another form on a command line, such as ``-o``
+    ``positional`` : it has no dashes on a command line
+    ``place`` : what the run does with the file that it names; None: it names none
+    ``of`` : trait that a run must have; None: every run has the option
+    ``rivals`` : name of a set of options of which a call has one at most; None: of none
+    ``aliases`` : earlier names
+    ``training`` : it is part of what is trained, so a resumed run keeps it
+    """
+
+    name: str
+    kind: type[Any]
+    several: bool
+    default: Any
+    meaning: str
+    group: Group
+    metavar: str | None = None
+    unit: str = ""
+    default_text: str | None = None
+    choices: tuple[Any, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    short: str | None = None
+    positional: bool = False
+    place: Place | None = None
+    of: Trait | None = None
+    rivals: str | None = None
+    aliases: tuple[str, ...] = ()
+    training: bool = True
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Allowed values, as on a command line; empty: all of the kind."""
+        return tuple(map(str, self.kind)) if issubclass(self.kind, StrEnum) else self.choices
+
+    @property
+    def word(self) -> str:
+        """Its name in a message, as on a command line."""
+        return (self.metavar or self.name) if self.positional else dashed(self.name)
+
+    @property
+    def help(self) -> str:
+        """Meaning, unit and default, for people."""
+        text = f"{self.meaning}, in {self.unit}" if self.unit else self.meaning
+        default = self.default_text
+        if default is None and self.default is not None and not (self.several or self.kind is bool):
+            default = shown(self.default)
+        return text if default is None else f"{text} (default: {default})"
+
+    def shown(self, value: Any) -> str:
+        """Return a value as messages have it."""
+        return "none" if value is None else shown(value)
+
+    def spelled(self, value: Any) -> str:
+        """Return the option with a value as on a command line."""
+        if self.kind is bool:
+            return dashed(self.name if value else f"no-{self.name}")
+        return f"{self.word} {self.shown(value)}"
+
+    def check(self, value: Any) -> None:
+        """Raise InputError for a value outside the range or the choices."""
+        if value is None:
+            return
+        if self.values and value not in self.values:
+            raise InputError(f"{self.name} must be one of {', '.join(map(str, self.values))}, not {value!r}")
+        low, high = self.low, self.high
+        if (low is None or value >= low) and (high is None or value <= high):
+            return
+        limits = f"at least {shown(low)}" if high is None else f"in [{shown(low)}, {shown(high)}]"
+        raise InputError(f"{self.name.replace('_', '-')} must be {limits}, not {shown(value)}")
+
+    def converted(self, value: Any) -> Any:
+        """Return a value of Python or JSON as this option's, checked. Raises InputError."""
+        if value is None:
+            return self.default
+        values = value if isinstance(value, list | tuple) and self.several else [value]
+        found = tuple(map(self._one, values))
+        return found if self.several else found[0]
+
+    def _one(self, value: Any) -> Any:
+        if issubclass(self.kind, StrEnum):
+            self.check(value)
+            return self.kind(value)
+        accepted, what = _ACCEPTED[Path if self.place else self.kind]
+        if not isinstance(value, accepted) or (isinstance(value, bool) and self.kind is not bool):
+            raise InputError(f"{self.name} must be {what}, not {value!r}")
+        return os.fspath(value) if isinstance(value, os.PathLike) and self.kind is str else self.kind(value)
+
+
+class _Booleans(type):
+    """Bools of Python and NumPy, without loading NumPy."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
+
+
+class _Boolean(metaclass=_Booleans):
+    """A bool of Python or NumPy."""
+
+
+#: What a Python argument of each kind may be, and how a message says it.
+_ACCEPTED: Mapping[type, tuple[Any, str]] = {
+    bool: (_Boolean, "True or False"),
+    int: (Integral, "an integer"),
+    float: (Real, "a number"),
+    str: ((str, os.PathLike, Real), "a text"),
+    Path: ((str, os.PathLike), "a path"),
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """A heading of help, with what its options have in common.
+
+    ``title`` : the heading; empty for options without one
+    ``training`` : its options are part of what is trained
+    """
+
+    title: str
+    training: bool = True
+
+
+def option(group: Group, default: Any, meaning: str, metavar: str | None = None, **more: Any) -> Any:
+    """Return the field of a table. ``more``: other members of :class:`Option`."""
+    made = {"default": default, "meaning": meaning, "metavar": metavar, "group": group}
+    return field(default=default, metadata={_OPTION: {"training": group.training, **made, **more}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of a run with their values. A run's table is a frozen dataclass below this one.
+
+    Its fields are made by :func:`option`; their types are those of ``Option.kind``, of that or None, or
+    ``tuple[kind, ...]`` for an option that may be repeated.
+
+    ``given`` : names of those that the caller has given
+    """
+
+    given: frozenset[str] = frozenset()
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Self:
+        """Return the options of a call in Python; None stands for an option that is not given.
+
+        Raises InputError for a value of another kind or out of range, TypeError for an unknown name.
+        """
+        known = {option.name: option for option in options_of(cls)}
+        if strange := [name for name in given if name not in known]:
+            raise TypeError(f"there is no option {strange[0]!r}")
+        has = {name: known[name].converted(value) for name, value in given.items() if value is not None}
+        found = cls(**has, given=frozenset(has))
+        found.check()
+        return found
+
+    @classmethod
+    def of(cls, args: Any) -> Self:
+        """Return the options of a parsed command line (``fanin.cli.options``). Raises InputError."""
+        values = {option.name: option.converted(getattr(args, option.name)) for option in options_of(cls)}
+        found = cls(**values, given=args.given)
+        found.check()
+        return found
+
+    def check(self) -> None:
+        """Raise InputError for the first value outside its range or choices."""
+        for option in options_of(type(self)):
+            value = getattr(self, option.name)
+            for each in value if option.several and value else [value]:
+                option.check(each)
+
+    def refuse(self, reasons: Mapping[Trait, str]) -> None:
+        """Raise InputError for the first given option whose trait the run lacks. ``reasons``: why, by trait."""
+        for option in options_of(type(self)):
+            if option.of and option.of in reasons and option.name in self.given:
+                raise InputError(f"{option.word}: {reasons[option.of]}")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all values by name, paths as texts."""
+        return {option.name: _json(getattr(self, option.name)) for option in options_of(type(self))}
+
+    def words(self) -> list[str]:
+        """Return the words of a command line that says the same: of each value that is not the default."""
+        found: list[str] = []
+        places: list[str] = []
+        for option in options_of(type(self)):
+            value = getattr(self, option.name)
+            if value is None or value == option.default:
+                continue
+            if option.positional:
+                places.append(str(value))
+            elif option.kind is bool:
+                found.append(option.spelled(value))
+            elif option.short:
+                joined = str(value).startswith("-")
+                found += [f"{option.short}{value}"] if joined else [option.short, str(value)]
+            else:
+                found += [f"{option.word}={each}" for each in (value if option.several else [value])]
+        return [*found, *(["--", *places] if places else [])]
+
+
+OUTPUT = Group("output", training=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Options):
+    """Options of a run that writes a folder."""
+
+    output: Path | None = option(
+        OUTPUT, None, "the run's folder", "DIR", short="-o", place=Place.OUTPUT, training=False
+    )
+
+
+def options_of(table: type[Options]) -> tuple[Option, ...]:
+    """Return the options of a table in the order of help: its own, then those of its bases."""
+    hashable: Any = table
+    return _options_of(hashable)
+
+
+@functools.cache
+def _options_of(table: Any) -> tuple[Option, ...]:
+    hints = typing.get_type_hints(table)
+    fields = {each.name: each for each in dataclasses.fields(table)}
+    names = dict.fromkeys(
+        name for part in table.__mro__ for name in inspect.get_annotations(part) if name in fields
+    )
+    return tuple(
+        Option(name=name, **_kind(hints[name]), **fields[name].metadata[_OPTION])
+        for name in names
+        if _OPTION in fields[name].metadata
+    )
+
+
+def option_of(table: type[Options], name: str) -> Option:
+    """Return an option of a table by its name."""
+    return next(option for option in options_of(table) if option.name == name)
+
+
+def dashed(name: str) -> str:
+    """Return an option's name as on a command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def shown(value: Any) -> str:
+    """Return a value as help and messages have it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _kind(hint: Any) -> dict[str, Any]:
+    """Type of one value, and whether there may be several."""
+    if isinstance(hint, types.UnionType):
+        (hint,) = (each for each in hint.__args__ if each is not types.NoneType)
+    several = typing.get_origin(hint) is tuple
+    return {"kind": hint.__args__[0] if several else hint, "several": several}
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(map(_json, value))
+    return str(value) if isinstance(value, Path | StrEnum) else value

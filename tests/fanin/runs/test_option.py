@@ -1,0 +1,181 @@
+"""The table of a run's options: parser, Python arguments, checks, JSON and command line agree."""
+
+import argparse
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fanin.api.signature import arguments_text, parameters, stub
+from fanin.cli.files import Files
+from fanin.cli.options import add_options, files_of
+from fanin.cli.train.options import GlmOptions
+from fanin.errors import InputError
+from fanin.runs.option import Group, Options, Place, RunOptions, Trait, option, options_of
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+LINKS = Trait("links")
+MAIN, SHELL = Group("main"), Group("shell", training=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base(Options):
+    depth: int | None = option(SHELL, None, "how deep", "D")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Base, RunOptions):
+    data: str | None = option(MAIN, None, "a file", "DATA", positional=True, place=Place.INPUT)
+    nodes: int = option(MAIN, 4, "how many", "N", low=2, high=64, aliases=("workers",))
+    gbps: float = option(MAIN, 100.0, "rate of a link", "G", unit="Gb/s", of=LINKS)
+    colour: Colour = option(MAIN, Colour.RED, "which")
+    size: str = option(MAIN, "s", "50 % of it", choices=("s", "l"))
+    bias: bool = option(MAIN, True, "add a column")
+    fast: bool = option(MAIN, False, "be quick")
+    stop: tuple[str, ...] | None = option(MAIN, None, "who stops", "N:T")
+    copy: Path | None = option(SHELL, None, "there, too", "FILE", place=Place.COPY)
+
+
+def parsed(*words):
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_options(parser, Table)
+    return Table.of(parser.parse_args(words))
+
+
+def test_order_is_own_options_then_those_of_bases():
+    names = "data nodes gbps colour size bias fast stop copy depth output"
+    assert [each.name for each in options_of(Table)] == names.split()
+    assert [each.name for each in options_of(Table) if not each.training] == ["copy", "depth", "output"]
+
+
+def test_a_command_line_and_python_give_the_same():
+    of_command = parsed(
+        *("x.csv", "--nodes", "8", "--gbps=2.5", "--colour", "blue", "--no-bias", "--fast"),
+        *("--stop", "1:2", "--stop", "2:3", "--copy", "c", "-o", "out", "--depth", "3"),
+    )
+    of_python = Table.read(
+        {
+            "data": Path("x.csv"),
+            "nodes": np.int64(8),
+            "gbps": 2.5,
+            "colour": "blue",
+            "bias": False,
+            "fast": np.bool_(True),
+            "stop": ["1:2", "2:3"],
+            "copy": "c",
+            "output": "out",
+            "depth": 3,
+        }
+    )
+    assert of_command == of_python
+    assert (of_python.data, of_python.colour, of_python.stop) == ("x.csv", Colour.BLUE, ("1:2", "2:3"))
+    assert type(of_python.nodes) is int
+    assert of_python.output == Path("out")
+    assert of_python.given == {each.name for each in options_of(Table)} - {"size"}
+
+
+def test_words_parse_to_the_same_options():
+    options = Table.read({"data": "-x", "nodes": 3, "bias": False, "stop": "1:2", "output": Path("-o")})
+    again = parsed(*options.words())
+    assert replace(again, given=options.given) == options
+    assert options.words() == ["--nodes=3", "--no-bias", "--stop=1:2", "-o-o", "--", "-x"]
+    assert Table(output=Path("out")).words() == ["-o", "out"]
+    assert Table().words() == []
+
+
+def test_nothing_given_is_the_defaults():
+    assert parsed() == Table() == Table.read({}) == Table.read({"nodes": None})
+
+
+def test_json_has_every_option_and_plain_values():
+    assert Table.read({"copy": "c", "stop": ["1:2"], "colour": "blue"}).as_json() == {
+        "data": None,
+        "nodes": 4,
+        "gbps": 100.0,
+        "colour": "blue",
+        "size": "s",
+        "bias": True,
+        "fast": False,
+        "stop": ["1:2"],
+        "copy": "c",
+        "depth": None,
+        "output": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"nodes": 1}, "nodes must be in [2, 64], not 1"),
+        ({"nodes": 65}, "nodes must be in [2, 64], not 65"),
+        ({"nodes": "many"}, "nodes must be an integer, not 'many'"),
+        ({"nodes": True}, "nodes must be an integer, not True"),
+        ({"nodes": 2.0}, "nodes must be an integer, not 2.0"),
+        ({"gbps": "10"}, "gbps must be a number, not '10'"),
+        ({"bias": 1}, "bias must be True or False, not 1"),
+        ({"colour": "green"}, "colour must be one of red, blue, not 'green'"),
+        ({"size": "m"}, "size must be one of s, l, not 'm'"),
+        ({"copy": 3}, "copy must be a path, not 3"),
+        ({"stop": [None]}, "stop must be a text, not None"),
+    ],
+)
+def test_python_arguments_of_another_kind_are_refused(given, message):
+    with pytest.raises(InputError) as raised:
+        Table.read(given)
+    assert str(raised.value) == message
+
+
+def test_an_unknown_name_is_a_type_error():
+    with pytest.raises(TypeError, match="no option 'node'"):
+        Table.read({"node": 3})
+
+
+@pytest.mark.parametrize("words", [["--nodes", "1"], ["--workers", "1"]])
+def test_a_range_holds_on_a_command_line(words):
+    with pytest.raises(InputError, match=r"nodes must be in \[2, 64\], not 1"):
+        parsed(*words)
+
+
+def test_an_earlier_name_is_taken_with_a_note(capsys):
+    assert parsed("--workers", "8").nodes == 8
+    assert capsys.readouterr().err == "fanin: note: --workers is --nodes now\n"
+
+
+def test_options_of_what_a_run_lacks_are_refused_where_they_are_given():
+    Table.read({}).refuse({LINKS: "there are none"})
+    with pytest.raises(InputError, match=r"^--gbps: there are none$"):
+        parsed("--gbps", "100").refuse({LINKS: "there are none"})
+
+
+def test_help_has_unit_and_default():
+    help_of = {each.name: each.help for each in options_of(Table)}
+    assert help_of["gbps"] == "rate of a link, in Gb/s (default: 100)"
+    assert help_of["colour"] == "which (default: red)"
+    assert (help_of["bias"], help_of["depth"]) == ("add a column", "how deep")
+
+
+def test_places_become_the_files_of_a_command():
+    assert files_of(Table) == Files(("data",), "output", ("copy",), None)
+
+
+def test_a_python_function_is_declared_by_the_table():
+    found = {each.name: (str(each.annotation), each.default) for each in parameters(Table)}
+    assert found["data"] == ("PathLike | None", None)
+    assert found["nodes"] == ("int", 4)
+    assert found["stop"] == ("Repeatable | None", None)
+    assert found["colour"] == ("str", "red")
+    assert "``size`` : 50 % of it (default: s). s, l." in arguments_text(Table)
+    text = stub("f", Table, "R")
+    assert text.startswith("def f(\n    data: PathLike | None = None,\n    *,\n    nodes: int = 4,\n")
+    compile(text, "stub", "exec")
+
+
+def test_every_option_of_a_training_is_documented_by_its_meaning():
+    assert all(each.meaning and not each.meaning.endswith(".") for each in options_of(GlmOptions))
