@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+
 import fanin
 from fanin.api.signature import stub
-from fanin.cli.train.options import GlmOptions
-from fanin.runs.option import Options
-
-#: Functions of runs: the table of their options, and the result.
-RUNS: dict[str, tuple[type[Options], str]] = {"train": (GlmOptions, "TrainRun")}
 
 
 def stub_text() -> str:
     """The file."""
-    given = {RUNS[name][1] if name in RUNS else name: module for name, module in fanin._LAZY.items()}
+    functions = {name: getattr(fanin, name) for name in fanin._LAZY}
+    runs = {name: function for name, function in functions.items() if hasattr(function, "__signature__")}
+    given = {name: module for name, module in fanin._LAZY.items() if name not in runs}
+    for name, function in runs.items():
+        results = inspect.signature(function).return_annotation
+        given |= dict.fromkeys(results.split(" | "), fanin._LAZY[name])
     given |= dict.fromkeys(("CheckFailed", "InputError"), "fanin.errors")
     lines = [
         "# Written by docs/generate.py; functions of runs from the tables of their options.",
@@ -26,6 +28,6 @@ def stub_text() -> str:
         "",
         "__version__: str",
         "LOADED: float",
-        *(f"\n{stub(name, table, result)}" for name, (table, result) in RUNS.items()),
+        *(f"\n{stub(function)}" for function in runs.values()),
     ]
     return "\n".join(lines) + "\n"

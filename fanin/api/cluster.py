@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fanin.api.commands import Folder, PathLike, carried_out
+from fanin.api.commands import Folder, PathLike, run_in_folder
+from fanin.api.signature import declared
+from fanin.cli.cluster.options import BuildOptions, ClusterOptions
 from fanin.cli.output import CLUSTER_BUILD, CLUSTER_RUN
 
 
@@ -42,54 +44,32 @@ class ClusterRun(Folder):
         return hardware["of_planned"] if hardware else None
 
 
-def cluster_build(
-    plan: PathLike,
-    *,
-    output: PathLike | None = None,
-    verilog: bool = False,
-    arith: str = "c",
-    link: str | None = None,
-    encap: str | None = None,
-) -> ClusterBuild:
+@declared(BuildOptions)
+def cluster_build(plan: PathLike, **options: Any) -> ClusterBuild:
     """Build the hardware of a plan, and prove that it cannot stop for want of space.
 
-    Arguments are the options of ``fanin cluster build``. Raises InputError for a build that could stop.
-    """
-    return carried_out(ClusterBuild, ("cluster", "build"), locals())
-
-
-def cluster(
-    build: PathLike | None = None,
-    data: PathLike = "digits",
-    *,
-    epochs: int = 15,
-    batch: int = 32,
-    lr: float = 0.1,
-    momentum: float = 0.9,
-    schedule: str = "cosine",
-    seed: int = 0,
-    init: PathLike | None = None,
-    on: str = "rtl",
-    drop: float = 0.0,
-    duplicate: float = 0.0,
-    reorder: float = 0.0,
-    corrupt: float = 0.0,
-    network_seed: int | None = None,
-    cut: str | None = None,
-    pcap: bool = False,
-    checkpoint: int | None = None,
-    wave: PathLike | None = None,
-    wave_nodes: str | None = None,
-    wave_from: int | None = None,
-    wave_cycles: int | None = None,
-    wave_depth: int | None = None,
-    output: PathLike | None = None,
-) -> ClusterRun:
-    """Train a CNN on images on the devices of a build, every batch compared with the golden model.
-
-    Arguments are the options of ``fanin cluster run``; without ``build`` digits_cnn is planned on one device.
-    Raises CheckFailed where bits differ, or a device was cut off.
+    Options are those of ``fanin cluster build``; without ``output`` the build's folder is a temporary one.
+    Raises InputError for a build that could stop.
 
     Source: NADA; docs/systems/cluster.md.
     """
-    return carried_out(ClusterRun, ("cluster", "run"), locals())
+    from fanin.cli.cluster.builds import execute
+
+    given = {"plan": plan, **options}
+    return run_in_folder(ClusterBuild, ("cluster", "build"), BuildOptions, given, execute)
+
+
+@declared(ClusterOptions)
+def cluster(build: PathLike | None = None, data: PathLike = "digits", **options: Any) -> ClusterRun:
+    """Train a CNN on images on the devices of a build, every batch compared with the golden model.
+
+    Options are those of ``fanin cluster run``; without ``build`` digits_cnn is planned on one device, and
+    without ``output`` the run's folder is a temporary one. Raises InputError for bad arguments, CheckFailed
+    where bits differ, or a device was cut off.
+
+    Source: NADA; docs/systems/cluster.md.
+    """
+    from fanin.cli.cluster.execute import execute
+
+    given = {"build": build, "data": data, **options}
+    return run_in_folder(ClusterRun, ("cluster", "run"), ClusterOptions, given, execute)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import html
 import io
 import json
@@ -26,7 +25,7 @@ from fanin.cli.scratch import write_file
 from fanin.errors import InputError
 from fanin.extras import how_to_install
 from fanin.runs.call import Call
-from fanin.runs.option import RunOptions
+from fanin.runs.option import Options
 from fanin.threads import one_blas_thread
 
 PathLike = str | os.PathLike[str]
@@ -70,7 +69,7 @@ class Folder:
 Result = TypeVar("Result", bound=Folder)
 
 
-Asked = TypeVar("Asked", bound=RunOptions)
+Asked = TypeVar("Asked", bound=Options)
 
 
 def arguments(command: Sequence[str], given: Mapping[str, Any]) -> argparse.Namespace:
@@ -123,20 +122,20 @@ def parser_of(command: Sequence[str], parser: argparse.ArgumentParser) -> argpar
 def run_in_folder(
     kind: type[Result],
     command: Sequence[str],
-    options: Asked,
+    table: type[Asked],
+    given: Mapping[str, Any],
     execute: Callable[[Asked, Call, Callable[[str], None]], None],
 ) -> Result:
     """Carry out a run whose options are a table; its result.
 
     Without ``output`` its folder is a temporary one, or that of the run it resumes. Raises what the run raises.
     """
-    resumed = getattr(options, "resume", None)
-    output = options.output or resumed
+    output = given.get("output") or given.get("resume")
     scratch = None if output else tempfile.mkdtemp(prefix="fanin-")
-    folder = output or Path(scratch or "") / "run"
-    options = dataclasses.replace(options, output=folder)
     said: list[str] = []
     try:
+        options = table.read({**given, "output": output or Path(scratch or "") / "run"})
+        folder: Path = getattr(options, "output")  # noqa: B009 (each table of a run has it)
         with one_blas_thread(), missing_named():
             execute(options, Call((*command, *options.words())), said.append)
         result = kind(folder, "\n".join(said))

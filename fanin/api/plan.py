@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fanin.api.commands import Folder, PathLike, carried_out
+from fanin.api.commands import Folder, PathLike, run_in_folder
+from fanin.api.signature import declared
 from fanin.cli.output import PLAN, SWEEP
-from fanin.cli.plan import factors
+from fanin.cli.plan.options import PlanOptions, factors
 
 
 class Planned(Folder):
@@ -41,26 +42,17 @@ class Sweep(Folder):
         return list(self.values["plans"])
 
 
-def plan(
-    model: PathLike,
-    cluster: PathLike,
-    *,
-    output: PathLike | None = None,
-    mp: str | int = "1",
-    devices: str | int | None = None,
-    batch: int = 256,
-    time_limit: float | None = None,
-    gap: float = 0.5,
-    workers: int = 2,
-    seed: int = 0,
-) -> Planned | Sweep:
+@declared(PlanOptions, required=("model", "cluster"), apart=("check",))
+def plan(model: PathLike, cluster: PathLike, **options: Any) -> Planned | Sweep:
     """Place a CNN's layers on a cluster's devices for the highest training throughput; a sweep for ``devices``.
 
-    Arguments are the options of ``fanin plan``; without ``output`` its folder is a temporary one. Raises
-    InputError where no plan is possible. Several values of ``mp`` make a sweep, too.
+    Options are those of ``fanin plan``; without ``output`` the plan's folder is a temporary one. Several values
+    of ``mp`` make a sweep, too. Raises InputError where no plan is possible.
 
     Source: NADA, section IV; docs/systems/planner.md.
     """
-    if devices is not None or len(factors(str(mp))) > 1:
-        return carried_out(Sweep, ("plan",), locals())
-    return carried_out(Planned, ("plan",), locals())
+    from fanin.cli.plan.execute import execute
+
+    several = options.get("devices") is not None or len(factors(str(options.get("mp") or "1"))) > 1
+    kind: type[Planned | Sweep] = Sweep if several else Planned
+    return run_in_folder(kind, ("plan",), PlanOptions, {"model": model, "cluster": cluster, **options}, execute)

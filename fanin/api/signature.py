@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,55 +13,68 @@ from fanin.runs.option import Option, Options, Place, options_of
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def declared(table: type[Options]) -> Callable[[Function], Function]:
-    """Give a function the signature of a table, and a list of its arguments in the docstring."""
+def declared(
+    table: type[Options], *, required: Sequence[str] = (), apart: Sequence[str] = ()
+) -> Callable[[Function], Function]:
+    """Give a function the signature of a table, and a list of its arguments in the docstring.
+
+    ``required``: options that the function needs, and the command does not; ``apart``: those that it lacks.
+    """
+    options = [each for each in options_of(table) if each.name not in apart]
 
     def signed(function: Function) -> Function:
+        parameters = [_parameter(each, required=each.name in required) for each in options]
         plain = inspect.signature(function)
-        function.__signature__ = plain.replace(parameters=parameters(table))  # type: ignore[attr-defined]
-        function.__doc__ = f"{inspect.getdoc(function)}\n\n{arguments_text(table)}\n"
+        function.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
+        function.__doc__ = f"{inspect.getdoc(function)}\n\n{_arguments_text(options)}\n"
         return function
 
     return signed
 
 
-def parameters(table: type[Options]) -> list[inspect.Parameter]:
-    """Return the parameters of a function that takes a table's options."""
-    found = []
-    for option in options_of(table):
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if option.positional else inspect.Parameter.KEYWORD_ONLY
-        found.append(
-            inspect.Parameter(option.name, kind, default=option.default, annotation=annotation(option))
-        )
-    return found
+def _parameter(option: Option, *, required: bool) -> inspect.Parameter:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if option.positional else inspect.Parameter.KEYWORD_ONLY
+    if option.place is Place.OUTPUT:  # a temporary one
+        return inspect.Parameter(option.name, kind, default=None, annotation="PathLike | None")
+    needed = required or option.required
+    default = inspect.Parameter.empty if needed else option.default
+    return inspect.Parameter(option.name, kind, default=default, annotation=_annotation(option, needed))
 
 
-def annotation(option: Option) -> str:
-    """Return the type of an option's argument, as a stub has it."""
+def _annotation(option: Option, needed: bool) -> str:
+    """The type of an option's argument, as a stub has it."""
     if option.several:
         name = "Repeatable"
     elif option.kind is Path or option.place is Place.INPUT:
         name = "PathLike"
     else:
         name = "str" if issubclass(option.kind, StrEnum) else option.kind.__name__
-    return f"{name} | None" if option.default is None else name
+    return f"{name} | None" if option.default is None and not needed else name
 
 
-def arguments_text(table: type[Options]) -> str:
-    """Return a paragraph of a docstring: a line for each argument."""
+def _arguments_text(options: Sequence[Option]) -> str:
+    """A paragraph of a docstring: a line for each argument."""
     lines = []
-    for option in options_of(table):
+    for option in options:
         values = f" {', '.join(map(str, option.values))}." if option.values else ""
         lines.append(f"``{option.name}`` : {option.help}.{values}")
     return "\n".join(["Arguments:", *lines])
 
 
-def stub(name: str, table: type[Options], returns: str) -> str:
-    """Return a function as a stub has it. ``returns``: its result."""
-    before: list[str] = []
-    after: list[str] = []
-    for option in options_of(table):
-        default = f'"{option.default}"' if isinstance(option.default, str) else repr(option.default)
-        text = f"    {option.name}: {annotation(option)} = {default},"
-        (before if option.positional else after).append(text)
-    return "\n".join([f"def {name}(", *before, "    *,", *after, f") -> {returns}: ..."])
+def stub(function: Callable[..., Any]) -> str:
+    """Return a function that is :func:`declared` as a stub has it."""
+    signature = inspect.signature(function)
+    lines = [f"def {function.__name__}("]
+    for parameter in signature.parameters.values():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and "    *," not in lines:
+            lines.append("    *,")
+        lines.append(f"    {parameter.name}: {parameter.annotation}{_default(parameter.default)},")
+    return "\n".join([*lines, f") -> {signature.return_annotation}: ..."])
+
+
+def _default(value: Any) -> str:
+    if value is inspect.Parameter.empty:
+        return ""
+    if isinstance(value, str | Path):
+        return f' = "{value}"'
+    return f" = {value!r}"

@@ -72,4 +72,4 @@ def train(data: PathLike | None = None, **options: Any) -> TrainRun:
     """
     from fanin.cli.train.execute import execute
 
-    return run_in_folder(TrainRun, ("train",), GlmOptions.read({"data": data, **options}), execute)
+    return run_in_folder(TrainRun, ("train",), GlmOptions, {"data": data, **options}, execute)

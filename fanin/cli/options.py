@@ -40,15 +40,17 @@ def _add(group: Any, option: Option) -> None:
     if option.short:
         words = [option.short]
     default = str(option.default) if isinstance(option.default, StrEnum) else option.default
-    more: dict[str, Any] = {"help": option.help.replace("%", "%%"), "default": default}
+    more: dict[str, Any] = {"help": option.help.replace("%", "%%")}
+    if not option.required:
+        more["default"] = default
     if not option.positional:
-        more["dest"] = option.name
+        more |= {"dest": option.name, "required": option.required}
     if option.kind is bool:
         group.add_argument(*words, action=_Flag if option.default is False else _Switch, **more)
         return
     kind = str if issubclass(option.kind, StrEnum) else option.kind
     more |= {"type": kind, "metavar": option.metavar, "choices": option.values or None}
-    if option.positional:
+    if option.positional and not option.required:
         more["nargs"] = "?"
     group.add_argument(*words, action=_Append if option.several else _Store, **more)
 

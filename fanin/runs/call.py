@@ -24,4 +24,4 @@ class Call:
     @classmethod
     def of(cls, args: Any) -> Self:
         """Return the call of a parsed command line."""
-        return cls(tuple(args.argv), args.json, args.ranks, args.mpi)
+        return cls(tuple(args.argv), args.json, getattr(args, "ranks", None), getattr(args, "mpi", False))

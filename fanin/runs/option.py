@@ -21,6 +21,7 @@ from typing import Any, Self
 from fanin.errors import InputError
 
 _OPTION = "option"  # in a field's metadata
+REQUIRED = dataclasses.MISSING  #: default of an option that must be given
 
 
 class Place(Enum):
@@ -49,7 +50,7 @@ class Option:
     ``name`` : of the field, the Python argument and the JSON key; with dashes on a command line
     ``kind`` : type of one value: bool, int, float, str, Path or a StrEnum, whose members are the choices
     ``several`` : it may be given more than once; its value is a tuple
-    ``default`` : value where it is not given
+    ``default`` : value where it is not given; ``REQUIRED``: it must be
     ``meaning`` : text of ``--help``
     ``group`` : heading under which help lists it
     ``metavar`` : placeholder of the value in help
@@ -87,6 +88,11 @@ class Option:
     training: bool = True
 
     @property
+    def required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is REQUIRED
+
+    @property
     def values(self) -> tuple[Any, ...]:
         """Allowed values, as on a command line; empty: all of the kind."""
         return tuple(map(str, self.kind)) if issubclass(self.kind, StrEnum) else self.choices
@@ -94,14 +100,17 @@ class Option:
     @property
     def word(self) -> str:
         """Its name in a message, as on a command line."""
-        return (self.metavar or self.name) if self.positional else dashed(self.name)
+        if self.positional:
+            return self.metavar or self.name
+        return self.short or dashed(self.name)
 
     @property
     def help(self) -> str:
         """Meaning, unit and default, for people."""
         text = f"{self.meaning}, in {self.unit}" if self.unit else self.meaning
         default = self.default_text
-        if default is None and self.default is not None and not (self.several or self.kind is bool):
+        silent = self.required or self.several or self.kind is bool
+        if default is None and self.default is not None and not silent:
             default = shown(self.default)
         return text if default is None else f"{text} (default: {default})"
 
@@ -130,6 +139,8 @@ class Option:
     def converted(self, value: Any) -> Any:
         """Return a value of Python or JSON as this option's, checked. Raises InputError."""
         if value is None:
+            if self.required:
+                raise InputError(f"{self.name} must be given")
             return self.default
         values = value if isinstance(value, list | tuple) and self.several else [value]
         found = tuple(map(self._one, values))
@@ -205,9 +216,11 @@ class Options:
         known = {option.name: option for option in options_of(cls)}
         if strange := [name for name in given if name not in known]:
             raise TypeError(f"there is no option {strange[0]!r}")
-        has = {name: known[name].converted(value) for name, value in given.items() if value is not None}
+        needed = [name for name, option in known.items() if option.required]
+        values = {**dict.fromkeys(needed), **given}
+        has = {n: known[n].converted(value) for n, value in values.items() if value is not None or n in needed}
         found = cls(**has, given=frozenset(has))
-        found.check()
+        found.check_values()
         return found
 
     @classmethod
@@ -215,10 +228,10 @@ class Options:
         """Return the options of a parsed command line (``fanin.cli.options``). Raises InputError."""
         values = {option.name: option.converted(getattr(args, option.name)) for option in options_of(cls)}
         found = cls(**values, given=args.given)
-        found.check()
+        found.check_values()
         return found
 
-    def check(self) -> None:
+    def check_values(self) -> None:
         """Raise InputError for the first value outside its range or choices."""
         for option in options_of(type(self)):
             value = getattr(self, option.name)
@@ -226,33 +239,44 @@ class Options:
                 option.check(each)
 
     def refuse(self, reasons: Mapping[Trait, str]) -> None:
-        """Raise InputError for the first given option whose trait the run lacks. ``reasons``: why, by trait."""
-        for option in options_of(type(self)):
-            if option.of and option.of in reasons and option.name in self.given:
-                raise InputError(f"{option.word}: {reasons[option.of]}")
+        """Raise InputError for given options whose trait the run lacks. ``reasons``: why, by trait."""
+        for trait, reason in reasons.items():
+            options = (each for each in options_of(type(self)) if each.of == trait and each.name in self.given)
+            if words := [each.word for each in options]:
+                raise InputError(f"{', '.join(words)}: {reason}")
 
     def as_json(self) -> dict[str, Any]:
         """Return all values by name, paths as texts."""
         return {option.name: _json(getattr(self, option.name)) for option in options_of(type(self))}
 
     def words(self) -> list[str]:
-        """Return the words of a command line that says the same: of each value that is not the default."""
+        """Return the words of a command line that says the same: of each value that is not the default.
+
+        Raises InputError where an argument without dashes is given, and one in front of it is not.
+        """
         found: list[str] = []
-        places: list[str] = []
         for option in options_of(type(self)):
             value = getattr(self, option.name)
-            if value is None or value == option.default:
+            if value is None or value == option.default or option.positional:
                 continue
-            if option.positional:
-                places.append(str(value))
-            elif option.kind is bool:
+            if option.kind is bool:
                 found.append(option.spelled(value))
             elif option.short:
                 joined = str(value).startswith("-")
                 found += [f"{option.short}{value}"] if joined else [option.short, str(value)]
             else:
                 found += [f"{option.word}={each}" for each in (value if option.several else [value])]
-        return [*found, *(["--", *places] if places else [])]
+        return [*found, *self._places()]
+
+    def _places(self) -> list[str]:
+        """The arguments without dashes up to the last that is not the default."""
+        options = [option for option in options_of(type(self)) if option.positional]
+        while options and getattr(self, options[-1].name) in (None, options[-1].default):
+            options.pop()
+        values = {option.name: getattr(self, option.name) for option in options}
+        if missing := [name for name, value in values.items() if value is None]:
+            raise InputError(f"{options[-1].name} needs {missing[0]}, which stands in front of it")
+        return ["--", *map(str, values.values())] if values else []
 
 
 OUTPUT = Group("output", training=False)

@@ -6,25 +6,27 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fanin import __version__
-from fanin.cli.cluster.conditions import ENCAPS, LINKS, RELIABLE_L2, Wires, wires_of
+from fanin.cli.cluster.conditions import RELIABLE_L2, Wires, wires_of
 from fanin.cli.cluster.contents import predicted_json, sizes_json, write_memory
+from fanin.cli.cluster.options import ENCAPS, LINKS, BuildOptions
+from fanin.cli.options import asked
 from fanin.cli.output import (
     CLUSTER_BUILD,
     PLAN,
     Kind,
     check_directory,
     is_kind,
+    json_text,
     open_kind,
-    print_json,
     table,
 )
 from fanin.cli.plan.execute import write_plan
@@ -37,6 +39,7 @@ from fanin.planner.plan.plan import make_plan
 from fanin.planner.search.instance import Instance
 from fanin.planner.search.limits import Limits
 from fanin.records import Record
+from fanin.runs.call import Call
 from fanin.sim.cosim.arrays import Arith
 
 MODEL, CLUSTER = "digits_cnn", "arria10x1"  # where nothing is said
@@ -53,25 +56,28 @@ class Build:
     wires: Wires = RELIABLE_L2
 
 
-def execute(args: argparse.Namespace) -> int:
-    """Carry out ``fanin cluster build``."""
+def execute(options: BuildOptions, call: Call, say: Callable[[str], None] = print) -> None:
+    """Build, write the folder, and ``say`` what people are told.
+
+    Raises InputError for no plan, and for one whose build would stop.
+    """
     from fanin.cli.cluster.rtl import Rtl, write_verilog  # Amaranth takes a second to load
 
-    check_directory(args.output, CLUSTER_BUILD)
-    build = planned_build(args.plan, args.arith)
-    build = replace(build, wires=wires_of(args, build.planned.placement))
-    with run_directory(args.output, CLUSTER_BUILD, args) as folder:
+    output = options.output
+    check_directory(output, CLUSTER_BUILD)
+    build = planned_build(options.plan, options.arith)
+    build = replace(build, wires=wires_of(options, build.planned.placement))
+    with run_directory(output, CLUSTER_BUILD, asked(call, options)) as folder:
         # its simulator is kept, outside of this folder
         machine = Rtl(build.planned, build.arithmetic, build.wires)
-        if args.verilog:
+        if options.verilog:
             write_verilog(folder / VERILOG_FOLDER, machine.cosim.nodes)
         write_memory(folder / MEMORY_FOLDER, build.planned.placement)
-        write_build(folder, build, args.plan)
-    if args.json:
-        print_json(json.loads((args.output / CLUSTER_BUILD.mark).read_bytes()))
+        write_build(folder, build, options.plan)
+    if call.as_json:
+        say(json_text(json.loads((output / CLUSTER_BUILD.mark).read_bytes())))
     else:
-        print(_summary(build, args.output))
-    return 0
+        say(_summary(build, output))
 
 
 def planned_build(plan: Path, arithmetic: str, wires: Wires = RELIABLE_L2) -> Build:

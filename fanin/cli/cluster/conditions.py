@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fanin.cli.cluster.options import CONNECTIONS, ENCAPS, FRAMES, RELIABLE, BuildOptions, ClusterOptions
 from fanin.cli.output import PCAP_FILE
 from fanin.cnn_parts import Placement
 from fanin.cnn_training import Training
 from fanin.errors import InputError
 from fanin.records import Record
-from fanin.seed import MAX_SEED
 from fanin.sim.network import FAULTS, LinkConfig
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.sim.cosim.waves import Waveform
 
-LINKS = (RELIABLE, PUBLISHED) = ("reliable", "published")
-ENCAPS = ("l2", "udp")  # by fanin.wire.ethernet
 
-#: Options of the network, as they are where nothing is asked for.
-_UNASKED = {**dict.fromkeys(FAULTS, 0.0), "network_seed": None, "cut": None, "pcap": False}
+ALONE = "the plan has one device, and nothing goes over a network"
 
 
 @dataclass(frozen=True)
@@ -83,79 +79,33 @@ def recorded_conditions(record: Record) -> Conditions:
     return Conditions(faults, record.integer("seed"))
 
 
-def add_conditions(group: argparse._ArgumentGroup) -> None:
-    """Options of a run."""
-    for fault in FAULTS:
-        group.add_argument(
-            f"--{fault}", type=float, default=0.0, metavar="P", help="probability per frame and link"
-        )
-    group.add_argument("--network-seed", type=int, metavar="N", help="of these (default: --seed)")
-    group.add_argument(
-        "--cut",
-        metavar="DEVICE@BATCH",
-        help="fpga1@12: cut off a device in the run's batch 12, counted from 1; fpga1-fpga2@12: these two from "
-        "one another",
-    )
-    group.add_argument(
-        "--pcap", action="store_true", help=f"write all frames to {PCAP_FILE} in the run's folder"
-    )
-
-
-def add_wires(group: argparse._ArgumentGroup) -> None:
-    """Options of a build."""
-    group.add_argument(
-        "--link",
-        choices=LINKS,
-        help="a lost frame is sent again, or ends the run, as NADA was published (default: reliable)",
-    )
-    group.add_argument("--encap", choices=ENCAPS, help="raw Ethernet, or UDP over IPv4 (default: l2)")
-
-
-def wires_of(args: argparse.Namespace, placement: Placement) -> Wires:
+def wires_of(options: BuildOptions, placement: Placement) -> Wires:
     """What a build's options say. Raises InputError for one device, which has no connection."""
-    asked = {name: value for name in ("link", "encap") if (value := getattr(args, name))}
-    _check_devices(placement, asked)
-    return Wires(**asked)
+    if len(placement.names) == 1:
+        options.refuse({CONNECTIONS: ALONE})
+    return Wires(options.link or RELIABLE, options.encap or ENCAPS[0])
 
 
-def check_conditions(args: argparse.Namespace) -> None:
+def check_conditions(options: ClusterOptions) -> None:
     """Raise InputError for what is wrong with a run's options whatever it trains."""
-    asked = _asked(args)
-    if asked and args.on != "rtl":
-        raise InputError(f"{_options(asked)}: faults and frames need --on rtl")
+    if options.on != "rtl":
+        options.refuse({FRAMES: "faults and frames need --on rtl"})
     try:
-        LinkConfig(**{fault: getattr(args, fault) for fault in FAULTS})
+        LinkConfig(**{fault: getattr(options, fault) for fault in FAULTS})
     except ValueError as error:
         raise InputError(f"--{error}") from None
-    if args.network_seed is not None and not 0 <= args.network_seed <= MAX_SEED:
-        raise InputError(f"--network-seed must be in 0…{MAX_SEED:,}, not {args.network_seed:,}")
 
 
-def conditions_of(
-    args: argparse.Namespace, placement: Placement, training: Training, frames: int
-) -> Conditions:
+def conditions_of(options: ClusterOptions, placement: Placement, training: Training, frames: int) -> Conditions:
     """What a run's options say, of epochs of so many frames. Raises InputError of one line."""
-    _check_devices(placement, _asked(args))
+    if len(placement.names) == 1:
+        options.refuse({FRAMES: ALONE})
     return Conditions(
-        faults={fault: getattr(args, fault) for fault in FAULTS},
-        seed=training.seed if args.network_seed is None else args.network_seed,
-        cut=_cut(args.cut, placement, training, frames) if args.cut else None,
-        capture=args.output / PCAP_FILE if args.pcap else None,
+        faults={fault: getattr(options, fault) for fault in FAULTS},
+        seed=training.seed if options.network_seed is None else options.network_seed,
+        cut=_cut(options.cut, placement, training, frames) if options.cut else None,
+        capture=options.output / PCAP_FILE if options.pcap else None,
     )
-
-
-def _asked(args: argparse.Namespace) -> list[str]:
-    """Options of the network that were given."""
-    return [name for name, value in _UNASKED.items() if getattr(args, name) != value]
-
-
-def _check_devices(placement: Placement, asked: Any) -> None:
-    if asked and len(placement.names) == 1:
-        raise InputError(f"{_options(asked)}: the plan has one device, and nothing goes over a network")
-
-
-def _options(names: Any) -> str:
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
 def _cut(text: str, placement: Placement, training: Training, frames: int) -> Cut:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -14,6 +14,7 @@ from fanin.cli.cluster.loop import Loop
 from fanin.cli.cluster.machine import RTL
 from fanin.cli.cluster.machines import machines_of
 from fanin.cli.cluster.metrics import Metrics, metrics_of
+from fanin.cli.cluster.options import ClusterOptions
 from fanin.cli.cluster.runs import BUILD, state_file
 from fanin.cli.cluster.setup import Setup, setup_of, training_of
 from fanin.cli.cluster.summary import summary
@@ -21,7 +22,8 @@ from fanin.cli.doctor.cluster import cluster_finding
 from fanin.cli.doctor.finding import argv_of
 from fanin.cli.live import LiveFile, RunStatus
 from fanin.cli.manifest import list_files
-from fanin.cli.output import CLUSTER_RUN, REPORT_FILE, TRACE_FILE, check_directory, print_json
+from fanin.cli.options import asked
+from fanin.cli.output import CLUSTER_RUN, REPORT_FILE, TRACE_FILE, check_directory, json_text
 from fanin.cli.provenance.document import renew_results, run_directory
 from fanin.cli.ranks import refuse_ranks
 from fanin.cli.scratch import write_file
@@ -31,6 +33,7 @@ from fanin.cli.writer import sole_writer
 from fanin.errors import CheckFailed
 from fanin.report.cnn.page import cnn_page
 from fanin.report.failure import failure_page
+from fanin.runs.call import Call
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.cli.cluster.rtl import Rtl
@@ -38,29 +41,31 @@ if TYPE_CHECKING:  # Amaranth takes a second to load
 LOSS = "mean of the epoch's frames"  # each when it was trained on
 
 
-def execute(args: argparse.Namespace) -> int:
-    """Carry out ``fanin cluster run``. Raises CheckFailed where the run cannot be ended, or its bits differ.
+def execute(options: ClusterOptions, call: Call, say: Callable[[str], None] = print) -> None:
+    """Train, write the run's folder, and ``say`` what people are told.
+
+    Raises CheckFailed where the run cannot be ended or its bits differ, InputError for options that do not fit.
 
     The folder of a run that has failed, or was stopped in whatever way, says so, and has the states until then.
     """
-    output: Path = args.output
+    output = options.output
     check_directory(output, CLUSTER_RUN)
-    training_of(args)  # said before the plan and the images are read
-    check_conditions(args)
-    if args.on != RTL:
-        refuse_ranks(args, f"--on {args.on}")
-    live = live_file(output, "run", args.data)
-    with sole_writer(output), live, waveform(args, rtl=args.on == RTL) as wave:
+    training_of(options)  # said before the plan and the images are read
+    check_conditions(options)
+    if options.on != RTL:
+        refuse_ranks(call, f"--on {options.on}")
+    live = live_file(output, "run", options.data)
+    with sole_writer(output), live, waveform(options, rtl=options.on == RTL) as wave:
         with RunStatus(live) as status:
-            with run_directory(output, CLUSTER_RUN, args, held=True) as folder:
+            with run_directory(output, CLUSTER_RUN, asked(call, options), held=True) as folder:
                 status.stage("building")
-                setup = setup_of(args, folder / BUILD)
+                setup = setup_of(options, folder / BUILD)
                 setup = replace(setup, conditions=replace(setup.conditions, wave=wave))
                 kept = Kept(output, setup, status)
                 write_metrics(folder, kept.metrics(UNENDED))
             list_files(output, CLUSTER_RUN.files)
             stop = kept.train()
-        return end(kept, stop, args.json)
+        end(kept, stop, call.as_json, say)
 
 
 def live_file(folder: Path, part: str, data: str) -> LiveFile:
@@ -133,8 +138,8 @@ class Kept:
         )
 
 
-def end(kept: Kept, stop: BaseException | None, as_json: bool) -> int:
-    """Write what a run has come to, and tell; 0. What has stopped it before its end is raised."""
+def end(kept: Kept, stop: BaseException | None, as_json: bool, say: Callable[[str], None] = print) -> None:
+    """Write what a run has come to, and ``say`` it. What has stopped it before its end is raised."""
     metrics = kept.metrics(cause_of(stop) if stop else None)
     write_metrics(kept.folder, metrics)
     write_file(
@@ -145,12 +150,11 @@ def end(kept: Kept, stop: BaseException | None, as_json: bool) -> int:
         write_file(kept.folder / TRACE_FILE, trace)
     renew_results(kept.folder, CLUSTER_RUN)
     if as_json:
-        print_json(metrics)
+        say(json_text(metrics))
     elif not stop:
-        print(summary(metrics, kept.folder, kept.meetings()))
+        say(summary(metrics, kept.folder, kept.meetings()))
     if stop:
         stop_again(stop, f"{metrics['error']}; {kept.last}")
-    return 0
 
 
 def _failure_page(folder: Path, metrics: Metrics) -> str:

@@ -58,7 +58,8 @@ def execute(args: argparse.Namespace) -> int:
                 write_metrics(folder, kept.metrics(UNENDED))
                 note_resumption(folder, args, apart=["connections"])  # which count from here on
                 stop = kept.train()
-            return end(kept, stop, args.json)
+            end(kept, stop, args.json)
+            return 0
 
 
 def _warn(text: str) -> None:

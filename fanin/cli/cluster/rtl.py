@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fanin.cli.cluster.conditions import LOSSLESS, PUBLISHED, RELIABLE_L2, Conditions, Wires
+from fanin.cli.cluster.conditions import LOSSLESS, RELIABLE_L2, Conditions, Wires
 from fanin.cli.cluster.machine import Labels, NotFinite, Outputs, Progress, one_hot
+from fanin.cli.cluster.options import PUBLISHED
 from fanin.cli.output import DISSECTOR_FILE, LINK_LOG, PCAP_FILE
 from fanin.cli.ranks import Meetings
 from fanin.cnn_memory import BEAT_BYTES, state_stages

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from fanin.cli.cluster.builds import PLAN_FOLDER, Build, default_build, open_bui
 from fanin.cli.cluster.checkpoint import About, Checkpoint, load_checkpoint
 from fanin.cli.cluster.conditions import LOSSLESS, Conditions, conditions_of
 from fanin.cli.cluster.measures import Tally
+from fanin.cli.cluster.options import ClusterOptions
 from fanin.cli.cluster.runs import BUILD, Metrics, Run, Used, state_file, training_json
 from fanin.cnn import Network
 from fanin.cnn_training import Place, Schedule, Training
@@ -69,40 +69,40 @@ class Setup:
         )
 
 
-def training_of(args: argparse.Namespace) -> Training:
+def training_of(options: ClusterOptions) -> Training:
     """The hyper-parameters. Raises InputError of one line."""
     try:
         return Training(
-            epochs=args.epochs,
-            batch=args.batch,
-            rate=args.lr,
-            momentum=args.momentum,
-            schedule=Schedule.parse(args.schedule),
-            seed=args.seed,
-            checkpoint=args.checkpoint,
+            epochs=options.epochs,
+            batch=options.batch,
+            rate=options.lr,
+            momentum=options.momentum,
+            schedule=Schedule.parse(options.schedule),
+            seed=options.seed,
+            checkpoint=options.checkpoint,
         )
     except ValueError as error:
         raise InputError(f"--{error}") from None
 
 
-def setup_of(args: argparse.Namespace, folder: Path) -> Setup:
+def setup_of(options: ClusterOptions, folder: Path) -> Setup:
     """What the options say; the build is made in, or copied to, a folder. Raises InputError of one line."""
-    training = training_of(args)
-    if args.build is None:
+    training = training_of(options)
+    if options.build is None:
         build = default_build(folder)
     else:
-        build = open_build(args.build)
-        write_build(folder, build, args.build / PLAN_FOLDER)
+        build = open_build(options.build)
+        write_build(folder, build, options.build / PLAN_FOLDER)
     network = build.planned.network
-    data = images_of(args.data, network)
+    data = images_of(options.data, network)
     if training.batch > len(data.train):
         raise InputError(
-            f"--batch must be at most {len(data.train):,}, the frames of {args.data}, not {args.batch:,}"
+            f"--batch must be at most {len(data.train):,}, the frames of {options.data}, not {options.batch:,}"
         )
-    conditions = conditions_of(args, build.planned.placement, training, len(data.train))
+    conditions = conditions_of(options, build.planned.placement, training, len(data.train))
     builds = (Used(BUILD, state_file(Place()), build),)
-    initial = _initial(args, network, data, training)
-    return Setup(builds, data, training, initial, args.on, conditions=conditions)
+    initial = _initial(options, network, data, training)
+    return Setup(builds, data, training, initial, options.on, conditions=conditions)
 
 
 def images_of(data: str, network: Network) -> ImageSet:
@@ -119,11 +119,11 @@ def images_again(run: Run) -> ImageSet:
     return data
 
 
-def _initial(args: argparse.Namespace, network: Network, data: ImageSet, training: Training) -> Checkpoint:
+def _initial(options: ClusterOptions, network: Network, data: ImageSet, training: Training) -> Checkpoint:
     drawn = About(network.name, network.model_digest, seed=training.seed)
     first = (
-        load_checkpoint(args.init, network)
-        if args.init
+        load_checkpoint(options.init, network)
+        if options.init
         else Checkpoint(drawn, tuple(initial_state(network, training.seed)))
     )
     about = replace(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import multiprocessing
@@ -17,8 +16,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.output import PLAN, SWEEP, check_directory, is_kind, print_json, table
+from fanin.cli.options import asked
+from fanin.cli.output import PLAN, SWEEP, check_directory, is_kind, json_text, print_json, table
 from fanin.cli.parent import end_with
+from fanin.cli.plan.options import PlanOptions, device_counts, factors
 from fanin.cli.progress import StatusLine
 from fanin.cli.provenance.document import run_directory
 from fanin.cli.scratch import write_file
@@ -35,6 +36,7 @@ from fanin.planner.search.limits import Limits
 from fanin.planner.search.search import SIDE_BY_SIDE
 from fanin.records import open_record
 from fanin.report.plan.page import plan_page
+from fanin.runs.call import Call
 
 SECONDS, SWEEP_SECONDS = 100.0, 12.0  # of one search, alone and in a sweep
 PLANS = "plans"  # folder of a sweep's plans
@@ -45,49 +47,57 @@ Found = tuple[int, int, Plan]  # devices, model parallelism
 Work = Callable[[ProcessPoolExecutor | None, Say], Iterator[Found]]
 
 
-def execute(args: argparse.Namespace, factors: list[int], counts: list[int] | None) -> int:
-    """Plan what the options ask for, and write it."""
-    model, cluster = load_model(args.model), load_cluster(args.cluster)
+def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print) -> None:
+    """Plan what the options ask for, write the plan's folder, and ``say`` what people are told.
+
+    Raises InputError where no plan is possible, ToolFailed where the search was killed.
+    """
+    for name, value in (("MODEL", options.model), ("CLUSTER", options.cluster), ("-o DIR", options.output)):
+        if value is None:
+            raise InputError(f"{name} is missing (fanin plan --help lists the options)")
+    assert options.model
+    assert options.cluster
+    assert options.output
+    ways, counts, output = factors(options.mp), device_counts(options.devices), options.output
+    model, cluster = load_model(options.model), load_cluster(options.cluster)
     for note in model.notes:
         print(f"fanin: warning: {note}", file=sys.stderr)
-    many = counts is not None or len(factors) > 1
+    many = counts is not None or len(ways) > 1
     kind = SWEEP if many else PLAN
-    check_directory(args.output, kind)
-    seconds = args.time_limit or (SWEEP_SECONDS if many else SECONDS)
-    limits = Limits(seconds=seconds, workers=args.workers, seed=args.seed, gap=args.gap / 100)
+    check_directory(output, kind)
+    seconds = options.time_limit or (SWEEP_SECONDS if many else SECONDS)
+    limits = Limits(seconds=seconds, workers=options.workers, seed=options.seed, gap=options.gap / 100)
     counts = counts or [len(cluster.devices)]
     cluster.first(max(counts))  # said before the search for fewer
     plans: list[Found] = []
-    with run_directory(args.output, kind, args) as folder, StatusLine() as status:
+    with run_directory(output, kind, asked(call, options)) as folder, StatusLine() as status:
 
         def work(pool: ProcessPoolExecutor | None, say: Say) -> Iterator[Found]:
-            return sweep(model, cluster, counts, factors, limits, batch=args.batch, pool=pool, say=say)
+            return sweep(model, cluster, counts, ways, limits, batch=options.batch, pool=pool, say=say)
 
-        def say(devices: int, ways: int, best: float, bound: float) -> None:
+        def show(devices: int, ways: int, best: float, bound: float) -> None:
             on = f"{devices} device{'s' * (devices != 1)}" + (f", in {ways} parts" if ways > 1 else "")
             status.show(f"{model.name} on {on}: {best:,.2f} of at most {bound:,.2f} frames/s")
 
         try:
-            for found in searched(work, args.workers, say):
+            for found in searched(work, options.workers, show):
                 plans.append(found)
                 if many:
                     write_plan(folder / PLANS / _folder(*found[:2]), found[2])
         except InputError as error:
-            _, count = list(itertools.product(factors, counts))[len(plans)]
-            on = args.cluster if count == len(cluster.devices) else f"{count} of {args.cluster}"
-            raise InputError(f"{args.model} on {on}: {error}") from None
+            _, count = list(itertools.product(ways, counts))[len(plans)]
+            on = options.cluster if count == len(cluster.devices) else f"{count} of {options.cluster}"
+            raise InputError(f"{options.model} on {on}: {error}") from None
         if many:
             _write_sweep(folder, model, cluster, plans)
         else:
             write_plan(folder, plans[0][2])
-    if args.json:
-        mark = args.output / (SWEEP.mark if many else PLAN_FILE)
-        print_json(json.loads(mark.read_bytes()))
+    if call.as_json:
+        say(json_text(json.loads((output / (SWEEP.mark if many else PLAN_FILE)).read_bytes())))
     elif many:
-        _show_sweep(args.output, f"{model.name} on {cluster.name}", plans)
+        say(_sweep_text(output, f"{model.name} on {cluster.name}", plans))
     else:
-        _show(args.output, plans[0][2])
-    return 0
+        say(_text(output, plans[0][2]))
 
 
 def searched(work: Work, workers: int, say: Say) -> Iterator[Found]:
@@ -197,9 +207,10 @@ def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[Found
     write_file(folder / SWEEP.mark, json.dumps(text, indent=2, ensure_ascii=False) + "\n")
 
 
-def _show(output: Path, plan: Plan) -> None:
+def _text(output: Path, plan: Plan) -> str:
+    """A plan, for people."""
     values = json.loads((output / PLAN_FILE).read_bytes())
-    print(f"{values['model']} on {values['cluster']['name']}: {_rate(plan)}\n")
+    lines = [f"{values['model']} on {values['cluster']['name']}: {_rate(plan)}", ""]
     heads = ["device", "layers", "DSP", "LUT", "RAM", "DRAM", "DRAM read", "DRAM write", "network"]
     heads.append("connections")
     rows = [heads]
@@ -218,23 +229,19 @@ def _show(output: Path, plan: Plan) -> None:
                 links,
             ]
         )
-    print(table(rows, right=range(1, len(heads))))
+    lines.append(table(rows, right=range(1, len(heads))))
     limit = values["limit"]
     resource = limit["resource"].replace("_", " ").replace("dram", "DRAM")
     layer = f" of {limit['layer']}" if "layer" in limit else ""
-    print(
-        "\n"
-        + table(
-            [
-                ["with updates", f"{plan.throughput_with_update:,.2f} frames/s (batch {plan.batch})"],
-                ["search ended", ENDED[values["solver"]["stopped_by"]]],
-                ["limit", f"{resource}{layer} on {limit['device']}"],
-                *([["held up", _flow(plan)]] if _held_up(plan) else []),
-                ["verified", f"yes: fanin plan --check {output}"],
-                ["report", str(output / "report.html")],
-            ]
-        )
-    )
+    facts = [
+        ["with updates", f"{plan.throughput_with_update:,.2f} frames/s (batch {plan.batch})"],
+        ["search ended", ENDED[values["solver"]["stopped_by"]]],
+        ["limit", f"{resource}{layer} on {limit['device']}"],
+        *([["held up", _flow(plan)]] if _held_up(plan) else []),
+        ["verified", f"yes: fanin plan --check {output}"],
+        ["report", str(output / "report.html")],
+    ]
+    return "\n".join([*lines, "", table(facts)])
 
 
 def _rate(plan: Plan) -> str:
@@ -263,16 +270,17 @@ ENDED = {
 }
 
 
-def _show_sweep(output: Path, what: str, plans: list[Found]) -> None:
+def _sweep_text(output: Path, what: str, plans: list[Found]) -> str:
+    """Several plans, for people."""
     factors = sorted({ways for _, ways, _ in plans})
     heads = ["devices", *("no MP" if ways == 1 else f"MP{ways}" for ways in factors)]
     rows = [heads]
     for count in sorted({devices for devices, *_ in plans}):
         cells = [f"{p.flow_throughput:,.2f} ({_proof(p)})" for n, _, p in plans if n == count]
         rows.append([str(count), *cells])
-    print(f"{what}: frames/s, and how much more there may be\n")
-    print(table(rows, right=range(len(heads))))
-    print(f"\n  report  {output / 'report.html'}")
+    report = f"  report  {output / 'report.html'}"
+    title = f"{what}: frames/s, and how much more there may be"
+    return "\n".join([title, "", table(rows, right=range(len(heads))), "", report])
 
 
 def _proof(plan: Plan) -> str:

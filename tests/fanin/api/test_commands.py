@@ -26,7 +26,7 @@ COMMANDS = {
     "cluster_build": ("cluster", "build"),
     "cluster": ("cluster", "run"),
 }
-OF_TABLES = ("train",)
+OF_TABLES = ("train", "plan", "cluster", "cluster_build")
 #: What a function does not have: how a command tells, what is a function or a method of its own, and how many
 #: processes there are, which a program has been started as.
 APART = {"help", "json", "no_cache", "check", "resume", "ranks", "mpi"}
@@ -115,10 +115,10 @@ def test_several_plans():
     ("call", "message"),
     [
         (lambda: fanin.plan("nothing", "arria10x1"), "nothing: is no .py or .onnx file, nor one of "),
-        (lambda: fanin.plan("digits_cnn", "arria10x1", gap=-1), r"--gap must be in 0…100, not -1"),
+        (lambda: fanin.plan("digits_cnn", "arria10x1", gap=-1), r"gap must be in \[0, 100\], not -1"),
         (
             lambda: fanin.plan("digits_cnn", "arria10x1", batch="many"),
-            "argument --batch: invalid int value: 'many'",
+            "batch must be an integer, not 'many'",
         ),
         (lambda: fanin.cluster(None, "images.npz"), "data needs build, which stands in front of it"),
         (lambda: fanin.plan("digits_cnn", "arria10x1", mp=3), "--mp must be some of 1, 2, 4, 8, with commas"),

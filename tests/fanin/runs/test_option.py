@@ -3,17 +3,18 @@
 import argparse
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from inspect import Parameter, signature
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fanin.api.signature import arguments_text, parameters, stub
+from fanin.api.signature import declared, stub
 from fanin.cli.files import Files
 from fanin.cli.options import add_options, files_of
 from fanin.cli.train.options import GlmOptions
 from fanin.errors import InputError
-from fanin.runs.option import Group, Options, Place, RunOptions, Trait, option, options_of
+from fanin.runs.option import REQUIRED, Group, Options, Place, RunOptions, Trait, option, options_of
 
 
 class Colour(StrEnum):
@@ -88,6 +89,18 @@ def test_words_parse_to_the_same_options():
     assert options.words() == ["--nodes=3", "--no-bias", "--stop=1:2", "-o-o", "--", "-x"]
     assert Table(output=Path("out")).words() == ["-o", "out"]
     assert Table().words() == []
+
+
+def test_an_argument_in_front_of_another_is_needed():
+    @dataclass(frozen=True, kw_only=True)
+    class Two(Options):
+        first: str | None = option(MAIN, None, "the first", positional=True)
+        second: str = option(MAIN, "s", "the second", positional=True)
+
+    assert Two(first="a").words() == ["--", "a"]
+    assert Two(first="a", second="b").words() == ["--", "a", "b"]
+    with pytest.raises(InputError, match="second needs first, which stands in front of it"):
+        Two(second="b").words()
 
 
 def test_nothing_given_is_the_defaults():
@@ -166,15 +179,34 @@ def test_places_become_the_files_of_a_command():
 
 
 def test_a_python_function_is_declared_by_the_table():
-    found = {each.name: (str(each.annotation), each.default) for each in parameters(Table)}
-    assert found["data"] == ("PathLike | None", None)
+    @declared(Table, required=("data",), apart=("copy",))
+    def run(data: str, **options: object) -> None:
+        """Run."""
+
+    found = {each.name: (str(each.annotation), each.default) for each in signature(run).parameters.values()}
+    assert found["data"] == ("PathLike", Parameter.empty)
     assert found["nodes"] == ("int", 4)
     assert found["stop"] == ("Repeatable | None", None)
     assert found["colour"] == ("str", "red")
-    assert "``size`` : 50 % of it (default: s). s, l." in arguments_text(Table)
-    text = stub("f", Table, "R")
-    assert text.startswith("def f(\n    data: PathLike | None = None,\n    *,\n    nodes: int = 4,\n")
+    assert "copy" not in found
+    assert run.__doc__.startswith("Run.\n\nArguments:\n``data`` : a file.\n")
+    assert "``size`` : 50 % of it (default: s). s, l.\n" in run.__doc__
+    text = stub(run)
+    assert text.startswith("def run(\n    data: PathLike,\n    *,\n    nodes: int = 4,\n")
+    assert '    colour: str = "red",\n' in text
     compile(text, "stub", "exec")
+
+
+def test_what_must_be_given_is():
+    @dataclass(frozen=True, kw_only=True)
+    class Needs(Options):
+        output: Path = option(MAIN, REQUIRED, "where to", "DIR", short="-o")
+
+    with pytest.raises(InputError, match=r"^output must be given$"):
+        Needs.read({})
+    assert Needs.read({"output": "x"}).output == Path("x")
+    (only,) = options_of(Needs)
+    assert (only.help, only.required) == ("where to", True)
 
 
 def test_every_option_of_a_training_is_documented_by_its_meaning():

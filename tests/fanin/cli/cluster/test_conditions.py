@@ -1,16 +1,15 @@
 """Faults, cuts and captures of a run: what options mean, and one line for what they cannot."""
 
-import argparse
-
 import pytest
 
 from fanin.cli.cluster.conditions import Wires, check_conditions, conditions_of, wires_of
+from fanin.cli.cluster.options import BuildOptions, ClusterOptions
 from fanin.cli.main import main
 from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_parts import Placement
 from fanin.cnn_training import Training
 from fanin.errors import InputError
-from fanin.sim.network import FAULTS, LinkConfig
+from fanin.sim.network import LinkConfig
 
 HOST, CONV, LAST = "fpga-0", "fpga-1", "fpga"  # a pair of them has two hyphens, or three
 THREE = Placement(EXAMPLES["tiny"], (*(HOST,) * 3, CONV, LAST, *(HOST,) * 5))
@@ -20,8 +19,7 @@ FRAMES = 20  # three batches an epoch, the last one short
 
 
 def options(tmp_path, **given):
-    quiet = {**dict.fromkeys(FAULTS, 0.0), "network_seed": None, "cut": None, "pcap": False, "on": "rtl"}
-    return argparse.Namespace(output=tmp_path, **quiet | given)
+    return ClusterOptions.read({"output": tmp_path, **given})
 
 
 def conditions(tmp_path, placement=THREE, **given):
@@ -84,7 +82,6 @@ def test_devices_without_a_connection_cannot_be_cut_from_one_another(tmp_path):
     [
         ({"drop": 1.5}, "--drop must be a probability, not 1.5"),
         ({"corrupt": float("nan")}, "--corrupt must be a probability, not nan"),
-        ({"network_seed": -1}, "--network-seed must be in 0…"),
         ({"on": "golden", "drop": 0.1, "pcap": True}, "--drop, --pcap: faults and frames need --on rtl"),
         ({"on": "golden", "network_seed": 0}, "--network-seed: faults and frames need --on rtl"),
     ],
@@ -110,6 +107,6 @@ def test_one_device_has_no_network(tmp_path, small, capsys):
 
 
 def test_wires_are_as_asked_for(tmp_path):
-    args = argparse.Namespace(link="published", encap=None)
-    assert wires_of(args, THREE) == Wires("published", "l2")
-    assert wires_of(argparse.Namespace(link=None, encap=None), ONE) == Wires("reliable", "l2")
+    paths = {"plan": tmp_path, "output": tmp_path}
+    assert wires_of(BuildOptions.read({"link": "published", **paths}), THREE) == Wires("published", "l2")
+    assert wires_of(BuildOptions.read(paths), ONE) == Wires("reliable", "l2")

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from fanin.cli.cluster.build import ARITHMETICS
 from fanin.cli.cluster.builds import open_build
 from fanin.cli.cluster.checkpoint import flat
 from fanin.cli.cluster.machine import GOLDEN, RTL, one_hot
 from fanin.cli.cluster.machines import Golden
-from fanin.cli.cluster.run import PLACES
+from fanin.cli.cluster.options import ARITHMETICS, PLACES
 from fanin.cnn_training import Job
 from fanin.golden.cnn.network import GoldenNetwork, initial_state
 from fanin.sim.cosim.arrays import Arith

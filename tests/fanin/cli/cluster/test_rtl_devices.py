@@ -8,10 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fanin.cli.cluster.conditions import LOSSLESS, PUBLISHED, RELIABLE_L2, Conditions, Cut, Wires
+from fanin.cli.cluster.conditions import LOSSLESS, RELIABLE_L2, Conditions, Cut, Wires
 from fanin.cli.cluster.hardware import connections_of, hardware_of
 from fanin.cli.cluster.machine import quiet
 from fanin.cli.cluster.machines import Golden
+from fanin.cli.cluster.options import PUBLISHED
 from fanin.cli.cluster.rtl import Rtl, link_of, memory_gbps_of
 from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_parts import Placement
