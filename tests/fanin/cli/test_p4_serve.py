@@ -213,7 +213,7 @@ def test_load_and_malformed_frames_leave_counters_exact_and_memory_as_it_was(lab
 
 
 def _damaged(frames):
-    """A damaged frame that an interface takes and that the kernel carries: it loses tagged ones below 20 bytes."""
+    """A damaged frame that interface and kernel carry; a kernel loses tagged frames below 20 bytes."""
     frame = frames.message().ljust(14, b"\0")
     return frame.ljust(20, b"\0") if frame[12:14] in VLAN else frame
 
