@@ -9,7 +9,10 @@ import time
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
+import pyarrow
 import pytest
 from distributed import Client
 from distributed.security import Security
@@ -18,6 +21,7 @@ from pyarrow import parquet
 from fanin.cli.campaign import worker
 from fanin.cli.campaign.cluster import connected
 from fanin.cli.campaign.file import read_campaign
+from fanin.cli.campaign.results import _of_cells
 from fanin.cli.campaign.supervisor import Task
 from fanin.cli.main import build_parser, main
 from fanin.cli.provenance.environment import sources_digest
@@ -84,6 +88,11 @@ def test_both_tables_are_the_same(done):
     table = parquet.read_table(output / "results.parquet").to_pylist()
     assert [row["run"] for row in table] == list(rows(output))
     assert {(type(row["drop"]), type(row["workers"])) for row in table[:2]} == {(float, int)}
+
+
+def test_no_cell_and_no_column_of_the_table_is_a_formula():
+    table = pyarrow.table({"=1": ["x;=2", None], "n": [-1, 2]})
+    assert _of_cells(table).to_pydict() == {"'=1": ["x;'=2", None], "n": [-1, 2]}
 
 
 def test_nothing_but_the_results_is_left(done):
@@ -257,3 +266,30 @@ def test_nobody_else_has_code_carried_out_by_the_local_cluster(tmp_path):
         ):
             with pytest.raises((OSError, TypeError)):
                 Client(**stranger, timeout=2)
+
+
+def _http_ports(info):
+    return [
+        info["services"]["dashboard"],
+        *(each["services"]["dashboard"] for each in info["workers"].values()),
+    ]
+
+
+def test_the_local_cluster_has_no_pages(tmp_path):
+    """Dask's pages would show paths and runs to every user of the machine, under any name of the host."""
+    file = write_file(tmp_path, seeds=1)
+    with connected(Namespace(scheduler=None, workers=1), file, {}, tmp_path / "dask") as (client, _):
+        client.wait_for_workers(1)
+        ports = _http_ports(client.scheduler_info())
+        assert len(ports) == 2
+        for port in ports:
+            for page in (
+                "/",
+                "/status",
+                "/info/main/workers.html",
+                "/metrics",
+                "/health",
+                "/json/identity.json",
+            ):
+                with pytest.raises(HTTPError, match="404"):
+                    urlopen(f"http://127.0.0.1:{port}{page}", timeout=10)
