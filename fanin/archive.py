@@ -1,4 +1,4 @@
-"""NumPy archives of others: read with whatever may be wrong with them in one kind of error."""
+"""NumPy's files of others: read with whatever may be wrong with them in one kind of error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Container
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ _DAMAGE = (
     tokenize.TokenError,
 )
 _MAGIC = b"\x93NUMPY"
+_SHOWN = 8  # names of a message
 _MOST_EMPTY = 1 << 24  # of a dimension of an array without elements
 
 #: What a compressed file may become: so many times its size, or so many bytes. More is taken for an attack.
@@ -74,26 +75,51 @@ def read_archive(path: Path, names: Container[str] | None = None) -> dict[str, n
     return found
 
 
-def _check_shape(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Raise ValueError for an array whose header says more elements than the member has bytes.
+def read_array(path: Path) -> npt.NDArray[Any]:
+    """Return the array in an ``.npy``.
 
-    Elements and rows of no size would take memory that the file's size does not bound.
+    Raises OSError, and ValueError of one line for a file that holds no array of numbers or texts, or fewer
+    bytes than its header says.
     """
+    with path.open("rb") as file:
+        try:
+            _check_header(file, path.name, path.stat().st_size)
+            file.seek(0)
+            found: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        except _DAMAGE as error:
+            raise ValueError(f"no NumPy array of numbers: {' '.join(str(error).split())}") from error
+    return found
+
+
+def member_names(path: Path) -> str:
+    """Return the first names of the arrays in an ``.npz`` that :func:`read_archive` has read, for a message."""
+    with zipfile.ZipFile(path) as archive:
+        names = list(map(_name, archive.infolist()))
+    more = [f"and {len(names) - _SHOWN:,} more"] if len(names) > _SHOWN else []
+    return ", ".join([*names[:_SHOWN], *more]) or "nothing"
+
+
+def _check_shape(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Raise ValueError for an array whose header says more elements than the member has bytes."""
     with archive.open(member.filename) as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             return  # NumPy gives it as bytes
         file.seek(0)
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, kind = read(file)
+        _check_header(file, member.filename, member.file_size)
+
+
+def _check_header(file: IO[bytes], name: str, size: int) -> None:
+    """Raise ValueError for an array whose header says more elements than its ``size`` bytes have room for.
+
+    Elements and rows of no size would take memory that the file's size does not bound.
+    """
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, kind = read(file)
     elements = math.prod(shape)
-    fits = (
-        elements * max(kind.itemsize, 1) <= member.file_size
-        if elements
-        else max(shape, default=0) <= _MOST_EMPTY
-    )
+    fits = elements * max(kind.itemsize, 1) <= size if elements else max(shape, default=0) <= _MOST_EMPTY
     if not fits and not kind.hasobject:
-        raise ValueError(f"{member.filename}: has no {shape} elements of {kind}")
+        raise ValueError(f"{name}: has no {shape} elements of {kind}")
 
 
 def _name(member: zipfile.ZipInfo) -> str:

@@ -80,6 +80,21 @@ def replace_files(folder: Path, source: Path, mark: str) -> None:
         _make_folders(folder, PurePosixPath(empty.relative_to(source)))
 
 
+def delete_files(folder: Path) -> bool:
+    """Delete the files that a folder's manifest lists, its mark first, and the folder if it is empty then.
+
+    Return whether there is a manifest; without one, nothing is deleted. Raises OSError.
+    """
+    manifest = read_manifest(folder)
+    if manifest is None:
+        return False
+    _delete_listed(folder, manifest)
+    (folder / MANIFEST_FILE).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # holds files of others
+        folder.rmdir()
+    return True
+
+
 def check_places(folder: Path, names: Iterable[str]) -> None:
     """Raise OSError where files of these names could not be put into ``folder``."""
     for name in names:

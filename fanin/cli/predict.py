@@ -97,7 +97,8 @@ def _csv(model: GlmModel, predictions: tuple[Any, ...], sums: tuple[Any, ...]) -
     of_class = [f"sum_{label}" for label in model.classes or ()] if several else ["sum"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["prediction", *of_class, "float64_prediction", *(f"float64_{name}" for name in of_class)])
+    header = ["prediction", *of_class, "float64_prediction", *(f"float64_{name}" for name in of_class)]
+    writer.writerow(map(cell, header))
     for fixed, fixed_sums, float64, float64_sums in zip(
         predictions[0].tolist(),
         sums[0].reshape(len(sums[0]), -1).tolist(),

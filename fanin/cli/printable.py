@@ -16,7 +16,9 @@ from typing import Any, TextIO, cast
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # begins a formula in a spreadsheet
+#: Place in a cell at which a spreadsheet may see a formula begin: the cell's start, or the character after a
+#: separator. Which character separates cells depends on a spreadsheet's locale.
+_FORMULA = re.compile(r"""(?:^|(?<=[;,|\t\r\n]))(?=[\s"']*[=+\-@＝＋－＠])|^(?=[\t\r])""")
 
 
 def printable(text: str) -> str:
@@ -25,8 +27,8 @@ def printable(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    """A text as a cell of a CSV file that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    """Return a text as a cell of a CSV file: no spreadsheet takes it, or a part of it, for a formula."""
+    return _FORMULA.sub("'", text)
 
 
 class Printable:

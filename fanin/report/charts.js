@@ -49,7 +49,10 @@
     for (const { name, x, y, base, hovertext } of data) {
       x.forEach((at, i) => lines.push([name, named(xaxis, at), named(yaxis, y[i]), base?.[i], hovertext?.[i]]));
     }
-    const cell = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
+    // No text is, in any spreadsheet, a formula: as cell() of fanin/cli/printable.py.
+    const formula = /(?:^|(?<=[;,|\t\r\n]))(?=[\s"']*[=+\-@＝＋－＠])|^(?=[\t\r])/g;
+    const safe = (value) => typeof value === "number" ? String(value) : String(value ?? "").replace(formula, "'");
+    const cell = (value) => `"${safe(value).replaceAll('"', '""')}"`;
     return lines.map((line) => line.map(cell).join(",")).join("\r\n");
   };
 

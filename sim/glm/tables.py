@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.archive import read_archive
+from fanin.archive import member_names, read_archive
 from fanin.errors import InputError
 from fanin.golden.glm.quantise import Float64
 from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
@@ -177,8 +177,7 @@ def read_npz(path: Path) -> tuple[Float64, Labels | None]:
     pair = next((pair for pair in _PAIRS if pair[0] in arrays), None)
     if pair is None:
         wanted = " or ".join(" and ".join(pair) for pair in _PAIRS[:2])
-        with np.load(path) as archive:
-            raise InputError(f"{path}: has {', '.join(archive) or 'nothing'}, but not {wanted}")
+        raise InputError(f"{path}: has {member_names(path)}, but not {wanted}")
     features, labels = arrays[pair[0]], arrays.get(pair[1])
     if features.ndim < 2:
         raise InputError(f"{path}: {pair[0]} must have a row for each sample, not shape {features.shape}")

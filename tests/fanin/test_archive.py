@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fanin import archive as archives
-from fanin.archive import read_archive
+from fanin.archive import member_names, read_archive, read_array
 
 ENCRYPTED, METHOD = 6, 8  # of a member's header: a flag's byte, and how it is packed; in the directory 2 later
 
@@ -75,6 +75,34 @@ def test_a_shape_that_no_memory_has_room_for_is_refused(tmp_path, shape, kind, s
     fields = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     header = b"\x93NUMPY\1\0" + struct.pack("<H", len(fields)) + fields
     assert said in refusal(archive(tmp_path / "a.npz", x=header))
+    (tmp_path / "x.npy").write_bytes(header)
+    with pytest.raises(ValueError, match=r"^no NumPy array of numbers: ") as found:
+        read_array(tmp_path / "x.npy")
+    assert said.removeprefix("no NumPy archive of numbers: ") in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x93NUMPY", b"PK\3\4", member(np.array([None], object)), b"\x80\4K\1."]
+)
+def test_a_file_that_is_no_array_is_refused(tmp_path, content):
+    (tmp_path / "x.npy").write_bytes(content)
+    with pytest.raises(ValueError, match=r"^no NumPy array of numbers: [^\n]+$"):
+        read_array(tmp_path / "x.npy")
+
+
+def test_an_array_is_read_as_it_was_written(tmp_path):
+    for values in (np.arange(6.0).reshape(2, 3).T, np.array(["a", "bc"]), np.zeros((0, 5)), np.float32(3)):
+        np.save(tmp_path / "x.npy", values)
+        found = read_array(tmp_path / "x.npy")
+        assert found.dtype == values.dtype
+        assert np.array_equal(found, values)
+
+
+def test_a_message_names_the_first_arrays_of_an_archive(tmp_path):
+    path = archive(tmp_path / "a.npz", **{f"a{number}": member(np.arange(2)) for number in range(12)})
+    assert member_names(path) == "a0, a1, a2, a3, a4, a5, a6, a7, and 4 more"
+    assert member_names(archive(tmp_path / "b.npz")) == "nothing"
 
 
 def test_arrays_without_elements_are_read(tmp_path):

@@ -65,7 +65,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     boards.add_argument("--epochs", type=int, default=32, metavar="N", help="of eight AllReduces each")
     _benchmark(names, "switch", "the embedded switch: start and packets a second")
-    _benchmark(names, "serve", "the embedded switch on Linux interfaces: packets a second over veth")
+    serve = _benchmark(names, "serve", "the embedded switch on Linux interfaces: packets a second over veth")
+    serve.add_argument(
+        "--attack", action="store_true", help="this instead: without and with 16 hostile controllers"
+    )
     text = "the planner: time, throughput and gap of the paper's two models; two layers beside its tables"
     plan = _benchmark(names, "plan", text)
     plan.add_argument("--part", choices=PLAN_PARTS, help="this alone; layers: seconds")

@@ -1,6 +1,7 @@
 """The embedded switch on Linux interfaces: packets a second over veth pairs, through ``fanin p4 serve``.
 
-Beside it, where it is installed, BMv2: the same program, job and packets.
+Beside it, where it is installed, BMv2: the same program, job and packets. With ``--attack``, the embedded
+switch without and with hostile controllers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fanin.cli.bench.result import Result
 from fanin.errors import CheckFailed, InputError, ToolFailed
@@ -33,19 +36,18 @@ ROUNDS = 150  # of every slot: 76,800 packets with ACKs
 MIN_RATE = 20_000.0
 _IN_FLIGHT = 16  # slots
 _PATIENCE = 30.0  # seconds for one answer
-_START = 30.0
+_START = _EMIT = 120.0  # seconds; other programs may have the cores
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield packets in per second of time, and of the switch's CPU time."""
-    with tempfile.TemporaryDirectory(prefix="fanin-serve-") as name, Lab(["switch"]) as lab:
-        folder = Path(name)
-        for port in range(WORKERS):
-            lab.wire("switch", f"port{port}", "switch", f"host{port}")
-        with _serving(lab, folder) as process, contextlib.ExitStack() as opened:
-            names = [f"host{port}" for port in range(WORKERS)]
-            hosts = lab.opened("switch", lambda: [opened.enter_context(open_interface(n)) for n in names])
-            by_clock, by_core = _rates(hosts, process.pid)
+    if args.attack:
+        from fanin.cli.bench.serve_attack import attacked
+
+        yield from attacked()
+        return
+    with serving() as served:
+        by_clock, by_core = _rates(served.hosts, served.process.pid)
     yield Result("serve over veth, v1model, l2", by_clock, "packets/s", note="sender on the other core")
     yield Result("serve over veth, one core", by_core, "packets/s", MIN_RATE, at_least=True)
     yield from beside()
@@ -64,9 +66,9 @@ def beside() -> Iterator[Result]:
 
 def _rates(hosts: list[Interface], pid: int) -> tuple[float, float]:
     """Packets a second of time, and of the switch's CPU time."""
-    before, began = _cpu_seconds(pid), time.perf_counter()
+    before, began = cpu_seconds(pid), time.perf_counter()
     packets = _all_reduced(hosts)
-    seconds, busy = time.perf_counter() - began, _cpu_seconds(pid) - before
+    seconds, busy = time.perf_counter() - began, cpu_seconds(pid) - before
     return packets / seconds, packets / busy
 
 
@@ -88,28 +90,72 @@ def _bmv2_rates() -> tuple[float, float]:
         return _rates(hosts, process.pid)
 
 
+@dataclass
+class Served:
+    """A switch that ``fanin p4 serve`` runs.
+
+    ``lab``: the network; the switch and all interfaces are in its namespace ``switch``
+    ``process``: the forwarding process
+    ``hosts``: the other end of each port's veth pair, by port
+    ``outcome``: the object that the command prints; empty until it has ended
+    """
+
+    lab: Lab
+    process: subprocess.Popen[str]
+    hosts: list[Interface]
+    outcome: dict[str, Any] = field(default_factory=dict)
+
+
 @contextlib.contextmanager
-def _serving(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def serving() -> Iterator[Served]:
+    """Serve the aggregation program with its job until the context ends.
+
+    Raises CheckFailed at the end if the switch has lost a frame, InputError where there may be no namespaces.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="fanin-serve-") as name,
+        Lab(["switch"]) as lab,
+        contextlib.ExitStack() as opened,
+    ):
+        for port in range(WORKERS):
+            lab.wire("switch", f"port{port}", "switch", f"host{port}")
+        process = opened.enter_context(_started(lab, Path(name)))
+        names = [f"host{port}" for port in range(WORKERS)]
+        hosts = lab.opened("switch", lambda: [opened.enter_context(open_interface(n)) for n in names])
+        served = Served(lab, process, hosts)
+        yield served
+        process.terminate()
+        served.outcome = json.loads(process.communicate(timeout=_START)[0])
+        counters = served.outcome["ports"].values()
+        lost = sum(c["refused"] + c["overrun"] + c["lost"] + c["unsent"] for c in counters)
+        if lost:
+            raise CheckFailed(f"the switch lost {lost} packets")
+
+
+@contextlib.contextmanager
+def _started(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[str]]:
     fanin = program("fanin", "pip install fanin")
     emit = [fanin, "p4", "emit", "--workers", str(WORKERS), "--slots", str(SLOTS), "--values", str(VALUES)]
-    lab.run("switch", [*emit, "-o", str(folder)])
+    lab.run("switch", [*emit, "-o", str(folder)], limit=_EMIT)
     ports = itertools.chain.from_iterable(("--port", f"{n}=port{n}") for n in range(WORKERS))
     program_and_job = [str(folder / "aggregation.p4"), "--job", str(folder / "job.json")]
     command = [fanin, "p4", "serve", *program_and_job, *ports, "--json"]
-    process = lab.start("switch", command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        if "P4Runtime" not in process.stderr.readline() + process.stderr.readline():
-            raise ToolFailed("fanin p4 serve did not start")
-        yield process
-        process.terminate()
-        counters = json.loads(process.communicate(timeout=_START)[0])["ports"]
-        lost = sum(c["refused"] + c["overrun"] + c["lost"] + c["unsent"] for c in counters.values())
-        if lost:
-            raise CheckFailed(f"the switch lost {lost} packets")
-    finally:
-        process.kill()
-        process.wait()
+    pipe = subprocess.PIPE
+    with lab.start("switch", command, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stderr is not None
+            if "P4Runtime" not in process.stderr.readline() + process.stderr.readline():
+                raise ToolFailed("fanin p4 serve did not start")
+            yield process
+        finally:
+            process.kill()
+
+
+def aggregate(worker: int, slot: int, number: int, kind: Kind = Kind.AGG) -> bytes:
+    """Return a worker's frame of one slot and round."""
+    values = tuple(range(number, number + VALUES)) if kind is Kind.AGG else (0,) * VALUES
+    packet = AggPacket(kind, 1, slot, number, 1 << worker, values)
+    return encode(packet, encap=Encap.L2, source=worker_endpoint(worker), destination=SWITCH)
 
 
 def _all_reduced(hosts: list[Interface]) -> int:
@@ -123,12 +169,7 @@ def _all_reduced(hosts: list[Interface]) -> int:
             for kind in (Kind.AGG, Kind.ACK):
                 for slot in range(begin, begin + _IN_FLIGHT):
                     for worker, host in enumerate(hosts):
-                        values = tuple(range(number, number + VALUES)) if kind is Kind.AGG else (0,) * VALUES
-                        packet = AggPacket(kind, 1, slot, number, 1 << worker, values)
-                        frame = encode(
-                            packet, encap=Encap.L2, source=worker_endpoint(worker), destination=SWITCH
-                        )
-                        host.send(frame)
+                        host.send(aggregate(worker, slot, number, kind))
                         sent += 1
                 _await(selector, _IN_FLIGHT * len(hosts))
     selector.close()
@@ -145,7 +186,7 @@ def _await(selector: selectors.BaseSelector, wanted: int) -> None:
             raise CheckFailed(f"{wanted} answers are missing")
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """User and system time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

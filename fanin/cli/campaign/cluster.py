@@ -22,7 +22,10 @@ from distributed.security import Security
 from fanin.errors import InputError
 
 _ANSWER = 10.0  # seconds that a scheduler has to answer
-_DASHBOARD = "127.0.0.1:0"  # for this machine alone
+_HTTP = "127.0.0.1:0"  # of Dask's HTTP server, which has no pages
+#: No HTTP pages of schedulers and workers: they would show runs and paths to every user of the machine.
+_NO_PAGES = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+_NO_PAGES_IN_JOBS = "export DASK_DISTRIBUTED__WORKER__HTTP__ROUTES='[]'"
 _ROLES = ("client", "scheduler", "worker")
 _DEATHS = 3  # of a run's workers, before the run is left; Dask counts what exceeds it
 #: Of dask-jobqueue, by the names of ``kind``.
@@ -68,7 +71,9 @@ def connected(
     names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
     for name in (*names, "tornado.application", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what is lost is our line to say
-    dask.config.set({"distributed.scheduler.allowed-failures": _DEATHS, "temporary-directory": str(scratch)})
+    dask.config.set(
+        {"distributed.scheduler.allowed-failures": _DEATHS, "temporary-directory": str(scratch)} | _NO_PAGES
+    )
     refusals: list[str] = []
     with contextlib.ExitStack() as stack:
         if args.scheduler:
@@ -111,7 +116,8 @@ def _local(workers: int | None, scratch: Path) -> LocalCluster:
         n_workers=workers or len(os.sched_getaffinity(0)),
         threads_per_worker=1,
         memory_limit=None,  # runs are processes of their own
-        dashboard_address=_DASHBOARD,
+        dashboard_address=_HTTP,
+        scheduler_kwargs={"dashboard": False},
         local_directory=str(scratch),
         silence_logs=logging.CRITICAL,
     )
@@ -128,8 +134,12 @@ def _batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: list[s
     submit = shlex.split(kind.job_cls.submit_command)[0]
     if shutil.which(submit) is None:
         raise InputError(f"{file}: cluster.kind: {submit} of {batch['kind']} is not on this machine")
-    options: dict[str, Any] = {"scheduler_options": {"dashboard_address": _DASHBOARD}}
+    options: dict[str, Any] = {
+        "scheduler_options": {"dashboard": False, "dashboard_address": _HTTP},
+        "job_script_prologue": dask.config.get(f"jobqueue.{kind.job_cls.config_name}.job-script-prologue", []),
+    }
     options |= {key: value for key, value in batch.items() if key not in ("kind", "jobs")}
+    options["job_script_prologue"] = [_NO_PAGES_IN_JOBS, *options["job_script_prologue"]]
     if "security" not in options:
         options |= {"security": _keys(scratch)}
 

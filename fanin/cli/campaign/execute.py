@@ -8,7 +8,6 @@ import shutil
 import sys
 import time
 from concurrent.futures import CancelledError
-from urllib.parse import urlsplit, urlunsplit
 
 from distributed import Client, Future, wait
 from distributed.scheduler import KilledWorker
@@ -70,18 +69,13 @@ def _carry_out(args: argparse.Namespace, campaign: Campaign, folder: Folder) -> 
     try:
         with connected(args, args.file, campaign.cluster, scratch) as (client, refusals):
             folder.begin(missing)
-            print(f"dashboard: {_dashboard(client, own=not args.scheduler)}", file=sys.stderr)
+            if args.scheduler:
+                print(f"dashboard: {client.dashboard_link}", file=sys.stderr)
             _Loop(client, folder, missing, args, refusals).run()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         if folder.begun:
             folder.settle(0.0 if args.scheduler else _SETTLE)  # others' workers go on with what they have
-
-
-def _dashboard(client: Client, *, own: bool) -> str:
-    """Its address; that of a cluster of our own is on the loopback, whatever Dask calls the host."""
-    link = urlsplit(client.dashboard_link)
-    return urlunsplit(link._replace(netloc=f"127.0.0.1:{link.port}") if own else link)
 
 
 class _Loop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 from fanin.cli.campaign.file import Campaign, Run
 from fanin.cli.campaign.supervisor import FAILED, OUTPUT, RESULT_FILE, SCRATCH, Task
+from fanin.cli.manifest import MANIFEST_FILE, delete_files
 from fanin.cli.output import CAMPAIGN, RUN_FILE, open_kind
 from fanin.cli.provenance.environment import fanin_json, machine_json, versions_json
 from fanin.cli.provenance.inputs import digests
@@ -91,12 +93,16 @@ class Folder:
         }
 
     def begin(self, again: Iterable[Run]) -> None:
-        """Write what DIR is of. What is carried out again goes, and what earlier runs left half-written."""
+        """Write what DIR is of, and delete files of the runs ``again`` and of runs that are not whole.
+
+        Files that fanin has not written stay in a run's folder. Raises InputError for a run's folder without
+        a list of fanin's files.
+        """
         (self.path / RUNS).mkdir(parents=True, exist_ok=True)
         write_file(self.path / CAMPAIGN.mark, json.dumps(self.facts, indent=2) + "\n")
         self.begun = True
         for place in filter(Path.is_dir, map(self.place, again)):
-            place.rename(place.with_name(SCRATCH + place.name))  # at once, whatever happens to us
+            _delete_run(place)
         self._tidy()
 
     def settle(self, seconds: float) -> None:
@@ -131,7 +137,7 @@ class Folder:
         """What has been, in order. Raises InputError for a run whose files were damaged."""
         for run in self._campaign.runs:
             place = self.place(run)
-            if place.is_dir():
+            if os.path.lexists(place / RUN_FILE):
                 result = place / RESULT_FILE
                 yield Finished(
                     run, open_record(place / RUN_FILE), _parsed(result) if result.is_file() else None
@@ -170,6 +176,17 @@ class Folder:
             writes = self._campaign.command.has_output and self._campaign.keep
             megabytes = _PAGE_MEGABYTES if writes else _MEGABYTES
         return max((megabytes or 0) * MEGABYTE, self._largest)
+
+
+def _delete_run(place: Path) -> None:
+    """Delete fanin's files of a run. Raises InputError if it cannot be known which these are."""
+    try:
+        if not delete_files(place) and os.path.lexists(place / RUN_FILE):
+            raise InputError(
+                f"{place}: has no list of fanin's files, {MANIFEST_FILE}; delete the folder to repeat its run"
+            )
+    except OSError as error:
+        raise InputError(f"{place}: cannot be deleted: {error.strerror or error}") from error
 
 
 def _parsed(path: Path) -> Any:

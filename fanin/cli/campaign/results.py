@@ -69,12 +69,12 @@ def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
 
 
 def _of_cells(table: pyarrow.Table) -> pyarrow.Table:
-    """The table for a spreadsheet: no text of it begins a formula."""
+    """Return the table for a spreadsheet: no text of it, a column's name included, begins a formula."""
     for place, field in enumerate(table.schema):
         if pyarrow.types.is_string(field.type):
             texts = [None if text is None else cell(text) for text in table.column(place).to_pylist()]
             table = table.set_column(place, field, pyarrow.array(texts, field.type))
-    return table
+    return table.rename_columns([cell(name) for name in table.column_names])
 
 
 def _repeated(rows: Sequence[dict[str, Any]], options: Sequence[str]) -> set[str]:

@@ -22,11 +22,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fanin.cli.manifest import Manifest, replace_files
 from fanin.cli.output import RUN_FILE
 from fanin.cli.parent import end_with
 from fanin.cli.provenance.environment import sources_digest
-from fanin.cli.scratch import umask, write_file
-from fanin.cli.writer import sole_writer
+from fanin.cli.scratch import is_scratch, umask, write_file
+from fanin.cli.writer import WRITER_FILE, sole_writer
+from fanin.errors import InputError
 
 SCRATCH = ".run-"  # prefix of a run's folder that is not whole yet; its supervisor has it locked
 RESULT_FILE, LOG_FILE, OUTPUT = "result.json", "log.txt", "output"
@@ -80,8 +82,7 @@ def main() -> int:
                 size = sum(path.lstat().st_size for path in scratch.rglob("*"))
                 write_file(scratch / RUN_FILE, json.dumps(found | {"bytes": size}, indent=2) + "\n")
                 scratch.chmod(0o777 & ~umask())
-                with contextlib.suppress(OSError):  # another attempt at the same run was faster
-                    scratch.rename(place)
+                return _put(scratch, place)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return 0
@@ -123,6 +124,30 @@ def _run(task: Task, scratch: Path) -> dict[str, Any] | None:
         "seconds": round(time.monotonic() - began, 3),
         "host": socket.gethostname(),
     }
+
+
+def _put(scratch: Path, place: Path) -> int:
+    """Let the run's folder appear whole at ``place``; return the exit status.
+
+    If a folder is there that holds no whole run, the user's files in it stay. If another attempt at the same
+    run was faster, its folder stays.
+    """
+    files = [file for file in scratch.rglob("*") if not file.is_dir() and not is_scratch(file)]
+    Manifest(RUN_FILE, tuple(sorted(file.relative_to(scratch).as_posix() for file in files))).write(scratch)
+    with contextlib.suppress(OSError):
+        scratch.rename(place)
+        return 0
+    try:
+        with sole_writer(place):
+            if not (place / RUN_FILE).exists():
+                (scratch / WRITER_FILE).unlink(missing_ok=True)
+                replace_files(place, scratch, RUN_FILE)
+    except InputError:  # another attempt is being put there
+        pass
+    except OSError as error:
+        print(f"{place}: cannot take the run's files: {error.strerror or error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def _watch(process: subprocess.Popen[bytes], gone: threading.Event) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fanin import __version__
 from fanin.cli.campaign.supervisor import GRACE, Task
+from fanin.cli.output import RUN_FILE
 from fanin.cli.provenance.environment import sources_digest
 from fanin.errors import InputError, ToolFailed
 
@@ -30,7 +31,7 @@ def carry_out(task: Task) -> None:
         )
     if _sources() != task.sources:
         raise InputError(f"worker {host}: has another fanin ({__version__}) than the client")
-    if place.exists():
+    if (place / RUN_FILE).exists():
         return
     process = subprocess.Popen(
         [sys.executable, "-m", "fanin.cli.campaign.supervisor"],

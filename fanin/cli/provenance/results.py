@@ -11,6 +11,7 @@ from typing import Any
 from fanin.cli.manifest import MANIFEST_FILE, read_manifest
 from fanin.cli.output import PROVENANCE_FILE, Kind
 from fanin.cli.provenance.inputs import file_digest
+from fanin.records import parse_json
 
 _ABSENT = object()
 _SHOWN = 40  # characters of a value
@@ -34,7 +35,10 @@ def result_digest(path: Path, apart: Sequence[str]) -> str:
 
 
 def difference(before: Path, after: Path, apart: Sequence[str]) -> str:
-    """What differs first between two files of a result, in words; nothing where they are the same."""
+    """What differs first between two files of a result, in words; nothing where they are the same.
+
+    Raises ValueError for a file that is not what its suffix says, or whose content has no bound.
+    """
     match before.suffix:
         case ".json":
             return _first_value(_values(before, apart), _values(after, apart))
@@ -55,7 +59,7 @@ def _files(folder: Path, kind: Kind) -> Iterator[Path]:
 
 def _values(path: Path, apart: Sequence[str]) -> Any:
     """What a JSON file holds, without the fields that are apart."""
-    found = json.loads(path.read_bytes())
+    found = parse_json(path.read_bytes())
     for place in apart:
         *outer, last = place.split(".")
         inner = found
@@ -92,9 +96,10 @@ def _shown(value: Any) -> str:
 def _first_array(before: Path, after: Path) -> str:
     import numpy as np
 
+    from fanin.archive import read_archive, read_array
+
     def arrays(path: Path) -> dict[str, Any]:
-        found = np.load(path, allow_pickle=False)
-        return {"": found} if isinstance(found, np.ndarray) else dict(found)
+        return {"": read_array(path)} if path.suffix == ".npy" else read_archive(path)
 
     was, now = arrays(before), arrays(after)
     for name in {**was, **now}:

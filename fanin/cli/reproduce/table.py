@@ -13,6 +13,7 @@ from fanin import __version__
 from fanin.cli.bench.result import number
 from fanin.cli.output import REPORT_FILE, REPRODUCTION, finite
 from fanin.cli.output import table as columns
+from fanin.cli.printable import cell
 from fanin.cli.reproduce.drawings import drawings
 from fanin.cli.reproduce.filled import Filled, Fitted
 from fanin.cli.reproduce.row import Paper, Row, taken
@@ -91,7 +92,8 @@ def _csv(rows: Sequence[Filled]) -> str:
     found = [row.as_json() for row in rows]
     writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    for row in found:
+        writer.writerow({name: cell(value) if isinstance(value, str) else value for name, value in row.items()})
     return text.getvalue()
 
 

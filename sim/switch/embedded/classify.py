@@ -24,6 +24,7 @@ _BASE = {"bool", "error", "string", "void", "int", "bit"}
 _DECLARES = {"header", "struct", "header_union", "control", "parser", "package"}
 _ENDS_OPERAND = {"NAME", "TYPE", "THIS", ")", "]", "ERROR"}
 _CLOSE = {"(": ")", "[": "]", "{": "}"}
+_DEPTH = 256  # of braces
 _REFUSED = {"value_set": "a value_set", "list": "a list type"}
 
 
@@ -138,7 +139,7 @@ class Classifier:
         elif text == "enum":
             # enum NAME, or enum bit<8> NAME: the name is what stands before the brace.
             ahead = 0
-            while self._text(ahead) not in ("{", ";", ""):
+            while self._text(ahead) not in ("{", "}", ";", "enum", ""):  # "enum" again: text read once
                 ahead += 1
             self._declare(self._text(ahead - 1))
         elif text == "extern" and (self._text(1) == "{" or self._is_generic_block()):
@@ -298,6 +299,8 @@ class Classifier:
         elif text in ")]":
             self._parens -= 1
         elif text == "{":
+            if self._depth == _DEPTH:
+                raise Unsupported(token.position, "a text nested this deep")
             self._depth += 1
             self._scopes.append(_Scope(self._depth, types=dict.fromkeys(self._parameters, False)))
             self._parameters.clear()

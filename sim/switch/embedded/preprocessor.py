@@ -11,9 +11,13 @@ from fanin.sim.switch.embedded.lexer import Token, integer, tokens
 
 OWN_TEXTS = Path(__file__).parent / "include"
 _BYTE_ORDER_MARK = "\ufeff"
+MAX_TEXT = 8 << 20  #: characters of a program's texts, each include counted
+MAX_TOKENS = 1_000_000  #: of a program after the preprocessor
 _INCLUDES = 256
+_CONDITIONS = 256  # of #if in #if
 _DEPTH = 64  # of macros in macros
-_TOKENS = 1_000_000  # that macros may grow to
+_REPLACED = 1_000_000  # tokens that all macros together may stand for, those that go again included
+_SPELLED = 1 << 24  # characters of these
 
 _BINARY = {
     "||": (1, lambda a, b: int(bool(a or b))), "&&": (2, lambda a, b: int(bool(a and b))),
@@ -48,9 +52,12 @@ class Preprocessor:
             for name, text in defines.items()
         }
         self.included: list[str] = []  # names as they are written, in order
+        self._read = self._replaced = self._spelled = 0  # characters; tokens and characters of macros
 
     def run(self, text: str, file: str, folder: Path | None) -> list[Token]:
         """All tokens of ``text``; ``folder`` is where its quoted includes are looked for first."""
+        check_text(text, file, self._read)
+        self._read += len(text)
         result: list[Token] = []
         pending: list[Token] = []  # a macro's arguments may go over several lines
         conditions: list[_Condition] = []
@@ -61,6 +68,8 @@ class Preprocessor:
                 result += self._directive(line, conditions, folder)
             elif all(c.active for c in conditions):
                 pending += _without_pragma(line)
+            if len(result) + len(pending) > MAX_TOKENS:
+                raise P4Error((result + pending)[MAX_TOKENS].position, f"more than {MAX_TOKENS:,} tokens")
         result += self._expanded(pending)
         if conditions:
             raise P4Error(conditions[-1].position, "#if without #endif")
@@ -91,6 +100,8 @@ class Preprocessor:
     def _conditional(self, name: str, rest: list[Token], place: Position, conditions: list[_Condition]) -> None:
         outer = all(c.active for c in (conditions if name.startswith("if") else conditions[:-1]))
         if name.startswith("if"):
+            if len(conditions) == _CONDITIONS:
+                raise P4Error(place, f"#{name} nested deeper than {_CONDITIONS}")
             conditions.append(_Condition(place))
             holds = outer and self._holds(name, rest, place)
         elif not conditions or (conditions[-1].last and name != "endif"):
@@ -144,7 +155,7 @@ class Preprocessor:
         if len(self.included) > _INCLUDES:
             raise P4Error(place, f"more than {_INCLUDES} includes")
         try:
-            text = found.read_text(encoding="utf-8")
+            text = read_text(found)
         except (OSError, UnicodeDecodeError) as error:
             raise P4Error(place, f"#include of {name}: {error}") from error
         return self.run(text, name if found == own else str(found), found.parent)
@@ -190,14 +201,70 @@ class Preprocessor:
                     raise P4Error(token.position, f"{token.text} takes {len(macro.parameters)} arguments")
                 given = dict(zip(macro.parameters, arguments, strict=False))
                 values = {name: self._expanded(argument, hidden) for name, argument in given.items()}
-                body = _substituted(body, given, values, token)
-            body = _pasted(body)
+                body = self._substituted(body, given, values, token)
+            body = self._pasted(body)
+            self._spend(body, token)
             if len(hidden) > _DEPTH:
                 raise P4Error(token.position, f"macros nested deeper than {_DEPTH}")
             result += self._expanded([t.moved(token.position) for t in body], hidden | {token.text})
-            if len(result) > _TOKENS:
-                raise P4Error(token.position, f"macros that grow to more than {_TOKENS} tokens")
         return result
+
+    def _substituted(
+        self, body: list[Token], given: dict[str, list[Token]], values: dict[str, list[Token]], macro: Token
+    ) -> list[Token]:
+        """The body of a macro with its arguments: texts after #, unexpanded beside ##, else expanded."""
+        result: list[Token] = []
+        index = 0
+        while index < len(body):
+            token = body[index]
+            around = (
+                [t.text for t in body[max(index - 1, 0) : index + 2 : 2]]
+                if index
+                else [t.text for t in body[1:2]]
+            )
+            if token.text == "#":
+                index += 1
+                if index >= len(body) or body[index].text not in given:
+                    raise P4Error(macro.position, f"{macro.text}: # needs a parameter behind it")
+                text = _spelled(given[body[index].text])
+                result.append(Token("STRING", f'"{text}"', token.position))
+                self._spend(result[-1:], macro)
+            elif token.text in given:
+                argument = given[token.text] if "##" in around else values[token.text]
+                self._spend(argument, macro)
+                result += argument
+            else:
+                result.append(token)
+            index += 1
+        return result
+
+    def _pasted(self, body: list[Token]) -> list[Token]:
+        """``a ## b`` as one token."""
+        if not any(token.text == "##" for token in body):
+            return body
+        result: list[Token] = []
+        paste = False
+        for token in body:
+            if token.text == "##" and token.type != "STRING":
+                paste = True
+            elif paste and result:
+                joined = result[-1].text + token.text
+                made = [t for t in tokens(joined, token.position.file) if t.type != "NEWLINE"]
+                self._spend(made, token)
+                result[-1:] = [new.moved(token.position) for new in made]  # cpp leaves apart what is no token
+                paste = False
+            else:
+                result.append(token)
+                paste = False
+        return result
+
+    def _spend(self, made: Sequence[Token], macro: Token) -> None:
+        """Count the tokens that a macro makes. Raises P4Error for too many, or too long ones."""
+        self._replaced += 1 + len(made)
+        self._spelled += sum(len(token.text) for token in made)
+        if self._replaced > _REPLACED or self._spelled > _SPELLED:
+            what = f"{_REPLACED:,} tokens or {_SPELLED:,} characters"
+            raise P4Error(macro.position, f"macros that grow to more than {what}")
 
 
 @dataclass
@@ -286,29 +353,20 @@ class _Arithmetic:
         raise P4Error(token.position, f"#if: unexpected {token.text}")
 
 
-def _substituted(
-    body: list[Token], given: dict[str, list[Token]], values: dict[str, list[Token]], macro: Token
-) -> list[Token]:
-    """The body of a macro with its arguments: texts after #, unexpanded beside ##, else expanded."""
-    result: list[Token] = []
-    index = 0
-    while index < len(body):
-        token = body[index]
-        around = (
-            [t.text for t in body[max(index - 1, 0) : index + 2 : 2]] if index else [t.text for t in body[1:2]]
-        )
-        if token.text == "#":
-            index += 1
-            if index >= len(body) or body[index].text not in given:
-                raise P4Error(macro.position, f"{macro.text}: # needs a parameter behind it")
-            text = _spelled(given[body[index].text])
-            result.append(Token("STRING", f'"{text}"', token.position))
-        elif token.text in given:
-            result += given[token.text] if "##" in around else values[token.text]
-        else:
-            result.append(token)
-        index += 1
-    return result
+def read_text(path: Path) -> str:
+    """Return the text of a file, cut off where it is too long for ``check_text``.
+
+    Raises OSError, UnicodeDecodeError.
+    """
+    with path.open(encoding="utf-8") as file:
+        return file.read(MAX_TEXT + 1)
+
+
+def check_text(text: str, file: str, before: int = 0) -> None:
+    """Raise P4Error for a text that is too long, after so many characters of others."""
+    if before + len(text) > MAX_TEXT:
+        place = text.count("\n", 0, MAX_TEXT - before) + 1
+        raise P4Error(Position(file, place, 1), f"more than {MAX_TEXT:,} characters, with all includes")
 
 
 def _spelled(parts: list[Token]) -> str:
@@ -320,26 +378,6 @@ def _spelled(parts: list[Token]) -> str:
             text += "" if end == token.position else " "
         text += token.text
     return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _pasted(body: list[Token]) -> list[Token]:
-    """``a ## b`` as one token."""
-    if not any(token.text == "##" for token in body):
-        return body
-    result: list[Token] = []
-    paste = False
-    for token in body:
-        if token.text == "##" and token.type != "STRING":
-            paste = True
-        elif paste and result:
-            joined = result[-1].text + token.text
-            made = [t for t in tokens(joined, token.position.file) if t.type != "NEWLINE"]
-            result[-1:] = [new.moved(token.position) for new in made]  # cpp leaves apart what is no token
-            paste = False
-        else:
-            result.append(token)
-            paste = False
-    return result
 
 
 def _lines(text: str, file: str) -> Iterator[list[Token]]:

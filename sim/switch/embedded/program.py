@@ -19,7 +19,7 @@ from fanin.sim.switch.embedded.lexer import Token
 from fanin.sim.switch.embedded.names import annotated_id, title
 from fanin.sim.switch.embedded.parser import parse
 from fanin.sim.switch.embedded.permissive import names as permissive_names
-from fanin.sim.switch.embedded.preprocessor import Preprocessor
+from fanin.sim.switch.embedded.preprocessor import Preprocessor, read_text
 from fanin.sim.switch.embedded.profiles import Profile
 from fanin.sim.switch.embedded.runtime import (
     NAMES,
@@ -62,7 +62,7 @@ def load(
     if isinstance(source, Path):
         name, folder = str(source), source.parent
         try:
-            source = source.read_text(encoding="utf-8")
+            source = read_text(source)
         except (OSError, UnicodeDecodeError) as error:
             raise P4Error(Position(name, 1, 1), f"cannot be read: {error}") from error
     try:

@@ -7,6 +7,7 @@ is one dictionary and a ternary table one per distinct mask; ranges are compared
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -93,7 +94,8 @@ class Table:
         self.info = info
         self._functions = functions
         self.by_priority = any(key.kind in ORDERED for key in info.keys)
-        self._groups: list[_Group] = []
+        self._groups: list[_Group] = []  # the largest best first
+        self._by_mask: Pages[int, _Group] = Pages()
         self._entries: Pages[Any, Entry] = Pages()
         self._found: dict[int, Entry] = {}  # by key; forgotten when the table changes
         self.default = self._made(*info.default, hit=False)
@@ -177,14 +179,16 @@ class Table:
         self._found.clear()
         entry.point_to(None)
         self._entries.remove(entry.identity)
-        group = next(group for group in self._groups if group.mask == entry.mask)
+        group = self._by_mask.get(entry.mask)
+        assert group is not None
         row = group.entries.get(entry.value)
         assert row is not None
         row.remove(entry)
         if not row:
             group.entries.remove(entry.value)
         if not group.entries:
-            self._groups.remove(group)
+            del self._groups[self._place(group)]
+            self._by_mask.remove(group.mask)
 
     def entry(self, match: Mapping[str, Match], priority: int) -> Entry:
         """The entry with this match and priority. Raises ValueError where there is none."""
@@ -234,6 +238,7 @@ class Table:
         kept = [entry for entry in self._entries.values() if entry.constant]
         self._entries = Pages()
         self._groups = []
+        self._by_mask = Pages()
         for entry in kept:
             self._entries.add(entry.identity, entry)
             self._file(entry)
@@ -347,20 +352,35 @@ class Table:
         return entry
 
     def _file(self, entry: Entry) -> None:
+        """Add an entry to the group of its mask. Never goes through all groups or all entries of a row."""
         self._found.clear()
-        group = next((g for g in self._groups if g.mask == entry.mask), None)
+        group = self._by_mask.get(entry.mask)
         if group is None:
             group = _Group(entry.mask)
             group.best = entry.priority
-            self._groups.append(group)
+            self._by_mask.add(group.mask, group)
+            insort(self._groups, group, key=_by_best)
+        elif entry.priority > group.best:
+            del self._groups[self._place(group)]
+            group.best = entry.priority
+            insort(self._groups, group, key=_by_best)
         row = group.entries.get(entry.value)
         if row is None:
-            row = []
-            group.entries.add(entry.value, row)
-        row.append(entry)
-        row.sort(key=lambda e: -e.priority)
-        group.best = max(group.best, entry.priority)
-        self._groups.sort(key=lambda g: -g.best)
+            group.entries.add(entry.value, [entry])
+        else:
+            insort(row, entry, key=_by_priority)
+
+    def _place(self, group: _Group) -> int:
+        """The index of a group."""
+        return self._groups.index(group, bisect_left(self._groups, _by_best(group), key=_by_best))
+
+
+def _by_best(group: _Group) -> int:
+    return -group.best
+
+
+def _by_priority(entry: Entry) -> int:
+    return -entry.priority
 
 
 def _match(key: KeyInfo, found: tuple[int, int] | range) -> Match:

@@ -6,12 +6,13 @@ import pty
 import subprocess
 import sys
 import unicodedata
+from importlib import resources
 
 import numpy as np
 import pytest
 
 from fanin.cli.main import main
-from fanin.cli.printable import Printable, cell, printable, terminal
+from fanin.cli.printable import _FORMULA, Printable, cell, printable, terminal
 from fanin.errors import InputError
 
 CLEAR, TITLE, TURN = "\x1b[2J", "\x1b]0;owned\x07", "\u202e"
@@ -99,10 +100,24 @@ def test_a_bar_still_moves_on_a_terminal(tmp_path):
     assert b" values" in seen.split(b"\r")[1]
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-x", "@SUM(A1)", "\t=1", "\r=1"])
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-x", "@SUM(A1)", "＝1", ' "=1', "\tx", "\rx"])
 def test_a_cell_is_no_formula(text):
     assert cell(text) == f"'{text}"
     assert cell("a" + text) == "a" + text
+
+
+@pytest.mark.parametrize("separator", [";", ",", "|", "\t", "\r", "\n"])
+def test_no_part_of_a_cell_is_a_formula_in_a_spreadsheet_with_another_separator(separator):
+    assert cell(f"x{separator}=1") == f"x{separator}'=1"
+    assert (
+        cell(f'x{separator} ""@a{separator}y{separator}-1') == f"x{separator}' \"\"@a{separator}y{separator}'-1"
+    )
+    assert cell(f"x{separator}y=1") == f"x{separator}y=1"
+
+
+def test_a_chart_that_is_saved_as_csv_has_the_same_rule():
+    script = resources.files("fanin.report").joinpath("charts.js").read_text()
+    assert f"const formula = /{_FORMULA.pattern}/g;" in script
 
 
 def test_an_input_error_is_one_line_whatever_it_holds(capsys, monkeypatch):

@@ -9,15 +9,20 @@ import time
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
+import pyarrow
 import pytest
 from distributed import Client
 from distributed.security import Security
 from pyarrow import parquet
 
-from fanin.cli.campaign import worker
+from fanin.cli.campaign import supervisor, worker
 from fanin.cli.campaign.cluster import connected
 from fanin.cli.campaign.file import read_campaign
+from fanin.cli.campaign.folder import Folder
+from fanin.cli.campaign.results import _of_cells
 from fanin.cli.campaign.supervisor import Task
 from fanin.cli.main import build_parser, main
 from fanin.cli.provenance.environment import sources_digest
@@ -86,12 +91,60 @@ def test_both_tables_are_the_same(done):
     assert {(type(row["drop"]), type(row["workers"])) for row in table[:2]} == {(float, int)}
 
 
+def test_no_cell_and_no_column_of_the_table_is_a_formula():
+    table = pyarrow.table({"=1": ["x;=2", None], "n": [-1, 2]})
+    assert _of_cells(table).to_pydict() == {"'=1": ["x;'=2", None], "n": [-1, 2]}
+
+
 def test_nothing_but_the_results_is_left(done):
     _, output, _ = done
     names = {"campaign.json", "report.html", "results.csv", "results.parquet", "runs"}
     assert {path.name for path in output.iterdir()} == names
     assert {path.name for path in output.parent.iterdir()} == {"campaign.toml", "out"}
     assert all(not path.name.startswith(".") for path in (output / "runs").iterdir())
+
+
+def test_a_run_that_is_repeated_keeps_the_users_files(copied):
+    file, output = copied
+    folder = Folder(output, read_campaign(file, build_parser()))
+    failed = next(each.run for each in folder.finished() if each.failed)
+    place = folder.place(failed)
+    listed = json.loads((place / ".files.json").read_text())
+    assert listed["mark"] == "run.json"
+    assert sorted(listed["files"]) == ["log.txt", "run.json"]
+    (place / "notes.txt").write_text("mine")
+    assert failed in folder.missing(failed=True)
+    folder.begin([failed])
+    assert [each.name for each in place.iterdir()] == ["notes.txt"]
+    assert failed in folder.missing(failed=False)
+    (place / "run.json").write_text("{}")
+    with pytest.raises(InputError, match=r"has no list of fanin's files, \.files\.json; delete the folder"):
+        folder.begin([failed])
+    assert sorted(each.name for each in place.iterdir()) == ["notes.txt", "run.json"]
+
+
+def _scratch(folder, word):
+    (folder / "output/inner").mkdir(parents=True)
+    for name in ("log.txt", "run.json", "output/inner/a.txt"):
+        (folder / name).write_text(word)
+    return folder
+
+
+def test_a_runs_files_are_put_beside_the_users_and_never_into_a_whole_run(tmp_path, capsys):
+    place = tmp_path / "run"
+    (place / "output").mkdir(parents=True)
+    (place / "output/mine.txt").write_text("mine")
+    assert supervisor._put(_scratch(tmp_path / "one", "first"), place) == 0
+    assert supervisor._put(_scratch(tmp_path / "two", "second"), place) == 0
+    found = {path.relative_to(place).as_posix(): path for path in place.rglob("*") if path.is_file()}
+    assert found.keys() == {".files.json", "log.txt", "run.json", "output/inner/a.txt", "output/mine.txt"}
+    assert found.pop("output/mine.txt").read_text() == "mine"
+    assert "output/mine.txt" not in json.loads(found.pop(".files.json").read_text())["files"]
+    assert {path.read_text() for path in found.values()} == {"first"}
+    (tmp_path / "other/log.txt").mkdir(parents=True)
+    assert supervisor._put(_scratch(tmp_path / "three", "third"), tmp_path / "other") == 1
+    assert capsys.readouterr().err.endswith("other: cannot take the run's files: log.txt is a folder\n")
+    assert [each.name for each in (tmp_path / "other").iterdir()] == ["log.txt"]
 
 
 def test_the_page_draws_what_varies(done):
@@ -166,8 +219,13 @@ def test_a_scheduler_that_does_not_answer_is_said_in_time(tmp_path, capsys, monk
 def test_a_file_may_grow_and_failed_runs_are_repeated_on_request(copied):
     file, output = copied
     file.write_text(file.read_text().replace("seeds = 1", "seeds = 2"))
+    (failed,) = (output / "runs").glob("workers-40-*")
+    before = (failed / "run.json").stat().st_mtime_ns
+    (failed / "notes.txt").write_text("mine")
     status, _, errors = finish(start(file, output, "--workers", 1, "--retry-failed"))
     assert (status, len(errors)) == (1, 1)
+    assert (failed / "notes.txt").read_text() == "mine"
+    assert (failed / "run.json").stat().st_mtime_ns > before
     assert [row["status"] for row in rows(output).values()].count("done") == 4
 
 
@@ -257,3 +315,30 @@ def test_nobody_else_has_code_carried_out_by_the_local_cluster(tmp_path):
         ):
             with pytest.raises((OSError, TypeError)):
                 Client(**stranger, timeout=2)
+
+
+def _http_ports(info):
+    return [
+        info["services"]["dashboard"],
+        *(each["services"]["dashboard"] for each in info["workers"].values()),
+    ]
+
+
+def test_the_local_cluster_has_no_pages(tmp_path):
+    """Dask's pages would show paths and runs to every user of the machine, under any name of the host."""
+    file = write_file(tmp_path, seeds=1)
+    with connected(Namespace(scheduler=None, workers=1), file, {}, tmp_path / "dask") as (client, _):
+        client.wait_for_workers(1)
+        ports = _http_ports(client.scheduler_info())
+        assert len(ports) == 2
+        for port in ports:
+            for page in (
+                "/",
+                "/status",
+                "/info/main/workers.html",
+                "/metrics",
+                "/health",
+                "/json/identity.json",
+            ):
+                with pytest.raises(HTTPError, match="404"):
+                    urlopen(f"http://127.0.0.1:{port}{page}", timeout=10)

@@ -1,10 +1,12 @@
 """What differs first between two results, and which fields of JSON are none."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
 
+from fanin import archive
 from fanin.cli.output import Kind
 from fanin.cli.provenance.results import difference, result_digest, results_of
 
@@ -49,6 +51,27 @@ def test_arrays_are_compared_bit_by_bit(tmp_path, before, after, said):
     for file, values in zip(files, (before, after), strict=True):
         np.savez(file, same=np.arange(3), x=np.array(values))
     assert difference(*files, ()) == said
+
+
+def test_files_of_others_are_read_within_bounds(tmp_path, monkeypatch):
+    """A run's folder may come from anybody, its digests too."""
+    monkeypatch.setattr(archive, "MOST_BYTES", 1 << 16)
+    np.save(tmp_path / "now.npy", np.arange(3))
+    np.savez(tmp_path / "now.npz", x=np.arange(3))
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (17592186044416,), }\n"
+    bomb = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header
+    (tmp_path / "was.npy").write_bytes(bomb)
+    with zipfile.ZipFile(tmp_path / "was.npz", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("x.npy", bytes(4 << 20))
+    for suffix, said in (
+        (".npy", "was.npy: has no .* elements of float32"),
+        (".npz", "unpacks from .* to more than"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            difference(tmp_path / f"was{suffix}", tmp_path / f"now{suffix}", ())
+    (tmp_path / "was.json").write_text("[" * 2000 + "]" * 2000)
+    with pytest.raises(ValueError, match=r"recursion|nested"):
+        difference(tmp_path / "was.json", _json(tmp_path, "now.json", 1), ())
 
 
 def test_an_array_that_is_missing_is_named(tmp_path):

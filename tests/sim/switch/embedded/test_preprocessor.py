@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fanin.sim.switch.embedded import P4Error, Refused, load
+from fanin.sim.switch.embedded import P4Error, Refused, load, preprocessor
+from fanin.sim.switch.embedded.classify import Classifier
 from fanin.sim.switch.embedded.lexer import integer, tokens
-from fanin.sim.switch.embedded.preprocessor import Preprocessor
+from fanin.sim.switch.embedded.preprocessor import MAX_TEXT, Preprocessor
 from tests.support import slow
 
 from .programs import PARTS, V1MODEL, send
@@ -79,6 +80,68 @@ def test_what_is_wrong(text, what):
     with pytest.raises(P4Error) as caught:
         words(text)
     assert what in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#define A0\n" + "".join(f"#define A{n + 1} A{n} A{n}\n" for n in range(40)) + "A40",
+        "#define B " + "b " * 500 + "\n#define N(x)\n" + "N(B) " * 50,
+        "#define P " + " ## ".join(["a"] * 3000) + "\nP",
+        "#define S(x) #x\n#define X(x) S(x)\n" + "X(" * 40 + r'"\\"' + ")" * 40,
+        "#define D(x) x##x\n#define E(x) D(x)\n" + "E(" * 40 + "a" + ")" * 40,
+    ],
+    ids=["to nothing", "unused", "pasted", "in quotes", "doubled"],
+)
+def test_macros_that_grow_without_bound_end_in_one_line(monkeypatch, text):
+    monkeypatch.setattr(preprocessor, "_REPLACED", 10_000)
+    monkeypatch.setattr(preprocessor, "_SPELLED", 100_000)
+    with pytest.raises(
+        P4Error, match=r"^text\.p4:\d+:\d+: macros that grow to more than 10,000 tokens or 100,000"
+    ):
+        words(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("\n\n" + "x" * MAX_TEXT, "text.p4:3:1: more than 8,388,608 characters, with all includes"),
+        ("#if 1\n" * 257, "text.p4:257:2: #if nested deeper than 256"),
+        ("x " * 30 + "\n" + "y " * 71, "text.p4:2:141: more than 100 tokens"),
+        ("#define M " + "x " * 50 + "\nM M\n#ifdef M\ny\n#endif", "text.p4:4:1: more than 100 tokens"),
+    ],
+    ids=["text", "conditions", "tokens", "tokens of macros"],
+)
+def test_texts_without_bound_end_in_one_line(monkeypatch, text, what):
+    monkeypatch.setattr(preprocessor, "MAX_TOKENS", 100)
+    with pytest.raises(P4Error) as caught:
+        words(text)
+    assert str(caught.value) == what
+
+
+def test_a_file_and_its_includes_are_bounded_together(tmp_path):
+    half = "/" * 2 + "x" * (MAX_TEXT // 2)
+    (tmp_path / "inner.p4").write_text(half)
+    main = tmp_path / "main.p4"
+    main.write_text('#include "inner.p4"\n' + half)
+    with pytest.raises(P4Error, match=r"inner\.p4:1:1: more than 8,388,608 characters, with all includes$"):
+        load(main)
+    with pytest.raises(P4Error, match=r"^/dev/zero:1:1: more than 8,388,608 characters, with all includes$"):
+        load(Path("/dev/zero"))
+
+
+def test_a_row_of_enums_is_read_once(monkeypatch):
+    looks = []
+    text = Classifier._text
+    monkeypatch.setattr(Classifier, "_text", lambda *arguments: looks.append(1) or text(*arguments))
+    Classifier(list(tokens("enum " * 1000, "t"))).run()
+    assert len(looks) < 20_000
+
+
+def test_braces_nested_too_deeply_are_refused():
+    Classifier(list(tokens("{" * 256, "t"))).run()
+    with pytest.raises(Refused, match=r"^t:1:257: a text nested this deep is not supported here$"):
+        Classifier(list(tokens("{" * 257, "t"))).run()
 
 
 def test_includes(tmp_path):

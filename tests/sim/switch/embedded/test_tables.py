@@ -1,12 +1,13 @@
 """Match kinds, priorities, entries of the program and of the control plane, and what is refused of these."""
 
 import random
+import sys
 
 import pytest
 
 from fanin.p4.control import Exact, Lpm, Range, TableEntry, Ternary
 from fanin.sim.switch.embedded import P4Error, Refused
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 from .programs import one, send, v1model
 
@@ -173,3 +174,64 @@ def test_entries_that_come_and_go_leave_nothing_behind():
         assert len(table) == 1
         switch.delete(entry)
     assert (len(table), table._groups) == (0, [])
+
+
+def _work(action):
+    """How many times ``action`` calls or resumes a Python function, or calls one of C."""
+    count = 0
+
+    def profile(frame, event, argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+FORMS = {
+    "masks": ("ternary", "{n} &&& {mask}"),
+    "values": ("ternary", "{mask} &&& 0xffff"),
+    "ranges": ("range", "{n} .. {mask}"),
+    "exact": ("exact", "{mask}"),
+}
+
+
+def _with_entries(form, count):
+    kind, match = FORMS[form]
+    rows = "\n".join(f"{match.format(n=n, mask=256 + n)}: mark(1);" for n in range(count))
+    more = f"const entries = {{ {rows} }}"
+    table = TABLE.format(keys=f"hdr.h.b ++ hdr.h.c: {kind};", more=more)
+    return v1model(locals=table, apply="t.apply();")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_work_of_constant_entries_grows_with_their_number_and_not_with_its_square(form):
+    few, many = (_work(_with_entries(form, count).switch) for count in (30, 120))
+    assert many < 4.5 * few
+
+
+@pytest.mark.parametrize("form", slow(*FORMS))
+def test_the_work_of_reading_constant_entries_grows_with_their_number_and_not_with_its_square(form):
+    _with_entries(form, 1)  # what is made once
+    none, few, many = (_work(lambda count=count: _with_entries(form, count)) for count in (0, 200, 800))
+    assert many - none < 4.2 * (few - none)
+
+
+def test_the_work_of_an_update_does_not_grow_with_the_masks():
+    switch = running("hdr.h.b ++ hdr.h.c: ternary;")
+    key = "key"
+
+    def change():
+        entry = mark({key: Ternary(0, 0xFFFF)}, 1, 7)
+        switch.insert(entry)
+        switch.delete(entry)
+
+    change()
+    few = _work(change)
+    for mask in range(1, 400):
+        switch.insert(mark({key: Ternary(0, mask)}, 1, mask % 13))
+    assert _work(change) < few + 40  # comparisons of a binary search, twice
