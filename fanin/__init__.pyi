@@ -46,7 +46,6 @@ def cluster(
     wave_cycles: int | None = None,
     wave_depth: int | None = None,
 ) -> ClusterRun: ...
-
 def cluster_build(
     plan: PathLike,
     *,
@@ -56,7 +55,6 @@ def cluster_build(
     link: str | None = None,
     encap: str | None = None,
 ) -> ClusterBuild: ...
-
 def plan(
     model: PathLike,
     cluster: PathLike,
@@ -70,7 +68,6 @@ def plan(
     workers: int = 2,
     seed: int = 0,
 ) -> Planned | Sweep: ...
-
 def train(
     data: PathLike | None = None,
     *,
