@@ -14,6 +14,7 @@ import selectors
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,8 +100,12 @@ def _serving(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[str]]:
     process = lab.start("switch", command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        if "P4Runtime" not in process.stderr.readline() + process.stderr.readline():
-            raise ToolFailed("fanin p4 serve did not start")
+        late = threading.Timer(_START, process.kill)  # the lines below are empty then
+        late.start()
+        started = "P4Runtime" in process.stderr.readline() + process.stderr.readline()
+        late.cancel()
+        if not started:
+            raise ToolFailed(f"fanin p4 serve did not start in {_START:g} s")
         yield process
         process.terminate()
         counters = json.loads(process.communicate(timeout=_START)[0])["ports"]
