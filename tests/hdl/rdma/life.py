@@ -138,7 +138,7 @@ class Life:
         flags = [flag for port in streams for flag in (port.valid, port.ready)]
         payloads = [
             port.p.as_value() for port in streams[:3]
-        ]  # read as numbers, and only what moves is decoded
+        ]  # numbers: what moves alone is decoded
         self.sampled = [dut.accepted, dut.refused, *flags, *payloads]
 
     # ---- the host ----
