@@ -136,9 +136,7 @@ class Life:
         self.driven: dict[int, Any] = {}  # inputs as they are, by their ids
         streams = (dut.headers, dut.fetch, dut.completion, dut.answer, dut.connect)
         flags = [flag for port in streams for flag in (port.valid, port.ready)]
-        payloads = [
-            port.p.as_value() for port in streams[:3]
-        ]  # numbers: what moves alone is decoded
+        payloads = [port.p.as_value() for port in streams[:3]]  # numbers: what moves alone is decoded
         self.sampled = [dut.accepted, dut.refused, *flags, *payloads]
 
     # ---- the host ----
@@ -347,12 +345,24 @@ async def clean_job(ctx: Any, life: Life) -> None:
     life.loses = True
 
 
+async def _connect_while_full(ctx: Any, life: Life) -> None:
+    """The MAC sticks, what was read takes all of the reader's room, and a queue pair begins anew."""
+    rng, pairs = life.rng, range(CONFIG.queue_pairs)
+    for index in rng.sample(pairs, 2):
+        await life.connect(ctx, index)
+    life.stuck_until = life.cycle + 2500
+    for _ in range(rng.randrange(4, 12)):
+        await life.post(ctx, rng.choice(pairs))
+    await life.idle(ctx, rng.choice([20, 100, 400]))
+    await life.connect(ctx, rng.choice(pairs), enable=rng.random() < 0.7, retries=rng.randrange(3))
+
+
 async def random_step(ctx: Any, life: Life) -> str:
     """Something that a host, a network or a MAC may do."""
     rng = life.rng
     index = rng.randrange(CONFIG.queue_pairs)
     event = rng.choices(
-        ["post", "connect", "disconnect", "idle", "wait", "stick", "reset"], [50, 8, 4, 25, 6, 5, 2]
+        ["post", "connect", "disconnect", "idle", "wait", "stick", "fill", "reset"], [50, 8, 4, 25, 6, 5, 3, 2]
     )[0]
     match event:
         case "post":
@@ -366,6 +376,8 @@ async def random_step(ctx: Any, life: Life) -> str:
             await life.idle(ctx, 700)
         case "stick":
             life.stuck_until = life.cycle + rng.choice([50, 300, 2500])
+        case "fill":
+            await _connect_while_full(ctx, life)
         case "reset":
             await life.restart(ctx)
     return event
