@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from fanin.cnn_memory import BEAT_BYTES
 from fanin.hdl.glm.node_registers import Failure as GlmFailure
@@ -38,6 +39,7 @@ class Causes:
     members: Mapping[Enum, Cause | None]  #: by member; None: the member is no failure
 
 
+_LINK: Any = LinkFailure  # Amaranth's enumerations have no types
 _NEW_JOB = "reset the transport, give the job a new id and start it again"
 _RECONNECT = "connect the queue pair anew, at both ends"
 
@@ -122,14 +124,14 @@ CAUSES: Mapping[type[Enum], Causes] = {
     LinkFailure: Causes(
         "connection between CNN nodes fails",
         {
-            LinkFailure.NONE: None,
-            LinkFailure.TIMEOUT: Cause(
+            _LINK.NONE: None,
+            _LINK.TIMEOUT: Cause(
                 "the peer does not answer", "look at it, at the cable and at the switch; then begin a new run"
             ),
-            LinkFailure.MISMATCH: Cause(
+            _LINK.MISMATCH: Cause(
                 "frames are not those that are due", "give both ends the same run, then begin a new one"
             ),
-            LinkFailure.LOSS: Cause(
+            _LINK.LOSS: Cause(
                 "a frame is lost",
                 "a network without loss, or connections that send again; then begin a new run",
             ),
@@ -217,3 +219,9 @@ def explain(member: Enum) -> str:
     """Return the member's name, what happened and what helps, as a part of a line."""
     cause = cause_of(member)
     return f"{member.name}: {cause}" if cause else member.name
+
+
+def explain_name(kind: type[Enum], name: object) -> str | None:
+    """Return :func:`explain` of the member with that name; None where no member has it."""
+    found = next((member for member in CAUSES[kind].members if member.name == name), None)
+    return explain(found) if found else None

@@ -15,7 +15,7 @@ from fanin.cli.writer import writer_of
 from fanin.cnn_training import Place
 from fanin.errors import InputError
 from fanin.hdl.net.link.job import LinkFailure
-from fanin.host.causes import explain
+from fanin.host.causes import explain_name
 from fanin.records import Record, open_record
 
 
@@ -40,9 +40,9 @@ class EndDiagnosis:
     @staticmethod
     def _text(value: Any) -> str:
         """Of a counter, or of the name of a cause."""
-        if value in LinkFailure.__members__:
-            return explain(LinkFailure[value])
-        return f"{value:,}" if isinstance(value, int) else str(value)
+        if isinstance(value, int):
+            return f"{value:,}"
+        return explain_name(LinkFailure, value) or str(value)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from fanin.hdl.param_server.server_control import Refusal as ServerRefusal
-from fanin.host.causes import CAUSES, cause_of, explain
+from fanin.host.causes import CAUSES, cause_of, explain, explain_name
 from fanin.host.param_server import ParamServerDriver
 from fanin.host.rdma import RdmaDriver
-from fanin.rdma import PRESETS, Refusal
+from fanin.rdma import PRESETS, Ending, Refusal
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.cosim.state import FailedCheck
@@ -36,6 +36,11 @@ def test_words_fit_into_a_line(member):
     assert len(text) < 220
     for part in cause_of(member).what, cause_of(member).helps:
         assert part == part.strip(" .;:") != ""
+
+
+def test_a_cause_is_explained_by_its_name():
+    assert explain_name(Ending, "RETRIES") == explain(Ending.RETRIES)
+    assert explain_name(Ending, "FOREIGN") is None
 
 
 def test_every_enumeration_of_causes_is_there():
