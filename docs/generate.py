@@ -24,6 +24,7 @@ from fanin.hdl.layers.registers import cluster_registers
 from fanin.hdl.param_server.registers import param_server_registers
 from fanin.hdl.rdma.registers import rdma_registers
 from fanin.hdl.ring.registers import ring_nic_registers, ring_registers
+from fanin.host.causes import CAUSES
 from fanin.layers.layer import Parallelism
 from fanin.p4.aggregation import ProgramConfig, Target, controls
 from fanin.p4.emit import program_text
@@ -168,6 +169,12 @@ it), once in the plan.
   (φ is the first layer and has two ways); what was built took 47 and 13 % more than those.
 - **Placement**: the paper puts ψ on FPGA 0, with inputs and outputs; ours does with the fewest devices,
   then the least   traffic, whatever is first in order.
+"""
+
+CAUSES_PAGE = """# Causes of failures
+
+Generated from `fanin/host/causes.py` by `docs/generate.py`. Nodes report these causes in their registers.
+Drivers, commands, `run.json` and `fanin doctor` name them in these words.
 """
 
 _LEDS = {
@@ -409,6 +416,16 @@ def commands_page() -> str:
     return "".join(parts)
 
 
+def causes_page() -> str:
+    """docs/reference/causes.md."""
+    parts = [CAUSES_PAGE]
+    for causes in CAUSES.values():
+        rows = [["cause", "what happened", "what helps"]]
+        rows += [[member.name, each.what, each.helps] for member, each in causes.members.items() if each]
+        parts.append(f"\n## {causes.title[0].upper()}{causes.title[1:]}\n\n{_markdown(rows)}\n")
+    return "".join(parts)
+
+
 def shards_page() -> str:
     """Commit and date at which each shard of the tests passed last."""
     record = json.loads((ROOT / "tests/shards.json").read_text())
@@ -484,6 +501,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "switch-tables.md": switch_tables_page,
     "planner-listing1.md": listing1_page,
     "boards-reached.md": boards_reached_page,
+    "causes.md": causes_page,
     "commands.md": commands_page,
     "shards.md": shards_page,
     **{

@@ -57,21 +57,6 @@ class Refusal(IntEnum):
     FULL = 6  #: no place for its completion, or for the write
 
 
-_REFUSALS = {
-    Refusal.PLACE: "the node has no queue pair, or no region, with that place",
-    Refusal.BUSY: "its queue pair, or another connect, is still being connected; wait until connecting is 0",
-    Refusal.SETTINGS: "no such path MTU, or a window above 1024 packets",
-    Refusal.RANGE: "bytes beyond the memory's addresses",
-    Refusal.LENGTH: "a message above 2^31 bytes",
-    Refusal.FULL: "no place for its completion, or for the write; take completions, or wait",
-}
-
-
-def refusal_text(refusal: Refusal) -> str:
-    """Return the cause of a refusal in words."""
-    return _REFUSALS.get(refusal, "not refused")
-
-
 def check_width(width: int) -> None:
     """Raises ValueError unless packets can come in words of ``width`` bits."""
     if width not in WIDTHS:

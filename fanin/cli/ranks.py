@@ -23,6 +23,7 @@ MOST = 1024
 _STARTED = "FANIN_RANKS"  # set for processes that have been started here
 _OWN = (0, 1, 2, 130, 143)  # exit statuses of a command, which has said why
 _GRACE_SECONDS = 20
+_VERSION_SECONDS = 60  # for a launcher to say what it is
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")  # what Open MPI asks of root
 
 
@@ -124,7 +125,7 @@ def _start(argv: list[str], ranks: int) -> int:
     command = [found, "-n", str(ranks), *launcher_options(found), sys.executable, "-m", "fanin", *argv]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, _STARTED: str(ranks)})
     try:
-        status = process.wait()
+        status = process.wait()  # for as long as the command takes: a rank that dies ends the launcher
     except KeyboardInterrupt:  # of a terminal: the launcher has got it, too, and rank 0 says what it leaves
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_SECONDS)
@@ -149,7 +150,12 @@ def launcher() -> str:
 def launcher_options(program: str) -> list[str]:
     """What makes a launcher start more ranks than there are cores."""
     ask = [program, "--version"]
-    said = subprocess.run(ask, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
+    try:
+        said = subprocess.run(
+            ask, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_VERSION_SECONDS
+        ).stdout
+    except subprocess.TimeoutExpired:
+        raise ToolFailed(f"{program} --version has not answered in {_VERSION_SECONDS} s") from None
     if not any(name in said for name in ("Open MPI", "OpenRTE")):  # up to 4.x its mpiexec is OpenRTE's
         return []
     if os.geteuid() == 0 and not all(name in os.environ for name in _ROOT):

@@ -27,6 +27,7 @@ from fanin.hdl.layers.registers import (
     stage_fifos,
     stage_streams,
 )
+from fanin.host.causes import cause_of, explain
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.wire.ethernet import Endpoint
 
@@ -34,15 +35,6 @@ _FAILURE_WORD = len(LINK_COUNTERS)
 _LOW_BITS = (1 << WORD_BITS) - 1
 _READS_OF_LINK = 3 * len(LINK_COUNTERS) + 1
 
-_MEANINGS = {
-    Failure.TIMEOUT: "nothing moved for too long",
-    Failure.MEMORY: "memory answered with an error",
-    Failure.SETTINGS: "a job of no frames, or of batches of none",
-    Failure.LINK: "a connection failed",
-    Failure.ADDRESS: f"an address is no multiple of {BEAT_BYTES} bytes, or beyond the node's address space",
-    Failure.UNLOADED: "no parameters have been loaded since the node was reset",
-    Failure.CONNECTION: "a connection has no run, or still holds words of an earlier job",
-}
 NEEDS_RESET = (Failure.TIMEOUT, Failure.MEMORY, Failure.LINK)  #: after which no job begins before ``reset``
 
 Words = npt.NDArray[np.uint32]
@@ -241,15 +233,12 @@ class CnnDriver(BaseDriver):
         network = self.memory_map.network
         if status.connection is not None:
             return f"{status.cause.name}: {network.stages[network_ends(network)[status.connection]].name}"
-        if status.waits is not None:
-            return f"{status.cause.name}: what {self.name_of(status.waits)} is not taken"
+        cause = cause_of(status.cause)
+        if status.waits is not None and cause:
+            return f"{status.cause.name}: what {self.name_of(status.waits)} is not taken; {cause.helps}"
         if status.cause is Failure.NONE and status.refused:
             return "REFUSED: the node was not idle when the job was to begin"
-        return (
-            f"{status.cause.name}: {_MEANINGS[status.cause]}"
-            if status.cause in _MEANINGS
-            else status.cause.name
-        )
+        return explain(status.cause)
 
     def name_of(self, stream: StageStream) -> str:
         """The stage, and which way it gives."""

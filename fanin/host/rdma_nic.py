@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.rdma.registers import TIMEOUT
 from fanin.host.driver import BaseDriver, Batch, Value
-from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Refusal, Region, refusal_text
+from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Refusal, Region
 from fanin.wire.ethernet import TCI, Endpoint
 from fanin.wire.fields import pack_fields
 from fanin.wire.rdma import PATH_MTUS
@@ -81,9 +81,11 @@ class NicDriver(BaseDriver):
         """Raise ValueError that names the command and the cause, if one was refused."""
         (word,) = values
         assert isinstance(word, dict)
+        from fanin.host.causes import cause_of  # of all nodes: only once something was refused
+
         for command, field in ("connect", "connect_refusal"), ("set_region", "region_refusal"):
             if word[field]:
-                raise ValueError(f"{command} was refused: {refusal_text(Refusal(word[field]))}")
+                raise ValueError(f"{command} was refused: {cause_of(Refusal(word[field]))}")
 
     def _check_index(self, index: int) -> None:
         if index not in range(self.config.queue_pairs):

@@ -19,6 +19,7 @@ from fanin.hdl.ring.registers import (
     ring_nic_registers,
     ring_registers,
 )
+from fanin.host.causes import cause_of
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
 
@@ -101,10 +102,8 @@ class RingFindings:
         """One line on what is wrong; None while nothing is known to be wrong."""
         if self.differs:
             return "; ".join(DIFFERENCES[name] for name in self.differs)
-        if self.cause is Failure.SETTINGS:
-            return "the settings are out of range: nodes, rank, bound, timeout, retries or ack_frames"
-        if self.cause is Failure.MEMORY:
-            return "memory answered a read or a write with an error"
+        if self.cause in (Failure.SETTINGS, Failure.MEMORY):
+            return str(cause_of(self.cause))
         if self.heard_stranger:
             return "frames of this job come from a node not listed as this one's neighbour: wrong list or cable"
         if self.cause is Failure.TIMEOUT and self.heard_next and not self.heard_previous:

@@ -143,7 +143,7 @@ def trials(
 def _received(results: Connection, context: ProcessContext) -> Outcome:
     """The next outcome. Raises ToolFailed where the first rank has ended."""
     try:
-        outcome: Outcome = results.recv()
+        outcome: Outcome = results.recv()  # a training's collectives have a timeout, and a rank that fails ends
         return outcome
     except EOFError as error:
         cause = "a rank of the training has ended"

@@ -67,10 +67,13 @@ class Peers:
         return self._begun
 
     def close(self) -> None:
-        """Tell no more that this rank lives."""
+        """Tell no more that this rank lives.
+
+        The thread may hang in a store whose process is stopped, and then ends with this process.
+        """
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_STORE_SECONDS)
 
     def blame(self, what: str) -> str | None:
         """One line that says which rank is the cause that ``what`` has failed, the same at all ranks that live.

@@ -14,7 +14,10 @@ Array = npt.NDArray[Any]
 
 
 class Wire:
-    """Arrays between the ranks of a group. All ranks call alike; each call raises RuntimeError as gloo does."""
+    """Arrays between the ranks of a group. All ranks call alike.
+
+    Each call raises RuntimeError as gloo does, and does so after ``timeout`` at the latest.
+    """
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta):
         self.rank, self.size = rank, size

@@ -26,6 +26,7 @@ from fanin.sim.cosim.program_build import VerilogModel, build_program
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 _FS = 1000  # in a picosecond
+_END_SECONDS = 60  # to finish the order in hand and its traces
 PREAMBLE = b"\x55" * (PREAMBLE_BYTES - 1) + b"\xd5"
 GIGABIT_PS, SLOW_PS = Fraction(8000), {100: Fraction(40_000), 10: Fraction(400_000)}
 LONGEST_RESET_PS = 100_000_000_000
@@ -181,11 +182,17 @@ class Boards:
         self.close()
 
     def close(self) -> None:
-        """End the boards' process; traces are complete then."""
+        """End the boards' process; traces are complete then. Raises ToolFailed where it does not end."""
         with contextlib.suppress(BrokenPipeError):  # a process that has failed takes no more
             self._to.close()
-        self._process.wait()
-        self._from.close()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise ToolFailed(f"the boards' simulation did not end in {_END_SECONDS:g} s") from None
+        finally:
+            self._from.close()
 
     def set_link(self, board: int, *, phy: int = 0, speed: int = 1000, up: bool = True) -> None:
         """What the PHY says of its link between frames. The clock stays what it was configured to be."""

@@ -11,16 +11,11 @@ import numpy as np
 
 from fanin.hdl.layers.registers import Failure, StageFifo
 from fanin.hdl.net.link.job import LinkFailure
+from fanin.host.causes import cause_of
 from fanin.host.cnn import CnnStatus
 from fanin.sim.cnn.device import HOST, Device, Place
 from fanin.sim.cnn.epochs import DeviceCounters, Epoch, EpochResult, Float32, HostsResult, Words
 from fanin.sim.cosim.cluster import Reads
-
-_CAUSES = {
-    LinkFailure.TIMEOUT: "the peer does not answer",
-    LinkFailure.MISMATCH: "frames are not those that are due",
-    LinkFailure.LOSS: "a frame is lost",
-}
 
 
 class Task(Enum):
@@ -191,4 +186,4 @@ class Controller:
             for one in self._devices
             if one is not device and number in (end.number for end in one.place.part.ends.values())
         )
-        return f"{text}, connection {number} to {peer}: {_CAUSES[LinkFailure(links[number]['failure'])]}"
+        return f"{text}, connection {number} to {peer}: {cause_of(LinkFailure(links[number]['failure']))}"

@@ -325,7 +325,7 @@ def run_tool(work: Path, command: Sequence[str], environment: Mapping[str, str] 
         command, cwd=work, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
     ) as process:
         try:
-            output, said = process.communicate()
+            output, said = process.communicate()  # a large build on a slow machine takes an hour
         except BaseException:  # its compilers end with it
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

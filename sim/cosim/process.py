@@ -154,6 +154,7 @@ def _execute(
         for channel in channels:
             channel.close()
         try:
+            # For as long as the run takes: a watchdog of the simulation's own ends one that makes no progress.
             for line in lines:
                 report(Progress(*map(int, line.split())))
             return process.wait()

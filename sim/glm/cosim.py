@@ -20,6 +20,7 @@ from fanin.glm import GlmConfig, TrainShape
 from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split_model, split_ports
 from fanin.hbm import Hbm
 from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
+from fanin.host.causes import explain
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
 from fanin.job import SWITCH, Job, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
@@ -297,7 +298,7 @@ class Cosim:
         check = result.failed_check
         if check is not None and check.address == self.driver.registers.offset("status"):
             status = self.driver.status_of(self.driver.status().results([check.value]))
-            what = f"node {self.here[check.node]} stopped at cycle {result.cycles}: {status.cause.name}"
+            what = f"node {self.here[check.node]} stopped at cycle {result.cycles}: {explain(status.cause)}"
         return "; ".join([what, *how_far(result, self.here)])
 
 

@@ -20,6 +20,7 @@ from fanin.hdl.boards.registers import board_registers
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.glm.node_registers import Failure
 from fanin.host.board import BoardClient, BoardError
+from fanin.host.causes import explain
 from fanin.host.driver import Batch
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories, NodeStatus
 from fanin.sim.glm.cosim import Bytes, Int32
@@ -32,7 +33,7 @@ class NodeFailed(ToolFailed):
     """A board's node has stopped its run; ``cause`` is its own."""
 
     def __init__(self, host: str, cause: Failure):
-        super().__init__(f"board {host} stopped: {cause.name}")
+        super().__init__(f"board {host} stopped: {explain(cause)}")
         self.cause = cause
 
 

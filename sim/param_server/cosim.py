@@ -25,7 +25,7 @@ from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import QUIET_CYCLES, Bytes, Phase, RunResult
 from fanin.sim.cosim.run import Progress as RunProgress
-from fanin.sim.cosim.simulator import Group
+from fanin.sim.cosim.simulator import Group, SimulationFailed
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.learning.learner import Learner
@@ -33,10 +33,11 @@ from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.costs import patience
 from fanin.sim.param_server.hosts import SERVER_KEY, WORKER_KEY, Hosts, WildRun
 from fanin.sim.param_server.training import Algorithm, Outcome, Progress, PushAfter, TrainingJob
-from fanin.sim.rdma.cosim import Pair, configure_node
+from fanin.sim.rdma.cosim import Pair, configure_node, name_refusal
 from fanin.wire.rdma import BTH, BTH_AT, Opcode
 
 WINDOW = 256  # packets in flight
+_REFUSALS = {"status": {"refused": Refusal}}  # that host programs of servers check
 _FRAMES = FrameFormat(BTH, BTH_AT, ("opcode", "queue_pair", "psn"), {"opcode": Opcode})
 
 
@@ -134,17 +135,23 @@ class ParamServerCosim:
             limits={"mtu": mtu, "window": WINDOW, "retries": retries},
             patience=(1 + retries) * timeout * self.period_ps * 1e-12 if sends_again else None,
         )
-        raw = self._cluster.run(
-            memories=self._memories(sizes, initial),
-            phases=[Phase("configure", self._programs(job, sizes, mtu, timeout, retries))],
-            longest_wait=20 * timeout,
-            seed=job.seed,
-            hosts=hosts,
-            # A lost packet is sent again by nodes that count in cycles: until then time must not be skipped.
-            quiet_cycles=QUIET_CYCLES + timeout * sends_again,
-            hosts_apart=True,
-            **settings,
-        )
+        try:
+            raw = self._cluster.run(
+                memories=self._memories(sizes, initial),
+                phases=[Phase("configure", self._programs(job, sizes, mtu, timeout, retries))],
+                longest_wait=20 * timeout,
+                seed=job.seed,
+                hosts=hosts,
+                # Nodes that send lost packets again count in cycles: until then time must not be skipped.
+                quiet_cycles=QUIET_CYCLES + timeout * sends_again,
+                hosts_apart=True,
+                **settings,
+            )
+        except SimulationFailed as failure:
+            check = failure.result.failed_check if failure.result else None
+            if check and check.node >= self.workers:
+                raise name_refusal(failure, self.server_driver, _REFUSALS) from None
+            raise name_refusal(failure, self.worker_driver) from None
         (configured,) = raw.phases
         check_identities(self.worker_driver, configured.reads[: sizes.workers])
         check_identities(self.server_driver, configured.reads[self.workers :][: sizes.servers])

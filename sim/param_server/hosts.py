@@ -13,6 +13,7 @@ from fanin.errors import CheckFailed
 from fanin.golden.param_server import Push, WorkerEndpoint
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.param_server.server_control import Refusal
+from fanin.host.causes import explain
 from fanin.host.driver import Batch
 from fanin.host.param_server import ParamServerDriver, lgvnum_of, vacated
 from fanin.host.rdma import RdmaDriver
@@ -238,7 +239,7 @@ class _Worker(Worker):
             if ending in (Ending.RETRIES, Ending.FLUSHED):
                 self.lose()
             elif ending is not Ending.DONE:
-                raise CheckFailed(f"worker {self.number}: a gradient's write ended with {ending.name}")
+                raise CheckFailed(f"worker {self.number}: a gradient's write ended with {explain(ending)}")
 
     def watch(self) -> None:
         """Set an alarm for when a queue pair may have ended that is in use now."""

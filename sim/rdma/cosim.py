@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Unpack
 
 import numpy as np
@@ -12,19 +13,25 @@ import numpy as np
 from fanin.clock import CLOCK_MHZ
 from fanin.errors import InputError
 from fanin.hdl.rdma.node import ARRIVALS, COMPLETIONS, RdmaNode
+from fanin.host.causes import explain
 from fanin.host.rdma import Arrived, Completed, RdmaDriver
 from fanin.host.rdma_nic import NicDriver
 from fanin.job import worker_endpoint
-from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region, Write
+from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Refusal, Region, Write
 from fanin.sim.cosim.cluster import Cluster, Reads, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunResult
-from fanin.sim.cosim.simulator import Group
+from fanin.sim.cosim.simulator import Group, SimulationFailed
 from fanin.sim.switch.base import Switch
 from fanin.wire.ethernet import Endpoint
 
 MAX_NODES = 64
 SOURCE_PORT = 0xC000  # plus a queue pair's index: the port that its packets are sent from
+
+#: Causes of the refusals that host programs check, by register and field.
+REFUSALS: Mapping[str, Mapping[str, type[IntEnum]]] = {
+    "refusals": {"connect_refusal": Refusal, "region_refusal": Refusal}
+}
 
 End = tuple[int, int]  # a node, and the index of one of its queue pairs
 
@@ -87,6 +94,27 @@ def take_completion(driver: RdmaDriver, program: HostProgram) -> None:
     """Await a completion, and read it."""
     program.poll_field(driver.registers, "completion", "completed", 1)
     program.extend(driver.take_completion().operations)
+
+
+def name_refusal(
+    failure: SimulationFailed, driver: NicDriver, fields: Mapping[str, Mapping[str, type[IntEnum]]] = REFUSALS
+) -> SimulationFailed:
+    """Return the failure with its cause, where it is that a node of ``driver`` has refused a command.
+
+    ``fields``: by register and field, the causes of the refusals that host programs check.
+    """
+    check = failure.result.failed_check if failure.result else None
+    if failure.result is None or check is None:
+        return failure
+    for register, causes in fields.items():
+        if check.address != driver.registers.offset(register):
+            continue
+        values = driver.registers[register].unpack(check.value)
+        for name, cause in causes.items():
+            if values[name]:
+                text = f"node {check.node} refused a command by cycle {failure.result.cycles}"
+                return SimulationFailed(f"{text}: {explain(cause(values[name]))}", failure.result)
+    return failure
 
 
 @dataclass
@@ -152,18 +180,21 @@ class RdmaCosim:
         configure = [
             configure_node(self.driver, node, pairs, own, timeout=timeout) for node, own in enumerate(regions)
         ]
-        raw = self._cluster.run(
-            memories=([np.frombuffer(memory, np.uint8)] for memory in memories),
-            phases=[
-                Phase("configure", configure),
-                Phase("write", [self._write(own) for own in writes]),
-                Phase("end", [self._end(count) for count in arrivals]),
-            ],
-            longest_wait=20 * timeout,
-            seed=seed,
-            switch=switch,
-            **settings,
-        )
+        try:
+            raw = self._cluster.run(
+                memories=([np.frombuffer(memory, np.uint8)] for memory in memories),
+                phases=[
+                    Phase("configure", configure),
+                    Phase("write", [self._write(own) for own in writes]),
+                    Phase("end", [self._end(count) for count in arrivals]),
+                ],
+                longest_wait=20 * timeout,
+                seed=seed,
+                switch=switch,
+                **settings,
+            )
+        except SimulationFailed as failure:
+            raise name_refusal(failure, self.driver) from None
         return self._collect(raw, arrivals)
 
     def _write(self, writes: Sequence[tuple[int, Write]]) -> HostProgram:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fanin.errors import CheckFailed
 from fanin.golden.ring.all_reduce import all_reduce
 from fanin.hdl.ring.registers import COMPLETED_LOW_BITS, Failure
+from fanin.host.causes import explain
 from fanin.host.driver import Operation
 from fanin.host.ring import RingDriver
 from fanin.ring import RingConfig
@@ -122,7 +123,7 @@ class Host:
         if cause is Failure.TIMEOUT:
             silent = (self.node + 1) % self.hosts.nodes
             return f"node {silent} has stopped answering: node {self.node} gives up {where}"
-        return f"node {self.node} ended with {cause.name} in {where}"
+        return f"node {self.node} ended in {where} with {explain(cause)}"
 
     def _fetch(self, layer: int) -> Float32:
         """The sum that is in memory, which is to be the golden model's."""

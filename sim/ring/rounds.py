@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from fanin.errors import CheckFailed
 from fanin.hdl.ring.registers import Failure
+from fanin.host.causes import explain
 from fanin.host.ring import RingDriver, RingMember
 from fanin.job import worker_endpoint
 from fanin.ring_groups import BARRIER, Plan, Ring
@@ -302,7 +303,7 @@ class Rounds:
             silent = ring.members[(ring.members.index(node) + 1) % len(ring.members)]
             raise CheckFailed(f"node {silent} has stopped answering: node {node} gives up {where}")
         if status.failed or status.completed != 1:
-            raise CheckFailed(f"node {node} ended with {status.cause.name} in {where}")
+            raise CheckFailed(f"node {node} ended in {where} with {explain(status.cause)}")
 
     def _read_sent(self, node: int, number: int) -> None:
         """What a node has sent. Only now: one that has all its sums may still have had frames to send."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fanin.errors import CheckFailed
 from fanin.hdl.ring.registers import Failure
+from fanin.host.causes import explain
 from fanin.host.ring import RingDriver
 from fanin.ring import RingConfig
 from fanin.sim.cosim.live import Board
@@ -69,7 +70,7 @@ class ServedHosts:
         status = driver.status_of(driver.wait().results(reads[:cut]))
         if status.failed or status.refused:
             cause = status.cause if status.failed else Failure.NONE
-            raise CheckFailed(f"node {node} ended with {cause.name} in all-reduce {self.progress}")
+            raise CheckFailed(f"node {node} ended in all-reduce {self.progress} with {explain(cause)}")
         self._cycles[node] = driver.counters_of(driver.counters().results(reads[cut:]))["cycles"]
         if len(self._cycles) == self._nodes:
             self.progress += 1

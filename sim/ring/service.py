@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from fanin.sim.ring.served import Float32, Served, ServedHosts
 _LEAST_BYTES = 1 << 22  # of a node's memory, so that a new simulation is rarely begun
 _END_SECONDS = 10.0
 _ENDED = "the process that simulates the nodes has ended"
+_LATE = "the nodes have not added up in time"
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,13 @@ class _Running:
     def all_reduce(self, vectors: Sequence[Float32], until: float) -> Served:
         assert self._hosts
         assert self._watcher
-        with contextlib.suppress(ConnectionError):  # then the watcher says why
+        _bound_sending(self._hosts, until)
+        try:
             self._hosts.send(list(vectors))
+        except BlockingIOError:  # it has taken some, and then no more
+            raise SimulationFailed(_LATE) from None
+        except ConnectionError:  # then the watcher says why
+            pass
         ready = wait([self._hosts, self._watcher], max(0.0, until - time.monotonic()))
         if self._hosts in ready:
             try:
@@ -117,7 +124,7 @@ class _Running:
                 ready = wait([self._watcher], max(0.0, until - time.monotonic()))
         if self._watcher in ready:
             raise _failure(self._watcher)
-        raise SimulationFailed("the nodes have not added up in time")
+        raise SimulationFailed(_LATE)
 
     def close(self) -> None:
         for connection in (self._hosts, self._watcher):
@@ -130,6 +137,13 @@ class _Running:
                 os.killpg(self._process.pid, signal.SIGKILL)  # the simulator, too
                 self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _bound_sending(connection: Connection, until: float) -> None:
+    """From now on a connection whose other end takes nothing up to then raises BlockingIOError."""
+    seconds, rest = divmod(max(until - time.monotonic(), 1e-3), 1)
+    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(rest * 1e6)))
 
 
 def _accepted(listener: socket.socket, peer: Connection | subprocess.Popen[bytes], until: float) -> Connection:
@@ -165,7 +179,7 @@ def _failure(watcher: Connection) -> Exception:
 def _watch(address: str) -> None:
     """Build and simulate what the other side asks for, until it hangs up; tell it what goes wrong."""
     with contextlib.suppress(EOFError, OSError), Client(address, "AF_UNIX") as peer:
-        nodes: Nodes = peer.recv()
+        nodes: Nodes = peer.recv()  # until the other side sends them, or ends
         try:
             cosim = RingCosim(nodes.config, nodes=nodes.nodes, clock_mhz=nodes.clock_mhz)
             hosts = functools.partial(ServedHosts, address=address, config=nodes.config, nodes=nodes.nodes)

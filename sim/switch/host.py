@@ -84,7 +84,7 @@ class HostSwitch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join()
+        self._thread.join()  # it looks at ``_stop`` every _WAKE_S seconds, and never waits for a board
         self._socket.close()
 
     def _serve(self) -> None:

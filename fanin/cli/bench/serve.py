@@ -15,6 +15,7 @@ import selectors
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -144,8 +145,12 @@ def _started(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[str]]:
     with lab.start("switch", command, stdout=pipe, stderr=pipe, text=True) as process:
         try:
             assert process.stderr is not None
-            if "P4Runtime" not in process.stderr.readline() + process.stderr.readline():
-                raise ToolFailed("fanin p4 serve did not start")
+            late = threading.Timer(_START, process.kill)  # the lines below are empty then
+            late.start()
+            started = "P4Runtime" in process.stderr.readline() + process.stderr.readline()
+            late.cancel()
+            if not started:
+                raise ToolFailed(f"fanin p4 serve did not start in {_START:g} s")
             yield process
         finally:
             process.kill()

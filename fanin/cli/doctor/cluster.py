@@ -14,6 +14,8 @@ from fanin.cli.output import CLUSTER_RUN, table
 from fanin.cli.writer import writer_of
 from fanin.cnn_training import Place
 from fanin.errors import InputError
+from fanin.hdl.net.link.job import LinkFailure
+from fanin.host.causes import explain_name
 from fanin.records import Record, open_record
 
 
@@ -29,11 +31,18 @@ class EndDiagnosis:
     def row(self) -> list[str]:
         """In words."""
         counts = (
-            f"{name.replace('_', ' ')} {f'{value:,}' if isinstance(value, int) else value}"
+            f"{name.replace('_', ' ')} {self._text(value)}"
             for name, value in self.counted.items()
             if value is not None
         )
         return [f"{self.source} to {self.consumer}, {self.device}", ", ".join(counts)]
+
+    @staticmethod
+    def _text(value: Any) -> str:
+        """Of a counter, or of the name of a cause."""
+        if isinstance(value, int):
+            return f"{value:,}"
+        return explain_name(LinkFailure, value) or str(value)
 
 
 @dataclass(frozen=True)

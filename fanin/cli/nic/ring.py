@@ -154,6 +154,7 @@ def _reduce(args: argparse.Namespace, config: RingConfig, vector: npt.NDArray[np
 def _cause(args: argparse.Namespace, reduced: Reduced) -> str:
     """Why there is no sum."""
     from fanin.hdl.ring.registers import Failure
+    from fanin.host.causes import explain
 
     before, after = (args.rank - 1) % args.ranks, (args.rank + 1) % args.ranks
     cause = reduced.status.cause if reduced.status else Failure.NONE
@@ -165,7 +166,7 @@ def _cause(args: argparse.Namespace, reduced: Reduced) -> str:
     if cause is Failure.MISMATCH:
         return f"rank {args.rank} and rank {before} do not agree: {problem or cause.name}"
     if cause is not Failure.NONE:
-        return f"the node ended with {cause.name}"
+        return f"the node ended with {explain(cause)}"
     return f"{args.port}: ended before the sum was there"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.cli.output import add_json, print_json, table
+from fanin.rdma import Ending
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -53,4 +54,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _failed(pair: dict[str, Any]) -> str:
-    return f"; failed ({pair['failed']}), to be connected anew" if pair["failed"] else ""
+    if not pair["failed"]:
+        return ""
+    from fanin.host.causes import explain  # of all nodes, whose registers take time to declare
+
+    return f"; failed with {explain(Ending[pair['failed'].upper()])}"

@@ -12,13 +12,6 @@ from fanin.errors import CheckFailed
 from fanin.rdma import Ending
 
 WAIT_SECONDS = 60.0
-_CAUSES = {
-    Ending.REQUEST: "the peer takes it for an invalid request",
-    Ending.ACCESS: "the peer has no such region, or the range is not in it",
-    Ending.OPERATION: "the peer could not carry it out",
-    Ending.RETRIES: "the peer has not answered",
-    Ending.FLUSHED: "its queue pair had failed before, or was connected anew meanwhile",
-}
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -56,8 +49,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"ending": ending.name.lower(), "bytes": args.bytes})
     if ending is not Ending.DONE:
-        advice = "connect the queue pair anew, at both ends"
-        raise CheckFailed(f"{args.control}: the write ended with {ending.name}: {_CAUSES[ending]}; {advice}")
+        from fanin.host.causes import explain  # of all nodes, whose registers take time to declare
+
+        raise CheckFailed(f"{args.control}: the write ended with {explain(ending)}")
     if not args.json:
         print(f"{args.bytes:,} bytes written")
     return 0

@@ -113,7 +113,7 @@ def searched(work: Work, workers: int, say: Say) -> Iterator[Found]:
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         sender.close()
-        while True:
+        while True:  # the search has a time limit of its own; its process's death is seen, too
             try:
                 message = receiver.recv() if receiver in wait([receiver, process.sentinel]) else LOST
             except EOFError:

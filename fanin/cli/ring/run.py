@@ -127,6 +127,7 @@ def _vectors(paths: list[Path]) -> list[Float32]:
 
 def _in_rtl(vectors: list[Float32], config: RingConfig, link: Any) -> tuple[list[Float32], float]:
     """Each node's sum, and the seconds that the slowest one took."""
+    from fanin.host.causes import explain
     from fanin.sim.cosim.simulator import SimulationFailed
     from fanin.sim.ring.cosim import RingCosim
 
@@ -137,7 +138,7 @@ def _in_rtl(vectors: list[Float32], config: RingConfig, link: Any) -> tuple[list
         raise CheckFailed(str(error)) from error
     for node, status in enumerate(found.status):
         if status.failed:
-            raise CheckFailed(f"node {node} ended with {status.cause.name}")
+            raise CheckFailed(f"node {node} ended with {explain(status.cause)}")
     return [own for (own,) in found.sums], found.cycles * cosim.period_ps * 1e-12
 
 

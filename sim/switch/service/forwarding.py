@@ -134,7 +134,7 @@ class Forwarding(Generic[F]):
         except FutureTimeout:
             if future.cancel():  # so that it is not carried out behind the asker's back
                 raise
-            return future.result()
+            return future.result()  # it is being carried out: its result is what the asker must know
 
     @property
     def running(self) -> bool:

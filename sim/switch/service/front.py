@@ -93,7 +93,7 @@ class _Call:
         """
         pieces: list[bytes] = []
         while True:
-            message = self.messages.get()
+            message = self.messages.get()  # until the call ends: the switch ends calls that do nothing
             if message.kind is Kind.MORE:
                 more()
             elif message.kind in (Kind.PIECE, Kind.DATA):

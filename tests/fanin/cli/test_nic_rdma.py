@@ -81,7 +81,7 @@ def test_two_nodes_write_into_each_others_files(lab, tmp_path, engine, capsys):
             "a.sock: the write ended with FLUSHED: its queue pair had failed before" in capsys.readouterr().err
         )
         assert main(["nic", "show", write[2]]) == 0
-        assert "failed (access), to be connected anew" in capsys.readouterr().out
+        assert "failed with ACCESS: the peer has no such region" in capsys.readouterr().out
         for node in nodes:
             node.send_signal(signal.SIGINT)
         found = [documented("nic run", node.communicate(timeout=LIMIT)[0]) for node in nodes]

@@ -24,6 +24,7 @@ from fanin.hdl.layers.registers import (
     stage_fifos,
     stage_streams,
 )
+from fanin.host.causes import explain
 from fanin.host.cnn import CnnDriver, HostMemory, Peer, StreamCounters, timed_batch
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.network import unplanned
@@ -157,8 +158,11 @@ def test_a_status_says_who_waits():
     assert status(cause=2).cause is Failure.NONE  # not failed
     failed = status(failed=1, cause=1, waits=1, waiting_stream=5)
     assert (failed.cause, failed.waits) == (Failure.TIMEOUT, StageStream(4, Way.FORWARD))
-    assert DRIVER.explain(failed) == "TIMEOUT: what relu gives forward is not taken"
-    assert DRIVER.explain(status(failed=1, cause=2)) == "MEMORY: memory answered with an error"
+    assert DRIVER.explain(failed) == (
+        "TIMEOUT: what relu gives forward is not taken; "
+        "look at the memory and the neighbours, or give a longer timeout, then reset the node"
+    )
+    assert DRIVER.explain(status(failed=1, cause=2)) == explain(Failure.MEMORY)
     assert status(failed=1, cause=2, waits=1).waits is None  # of a job before
 
 

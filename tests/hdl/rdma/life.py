@@ -132,6 +132,12 @@ class Life:
         self.loses = True
         self.room = deque([True], maxlen=5)  # of the last cycles: what the reader says is some cycles old
         self.stuck_until = 0  # the MAC takes nothing
+        self.answer = dut.answer.payload  # a view is made anew at each access, and has an id of its own
+        self.driven: dict[int, Any] = {}  # inputs as they are, by their ids
+        streams = (dut.headers, dut.fetch, dut.completion, dut.answer, dut.connect)
+        flags = [flag for port in streams for flag in (port.valid, port.ready)]
+        payloads = [port.p.as_value() for port in streams[:3]]  # numbers: what moves alone is decoded
+        self.sampled = [dut.accepted, dut.refused, *flags, *payloads]
 
     # ---- the host ----
 
@@ -212,21 +218,18 @@ class Life:
         dut = self.dut
         self._arrive()
         self._drive(ctx)
-        streams = (dut.headers, dut.fetch, dut.completion, dut.answer, dut.connect)
-        flags = [flag for port in streams for flag in (port.valid, port.ready)]
-        _, _, accepted, refused, *values, header, fetch, completion = await ctx.tick().sample(
-            dut.accepted, dut.refused, *flags, *(port.payload for port in streams[:3])
-        )
+        _, _, accepted, refused, *values, header, fetch, completion = await ctx.tick().sample(*self.sampled)
         self.cycle += 1
         moved = [valid and ready for valid, ready in zip(values[::2], values[1::2], strict=True)]
         if moved[2]:
-            self._complete(completion)
+            self._complete(dut.completion.p.shape().from_bits(completion))
         if moved[1]:
+            fetch = dut.fetch.p.shape().from_bits(fetch)
             due = self.cycle + self.rng.randrange(1, self.rng.choice([30, 30, 30, 400]))
             due = max(due, self.reads[-1][0]) if self.reads else due
             self.reads.append([due, fetch.address, fetch.size, None])
         if moved[0]:
-            self.headers.append(header)
+            self.headers.append(dut.headers.p.shape().from_bits(header))
         if moved[3]:
             self.answers.popleft()
         if (accepted or refused) and self.posting is not None:
@@ -242,17 +245,23 @@ class Life:
     def _drive(self, ctx: Any) -> None:
         dut, rng = self.dut, self.rng
         free = len(self.reads) < CAPACITY
-        ctx.set(dut.free, free and rng.random() < 0.9)
+        self._set(ctx, dut.free, free and rng.random() < 0.9)
         self.room.append(free)
-        ctx.set(dut.room, self.room[0])
-        ctx.set(dut.reading, any(data is None for *_, data in self.reads))
-        ctx.set(dut.fetch.ready, free and rng.random() < 0.7)
-        ctx.set(dut.completion.ready, rng.random() < 0.8)
-        ctx.set(dut.headers.ready, self.cycle >= self.stuck_until and len(self.headers) < 2)
-        ctx.set(dut.answer.valid, bool(self.answers))
+        self._set(ctx, dut.room, self.room[0])
+        self._set(ctx, dut.reading, any(data is None for *_, data in self.reads))
+        self._set(ctx, dut.fetch.ready, free and rng.random() < 0.7)
+        self._set(ctx, dut.completion.ready, rng.random() < 0.8)
+        self._set(ctx, dut.headers.ready, self.cycle >= self.stuck_until and len(self.headers) < 2)
+        self._set(ctx, dut.answer.valid, bool(self.answers))
         if self.answers:
             index, psn, syndrome = self.answers[0]
-            ctx.set(dut.answer.payload, {"index": index, "psn": psn, "syndrome": syndrome})
+            self._set(ctx, self.answer, {"index": index, "psn": psn, "syndrome": syndrome})
+
+    def _set(self, ctx: Any, port: Any, value: Any) -> None:
+        """Drive an input; one that has the value takes no time of the simulator."""
+        if self.driven.get(id(port)) != value:
+            self.driven[id(port)] = value
+            ctx.set(port, value)
 
     def _complete(self, said: Any) -> None:
         posted = self.expected[said.index].popleft()
@@ -336,12 +345,24 @@ async def clean_job(ctx: Any, life: Life) -> None:
     life.loses = True
 
 
+async def _connect_while_full(ctx: Any, life: Life) -> None:
+    """The MAC sticks, what was read takes all of the reader's room, and a queue pair begins anew."""
+    rng, pairs = life.rng, range(CONFIG.queue_pairs)
+    for index in rng.sample(pairs, 2):
+        await life.connect(ctx, index)
+    life.stuck_until = life.cycle + 2500
+    for _ in range(rng.randrange(4, 12)):
+        await life.post(ctx, rng.choice(pairs))
+    await life.idle(ctx, rng.choice([20, 100, 400]))
+    await life.connect(ctx, rng.choice(pairs), enable=rng.random() < 0.7, retries=rng.randrange(3))
+
+
 async def random_step(ctx: Any, life: Life) -> str:
     """Something that a host, a network or a MAC may do."""
     rng = life.rng
     index = rng.randrange(CONFIG.queue_pairs)
     event = rng.choices(
-        ["post", "connect", "disconnect", "idle", "wait", "stick", "reset"], [50, 8, 4, 25, 6, 5, 2]
+        ["post", "connect", "disconnect", "idle", "wait", "stick", "fill", "reset"], [50, 8, 4, 25, 6, 5, 3, 2]
     )[0]
     match event:
         case "post":
@@ -355,6 +376,8 @@ async def random_step(ctx: Any, life: Life) -> str:
             await life.idle(ctx, 700)
         case "stick":
             life.stuck_until = life.cycle + rng.choice([50, 300, 2500])
+        case "fill":
+            await _connect_while_full(ctx, life)
         case "reset":
             await life.restart(ctx)
     return event

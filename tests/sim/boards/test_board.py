@@ -1,6 +1,8 @@
 """Boards in the harness: frames through RGMII, clocks apart, the routed netlist against its source."""
 
 import random
+import signal
+import subprocess
 from dataclasses import replace
 from fractions import Fraction
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 from fanin.errors import ToolFailed
+from fanin.sim.boards import board
 from fanin.sim.boards.board import BoardConfig, Boards, Clock, on_the_wire
 from fanin.sim.boards.direct import LoggedBoards
 from fanin.sim.boards.model import routed_model, source_model
@@ -167,3 +170,15 @@ def test_misuse(models):
         boards._process.kill()
         with pytest.raises(ToolFailed, match="the boards' simulation has ended"):
             boards.run(LOCKED + 1)
+
+
+def test_a_simulation_that_does_not_end_is_killed(monkeypatch):
+    monkeypatch.setattr(board, "_END_SECONDS", 0.1)
+    boards = object.__new__(Boards)
+    boards._process = process = subprocess.Popen(
+        ["sleep", "100"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    boards._to, boards._from = process.stdin, process.stdout
+    with pytest.raises(ToolFailed, match=r"did not end in 0.1 s"):
+        boards.close()
+    assert process.returncode == -signal.SIGKILL

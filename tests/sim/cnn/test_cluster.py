@@ -13,6 +13,8 @@ from fanin.flow.link import PORT_RATE, WIRE_SECONDS
 from fanin.flow.node import NodeGraph, Sizes
 from fanin.flow.predict import predict
 from fanin.flow.verdict import how_it_stops
+from fanin.hdl.net.link.job import LinkFailure
+from fanin.host.causes import cause_of
 from fanin.sim.cnn.cosim import ClusterCosim, JobFailed
 from fanin.sim.cnn.epochs import Epoch
 from fanin.sim.cnn.hosts import Cut
@@ -120,7 +122,7 @@ def test_a_device_that_is_cut_off_ends_the_run_by_name():
     found = re.fullmatch(r"(\w) failed by cycle (\d+): LINK: (.*)", str(failure.value))
     assert found
     assert "bias" in found[3]
-    assert found[3].endswith("the peer does not answer")
+    assert found[3].endswith(f": {cause_of(LinkFailure.TIMEOUT)}")
     assert [len(one.links) for one in failure.value.devices] == [2, 2, 2]
     assert failure.value.results >= 6
     healthy = sum(epoch.counters["cycles"] for epoch in THREE.run().epochs)

@@ -140,7 +140,8 @@ def test_a_dead_network_stops_every_node_with_timeout_and_says_how_far_packets_c
     data, run, _ = problem
     network = NetworkConfig(link=LinkConfig(drop=1), timeout_ns=1000, retries=3)
     with pytest.raises(
-        SimulationFailed, match=r"stopped at cycle .*: TIMEOUT; node 0: AGG left the node; node 1: "
+        SimulationFailed,
+        match=r"stopped at cycle .*: TIMEOUT: a packet stayed .*; node 0: AGG left the node; node 1: ",
     ):
         cosim.train(*data, **run, network=network)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import Counter
 from collections.abc import Generator
@@ -13,7 +14,7 @@ import numpy as np
 from fanin.errors import CheckFailed
 from fanin.golden.ring.all_reduce import all_reduce
 from fanin.hdl.ring.registers import Failure
-from fanin.host.ring import RingDriver, RingFindings, RingMember, RingStatus
+from fanin.host.ring import RingDriver, RingFindings, RingMember, RingNicDriver, RingStatus
 from fanin.job import worker_endpoint
 from fanin.ring import RingConfig
 from fanin.sim.cosim.live import Board
@@ -27,6 +28,9 @@ GUARD = 0xA5
 REGISTERS = ("own_mac", "previous_mac", "next_mac", "timeout", "retries", "count", "address", "watch")
 #: What is wrong in a job; every node that completes a vector nevertheless has its golden sum.
 ERRORS = ("none", "rank", "each itself first", "nodes", "count", "silent", "swapped")
+MEMORY = "memory"  # the error of a job in which a read or a write is answered with an error
+ETHERTYPE = (0x88B5).to_bytes(2, "big")  # of frames that are the hosts' own
+UNSENT = 4  # frames of a host that wait at its node, at most
 
 
 class LateSwitch(Forwarder):
@@ -65,13 +69,27 @@ class Job:
 
 
 class LifeHosts:
-    """Live hosts of ring nodes: ``rounds`` times some dirty jobs, then a clean one that must be exact."""
+    """Live hosts of ring nodes: ``rounds`` times some dirty jobs, then a clean one that must be exact.
 
-    def __init__(self, board: Board, *, config: RingConfig, nodes: int, rounds: int, seed: int):
+    With ``bad``, vectors at an address with that bit have errors of memory. With ``nic``, hosts send frames of
+    their own all the time, through whatever happens to the ring: what comes is what was sent.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        *,
+        config: RingConfig,
+        nodes: int,
+        rounds: int,
+        seed: int,
+        bad: int = 0,
+        nic: bool = False,
+    ):
         self.done, self.progress, self.steps = False, 0, 0
         self._board, self._config, self._nodes, self._rounds = board, config, nodes, rounds
         self._driver, self._rng, self._values = (
-            RingDriver(config),
+            RingNicDriver(config) if nic else RingDriver(config),
             random.Random(seed),
             np.random.default_rng(seed),
         )
@@ -79,11 +97,39 @@ class LifeHosts:
         self._running: set[int] = set()
         self._reads: dict[int, list[int]] = {}
         self.ends: Counter[str] = Counter()
+        self._bad, self._nic = bad, nic
+        self._errors = (*ERRORS, MEMORY) if bad else ERRORS
+        self._frames: set[bytes] = set()  # of hosts, that were sent
+        self._traffic = random.Random(seed + 1)
         self._script = self._life()
 
     def start(self) -> None:
         """Begin."""
+        if self._nic:
+            for node in range(self._nodes):
+                self._board.on_frame(node, functools.partial(self._receive, node))
+            self._send()
         self._advance()
+
+    # ---- frames of hosts ----
+
+    def _send(self) -> None:
+        """Have a host send a frame, and soon another one."""
+        rng = self._traffic
+        node, to = rng.sample(range(self._nodes), 2)
+        if self._board.unsent(node) < UNSENT:
+            macs = b"".join(worker_endpoint(each).mac.to_bytes(6, "big") for each in (to, node))
+            frame = macs + ETHERTYPE + rng.randbytes(rng.choice([46, 47, 300, rng.randrange(46, 1500)]))
+            self._frames.add(frame)
+            self._board.send(node, frame)
+        self._board.at(self._board.now + 4000 * rng.choice([1, 20, 400]), self._send)
+
+    def _receive(self, node: int, frame: bytes) -> None:
+        """Check that a frame is one that was sent to this node."""
+        to = int.from_bytes(frame[:6], "big")
+        known = frame in self._frames and to == worker_endpoint(node).mac
+        self._check(known, node, f"its host got a frame that nobody sent to it: {frame[:40].hex()}")
+        self.ends["frames of hosts"] += 1
 
     def may_skip(self) -> bool:
         """Time is never skipped."""
@@ -188,6 +234,8 @@ class LifeHosts:
 
     def _posts(self, job: Job, node: int, program: HostProgram) -> None:
         for number, (address, count) in enumerate(zip(self._addresses(job.counts), job.counts, strict=True)):
+            if job.error == MEMORY and number == len(job.counts) - 1 and node == job.ring[0]:
+                address |= self._bad
             wrong = job.error == "count" and number and node == job.ring[0]
             program.extend(self._driver.post(address, count + wrong).operations)
             job.posts[node] += 1
@@ -211,7 +259,7 @@ class LifeHosts:
 
     def _dirty(self) -> Generator[Any]:
         rng, driver = self._rng, self._driver
-        job = self._job(rng.choice(ERRORS), 9000)
+        job = self._job(rng.choice(self._errors), 9000)
         # Memory is what the host may write once nothing of the node's is under way.
         yield {n: self._idle(driver.command("stop").operations) for n in job.ring}
         self._fill(job)

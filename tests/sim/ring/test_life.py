@@ -5,9 +5,14 @@ import functools
 import numpy as np
 import pytest
 
+from fanin.codec import Bfp
 from fanin.ring import RingConfig
+from fanin.sim.cosim.cluster import Cluster
+from fanin.sim.cosim.simulator import Group
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim
+from tests.hdl.ring.faulty_node import BAD, FaultyRingNode
+from tests.sim.ring import test_nic
 from tests.sim.ring.life import LateSwitch, LifeHosts
 from tests.sim.ring.test_cosim import NODES, SIZES  # the same builds serve both
 from tests.support import new_seed, slow
@@ -19,23 +24,41 @@ NETWORKS = {
     "good": LinkConfig(),
     "bad": LinkConfig(drop=0.01, duplicate=0.01, reorder=0.01, corrupt=0.01),
 }
+CONFIG = RingConfig(**SIZES)
 
 
 @pytest.mark.parametrize(("network", "rounds"), [("good", 3), *slow(("good", 150), ("bad", 150))])
-def test_nothing_of_a_job_reaches_the_next(network, rounds):
-    seed = new_seed()
-    cosim = RingCosim(RingConfig(**SIZES), nodes=NODES, quiet=True)
-    steps, ends = live(cosim, NETWORKS[network], rounds, seed)
-    print(steps, ends)
+@pytest.mark.parametrize("codec", [None, *slow(Bfp(4, 7, 5, 8))], ids=str)
+def test_nothing_of_a_job_reaches_the_next(codec, network, rounds):
+    config = RingConfig(codec=codec, **SIZES)
+    cluster = RingCosim(config, nodes=NODES, quiet=True)._cluster
+    steps, _ = live(cluster, config, NETWORKS[network], rounds, new_seed())
     assert steps >= 4 * rounds
 
 
-def live(cosim, link, rounds, seed):
+@pytest.mark.slow
+def test_nothing_of_a_job_reaches_the_next_where_memory_errs():
+    cluster = Cluster(lambda: [Group(FaultyRingNode(config=CONFIG), NODES)], quiet=True)
+    _, ends = live(cluster, CONFIG, NETWORKS["good"], 150, new_seed(), bad=BAD)
+    assert ends["memory: MEMORY"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", list(NETWORKS))
+def test_nothing_of_a_job_reaches_the_next_beside_frames_of_hosts(network):
+    """Nor does anything of it reach the hosts' frames."""
+    config, nodes = test_nic.CONFIG, test_nic.NODES
+    cluster = RingCosim(config, nodes=nodes, nic=True, quiet=True)._cluster
+    _, ends = live(cluster, config, NETWORKS[network], 100, new_seed(), nodes=nodes, nic=True)
+    assert ends["frames of hosts"] > 100
+
+
+def live(cluster, config, link, rounds, seed, *, nodes=NODES, **life):
     """The life of a ring's nodes: steps, and how jobs ended."""
-    hosts = functools.partial(LifeHosts, config=cosim.config, nodes=NODES, rounds=rounds, seed=seed)
-    switch = functools.partial(LateSwitch, NODES, seed, 0.02)
-    raw = cosim._cluster.run(
-        memories=([np.zeros(BYTES, np.uint8)] for _ in range(NODES)),
+    hosts = functools.partial(LifeHosts, config=config, nodes=nodes, rounds=rounds, seed=seed, **life)
+    switch = functools.partial(LateSwitch, nodes, seed, 0.02)
+    raw = cluster.run(
+        memories=([np.zeros(BYTES, np.uint8)] for _ in range(nodes)),
         phases=[],
         longest_wait=1_000_000,
         hosts=hosts,
@@ -43,4 +66,5 @@ def live(cosim, link, rounds, seed):
         link=link,
         seed=seed,
     )
+    print(raw.hosts)
     return raw.hosts

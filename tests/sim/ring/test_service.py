@@ -3,10 +3,12 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
@@ -95,6 +97,14 @@ def test_the_time_bounds_a_call():
 
 
 @pytest.mark.slow
+def test_a_simulator_that_takes_nothing_ends_a_call_in_its_time():
+    here, there = socket.socketpair()
+    with Connection(here.detach()) as sending, there:
+        ring_service._bound_sending(sending, time.monotonic() + 0.2)
+        with pytest.raises(BlockingIOError):
+            sending.send(bytes(1 << 24))
+
+
 def test_nothing_outlives_a_program_that_is_killed():
     with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True) as program:
         group = int(program.stdout.readline())
