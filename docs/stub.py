@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import fanin
 from fanin.api.signature import stub
+from fanin.cli.param_server.options import ParamServerOptions
 from fanin.cli.train.options import GlmOptions
 from fanin.runs.option import Options
 
 #: Functions of runs: the table of their options, and the result.
-RUNS: dict[str, tuple[type[Options], str]] = {"train": (GlmOptions, "TrainRun")}
+RUNS: dict[str, tuple[type[Options], str]] = {
+    "train": (GlmOptions, "TrainRun"),
+    "ps_train": (ParamServerOptions, "ParamServerRun"),
+}
 
 
 def stub_text() -> str:

@@ -8,7 +8,7 @@ from fanin.api.commands import PathLike, Repeatable
 from fanin.api.emit import components as components
 from fanin.api.emit import emit as emit
 from fanin.api.emit import emit_p4 as emit_p4
-from fanin.api.param_server import ps_train as ps_train
+from fanin.api.param_server import ParamServerRun as ParamServerRun
 from fanin.api.plan import plan as plan
 from fanin.api.ring import ring_train as ring_train
 from fanin.api.train import TrainRun as TrainRun
@@ -75,3 +75,42 @@ def train(
     wave_cycles: int | None = None,
     wave_depth: int | None = None,
 ) -> TrainRun: ...
+def ps_train(
+    data: PathLike = "digits",
+    *,
+    model: str = "lr",
+    epochs: int | None = None,
+    batch: int = 8,
+    lr: float | None = None,
+    decay: float | None = None,
+    features: int | None = None,
+    gamma: float | None = None,
+    dtype: str = "float64",
+    seed: int = 0,
+    optimum: bool | None = None,
+    algorithm: str = "wild",
+    push_after: str | None = None,
+    receivers: str = "barter",
+    workers: int = 15,
+    slots: int = 1,
+    warm_up: int | None = None,
+    servers: int = 1,
+    on: str = "rtl",
+    width: int = 512,
+    costs: str = "design",
+    sample_seconds: float | None = None,
+    jitter: float = 0.1,
+    stragglers: Repeatable | None = None,
+    stop: Repeatable | None = None,
+    drop: float = 0.0,
+    duplicate: float = 0.0,
+    reorder: float = 0.0,
+    pcap: PathLike | None = None,
+    beside: Repeatable | None = None,
+    output: PathLike | None = None,
+    wave: PathLike | None = None,
+    wave_nodes: str | None = None,
+    wave_from: int | None = None,
+    wave_cycles: int | None = None,
+    wave_depth: int | None = None,
+) -> ParamServerRun: ...

@@ -5,6 +5,7 @@ docs/ARCHITECTURE.md, "A run's options".
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -64,6 +65,7 @@ class Option:
     ``rivals`` : name of a set of options of which a call has one at most; None: of none
     ``aliases`` : earlier names
     ``training`` : it is part of what is trained, so a resumed run keeps it
+    ``beside`` : a run that is compared with the first one may have another value
     """
 
     name: str
@@ -85,6 +87,7 @@ class Option:
     rivals: str | None = None
     aliases: tuple[str, ...] = ()
     training: bool = True
+    beside: bool = False
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -134,6 +137,13 @@ class Option:
         values = value if isinstance(value, list | tuple) and self.several else [value]
         found = tuple(map(self._one, values))
         return found if self.several else found[0]
+
+    def parsed(self, text: str) -> Any:
+        """Return a text of a command line as this option's value. Raises InputError."""
+        if self.kind in (int, float):
+            with contextlib.suppress(ValueError):  # what is no number is refused below
+                return self.converted(self.kind(text))
+        return self.converted(text)
 
     def _one(self, value: Any) -> Any:
         if issubclass(self.kind, StrEnum):
@@ -204,7 +214,8 @@ class Options:
         """
         known = {option.name: option for option in options_of(cls)}
         if strange := [name for name in given if name not in known]:
-            raise TypeError(f"there is no option {strange[0]!r}")
+            now = [f"; it is {option.name!r} now" for option in known.values() if strange[0] in option.aliases]
+            raise TypeError(f"there is no option {strange[0]!r}{''.join(now)}")
         has = {name: known[name].converted(value) for name, value in given.items() if value is not None}
         found = cls(**has, given=frozenset(has))
         found.check()
