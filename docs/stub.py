@@ -30,6 +30,7 @@ def stub_text() -> str:
         "",
         "__version__: str",
         "LOADED: float",
-        *(f"\n{stub(name, table, result)}" for name, (table, result) in RUNS.items()),
+        "",
+        *(stub(name, table, result) for name, (table, result) in RUNS.items()),
     ]
     return "\n".join(lines) + "\n"
