@@ -111,7 +111,8 @@ def _run(
             page = failure_page(
                 "Training with a parameter server", metrics, finding.lines, finding.advice(call.argv)
             )
-        keep_capture(outputs["pcap"], options.pcap)
+        if options.pcap:
+            keep_capture(folder / PCAP_FILE, options.pcap)
         log = read_link_log(folder / LINK_LOG)
         sizes = {"workers": setup.job.workers, "servers": setup.job.servers}
         trace = param_server_trace(outcomes[0] if outcomes else None, log, **sizes)
