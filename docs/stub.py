@@ -28,6 +28,7 @@ def stub_text() -> str:
         "",
         "__version__: str",
         "LOADED: float",
-        *(f"\n{stub(function)}" for function in runs.values()),
+        "",
+        *(stub(function) for function in runs.values()),
     ]
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ in memory are little-endian; addresses are in bytes. Source: RDMA-wild, section 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 FLOAT_BYTES = 4
 VERSION_BYTES = 4
@@ -18,6 +19,40 @@ MAX_SERVERS = 8
 MAX_ROWS = 16
 WIDTHS = (128, 256, 512)
 MODEL_BUFFERS = 2  # of a worker, a shard
+MODELS = ("lr", "lr-rff", "fcnn")  # that RDMA-wild trains (section 5)
+
+
+class Algorithm(StrEnum):
+    """Algorithm of the server.
+
+    ``WILD`` : apply each gradient when it arrives
+    ``SYNC`` : wait for the gradients of all workers
+    """
+
+    WILD = "wild"
+    SYNC = "sync"
+
+
+class PushAfter(StrEnum):
+    """Event after which the asynchronous server pushes w.
+
+    ``GRADIENT`` : every update by a gradient
+    ``SCAN`` : a scan of the table, to all workers whose gradients it found (algorithm 1)
+    """
+
+    GRADIENT = "gradient"
+    SCAN = "scan"
+
+
+class Receivers(StrEnum):
+    """Workers that get a row.
+
+    ``BARTER`` : those whose gradients are new in it
+    ``BROADCAST`` : all
+    """
+
+    BARTER = "barter"
+    BROADCAST = "broadcast"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from fanin.api.commands import Folder, PathLike, Repeatable, carried_out
+from typing import Any
+
+from fanin.api.commands import Folder, PathLike, run_in_folder
+from fanin.api.signature import declared
 from fanin.cli.output import PARAM_SERVER_RUN
+from fanin.cli.param_server.options import BUNDLED, ParamServerOptions
 
 
 class ParamServerRun(Folder):
@@ -12,50 +16,16 @@ class ParamServerRun(Folder):
     mark = PARAM_SERVER_RUN.mark
 
 
-def ps_train(
-    data: PathLike = "digits",
-    *,
-    model: str = "lr",
-    epochs: int | None = None,
-    batch: int = 8,
-    rate: float | None = None,
-    decay: float | None = None,
-    features: int | None = None,
-    gamma: float | None = None,
-    dtype: str = "float64",
-    seed: int = 0,
-    optimum: bool | None = None,
-    algorithm: str = "wild",
-    push_after: str | None = None,
-    receivers: str = "barter",
-    workers: int = 15,
-    slots: int = 1,
-    warm_up: int | None = None,
-    servers: int = 1,
-    on: str = "rtl",
-    width: int = 512,
-    costs: str = "design",
-    sample_seconds: float | None = None,
-    jitter: float = 0.1,
-    stragglers: Repeatable | None = None,
-    stop: Repeatable | None = None,
-    drop: float = 0.0,
-    duplicate: float = 0.0,
-    reorder: float = 0.0,
-    pcap: PathLike | None = None,
-    wave: PathLike | None = None,
-    wave_nodes: str | None = None,
-    wave_from: int | None = None,
-    wave_cycles: int | None = None,
-    wave_depth: int | None = None,
-    beside: Repeatable | None = None,
-    output: PathLike | None = None,
-) -> ParamServerRun:
+@declared(ParamServerOptions)
+def ps_train(data: PathLike = BUNDLED, **options: Any) -> ParamServerRun:
     """Train with a parameter server in FPGAs, asynchronously (RDMA-wild) or in steps (Sync-DSGD).
 
-    Arguments are the options of ``fanin ps train``; without ``output`` its folder is a temporary one. Raises
+    Options are those of ``fanin ps train``; without ``output`` the run's folder is a temporary one. Raises
     InputError for bad arguments, CheckFailed where the hardware's result differs from the model's.
 
     Source: RDMA-wild; docs/systems/param-server-training.md.
     """
-    return carried_out(ParamServerRun, ("ps", "train"), locals())
+    from fanin.cli.param_server.execute import execute
+
+    given = {"data": data, **options}
+    return run_in_folder(ParamServerRun, ("ps", "train"), ParamServerOptions, given, execute)

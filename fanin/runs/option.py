@@ -5,6 +5,7 @@ docs/ARCHITECTURE.md, "A run's options".
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -65,6 +66,7 @@ class Option:
     ``rivals`` : name of a set of options of which a call has one at most; None: of none
     ``aliases`` : earlier names
     ``training`` : it is part of what is trained, so a resumed run keeps it
+    ``beside`` : a run that is compared with the first one may have another value
     """
 
     name: str
@@ -86,6 +88,7 @@ class Option:
     rivals: str | None = None
     aliases: tuple[str, ...] = ()
     training: bool = True
+    beside: bool = False
 
     @property
     def required(self) -> bool:
@@ -145,6 +148,13 @@ class Option:
         values = value if isinstance(value, list | tuple) and self.several else [value]
         found = tuple(map(self._one, values))
         return found if self.several else found[0]
+
+    def parsed(self, text: str) -> Any:
+        """Return a text of a command line as this option's value. Raises InputError."""
+        if self.kind in (int, float):
+            with contextlib.suppress(ValueError):  # what is no number is refused below
+                return self.converted(self.kind(text))
+        return self.converted(text)
 
     def _one(self, value: Any) -> Any:
         if issubclass(self.kind, StrEnum):
@@ -215,7 +225,8 @@ class Options:
         """
         known = {option.name: option for option in options_of(cls)}
         if strange := [name for name in given if name not in known]:
-            raise TypeError(f"there is no option {strange[0]!r}")
+            now = [f"; it is {option.name!r} now" for option in known.values() if strange[0] in option.aliases]
+            raise TypeError(f"there is no option {strange[0]!r}{''.join(now)}")
         needed = [name for name, option in known.items() if option.required]
         values = {**dict.fromkeys(needed), **given}
         has = {n: known[n].converted(value) for n, value in values.items() if value is not None or n in needed}

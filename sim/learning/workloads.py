@@ -11,11 +11,11 @@ import numpy.typing as npt
 from scipy import optimize
 
 from fanin.errors import InputError
+from fanin.param_server import MODELS
 from fanin.sim.learning.mlp import Float64, Floats, Mlp, Samples, Vector, classes_of, load_digits
 from fanin.sim.learning.mnist import load_mnist
 from fanin.sim.learning.npz import load_npz
 
-MODELS = ("lr", "lr-rff", "fcnn")
 BUNDLED = "digits"  # the name of scikit-learn's, in fanin train, too
 HIDDEN = 128
 PAPER_FEATURES = 10_000

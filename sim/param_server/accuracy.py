@@ -18,6 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from fanin.errors import InputError
+from fanin.param_server import Algorithm
 from fanin.sim.learning.learner import Training
 from fanin.sim.learning.workloads import Workload, build, load
 from fanin.sim.param_server import paper
@@ -25,7 +26,7 @@ from fanin.sim.param_server.costs import ALONE, Compute
 from fanin.sim.param_server.events import run
 from fanin.sim.param_server.recipes import DIGITS, Recipe, recipes_of
 from fanin.sim.param_server.recipes import table as recipe_table
-from fanin.sim.param_server.training import Algorithm, Outcome, TrainingJob
+from fanin.sim.param_server.training import Outcome, TrainingJob
 
 SETUPS: dict[str, dict[str, Any]] = {
     "sync": {"algorithm": Algorithm.SYNC},
@@ -71,7 +72,7 @@ class Study:
     def job(self, seed: int, **changes: Any) -> TrainingJob:
         """Its run with the times of the paper's model."""
         row, recipe = paper.PAPER[self.model], self.recipe
-        hyper = {"rate": recipe.rate, "epochs": recipe.epochs, "warm_up": recipe.warm_up}
+        hyper = {"lr": recipe.lr, "epochs": recipe.epochs, "warm_up": recipe.warm_up}
         fields = {**hyper, "seed": seed, **self.changes, **changes}
         if self.place == "design":
             return paper.design(row, **fields)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fanin.param_server import ParamServerConfig
+from fanin.param_server import Algorithm, ParamServerConfig
 from fanin.sim.cosim.live import Board
 from fanin.sim.learning.learner import Learner
 from fanin.sim.param_server.rows import Rows
-from fanin.sim.param_server.training import Account, Algorithm, Applied, Outcome, TrainingJob, sync_ends
+from fanin.sim.param_server.training import Account, Applied, Outcome, TrainingJob, sync_ends
 
 PS = 10**12  # in a second
 

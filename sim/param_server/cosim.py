@@ -19,7 +19,7 @@ from fanin.hdl.param_server.server_control import Refusal
 from fanin.hdl.rdma.node import RdmaNode
 from fanin.host.param_server import ParamServerDriver
 from fanin.host.rdma import RdmaDriver
-from fanin.param_server import MAX_SERVERS, ParamServerConfig, ServerLayout, WorkerLayout
+from fanin.param_server import MAX_SERVERS, Algorithm, ParamServerConfig, PushAfter, ServerLayout, WorkerLayout
 from fanin.rdma import FIRST_QUEUE_PAIR, MAX_QUEUE_PAIRS, MAX_RETRIES, RdmaConfig, Region, payload_words
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
@@ -32,7 +32,7 @@ from fanin.sim.learning.learner import Learner
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.costs import patience
 from fanin.sim.param_server.hosts import SERVER_KEY, WORKER_KEY, Hosts, WildRun
-from fanin.sim.param_server.training import Algorithm, Outcome, Progress, PushAfter, TrainingJob
+from fanin.sim.param_server.training import Outcome, Progress, TrainingJob
 from fanin.sim.rdma.cosim import Pair, configure_node, name_refusal
 from fanin.wire.rdma import BTH, BTH_AT, Opcode
 
@@ -201,7 +201,7 @@ class ParamServerCosim:
         self, program: HostProgram, job: TrainingJob, sizes: ParamServerConfig, shard: int
     ) -> HostProgram:
         driver, layout = self.server_driver, ServerLayout(sizes, shard)
-        step = np.float32(job.rate / sizes.workers)
+        step = np.float32(job.lr / sizes.workers)
         pushes = {
             "barrier": job.algorithm is Algorithm.SYNC,
             "broadcast": job.broadcasts,

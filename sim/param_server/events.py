@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.golden.param_server import ParameterServer, Push, WorkerEndpoint
-from fanin.param_server import ParamServerConfig, ServerLayout, WorkerLayout
+from fanin.param_server import Algorithm, ParamServerConfig, ServerLayout, WorkerLayout
 from fanin.rdma import MAX_RETRIES
 from fanin.sim.learning.learner import Learner
 from fanin.sim.param_server.costs import PACKET_BYTES, patience
-from fanin.sim.param_server.training import Account, Algorithm, Outcome, Progress, TrainingJob
+from fanin.sim.param_server.training import Account, Outcome, Progress, TrainingJob
 from fanin.sim.param_server.worker import Worker
 
 _FETCHED = 4  # rows whose posts each come a packet after the one before
@@ -319,7 +319,7 @@ class _Run:
         cuts = [self.config.shard_start(shard) for shard in range(1, job.servers)]
         engines = [
             ParameterServer(
-                ServerLayout(self.config, shard), rate=job.rate, initial=part, broadcast=job.broadcasts
+                ServerLayout(self.config, shard), rate=job.lr, initial=part, broadcast=job.broadcasts
             )
             for shard, part in enumerate(np.split(initial, cuts))
         ]

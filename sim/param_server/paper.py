@@ -11,12 +11,13 @@ from functools import cache
 from statistics import geometric_mean
 from typing import Any
 
+from fanin.param_server import Algorithm
 from fanin.sim.learning.learner import NoTraining
 from fanin.sim.param_server.breakdown import worker_seconds
 from fanin.sim.param_server.costs import DESIGN, LINK_BYTE, Compute, Costs
 from fanin.sim.param_server.events import run
 from fanin.sim.param_server.sockets import measure as sockets_measure
-from fanin.sim.param_server.training import Algorithm, Outcome, TrainingJob
+from fanin.sim.param_server.training import Outcome, TrainingJob
 
 WORKERS, BATCH, SAMPLES = 15, 8, 60_000  # section 5.1; MNIST
 JITTER = 0.1  # of a worker's compute time: assumed

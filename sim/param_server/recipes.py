@@ -13,7 +13,7 @@ from fanin.sim.learning.workloads import GAMMA
 class Recipe:
     """α, λ, epochs, the first of them in which K slots are one, and lr-rff's features and kernel."""
 
-    rate: float
+    lr: float
     decay: float
     epochs: int
     warm_up: int
@@ -45,4 +45,4 @@ def table(recipes: dict[str, Recipe]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for model, recipe in recipes.items():
         features = f"{recipe.features}, gamma {recipe.gamma}" if recipe.features > 1 else ""
-        yield f"| {model} | {recipe.rate} | {recipe.decay} | {recipe.epochs} | {recipe.warm_up} | {features} |"
+        yield f"| {model} | {recipe.lr} | {recipe.decay} | {recipe.epochs} | {recipe.warm_up} | {features} |"

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from fanin.errors import CheckFailed
 from fanin.golden.param_server import ParameterServer, Push
-from fanin.param_server import ParamServerConfig, ServerLayout
+from fanin.param_server import Algorithm, ParamServerConfig, PushAfter, ServerLayout
 from fanin.sim.param_server.scans import ScannedRows
-from fanin.sim.param_server.training import Algorithm, Applied, PushAfter, TrainingJob
+from fanin.sim.param_server.training import Applied, TrainingJob
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Rows:
     ):
         self.shard, self._sizes = shard, sizes
         layout = ServerLayout(sizes, shard)
-        self.golden = ParameterServer(layout, rate=job.rate, initial=initial, broadcast=job.broadcasts)
+        self.golden = ParameterServer(layout, rate=job.lr, initial=initial, broadcast=job.broadcasts)
         self._gradients: dict[tuple[int, int], _Gradient] = {}  # by worker and version
         self._since: dict[int, int] = {}  # of a worker's last gradient that has been applied
         scans = job.push_after is PushAfter.SCAN  # in RTL a server scans only where it is asked for

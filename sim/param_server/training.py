@@ -9,36 +9,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 
 from fanin.errors import CheckFailed
 from fanin.golden.param_server import ParameterServer, Pusher, Tally
+from fanin.param_server import Algorithm, ParamServerConfig, PushAfter, Receivers
 from fanin.sim.learning.learner import Learner, Measures
 from fanin.sim.param_server.costs import Compute, Costs
-
-
-class Algorithm(Enum):
-    """WILD updates with each gradient as it comes; SYNC waits for those of all workers."""
-
-    WILD = "wild"
-    SYNC = "sync"
-
-
-class PushAfter(Enum):
-    """What the asynchronous server pushes behind: every gradient, or all that a scan found (algorithm 1)."""
-
-    GRADIENT = "gradient"
-    SCAN = "scan"
-
-
-class Receivers(Enum):
-    """Who gets a row: BARTER, those whose gradients are new in it; BROADCAST, all workers."""
-
-    BARTER = "barter"
-    BROADCAST = "broadcast"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +34,14 @@ class TrainingJob:
     not stopped before, or beside several servers.
     """
 
-    workers: int = 15
-    slots: int = 1
-    servers: int = 1
+    workers: int = ParamServerConfig.workers
+    slots: int = ParamServerConfig.slots
+    servers: int = ParamServerConfig.servers
     warm_up: int = 0
     algorithm: Algorithm = Algorithm.WILD
     push_after: PushAfter | None = None
     receivers: Receivers = Receivers.BARTER
-    rate: float = 0.1
+    lr: float = 0.1
     batch: int = 8
     epochs: int = 1
     compute: Compute

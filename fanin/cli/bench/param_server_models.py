@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fanin.cli.bench.result import Result, number
+from fanin.param_server import Algorithm, PushAfter, Receivers
 from fanin.sim.param_server import paper
 from fanin.sim.param_server.breakdown import server_seconds, waiting_beside_work
 from fanin.sim.param_server.paper import PAPER, READINGS, STEADY, cluster, job, simulate
-from fanin.sim.param_server.training import Algorithm, PushAfter, Receivers
 
 _COLUMNS = (("sync", Algorithm.SYNC), ("wild", Algorithm.WILD))
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fanin.cli.bench.result import Result
+from fanin.param_server import Algorithm
 from fanin.sim.param_server.paper import PAPER, cluster, job, simulate
-from fanin.sim.param_server.training import Algorithm, TrainingJob
+from fanin.sim.param_server.training import TrainingJob
 
 WORKERS = (1, 2, 4, 8, 15, 32, 64)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)

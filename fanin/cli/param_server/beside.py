@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
-from fanin.cli.param_server.options import model_options, server_options, time_options
+from fanin.cli.param_server.options import ParamServerOptions
+from fanin.cli.printable import terminal
 from fanin.errors import InputError
+from fanin.param_server import Algorithm
+from fanin.runs.option import Option, options_of
 
-#: Options that a run beside may change: who computes on what is the same, or nothing could be compared.
-CHANGEABLE = (
-    *("algorithm", "push-after", "receivers", "workers", "slots", "warm-up", "servers"),
-    *("batch", "rate", "dtype", "costs", "sample-seconds", "jitter", "stragglers"),
-)
+_CHANGEABLE = tuple(each for each in options_of(ParamServerOptions) if each.beside)
 
 
-def runs_beside(args: argparse.Namespace) -> Iterator[argparse.Namespace]:
-    """The options of each further run. Raises InputError that names entry and cause."""
-    for entry in args.beside or ():
-        yield _changed(args, entry)
-
-
-def _changed(args: argparse.Namespace, entry: str) -> argparse.Namespace:
-    changed = argparse.Namespace(**vars(args) | {"beside": None, "pcap": None})
-    pairs = [pair.partition("=") for pair in entry.split(",")]
-    if any(name == "stragglers" for name, *_ in pairs):  # each adds to those before, the first run's among them
-        changed.stragglers = None
-    for name, equals, value in pairs:
-        if not equals:
-            raise InputError(f"--beside {entry}: {name!r} is not of the form algorithm=sync")
-        if name not in CHANGEABLE:
-            raise InputError(f"--beside {entry}: {name} is none of {', '.join(CHANGEABLE)}")
+def runs_beside(options: ParamServerOptions) -> Iterator[ParamServerOptions]:
+    """Return the options of each further run. Raises InputError that names entry and cause."""
+    for entry in options.beside or ():
         try:
-            _parser().parse_args([f"--{name}={value}"], changed)
-        except argparse.ArgumentError as error:
+            yield _changed(options, entry)
+        except InputError as error:
             raise InputError(f"--beside {entry}: {error}") from error
-    if changed.algorithm == "sync" != args.algorithm:  # wild's pushes are not taken over, unless they are named
-        named = {name.replace("-", "_") for name, *_ in pairs}
-        for name in {"push_after", "receivers"} - named:
-            setattr(changed, name, _parser().get_default(name))
+
+
+def _changed(options: ParamServerOptions, entry: str) -> ParamServerOptions:
+    values: dict[str, Any] = {}
+    for pair in entry.split(","):
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise InputError(f"{name!r} is not of the form algorithm=sync")
+        option = _option(name, entry)
+        value = option.parsed(text)
+        values[option.name] = values.get(option.name, ()) + value if option.several else value
+    given = options.given | values.keys()
+    if values.get("algorithm") is Algorithm.SYNC is not options.algorithm:  # wild's pushes are not taken over
+        values = {"push_after": None, "receivers": ParamServerOptions.receivers} | values
+    changed = replace(options, **values, given=given)
+    changed.check()
     return changed
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(exit_on_error=False, add_help=False, allow_abbrev=False)
-    for options in (model_options, server_options, time_options):
-        options(parser.add_argument_group())
-    return parser
+def _option(name: str, entry: str) -> Option:
+    for option in _CHANGEABLE:
+        if name == option.name.replace("_", "-"):
+            return option
+        if name in option.aliases:
+            print(f"fanin: note: --beside {entry}: {name} is {option.name} now", file=terminal())
+            return option
+    names = ", ".join(each.name.replace("_", "-") for each in _CHANGEABLE)
+    raise InputError(f"{name} is none of {names}")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from fanin.cli.doctor.finding import param_server_finding, record_of
 from fanin.cli.live import LiveFile, RunStatus
+from fanin.cli.options import asked
 from fanin.cli.output import (
     LINK_LOG,
     PARAM_SERVER_RUN,
@@ -24,11 +24,12 @@ from fanin.cli.output import (
     check_capture,
     check_directory,
     finite,
+    json_text,
     keep_capture,
-    print_json,
     table,
 )
 from fanin.cli.param_server.beside import runs_beside
+from fanin.cli.param_server.options import FOLDER, ParamServerOptions
 from fanin.cli.param_server.setup import Setup, backend_of, check_sizes, learner_of, setup_of
 from fanin.cli.provenance.document import run_directory
 from fanin.cli.ranks import Meetings
@@ -41,8 +42,9 @@ from fanin.report.param_server.beside import table as beside_table
 from fanin.report.param_server.page import param_server_page, stop_lines
 from fanin.report.param_server.trace import param_server_trace
 from fanin.report.unit import Unit
+from fanin.runs.call import Call
 from fanin.sim.learning.learner import Training
-from fanin.sim.learning.workloads import BUNDLED, Workload
+from fanin.sim.learning.workloads import Workload
 from fanin.sim.link_log import read_link_log
 from fanin.sim.param_server.breakdown import server_seconds, waiting_beside_work, worker_seconds
 from fanin.sim.param_server.training import Epoch, Outcome
@@ -58,31 +60,41 @@ STEPS = 500  # of the progress line, over the run
 Metrics = dict[str, Any]
 
 
-def execute(args: argparse.Namespace) -> int:
-    """Carry out the command. Raises CheckFailed where gradients were lost or repeated, or w diverged."""
-    output: Path = args.output
+def execute(options: ParamServerOptions, call: Call, say: Callable[[str], None] = print) -> None:
+    """Train, write the run's folder, and ``say`` what people are told.
+
+    Raises CheckFailed where gradients were lost or repeated, or w diverged; InputError for options that do not
+    fit.
+    """
+    output = options.output or FOLDER
+    options = replace(options, output=output)
     check_directory(output, PARAM_SERVER_RUN)
-    if args.pcap:
-        check_capture(args.pcap, output, PARAM_SERVER_RUN)
-    with waveform(args, rtl=args.on == "rtl") as wave:
-        _run(args, output, wave)
-    return 0
+    if options.pcap:
+        check_capture(options.pcap, output, PARAM_SERVER_RUN)
+    with waveform(options, rtl=options.on == "rtl") as wave:
+        _run(options, call, say, output, wave)
 
 
-def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
+def _run(
+    options: ParamServerOptions,
+    call: Call,
+    say: Callable[[str], None],
+    output: Path,
+    wave: Waveform | None,
+) -> None:
     """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
-    setups = [setup_of(each) for each in (args, *runs_beside(args))]
+    setups = [setup_of(each, call) for each in (options, *runs_beside(options))]
     setup = setups[0]
-    elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
+    elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
     stop: BaseException | None = None
     meetings = Meetings()
-    live = LiveFile(output, "ps train", title=f"{setup.data or BUNDLED}", unit="gradients")
-    written = run_directory(output, PARAM_SERVER_RUN, args, elsewhere=elsewhere, held=True)
+    live = LiveFile(output, "ps train", title=setup.options.data, unit="gradients")
+    written = run_directory(output, PARAM_SERVER_RUN, asked(call, options), elsewhere=elsewhere, held=True)
     with sole_writer(output), live, written as folder, RunStatus(live) as status:
         status.stage("reading the samples")
-        outputs = {"pcap": folder / PCAP_FILE if args.pcap else None, "link_log": folder / LINK_LOG}
+        outputs = {"pcap": folder / PCAP_FILE if options.pcap else None, "link_log": folder / LINK_LOG}
         learner = _learner(setup, status)
-        works = _works(setups, args.beside or (), learner.workload, status)
+        works = _works(setups, options.beside or (), learner.workload, status)
         outcomes: list[Outcome] = []
         try:
             outcomes.append(works[0].train(learner, wave=wave, finished=meetings.add, **outputs))
@@ -97,9 +109,10 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
         else:
             finding = param_server_finding(record_of(metrics))
             page = failure_page(
-                "Training with a parameter server", metrics, finding.lines, finding.advice(args.argv)
+                "Training with a parameter server", metrics, finding.lines, finding.advice(call.argv)
             )
-        keep_capture(outputs["pcap"], args.pcap)
+        if options.pcap:
+            keep_capture(folder / PCAP_FILE, options.pcap)
         log = read_link_log(folder / LINK_LOG)
         sizes = {"workers": setup.job.workers, "servers": setup.job.servers}
         trace = param_server_trace(outcomes[0] if outcomes else None, log, **sizes)
@@ -107,10 +120,10 @@ def _run(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
         (folder / LINK_LOG).unlink(missing_ok=True)
         (folder / PARAM_SERVER_RUN.mark).write_text(json.dumps(metrics, indent=2) + "\n")
         (folder / REPORT_FILE).write_text(page)
-    if args.json:
-        print_json(metrics)
+    if call.as_json:
+        say(json_text(metrics))
     elif not stop:
-        print(summary(metrics, output, meetings.facts()))
+        say(summary(metrics, output, meetings.facts()))
     if stop:
         cause = works[len(outcomes)].name + cause_of(stop)
         stop_again(stop, f"{cause} (fanin doctor {output} says more)")
@@ -203,17 +216,13 @@ def failure_of(work: _Work, error: str) -> Metrics:
     """A run that has not come to its end as JSON."""
     found = {
         "error": error,
-        "on": work.setup.on,
+        "on": work.setup.options.on,
         "simulated_seconds": work.seconds,
         "gradients_applied": work.applied,
         "gradients_each": work.each,
-        "configuration": _configuration(work.setup),
+        "configuration": work.setup.configuration,
     }
     return finite(found)
-
-
-def _configuration(setup: Setup) -> Metrics:
-    return {"data": str(setup.data or BUNDLED), **setup.configuration}
 
 
 def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
@@ -229,7 +238,7 @@ def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
     last, tally, ages = epochs[-1], outcome.tally, outcome.staleness
     found = {
         "error": _error(outcome),
-        "on": setup.on,
+        "on": setup.options.on,
         "accuracy": last["accuracy"],
         "loss": last["loss"],
         "simulated_seconds": outcome.seconds,
@@ -251,7 +260,7 @@ def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
         "unused_stops": sorted(setup.job.stops.keys() - set(outcome.stopped)),
         "rereads": outcome.rereads,
         "epochs": epochs,
-        "configuration": _configuration(setup),
+        "configuration": setup.configuration,
     }
     return finite(found)
 
@@ -275,7 +284,7 @@ def _error(outcome: Outcome) -> str | None:
     if lost or repeated:
         return f"{lost:,} gradients were lost, {repeated:,} applied again"
     if not np.isfinite(outcome.w).all():
-        return "the model diverged: it has values that are not finite; choose a smaller --rate"
+        return "the model diverged: it has values that are not finite; choose a smaller --lr"
     return None
 
 

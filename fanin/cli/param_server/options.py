@@ -1,108 +1,209 @@
-"""Options of a training with the parameter server: those of a run, and of each run beside it."""
+"""The options of ``fanin ps train``."""
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
+from pathlib import Path
 
-# Known here before anything heavy is loaded; a test compares them with what the models have.
-MODELS = ("lr", "lr-rff", "fcnn")
-ALGORITHMS = ("wild", "sync")
-PUSHES = ("gradient", "scan")
-RECEIVERS = ("barter", "broadcast")
-PLACES = ("rtl", "model")
-COSTS = ("design", "cluster")
-WIDTHS = (128, 256, 512)
-BUNDLED = "digits"
+from fanin.cli.wave import WaveOptions
+from fanin.param_server import (
+    MAX_SERVERS,
+    MAX_SLOTS,
+    MODELS,
+    WIDTHS,
+    Algorithm,
+    ParamServerConfig,
+    PushAfter,
+    Receivers,
+)
+from fanin.rdma import MAX_QUEUE_PAIRS
+from fanin.runs.option import OUTPUT, Group, Place, RunOptions, Trait, option
+from fanin.seed import MAX_SEED
+from fanin.sim.network import LinkConfig
+
+BUNDLED = "digits"  # that of fanin.sim.learning.workloads, which loads scikit-learn
+FOLDER = Path("runs/ps")  # of a run whose command names none
+
+RTL = Trait("RTL")
+RANDOM_FEATURES = Trait("random features")
+
+_DATA = Group("")
+_MODEL = Group("model")
+_SERVERS = Group("parameter server")
+_TIME = Group("time of the workers")
+_NETWORK = Group("network, of --on rtl")
+_OF_MODEL = "the model's"
+_PER_FRAME = "probability per frame and link"
 
 
-def model_options(group: argparse._ArgumentGroup) -> None:
-    """What is trained, and how."""
-    group.add_argument(
-        "--model",
+@dataclass(frozen=True, kw_only=True)
+class ParamServerOptions(WaveOptions, RunOptions):
+    """Arguments of ``fanin ps train`` and ``fanin.ps_train``."""
+
+    data: str = option(
+        _DATA,
+        BUNDLED,
+        "digits, a folder with MNIST's idx files, or an .npz by Keras' convention",
+        "DATA",
+        positional=True,
+        place=Place.INPUT,
+    )
+
+    model: str = option(
+        _MODEL,
+        MODELS[0],
+        "softmax regression, the same on random Fourier features, or 128 hidden units",
         choices=MODELS,
-        default=MODELS[0],
-        help="softmax regression, the same on random Fourier features, or 128 hidden units; "
-        "each has defaults of its own for what has none here",
     )
-    group.add_argument("--epochs", type=int, metavar="N", help="passes over the training samples")
-    group.add_argument("--batch", type=int, default=8, metavar="B", help="samples of a worker's mini-batch")
-    group.add_argument("--rate", type=float, metavar="A", help="learning rate α")
-    group.add_argument("--decay", type=float, metavar="L", help="λ: adds λ/2 · |w|² to the loss")
-    group.add_argument("--features", type=int, metavar="D", help="random features of lr-rff")
-    group.add_argument("--gamma", type=float, metavar="G", help="of lr-rff's Gaussian kernel")
-    group.add_argument(
-        "--dtype", choices=("float64", "float32"), default="float64", help="what workers compute in"
+    epochs: int | None = option(
+        _MODEL, None, "passes over the training samples", "N", low=1, high=10**6, default_text=_OF_MODEL
     )
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of split, shuffle, times and faults")
-    group.add_argument(
-        "--optimum",
-        action=argparse.BooleanOptionalAction,
-        help="find w* of a convex model, for figure 8's measures (default: on the digits; MNIST takes long)",
+    batch: int = option(_MODEL, 8, "samples of a worker's mini-batch", "B", beside=True)
+    lr: float | None = option(
+        _MODEL,
+        None,
+        "learning rate α",
+        "A",
+        low=1e-9,
+        high=1e9,
+        default_text=_OF_MODEL,
+        aliases=("rate",),
+        beside=True,
+    )
+    decay: float | None = option(
+        _MODEL, None, "λ: adds λ/2 · |w|² to the loss", "L", low=0, high=1e9, default_text=_OF_MODEL
+    )
+    features: int | None = option(
+        _MODEL,
+        None,
+        "random features of lr-rff",
+        "D",
+        low=1,
+        high=10**6,
+        default_text=_OF_MODEL,
+        of=RANDOM_FEATURES,
+    )
+    gamma: float | None = option(
+        _MODEL,
+        None,
+        "of lr-rff's Gaussian kernel",
+        "G",
+        low=1e-9,
+        high=1e9,
+        default_text=_OF_MODEL,
+        of=RANDOM_FEATURES,
+    )
+    dtype: str = option(
+        _MODEL, "float64", "what workers compute in", choices=("float64", "float32"), beside=True
+    )
+    seed: int = option(_MODEL, 0, "of split, shuffle, times and faults", "N", low=0, high=MAX_SEED)
+    optimum: bool | None = option(
+        _MODEL,
+        None,
+        "find w* of a convex model, for figure 8's measures",
+        default_text="on the digits; MNIST takes long",
     )
 
-
-def server_options(group: argparse._ArgumentGroup) -> None:
-    """Servers, workers, and what they run on."""
-    group.add_argument(
-        "--algorithm",
-        choices=ALGORITHMS,
-        default=ALGORITHMS[0],
-        help="update with what is there, or wait for all",
+    algorithm: Algorithm = option(
+        _SERVERS, Algorithm.WILD, "update with what is there, or wait for all", beside=True
     )
-    group.add_argument(
-        "--push-after",
-        choices=PUSHES,
-        help="wild: push w behind every gradient, or, as the paper does, behind a scan to all whose gradients "
-        f"it found (default: {PUSHES[0]}, of --costs cluster {PUSHES[1]})",
+    push_after: PushAfter | None = option(
+        _SERVERS,
+        None,
+        "wild: push w behind every gradient, or, as the paper does, behind a scan to all whose gradients "
+        "it found",
+        default_text=f"{PushAfter.GRADIENT}, of --costs cluster {PushAfter.SCAN}",
+        beside=True,
     )
-    group.add_argument(
-        "--receivers",
-        choices=RECEIVERS,
-        default=RECEIVERS[0],
-        help="wild: w goes to those whose gradients are new in it, or to all workers",
+    receivers: Receivers = option(
+        _SERVERS,
+        Receivers.BARTER,
+        "wild: w goes to those whose gradients are new in it, or to all workers",
+        beside=True,
     )
-    group.add_argument("--workers", type=int, default=15, metavar="N", help="workers")
-    group.add_argument("--slots", type=int, default=1, metavar="K", help="gradients of a worker on the way")
-    group.add_argument(
-        "--warm-up",
-        type=int,
-        metavar="E",
-        help="first epochs, in which a worker uses one slot: w changes fast",
+    workers: int = option(
+        _SERVERS, ParamServerConfig.workers, "workers", "N", low=1, high=MAX_QUEUE_PAIRS, beside=True
     )
-    group.add_argument("--servers", type=int, default=1, metavar="S", help="servers, with a shard of w each")
-    group.add_argument("--on", choices=PLACES, default=PLACES[0], help="what it runs on")
-    group.add_argument(
-        "--width",
-        type=int,
+    slots: int = option(
+        _SERVERS,
+        ParamServerConfig.slots,
+        "gradients of a worker on the way",
+        "K",
+        low=1,
+        high=MAX_SLOTS,
+        beside=True,
+    )
+    warm_up: int | None = option(
+        _SERVERS,
+        None,
+        "first epochs, in which a worker uses one slot: w changes fast",
+        "E",
+        low=0,
+        high=10**6,
+        default_text=_OF_MODEL,
+        beside=True,
+    )
+    servers: int = option(
+        _SERVERS,
+        ParamServerConfig.servers,
+        "servers, with a shard of w each",
+        "S",
+        low=1,
+        high=MAX_SERVERS,
+        beside=True,
+    )
+    on: str = option(_SERVERS, "rtl", "what it runs on", choices=("rtl", "model"), training=False)
+    width: int = option(
+        _SERVERS,
+        ParamServerConfig.width,
+        "bits of a word, of --on rtl: fewer are simulated sooner, and are slower",
         choices=WIDTHS,
-        default=WIDTHS[-1],
-        help="bits of a word, of --on rtl: fewer are simulated sooner, and are slower",
     )
 
+    costs: str = option(
+        _TIME,
+        "design",
+        "times of everything but computing: fanin's hardware, or the paper's cluster (needs --on model)",
+        choices=("design", "cluster"),
+        beside=True,
+    )
+    sample_seconds: float | None = option(
+        _TIME,
+        None,
+        "computing of a sample",
+        "T",
+        low=0,
+        high=3600,
+        default_text="that of the paper's table 2",
+        beside=True,
+    )
+    jitter: float = option(
+        _TIME, 0.1, "σ of a gradient's time, log-normal, mean 1", "J", low=0, high=10, beside=True
+    )
+    stragglers: tuple[str, ...] | None = option(
+        _TIME,
+        None,
+        "3:2.5: worker 3 always takes 2.5 times as long; 5%:4: any gradient 4 times, in 5 of 100 cases",
+        "WHO:TIMES,…",
+        beside=True,
+    )
+    stop: tuple[str, ...] | None = option(
+        _TIME, None, "4:0.02: worker 4 stops answering after 0.02 simulated seconds", "WORKER:T,…"
+    )
 
-def time_options(group: argparse._ArgumentGroup) -> None:
-    """What takes how long."""
-    group.add_argument(
-        "--costs",
-        choices=COSTS,
-        default=COSTS[0],
-        help="times of everything but computing: fanin's hardware, or the paper's cluster (needs --on model)",
+    drop: float = option(_NETWORK, LinkConfig.drop, _PER_FRAME, "P", of=RTL)
+    duplicate: float = option(_NETWORK, LinkConfig.duplicate, _PER_FRAME, "P", of=RTL)
+    reorder: float = option(_NETWORK, LinkConfig.reorder, _PER_FRAME, "P", of=RTL)
+    pcap: Path | None = option(
+        _NETWORK, None, "write all frames there", "FILE", place=Place.CAPTURE, of=RTL, training=False
     )
-    group.add_argument(
-        "--sample-seconds", type=float, metavar="T", help="computing of a sample; as in the paper's table 2"
+
+    beside: tuple[str, ...] | None = option(
+        OUTPUT,
+        None,
+        "train again with these options changed, and show both: algorithm=sync; repeatable",
+        "NAME=VALUE,…",
     )
-    group.add_argument(
-        "--jitter", type=float, default=0.1, metavar="J", help="σ of a gradient's time, log-normal, mean 1"
-    )
-    group.add_argument(
-        "--stragglers",
-        action="append",
-        metavar="WHO:TIMES,…",
-        help="3:2.5: worker 3 always takes 2.5 times as long; 5%%:4: any gradient 4 times, in 5 of 100 cases",
-    )
-    group.add_argument(
-        "--stop",
-        action="append",
-        metavar="WORKER:T,…",
-        help="4:0.02: worker 4 stops answering after 0.02 simulated seconds",
+    output: Path | None = option(
+        OUTPUT, None, "the run's folder", "DIR", short="-o", place=Place.OUTPUT, default_text=str(FOLDER)
     )

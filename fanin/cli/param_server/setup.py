@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fanin.cli.param_server.options import BUNDLED, RANDOM_FEATURES, RTL, ParamServerOptions
 from fanin.cli.param_server.stragglers import parse_stragglers
-from fanin.cli.ranges import Ranges, check_ranges
 from fanin.cli.ranks import check_nodes, refuse_ranks
 from fanin.cli.stops import parse_stops
 from fanin.errors import CheckFailed, InputError
-from fanin.param_server import ParamServerConfig
-from fanin.rdma import MAX_QUEUE_PAIRS
-from fanin.seed import MAX_SEED
+from fanin.param_server import Algorithm, ParamServerConfig, PushAfter
+from fanin.runs.call import Call
+from fanin.runs.option import options_of
 from fanin.sim.learning.learner import Learner, Shards, Training
 from fanin.sim.learning.workloads import Workload, build, load, source_of
 from fanin.sim.network import LinkConfig
@@ -30,25 +29,10 @@ if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.sim.cosim.run import RunResult
     from fanin.sim.cosim.waves import Waveform
 
-_OF_RANDOM_FEATURES = ("features", "gamma")
 _FEATURE_BYTES = 3 * 8  # float64, and what stands beside it while it is made
-_FAULTS = ("drop", "duplicate", "reorder")
-_RANGES: Ranges = {
-    "epochs": (1, 10**6),
-    "warm_up": (0, 10**6),
-    "rate": (1e-9, 1e9),
-    "decay": (0, 1e9),
-    "features": (1, 10**6),
-    "gamma": (1e-9, 1e9),
-    "seed": (0, MAX_SEED),
-    "sample_seconds": (0, 3600),
-    "jitter": (0, 10),
-}
-#: Of the options, what belongs to the run and not to where it is written.
-_CONFIGURATION = (
-    *("model", "epochs", "batch", "rate", "decay", "features", "gamma", "dtype", "seed", "optimum"),
-    *("algorithm", "push_after", "receivers", "workers", "slots", "warm_up", "servers", "width"),
-    *("costs", "sample_seconds", "jitter", "stragglers", "stop", *_FAULTS),
+_OF_JOB = (
+    *("algorithm", "push_after", "receivers", "workers", "slots", "servers", "warm_up"),
+    *("lr", "batch", "epochs", "seed"),
 )
 
 
@@ -67,113 +51,110 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class Setup:
-    """A run as it was asked for. ``configuration`` has the options by name, defaults filled in.
+    """A run as it was asked for.
 
-    ``data`` is a folder with MNIST, an archive, or None for the bundled digits.
+    ``options`` : options, with the defaults of model and data
+    ``data`` : folder with MNIST, or an archive; None for the bundled digits
+    ``job`` : training job of the simulator or of the event model
+    ``link`` : links of the simulated network
     """
 
-    configuration: dict[str, Any]
+    options: ParamServerOptions
     data: Path | None
-    on: str
     job: training.TrainingJob
     link: LinkConfig
 
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """Options of the training as JSON; one that may be repeated as one text."""
+        values = self.options.as_json()
+        return {
+            each.name: ",".join(values[each.name] or ()) if each.several else values[each.name]
+            for each in options_of(ParamServerOptions)
+            if each.training
+        }
 
-def setup_of(args: argparse.Namespace) -> Setup:
-    """What the options say, as far as it can be known without the data. Raises InputError."""
-    if args.on == "model":
-        refuse_ranks(args, "--on model")
-    else:
-        check_nodes(args, args.workers + args.servers)
-    data = source_of(args.data)
-    values = _filled(args, data)
-    check_ranges(values, _RANGES)
-    if not 1 <= args.workers <= MAX_QUEUE_PAIRS:
-        reason = f"a server has a queue pair for each, and a NIC {MAX_QUEUE_PAIRS} at most"
-        raise InputError(f"workers must be 1 to {MAX_QUEUE_PAIRS}, not {args.workers}: {reason}")
-    convex = args.model != "fcnn" and values["decay"] > 0
-    if args.optimum and not convex:
-        raise InputError("--optimum: only lr and lr-rff with a --decay above 0 have one w*")
-    values["optimum"] = values["optimum"] and convex
-    link = _link(args)
-    stragglers = parse_stragglers(values["stragglers"], args.workers)
-    compute = Compute(
-        per_sample=values["sample_seconds"],
-        jitter=args.jitter,
-        straggle_odds=stragglers.odds,
-        straggle_factor=stragglers.factor,
-        slow=stragglers.slow,
-    )
-    stops = parse_stops(values["stop"], args.workers)
-    sizes = ("workers", "slots", "servers", "warm_up", "rate", "batch", "epochs", "seed")
+
+def setup_of(options: ParamServerOptions, call: Call) -> Setup:
+    """Return the run that options ask for, as far as it can be known without the data. Raises InputError."""
+    _refuse(options, call)
+    data = source_of(options.data)
+    options = _filled(options, data)
+    stragglers = parse_stragglers(",".join(options.stragglers or ()), options.workers)
     try:
         job = training.TrainingJob(
-            algorithm=training.Algorithm(args.algorithm),
-            push_after=training.PushAfter(args.push_after) if args.push_after else None,
-            receivers=training.Receivers(args.receivers),
-            compute=compute,
-            stops=stops,
-            **{name: values[name] for name in sizes},
-            **_costs(args),
+            compute=Compute(
+                per_sample=options.sample_seconds or 0.0,
+                jitter=options.jitter,
+                straggle_odds=stragglers.odds,
+                straggle_factor=stragglers.factor,
+                slow=stragglers.slow,
+            ),
+            stops=parse_stops(",".join(options.stop or ()), options.workers),
+            **{name: getattr(options, name) for name in _OF_JOB},
+            **_costs(options),
         )
+        link = LinkConfig(**{name: getattr(options, name) for name in ("drop", "duplicate", "reorder")})
     except ValueError as error:  # these name parameter, value and limit
         raise InputError(str(error)) from error
-    if args.algorithm == "wild":
-        values["push_after"] = "scan" if job.pushes_after_scan else "gradient"
-    return Setup({name: values[name] for name in _CONFIGURATION}, data, args.on, job, link)
+    if options.algorithm is Algorithm.WILD:
+        push_after = PushAfter.SCAN if job.pushes_after_scan else PushAfter.GRADIENT
+        options = replace(options, push_after=push_after)
+    return Setup(options, data, job, link)
 
 
-def _costs(args: argparse.Namespace) -> dict[str, Any]:
-    """Of a job: what takes how long, and the size of w on links where that is not its own."""
-    if args.costs == "design":
+def _refuse(options: ParamServerOptions, call: Call) -> None:
+    """Raise InputError for options that do not go together."""
+    reasons = {}
+    if options.model != "lr-rff":
+        reasons[RANDOM_FEATURES] = f"only lr-rff has random features, not {options.model}"
+    if options.on == "model":
+        refuse_ranks(call, "--on model")
+        reasons[RTL] = "faults and packets need --on rtl"
+        if options.width != WORD_BITS:
+            raise InputError(f"--width: the model is one of {WORD_BITS} bits; {options.width} need --on rtl")
+    else:
+        check_nodes(call, options.workers + options.servers)
+        if options.costs != "design":
+            raise InputError("--costs: of the event model alone; add --on model")
+    options.refuse(reasons)
+
+
+def _costs(options: ParamServerOptions) -> dict[str, Any]:
+    """Return the times of a job, and the size of w on links where the paper has another."""
+    if options.costs == "design":
         return {"costs": DESIGN}
-    row = PAPER[args.model]
-    return {"costs": cluster(row, args.jitter), "model_bytes": row.bytes}
+    row = PAPER[options.model]
+    return {"costs": cluster(row, options.jitter), "model_bytes": row.bytes}
 
 
-def _filled(args: argparse.Namespace, data: Path | None) -> dict[str, Any]:
-    """The options by name, with what the model has for those that were not given."""
-    recipe = recipes_of(data)[args.model]
-    defaults = {name: getattr(recipe, name) for name in ("rate", "decay", "epochs", "warm_up")}
-    defaults |= {"sample_seconds": PAPER[args.model].per_sample, "optimum": data is None}
-    if args.model == "lr-rff":
-        defaults |= {"features": recipe.features, "gamma": recipe.gamma}
-    elif strange := [name for name in _OF_RANDOM_FEATURES if getattr(args, name) is not None]:
-        raise InputError(f"--{strange[0]}: only lr-rff has random features, not {args.model}")
-    given = {name: value for name, value in vars(args).items() if value is not None}
-    absent = dict.fromkeys((*_OF_RANDOM_FEATURES, "push_after"))
-    lists = {name: ",".join(getattr(args, name) or ()) for name in ("stragglers", "stop")}
-    return absent | defaults | given | lists
-
-
-def _link(args: argparse.Namespace) -> LinkConfig:
-    faults = {name: getattr(args, name) for name in _FAULTS}
-    packets = [f"--{name}" for name, given in {**faults, "pcap": args.pcap}.items() if given]
-    if args.on == "model" and packets:
-        raise InputError(f"{', '.join(packets)}: faults and packets need --on rtl")
-    if args.on == "rtl" and args.costs != "design":
-        raise InputError("--costs: of the event model alone; add --on model")
-    if args.on == "model" and args.width != WORD_BITS:
-        raise InputError(f"--width: the model is one of {WORD_BITS} bits; {args.width} need --on rtl")
-    try:
-        return LinkConfig(**faults)
-    except ValueError as error:
-        raise InputError(str(error)) from error
+def _filled(options: ParamServerOptions, data: Path | None) -> ParamServerOptions:
+    """Fill in what follows from model and data where it is not given. Raises InputError."""
+    recipe = recipes_of(data)[options.model]
+    names = ("lr", "decay", "epochs", "warm_up", *(("features", "gamma") * (options.model == "lr-rff")))
+    found = {name: getattr(recipe, name) for name in names}
+    found |= {"sample_seconds": PAPER[options.model].per_sample, "optimum": data is None}
+    found = {name: value for name, value in found.items() if name not in options.given}
+    options = replace(options, **found, data=str(data or BUNDLED))
+    if options.model != "fcnn" and options.decay:
+        return options
+    if options.optimum and "optimum" in options.given:
+        raise InputError("--optimum: only lr and lr-rff with a --decay above 0 have one w*")
+    return replace(options, optimum=False)
 
 
 def learner_of(setup: Setup) -> Training:
-    """Who trains on what, and with a w* where one is asked for. Raises InputError."""
-    values = setup.configuration
-    special = {name: values[name] for name in _OF_RANDOM_FEATURES if values[name] is not None}
-    shared = {name: values[name] for name in ("decay", "dtype", "seed")}
-    samples = load(setup.data, values["seed"])
-    _check_memory(sum(map(len, samples)), values["features"])
+    """Return the learner of a run, with w* where the options ask for it. Raises InputError."""
+    options = setup.options
+    samples = load(setup.data, options.seed)
+    _check_memory(sum(map(len, samples)), options.features)
+    names = ("decay", "dtype", "seed", *(("features", "gamma") * (options.model == "lr-rff")))
     try:
-        workload = build(values["model"], samples, **special, **shared)
+        workload = build(options.model, samples, **{name: getattr(options, name) for name in names})
     except ValueError as error:  # these name parameter, value and limit
         raise InputError(str(error)) from error
     check_sizes(setup, workload)
-    return Training(workload, **_sizes(setup), convergence=values["optimum"])
+    return Training(workload, **_sizes(options), convergence=bool(options.optimum))
 
 
 def check_sizes(setup: Setup, workload: Workload) -> int:
@@ -181,20 +162,23 @@ def check_sizes(setup: Setup, workload: Workload) -> int:
 
     Raises InputError unless a workload's samples and w can be shared out.
     """
-    values = setup.configuration
+    options = setup.options
     try:
-        shards = Shards(workload.train, **_sizes(setup))
+        shards = Shards(workload.train, **_sizes(options))
         ParamServerConfig(
             parameters=workload.network.count,
-            **{name: values[name] for name in ("workers", "slots", "servers", "width")},
+            workers=options.workers,
+            slots=options.slots,
+            servers=options.servers,
+            width=options.width,
         )
     except ValueError as error:  # these name parameter, value and limit
         raise InputError(str(error)) from error
     return shards.batches
 
 
-def _sizes(setup: Setup) -> dict[str, int]:
-    return {name: setup.configuration[name] for name in ("workers", "batch", "seed")}
+def _sizes(options: ParamServerOptions) -> dict[str, int]:
+    return {"workers": options.workers, "batch": options.batch, "seed": options.seed}
 
 
 def _check_memory(samples: int, features: int | None) -> None:
@@ -218,12 +202,11 @@ def backend_of(
 
     ``finished`` gets the result of a run in RTL.
     """
-    if setup.on == "model":
+    if setup.options.on == "model":
         return events.run
-    width = setup.configuration["width"]
     return partial(
         _in_rtl,
-        width=width,
+        width=setup.options.width,
         link=setup.link,
         pcap=pcap,
         link_log=link_log,

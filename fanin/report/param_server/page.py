@@ -16,7 +16,7 @@ _ACCURACIES = {"held out": "accuracy", "training": "train_accuracy"}  #: as STYL
 _CONVERGENCE = {"distance": "distance to w*", "gradient_norm": "gradient's norm", "loss_gap": "loss above w*'s"}
 #: What the page says of the run's options, all of them, by heading.
 TABLES = {
-    "Training": ("data", "model", "epochs", "batch", "rate", "decay", "features", "gamma", "dtype", "seed"),
+    "Training": ("data", "model", "epochs", "batch", "lr", "decay", "features", "gamma", "dtype", "seed"),
     "Parameter server": (
         *("algorithm", "push_after", "receivers"),
         *("workers", "slots", "warm_up", "servers", "width"),
@@ -29,7 +29,7 @@ TABLES = {
 }
 _NAMES = {
     "batch": "mini-batch B",
-    "rate": "learning rate α",
+    "lr": "learning rate α",
     "decay": "decay λ",
     "dtype": "workers compute in",
     "features": "random features D",

@@ -26,7 +26,7 @@ COMMANDS = {
     "cluster_build": ("cluster", "build"),
     "cluster": ("cluster", "run"),
 }
-OF_TABLES = ("train", "plan", "cluster", "cluster_build")
+OF_TABLES = ("train", "ps_train", "plan", "cluster", "cluster_build")
 #: What a function does not have: how a command tells, what is a function or a method of its own, and how many
 #: processes there are, which a program has been started as.
 APART = {"help", "json", "no_cache", "check", "resume", "ranks", "mpi"}
@@ -126,6 +126,7 @@ def test_several_plans():
         (lambda: fanin.train("digits", bias="no"), "bias must be True or False, not 'no'"),
         (lambda: fanin.train(5), "data must be a path, not 5"),
         (lambda: fanin.train("digits", output=5), "output must be a path, not 5"),
+        (lambda: fanin.ps_train(on="model", slots=9), r"slots must be in \[1, 8\], not 9"),
         (lambda: fanin.train("nothing.csv"), "nothing.csv: "),
         (
             lambda: fanin.train("digits", loss="squared"),

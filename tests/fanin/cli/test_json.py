@@ -85,7 +85,7 @@ def test_a_check_that_does_not_end_prints_its_object(capsys, line):
 
 
 def test_a_run_that_failed_prints_its_object_and_one_line_of_error(folder, capsys):
-    assert main(f"{PS} --rate 1e9 --decay 1 --json".split()) == 1
+    assert main(f"{PS} --lr 1e9 --decay 1 --json".split()) == 1
     out, err = capsys.readouterr()
     found = documented("ps train", out)
     assert (err, err.count("\n")) == (f"fanin: error: {found['error']}\n", 1)

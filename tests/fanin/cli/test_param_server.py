@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fanin import param_server
 from fanin.cli.main import main
-from fanin.cli.param_server.options import ALGORITHMS, BUNDLED, MODELS, PUSHES, RECEIVERS, WIDTHS
+from fanin.cli.param_server.options import BUNDLED, ParamServerOptions
 from fanin.cli.param_server.stragglers import Stragglers, parse_stragglers
 from fanin.cli.stops import parse_stops
 from fanin.report.param_server.page import TABLES
+from fanin.runs.option import option_of
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm import data
 from fanin.sim.learning import workloads
@@ -65,7 +65,7 @@ def test_defaults_are_the_models_and_the_configuration_says_all(capsys, tmp_path
         "model": "lr-rff",
         "epochs": 1,
         "batch": 8,
-        "rate": DIGITS["lr-rff"].rate,
+        "lr": DIGITS["lr-rff"].lr,
         "decay": DIGITS["lr-rff"].decay,
         "features": DIGITS["lr-rff"].features,
         "gamma": DIGITS["lr-rff"].gamma,
@@ -93,7 +93,7 @@ def test_defaults_are_the_models_and_the_configuration_says_all(capsys, tmp_path
 
 def test_options_reach_the_run(capsys, tmp_path):
     given = (
-        "--model lr-rff --features 50 --gamma 0.1 --rate 3 --decay 0.01 --dtype float32 --batch 20 --slots 2"
+        "--model lr-rff --features 50 --gamma 0.1 --lr 3 --decay 0.01 --dtype float32 --batch 20 --slots 2"
         " --warm-up 1"
     )
     found = json_of_ps(capsys, tmp_path / "run", f"{SMALL} {given} --servers 2 --sample-seconds 1e-6 --seed 3")
@@ -102,9 +102,7 @@ def test_options_reach_the_run(capsys, tmp_path):
     learner = Training(work, workers=4, batch=20, seed=3, convergence=False)
     compute = Compute(per_sample=1e-6, jitter=0.1)
     sizes = {"workers": 4, "slots": 2, "servers": 2, "warm_up": 1, "batch": 20, "epochs": 3}
-    outcome = events.run(
-        training.TrainingJob(**sizes, rate=3.0, compute=compute, costs=DESIGN, seed=3), learner
-    )
+    outcome = events.run(training.TrainingJob(**sizes, lr=3.0, compute=compute, costs=DESIGN, seed=3), learner)
     assert found["simulated_seconds"] == outcome.seconds
     assert found["gradients_applied"] == outcome.tally.applied == 2 * 3 * 4 * (1347 // 4 // 20)
     assert np.array_equal(np.load(tmp_path / "run" / "model.npy"), outcome.w)
@@ -112,12 +110,8 @@ def test_options_reach_the_run(capsys, tmp_path):
 
 
 def test_what_argparse_knows_is_what_the_models_have():
-    assert MODELS == workloads.MODELS == tuple(DIGITS)
+    assert option_of(ParamServerOptions, "model").values == tuple(DIGITS) == tuple(PAPER)
     assert BUNDLED == workloads.BUNDLED in data.BUNDLED
-    assert {each.value for each in training.Algorithm} == set(ALGORITHMS)
-    assert {each.value for each in training.PushAfter} == set(PUSHES)
-    assert {each.value for each in training.Receivers} == set(RECEIVERS)
-    assert WIDTHS == param_server.WIDTHS
 
 
 def test_sync_has_no_stale_gradient(capsys, tmp_path):
@@ -131,7 +125,7 @@ def test_sync_has_no_stale_gradient(capsys, tmp_path):
 
 
 def test_the_optimum_gives_figure_8s_measures(capsys, tmp_path):
-    given = "--on model --workers 4 --epochs 2 --model lr --decay 0.1 --rate 0.05"
+    given = "--on model --workers 4 --epochs 2 --model lr --decay 0.1 --lr 0.05"
     epochs = json_of_ps(capsys, tmp_path / "run", given)["epochs"]
     for name in ("distance", "gradient_norm", "loss_gap"):
         assert epochs[0]["convergence"][name] > epochs[1]["convergence"][name] > 0
@@ -220,7 +214,7 @@ def test_the_doctor_says_how_far_workers_and_servers_got(capsys, tmp_path):
 
 
 def test_the_doctor_names_a_fault_and_what_is_no_run(capsys, tmp_path):
-    status, _, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --rate 1e9 --decay 1")
+    status, _, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --lr 1e9 --decay 1")
     assert main(["doctor", str(tmp_path / "run")]) == status == 1
     assert capsys.readouterr().err == err
     mark = tmp_path / "run" / "run.json"
@@ -245,10 +239,10 @@ def test_sync_ends_with_the_name_of_the_worker_that_stops(capsys, tmp_path):
 
 
 def test_a_model_that_diverges_is_told_and_has_no_numbers(capsys, tmp_path):
-    status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --rate 1e9 --decay 1 --json")
+    status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --lr 1e9 --decay 1 --json")
     assert status == 1
     assert err == (
-        "fanin: error: the model diverged: it has values that are not finite; choose a smaller --rate\n"
+        "fanin: error: the model diverged: it has values that are not finite; choose a smaller --lr\n"
     )
     found = json.loads(out, parse_constant=pytest.fail)  # NaN is no JSON
     assert found["loss"] is None
@@ -309,18 +303,18 @@ def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
-        ("--workers 0", "workers must be 1 to 64, not 0: a server has a queue pair for each"),
-        ("--workers 65", "workers must be 1 to 64, not 65: a server has a queue pair for each"),
-        ("--slots 0", "slots must be 1 to 8, not 0"),
-        ("--slots 9", "slots must be 1 to 8, not 9"),
+        ("--workers 0", "workers must be in [1, 64], not 0"),
+        ("--workers 65", "workers must be in [1, 64], not 65"),
+        ("--slots 0", "slots must be in [1, 8], not 0"),
+        ("--slots 9", "slots must be in [1, 8], not 9"),
         ("--slots 2 --algorithm sync", "slots must be 1 with Sync-DSGD, whose workers wait for all, not 2"),
-        ("--servers 0", "servers must be 1 to 8, not 0"),
-        ("--servers 9", "servers must be 1 to 8, not 9"),
+        ("--servers 0", "servers must be in [1, 8], not 0"),
+        ("--servers 9", "servers must be in [1, 8], not 9"),
         ("--batch 0", "batch must be 1 to 336, a worker's share of 1347 samples, not 0"),
         ("--batch 337", "batch must be 1 to 336, a worker's share of 1347 samples, not 337"),
         ("--epochs 0", "epochs must be in [1, 1000000], not 0"),
-        ("--rate nan", "rate must be in [1e-09, 1e+09], not nan"),
-        ("--rate -1", "rate must be in [1e-09, 1e+09], not -1"),
+        ("--lr nan", "lr must be in [1e-09, 1e+09], not nan"),
+        ("--lr -1", "lr must be in [1e-09, 1e+09], not -1"),
         ("--decay -1", "decay must be in [0, 1e+09], not -1"),
         ("--seed -1", "seed must be in [0, 4294967295], not -1"),
         ("--jitter inf", "jitter must be in [0, 10], not inf"),
@@ -348,16 +342,19 @@ def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
         ("--stop 1:-1", "--stop: '1:-1' is not of the form 4:0.02"),
         ("--stop 1:1 --stop 1:2", "--stop 1:2: worker 1 has been named before"),
         ("--drop 0.1", "--drop: faults and packets need --on rtl"),
-        ("--duplicate 0.1 --reorder 0.1", "--duplicate, --reorder: faults and packets need --on rtl"),
+        ("--duplicate 0.1 --reorder 0.1", "--duplicate: faults and packets need --on rtl"),
         ("--pcap frames", "--pcap: faults and packets need --on rtl"),
         ("--width 128", "--width: the model is one of 512 bits; 128 need --on rtl"),
         ("--width 64 --on rtl", "argument --width: invalid choice: 64"),
         ("--warm-up -1", "warm-up must be in [0, 1000000], not -1"),
         ("--on rtl --drop 2", "drop must be a probability, not 2.0"),
         ("--beside sync", "--beside sync: 'sync' is not of the form algorithm=sync"),
-        ("--beside model=fcnn", "--beside model=fcnn: model is none of algorithm, push-after, receivers,"),
-        ("--beside algorithm=both", "--beside algorithm=both: argument --algorithm: invalid choice: 'both'"),
-        ("--beside slots=x", "--beside slots=x: argument --slots: invalid int value: 'x'"),
+        (
+            "--beside model=fcnn",
+            "--beside model=fcnn: model is none of batch, lr, dtype, algorithm,",
+        ),
+        ("--beside algorithm=both", "--beside algorithm=both: algorithm must be one of wild, sync, not 'both'"),
+        ("--beside slots=x", "--beside slots=x: slots must be an integer, not 'x'"),
         (
             "--beside algorithm=sync,slots=2",
             "slots must be 1 with Sync-DSGD, whose workers wait for all, not 2",
@@ -382,7 +379,7 @@ def test_the_papers_cluster_has_its_times_and_sizes(capsys, tmp_path):
     job = training.TrainingJob(
         workers=4,
         epochs=3,
-        rate=DIGITS["lr"].rate,
+        lr=DIGITS["lr"].lr,
         warm_up=DIGITS["lr"].warm_up,
         model_bytes=row.bytes,
         compute=Compute(per_sample=row.per_sample),
@@ -426,7 +423,7 @@ def test_frames_are_written_only_where_they_are_wanted(capsys, tmp_path, monkeyp
     def rtl(setup, *, pcap, link_log, wave, finished):
         def run(job, learner, *, progress):
             pcap.write_bytes(b"frames")
-            asked.update(link=setup.link, on=setup.on)
+            asked.update(link=setup.link, on=setup.options.on)
             return events.run(job, learner, progress)
 
         return run

@@ -1,18 +1,48 @@
 """``fanin ps train --beside``: runs of their own, and what is left when one of them fails."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fanin.cli.main import main
+from fanin.cli.param_server.beside import runs_beside
+from fanin.cli.param_server.options import ParamServerOptions
 from fanin.errors import CheckFailed
-from fanin.sim.param_server import events, training
+from fanin.param_server import Algorithm
+from fanin.runs.option import options_of
+from fanin.sim.param_server import events
 from tests.fanin.cli.json_page import documented
 from tests.fanin.cli.ps import EACH, FILES, SMALL, json_of_ps, run_ps
 
 STRAGGLERS = "stragglers=0:3,stragglers=1:4,slots=2"
 BESIDE = "--beside slots=2 --beside algorithm=sync --beside slots=3"
+
+
+#: Options that leave data, model and links as they are, so that a run beside the first can be compared with it.
+CHANGEABLE = (
+    "algorithm, push-after, receivers, workers, slots, warm-up, servers, batch, lr, dtype, costs, "
+    "sample-seconds, jitter, stragglers"
+)
+
+
+def test_what_a_run_beside_may_change_is_what_the_page_says():
+    page = (Path(__file__).parents[3] / "docs/systems/param-server-training.md").read_text()
+    listed = " ".join(page.split("A run beside may change ")[1].split(", of which")[0].split())
+    assert listed.replace(" and", ",") == CHANGEABLE
+    names = {each.name.replace("_", "-") for each in options_of(ParamServerOptions) if each.beside}
+    assert names == set(CHANGEABLE.split(", "))
+
+
+def test_a_value_beside_is_read_as_on_a_command_line(capsys):
+    entries = ("sample-seconds=1e-6,slots=2", "rate=3,stragglers=1:2,stragglers=5%:4", "costs=cluster")
+    first = ParamServerOptions.read({"stragglers": "0:9", "epochs": 3, "beside": entries})
+    quick, renamed, cluster = runs_beside(first)
+    assert (quick.sample_seconds, quick.slots, quick.stragglers, quick.epochs) == (1e-6, 2, ("0:9",), 3)
+    assert (renamed.lr, renamed.stragglers) == (3.0, ("1:2", "5%:4"))
+    assert cluster.given == {"stragglers", "epochs", "beside", "costs"}
+    assert capsys.readouterr().err == f"fanin: note: --beside {entries[1]}: rate is lr now\n"
 
 
 def test_a_run_beside_that_cannot_be_is_refused_before_the_first_begins(capsys, tmp_path, monkeypatch):
@@ -62,7 +92,7 @@ def _fails_with_sync(failure):
     """What is run in the place of the event model: it ends the run of Sync-DSGD before its end."""
 
     def run(job, learner, progress, whole=events.run):
-        if job.algorithm is training.Algorithm.SYNC:
+        if job.algorithm is Algorithm.SYNC:
             progress(5, 0.25, ())
             raise failure
         return whole(job, learner, progress)
@@ -105,8 +135,8 @@ def test_a_run_beside_that_fails_is_named_and_the_ones_before_are_kept(
 
 def test_a_run_beside_that_diverges_is_named(capsys, tmp_path):
     with np.errstate(all="ignore"):
-        status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --epochs 1 --json --beside rate=1e9")
-    said = "--beside rate=1e9: the model diverged: "
+        status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --epochs 1 --json --beside lr=1e9")
+    said = "--beside lr=1e9: the model diverged: "
     assert (status, err.startswith(f"fanin: error: {said}")) == (1, True)
     found = json.loads(out)
     assert found["error"].startswith(said)

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from fanin.cli.param_server.options import MODELS
+from fanin.param_server import MODELS
 from fanin.sim.param_server.recipes import MNIST
 from tests.fanin.cli.ps import SMALL, json_of_ps, refused_ps
 
@@ -52,7 +52,7 @@ def test_an_archive_is_read_and_has_as_many_classes_as_its_labels(capsys, tmp_pa
 def test_mnist_has_hyper_parameters_of_its_own(capsys, tmp_path, mnist, model):
     found = json_of_ps(capsys, tmp_path / "run", f"--on model --epochs 1 --model {model} {mnist}")
     recipe = MNIST[model]
-    for name in ("rate", "decay", "warm_up"):
+    for name in ("lr", "decay", "warm_up"):
         assert found["configuration"][name] == getattr(recipe, name)
     assert found["configuration"]["gamma"] == (recipe.gamma if model == "lr-rff" else None)
     assert found["configuration"]["optimum"] is False

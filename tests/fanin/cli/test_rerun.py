@@ -231,7 +231,7 @@ def test_a_new_folder_that_is_none_is_refused(capsys, made):
 
 
 def test_a_run_that_failed_fails_again_in_the_same_way(capsys, tmp_path):
-    assert run(*f"{PS} --on model --rate 1e9 --decay 1 -o".split(), tmp_path / "run") == 1
+    assert run(*f"{PS} --on model --lr 1e9 --decay 1 -o".split(), tmp_path / "run") == 1
     assert json.loads((tmp_path / "run" / "run.json").read_text())["error"].startswith("the model diverged")
     assert same_again(capsys, tmp_path / "run") == {"model.npy", "run.json", "trace.json"}
 

@@ -23,7 +23,7 @@ OPTIONS = {
     "model": "lr",
     "epochs": 3,
     "batch": 8,
-    "rate": 1.0,
+    "lr": 1.0,
     "decay": 1e-4,
     "features": None,
     "gamma": None,

@@ -14,7 +14,7 @@ from fanin.cli.files import Files
 from fanin.cli.options import add_options, files_of
 from fanin.cli.train.options import GlmOptions
 from fanin.errors import InputError
-from fanin.runs.option import REQUIRED, Group, Options, Place, RunOptions, Trait, option, options_of
+from fanin.runs.option import REQUIRED, Group, Options, Place, RunOptions, Trait, option, option_of, options_of
 
 
 class Colour(StrEnum):
@@ -159,6 +159,24 @@ def test_a_range_holds_on_a_command_line(words):
 def test_an_earlier_name_is_taken_with_a_note(capsys):
     assert parsed("--workers", "8").nodes == 8
     assert capsys.readouterr().err == "fanin: note: --workers is --nodes now\n"
+
+
+def test_an_earlier_name_is_refused_in_python_with_the_name_now():
+    with pytest.raises(TypeError, match=r"^there is no option 'workers'; it is 'nodes' now$"):
+        Table.read({"workers": 3})
+
+
+def test_a_text_is_read_as_on_a_command_line():
+    texts = {"nodes": "8", "gbps": "2.5", "colour": "blue", "stop": "1:2", "copy": "c"}
+    options = {name: option_of(Table, name) for name in texts}
+    found = {name: options[name].parsed(text) for name, text in texts.items()}
+    assert found == {"nodes": 8, "gbps": 2.5, "colour": Colour.BLUE, "stop": ("1:2",), "copy": Path("c")}
+    for name, text, message in (
+        ("nodes", "2.0", "an integer, not '2.0'"),
+        ("bias", "1", "True or False, not '1'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            option_of(Table, name).parsed(text)
 
 
 def test_options_of_what_a_run_lacks_are_refused_where_they_are_given():

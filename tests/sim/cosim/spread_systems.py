@@ -11,6 +11,7 @@ from fanin.fixed import Loss
 from fanin.glm import PRESETS, Partitioning, TrainShape
 from fanin.golden.mlp import Mlp
 from fanin.hbm import HBM2
+from fanin.param_server import Algorithm, PushAfter, Receivers
 from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig, Region, Write
 from fanin.ring import PRESETS as RING_PRESETS
 from fanin.ring import RingConfig
@@ -25,7 +26,7 @@ from fanin.sim.learning.workloads import build, load
 from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.sim.param_server.cosim import ParamServerCosim
 from fanin.sim.param_server.costs import DESIGN, Compute
-from fanin.sim.param_server.training import Algorithm, PushAfter, Receivers, TrainingJob
+from fanin.sim.param_server.training import TrainingJob
 from fanin.sim.rdma.cosim import Pair, RdmaCosim
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.groups import GroupsCosim

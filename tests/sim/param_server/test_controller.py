@@ -7,7 +7,7 @@ import pytest
 
 from fanin.errors import CheckFailed
 from fanin.golden.param_server import ParameterServer, WorkerEndpoint
-from fanin.param_server import ParamServerConfig, ServerLayout, WorkerLayout
+from fanin.param_server import Algorithm, ParamServerConfig, Receivers, ServerLayout, WorkerLayout
 from fanin.sim.learning.learner import NoTraining
 from fanin.sim.param_server.controller import (
     PS,
@@ -29,11 +29,11 @@ from fanin.sim.param_server.controller import (
     Watch,
 )
 from fanin.sim.param_server.costs import DESIGN, Compute
-from fanin.sim.param_server.training import Algorithm, Receivers, TrainingJob
+from fanin.sim.param_server.training import TrainingJob
 
 WORKERS, BATCHES, SERVER = 2, 2, 2  # the server's node is behind the workers'
 PATIENCE = 1e-5
-JOB = TrainingJob(workers=WORKERS, rate=1.0, compute=Compute(per_sample=1e-6), costs=DESIGN)
+JOB = TrainingJob(workers=WORKERS, lr=1.0, compute=Compute(per_sample=1e-6), costs=DESIGN)
 SYNC = replace(JOB, algorithm=Algorithm.SYNC)
 
 
@@ -55,7 +55,7 @@ class Nodes:
             patience=PATIENCE,
         )
         layout = ServerLayout(self.sizes, 0)
-        self.server = ParameterServer(layout, rate=job.rate, initial=initial, broadcast=job.broadcasts)
+        self.server = ParameterServer(layout, rate=job.lr, initial=initial, broadcast=job.broadcasts)
         self.workers = [WorkerEndpoint(n, WorkerLayout(self.sizes), initial) for n in range(WORKERS)]
         self.order = self.orders.append
 

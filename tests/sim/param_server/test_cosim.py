@@ -15,7 +15,7 @@ from scapy.utils import rdpcap
 from fanin.cli.main import main
 from fanin.errors import InputError
 from fanin.golden.param_server import ParameterServer
-from fanin.param_server import ParamServerConfig, ServerLayout
+from fanin.param_server import Algorithm, ParamServerConfig, PushAfter, Receivers, ServerLayout
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.learning.workloads import build, load
@@ -23,7 +23,7 @@ from fanin.sim.link_log import read_link_log
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.cosim import ParamServerCosim, write_timeout
 from fanin.sim.param_server.costs import DESIGN, Compute
-from fanin.sim.param_server.training import Algorithm, PushAfter, Receivers, TrainingJob
+from fanin.sim.param_server.training import TrainingJob
 from fanin.wire.rdma import ACK_SYNDROME, Opcode
 from tests.fanin.report.traces import read
 from tests.peers import tshark_roce
@@ -31,7 +31,7 @@ from tests.support import new_seed, slow
 
 pytestmark = pytest.mark.verilator
 BAD = LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02)
-JOB = TrainingJob(workers=2, rate=1.0, compute=Compute(per_sample=5e-7, jitter=0.2), costs=DESIGN)
+JOB = TrainingJob(workers=2, lr=1.0, compute=Compute(per_sample=5e-7, jitter=0.2), costs=DESIGN)
 
 
 @pytest.fixture(scope="module")

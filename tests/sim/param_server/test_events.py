@@ -9,11 +9,12 @@ import pytest
 
 from fanin.errors import CheckFailed
 from fanin.golden.param_server import Tally
+from fanin.param_server import Algorithm, PushAfter, Receivers
 from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.learning.workloads import build, load
 from fanin.sim.param_server.costs import ALONE, DESIGN, Compute, Costs
 from fanin.sim.param_server.events import packets_in_turn, run
-from fanin.sim.param_server.training import Algorithm, PushAfter, Receivers, TrainingJob
+from fanin.sim.param_server.training import TrainingJob
 from tests.support import new_seed
 
 MICRO = 1e-6
@@ -131,7 +132,7 @@ def test_without_the_wait_gradients_are_lost_and_counted():
 
 def test_sync_is_sgd_with_the_mean_gradient():
     training = _lr()
-    found = run(TrainingJob(algorithm=Algorithm.SYNC, rate=0.5, epochs=2, compute=EVEN, costs=DESIGN), training)
+    found = run(TrainingJob(algorithm=Algorithm.SYNC, lr=0.5, epochs=2, compute=EVEN, costs=DESIGN), training)
     w, step = training.initial().astype(np.float32), np.float32(0.5 / 15)
     for index in range(2 * training.batches):
         gradients = [training.gradient(worker, index, w).astype(np.float32) for worker in range(15)]
@@ -148,7 +149,7 @@ def test_one_worker_alone_is_sgd_whatever_the_algorithm(servers):
     outcomes = [
         run(
             TrainingJob(
-                workers=1, batch=100, algorithm=algorithm, servers=servers, rate=0.5, compute=EVEN, costs=costs
+                workers=1, batch=100, algorithm=algorithm, servers=servers, lr=0.5, compute=EVEN, costs=costs
             ),
             training,
         )
@@ -161,7 +162,7 @@ def test_one_worker_alone_is_sgd_whatever_the_algorithm(servers):
 
 def test_a_seed_repeats_a_run_bit_by_bit():
     job = TrainingJob(
-        rate=0.5, slots=2, servers=2, compute=replace(EVEN, jitter=0.3), costs=DESIGN, seed=new_seed()
+        lr=0.5, slots=2, servers=2, compute=replace(EVEN, jitter=0.3), costs=DESIGN, seed=new_seed()
     )
     assert run(job, _lr()).epochs == run(job, _lr()).epochs
     assert run(job, _lr()).seconds != run(replace(job, seed=job.seed + 1), _lr()).seconds

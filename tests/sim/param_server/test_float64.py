@@ -38,13 +38,13 @@ def test_float64_rows_change_no_epochs_accuracy(model, epochs):
     work = build(model, load(None, 0), decay=recipe.decay, features=recipe.features, gamma=recipe.gamma)
     learner = Training(work, workers=WORKERS, batch=8, seed=0, convergence=False)
     compute = Compute(per_sample=PAPER[model].per_sample, jitter=0.1)
-    job = TrainingJob(workers=WORKERS, rate=recipe.rate, epochs=epochs, compute=compute, costs=DESIGN)
+    job = TrainingJob(workers=WORKERS, lr=recipe.lr, epochs=epochs, compute=compute, costs=DESIGN)
     outcome = run(job, learner)
     order = [span.worker for span in outcome.server_spans if span.kind == "update"]
     epoch = WORKERS * learner.batches
-    w, narrow = replay(learner, order, np.float32(recipe.rate / WORKERS), epoch, np.float32)
+    w, narrow = replay(learner, order, np.float32(recipe.lr / WORKERS), epoch, np.float32)
     assert np.array_equal(w, outcome.w), "the replay is not the run"
-    wide_w, wide = replay(learner, order, recipe.rate / WORKERS, epoch, np.float64)
+    wide_w, wide = replay(learner, order, recipe.lr / WORKERS, epoch, np.float64)
     assert 0 < np.abs(w - wide_w).max() < 1e-4
     assert max(abs(a.accuracy - b.accuracy) for a, b in zip(narrow, wide, strict=True)) <= 1 / 450
     losses = [abs(a.loss / b.loss - 1) for a, b in zip(narrow, wide, strict=True)]

@@ -2,11 +2,12 @@
 
 import pytest
 
+from fanin.param_server import Algorithm, PushAfter, Receivers
 from fanin.sim.learning.learner import NoTraining
 from fanin.sim.param_server.cosim import ParamServerCosim
 from fanin.sim.param_server.costs import DESIGN, Compute
 from fanin.sim.param_server.events import run
-from fanin.sim.param_server.training import Algorithm, PushAfter, Receivers, TrainingJob
+from fanin.sim.param_server.training import TrainingJob
 
 pytestmark = [pytest.mark.verilator, pytest.mark.slow]  # nodes of 512 bits, as the model's costs are for
 WILD, SYNC = Algorithm.WILD, Algorithm.SYNC
