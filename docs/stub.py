@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import fanin
 from fanin.api.signature import stub
+from fanin.cli.ring.options import RingOptions
 from fanin.cli.train.options import GlmOptions
 from fanin.runs.option import Options
 
 #: Functions of runs: the table of their options, and the result.
-RUNS: dict[str, tuple[type[Options], str]] = {"train": (GlmOptions, "TrainRun")}
+RUNS: dict[str, tuple[type[Options], str]] = {
+    "ring_train": (RingOptions, "RingRun"),
+    "train": (GlmOptions, "TrainRun"),
+}
 
 
 def stub_text() -> str:
@@ -26,6 +30,7 @@ def stub_text() -> str:
         "",
         "__version__: str",
         "LOADED: float",
-        *(f"\n{stub(name, table, result)}" for name, (table, result) in RUNS.items()),
+        "",
+        *(stub(name, table, result) for name, (table, result) in RUNS.items()),
     ]
     return "\n".join(lines) + "\n"

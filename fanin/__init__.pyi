@@ -10,7 +10,7 @@ from fanin.api.emit import emit as emit
 from fanin.api.emit import emit_p4 as emit_p4
 from fanin.api.param_server import ps_train as ps_train
 from fanin.api.plan import plan as plan
-from fanin.api.ring import ring_train as ring_train
+from fanin.api.ring import RingRun as RingRun
 from fanin.api.train import TrainRun as TrainRun
 from fanin.errors import CheckFailed as CheckFailed
 from fanin.errors import InputError as InputError
@@ -18,6 +18,52 @@ from fanin.errors import InputError as InputError
 __version__: str
 LOADED: float
 
+def ring_train(
+    data: PathLike = "digits",
+    *,
+    layers: PathLike | None = None,
+    epochs: int = 10,
+    batch: int = 32,
+    lr: float = 0.1,
+    momentum: float = 0.9,
+    decay: float = 0.0,
+    seed: int = 0,
+    system: str = "smart-nic",
+    nodes: int = 4,
+    exchange: str = "ring",
+    groups: str | None = None,
+    above: str | None = None,
+    lanes: int = 8,
+    codec: str = "none",
+    all_reduce: str = "nic",
+    on: str | None = None,
+    overlap: str = "backward",
+    outstanding: int = 1,
+    flops: float = 2080000000000.0,
+    memory_bandwidth: float = 105000000000.0,
+    pcie: float = 51000000000.0,
+    gbps: float | None = None,
+    drop: float = 0.0,
+    duplicate: float = 0.0,
+    reorder: float = 0.0,
+    corrupt: float = 0.0,
+    stop: Repeatable | None = None,
+    pcap: PathLike | None = None,
+    resume: PathLike | None = None,
+    output: PathLike | None = None,
+    bound: str | None = None,
+    mode: str | None = None,
+    group: int | None = None,
+    block: int | None = None,
+    mantissa: int | None = None,
+    exponent: int | None = None,
+    offset: int | None = None,
+    wave: PathLike | None = None,
+    wave_nodes: str | None = None,
+    wave_from: int | None = None,
+    wave_cycles: int | None = None,
+    wave_depth: int | None = None,
+) -> RingRun: ...
 def train(
     data: PathLike | None = None,
     *,

@@ -204,7 +204,8 @@ class Options:
         """
         known = {option.name: option for option in options_of(cls)}
         if strange := [name for name in given if name not in known]:
-            raise TypeError(f"there is no option {strange[0]!r}")
+            now = next((f": it is {o.name!r} now" for o in known.values() if strange[0] in o.aliases), "")
+            raise TypeError(f"there is no option {strange[0]!r}{now}")
         has = {name: known[name].converted(value) for name, value in given.items() if value is not None}
         found = cls(**has, given=frozenset(has))
         found.check()

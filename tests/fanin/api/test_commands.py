@@ -26,7 +26,7 @@ COMMANDS = {
     "cluster_build": ("cluster", "build"),
     "cluster": ("cluster", "run"),
 }
-OF_TABLES = ("train",)
+OF_TABLES = ("train", "ring_train")
 #: What a function does not have: how a command tells, what is a function or a method of its own, and how many
 #: processes there are, which a program has been started as.
 APART = {"help", "json", "no_cache", "check", "resume", "ranks", "mpi"}
