@@ -50,6 +50,20 @@ def test_the_bits_are_the_same(capsys, tmp_path, monkeypatch, command, results):
     assert same_again(capsys, tmp_path / "run") == results
 
 
+def test_a_resumed_run_reads_the_data_of_the_run_that_it_resumed(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    images = np.random.default_rng(1).integers(0, 256, (60, 2, 2)).astype(np.uint8)
+    sets = {"x_train": images, "y_train": np.arange(60) % 3, "x_test": images[:9], "y_test": np.arange(9) % 3}
+    np.savez("set.npz", **sets)
+    train = "ring train --on model"
+    assert run(*f"{train} set.npz --nodes 2 --batch 5 --epochs 1 -o first".split()) == 0
+    assert run(*f"{train} --resume first --epochs 2 -o run".split()) == 0
+    assert same_again(capsys, tmp_path / "run") == {"state.npz", "run.json", "trace.json"}
+    np.savez("set.npz", **sets | {"y_train": np.arange(60) % 2})
+    said = f"{tmp_path / 'set.npz'}: is not what the run read (--changed-inputs goes on)"
+    assert refusal(capsys, "run", "-o", "other") == said
+
+
 def test_what_runs_is_said_before_it_runs(capsys, made, monkeypatch):
     monkeypatch.setattr("fanin.cli.rerun._carry_out", lambda again: (_ for _ in ()).throw(InputError("now")))
     found = json.loads((made / "provenance.json").read_text())
