@@ -133,8 +133,10 @@ def test_python_arguments_of_another_kind_are_refused(given, message):
 
 
 def test_an_unknown_name_is_a_type_error():
-    with pytest.raises(TypeError, match="no option 'node'"):
+    with pytest.raises(TypeError, match="no option 'node'$"):
         Table.read({"node": 3})
+    with pytest.raises(TypeError, match="no option 'workers': it is 'nodes' now"):
+        Table.read({"workers": 3})
 
 
 @pytest.mark.parametrize("words", [["--nodes", "1"], ["--workers", "1"]])
@@ -146,6 +148,10 @@ def test_a_range_holds_on_a_command_line(words):
 def test_an_earlier_name_is_taken_with_a_note(capsys):
     assert parsed("--workers", "8").nodes == 8
     assert capsys.readouterr().err == "fanin: note: --workers is --nodes now\n"
+    parser = argparse.ArgumentParser()
+    add_options(parser, Table)
+    assert "--nodes" in parser.format_help()
+    assert "--workers" not in parser.format_help()
 
 
 def test_options_of_what_a_run_lacks_are_refused_where_they_are_given():
