@@ -407,7 +407,9 @@ def commands_page() -> str:
         parts.append(f"\n## {parser.prog}\n\n{_said(parser.description or '')}\n")
         for group in parser._action_groups:
             actions = [
-                action for action in group._group_actions if not isinstance(action, argparse._HelpAction)
+                action
+                for action in group._group_actions
+                if not isinstance(action, argparse._HelpAction) and action.help is not argparse.SUPPRESS
             ]
             if actions:
                 title = "" if group.title in ("options", "positional arguments") else f"**{group.title}**"

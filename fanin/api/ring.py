@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from fanin.api.commands import Folder, PathLike, Repeatable, carried_out
+from typing import Any
+
+from fanin.api.commands import Folder, PathLike, run_in_folder
+from fanin.api.signature import declared
 from fanin.cli.output import RING_RUN
+from fanin.cli.ring.options import RingOptions
 
 
 class RingRun(Folder):
@@ -12,56 +16,15 @@ class RingRun(Folder):
     mark = RING_RUN.mark
 
 
-def ring_train(
-    data: PathLike | None = None,
-    *,
-    layers: str | None = None,
-    epochs: int | None = None,
-    batch: int | None = None,
-    rate: float | None = None,
-    momentum: float | None = None,
-    decay: float | None = None,
-    seed: int | None = None,
-    system: str | None = None,
-    nodes: int | None = None,
-    exchange: str | None = None,
-    groups: str | None = None,
-    above: str | None = None,
-    lanes: int | None = None,
-    codec: str | None = None,
-    bound: str | None = None,
-    mode: str | None = None,
-    group: int | None = None,
-    block: int | None = None,
-    mantissa: int | None = None,
-    exponent: int | None = None,
-    offset: int | None = None,
-    all_reduce: str | None = None,
-    on: str | None = None,
-    overlap: str | None = None,
-    outstanding: int | None = None,
-    flops: float | None = None,
-    memory_bandwidth: float | None = None,
-    pcie: float | None = None,
-    gbps: float | None = None,
-    drop: float | None = None,
-    duplicate: float | None = None,
-    reorder: float | None = None,
-    corrupt: float | None = None,
-    stop: Repeatable | None = None,
-    pcap: PathLike | None = None,
-    wave: PathLike | None = None,
-    wave_nodes: str | None = None,
-    wave_from: int | None = None,
-    wave_cycles: int | None = None,
-    wave_depth: int | None = None,
-    output: PathLike | None = None,
-) -> RingRun:
+@declared(RingOptions)
+def ring_train(data: PathLike | None = None, **options: Any) -> RingRun:
     """Train a network on nodes whose NICs add gradients up (AI Smart NIC), or with INCEPTIONN's hosts and NICs.
 
-    Arguments are the options of ``fanin ring train``; without ``output`` its folder is a temporary one. Raises
+    Options are those of ``fanin ring train``; without ``output`` the run's folder is a temporary one. Raises
     InputError for bad arguments, CheckFailed where a step is not bit-exact.
 
     Source: AI Smart NIC; INCEPTIONN; docs/systems/ring-training.md.
     """
-    return carried_out(RingRun, ("ring", "train"), locals())
+    from fanin.cli.ring.execute import execute
+
+    return run_in_folder(RingRun, ("ring", "train"), RingOptions, {"data": data, **options}, execute)

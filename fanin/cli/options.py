@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Any
 
@@ -27,6 +28,14 @@ def add_options(parser: argparse.ArgumentParser, table: type[Options]) -> None:
     parser.set_defaults(given=frozenset())
 
 
+def add_some(container: argparse._ActionsContainer, table: type[Options], names: Collection[str]) -> None:
+    """Declare the options of a table that have these names, without headings."""
+    for option in options_of(table):
+        if option.name in names:
+            _add(container, option)
+    container.set_defaults(given=frozenset())
+
+
 def files_of(table: type[Options]) -> Files:
     """The files that a run reads and writes, by its options."""
     names = {place: tuple(o.name for o in options_of(table) if o.place is place) for place in Place}
@@ -36,9 +45,7 @@ def files_of(table: type[Options]) -> Files:
 
 
 def _add(group: Any, option: Option) -> None:
-    words = [option.name] if option.positional else [dashed(name) for name in (option.name, *option.aliases)]
-    if option.short:
-        words = [option.short]
+    words = [option.name] if option.positional else [option.short or dashed(option.name)]
     default = str(option.default) if isinstance(option.default, StrEnum) else option.default
     more: dict[str, Any] = {"help": option.help.replace("%", "%%")}
     if not option.required:
@@ -46,13 +53,16 @@ def _add(group: Any, option: Option) -> None:
     if not option.positional:
         more |= {"dest": option.name, "required": option.required}
     if option.kind is bool:
-        group.add_argument(*words, action=_Flag if option.default is False else _Switch, **more)
-        return
-    kind = str if issubclass(option.kind, StrEnum) else option.kind
-    more |= {"type": kind, "metavar": option.metavar, "choices": option.values or None}
+        more["action"] = _Flag if option.default is False else _Switch
+    else:
+        kind = str if issubclass(option.kind, StrEnum) else option.kind
+        more |= {"type": kind, "metavar": option.metavar, "choices": option.values or None}
+        more["action"] = _Append if option.several else _Store
     if option.positional and not option.required:
-        more["nargs"] = "?"
-    group.add_argument(*words, action=_Append if option.several else _Store, **more)
+        more |= {"nargs": "?", "default": None}  # Options.of puts the table's in its place
+    group.add_argument(*words, **more)
+    for alias in option.aliases:
+        group.add_argument(dashed(alias), **more | {"help": argparse.SUPPRESS})
 
 
 def asked(call: Call, options: Options) -> argparse.Namespace:

@@ -119,15 +119,16 @@ def _place(again: argparse.Namespace, given: Input, before: Provenance, *, chang
     place = f"{before.folder / PROVENANCE_FILE}: inputs: {given.option}"
     if given.option not in again.files.inputs:
         raise InputError(f"{place} is no input of this command")
-    path, named = Path(given.path), before.directory / str(getattr(again, given.option))
-    if path != named:
-        raise InputError(f"{place} is {path}, but argv names {named}")
+    path, value = Path(given.path), getattr(again, given.option)
+    if value is not None and path != before.directory / str(value):
+        raise InputError(f"{place} is {path}, but argv names {before.directory / str(value)}")
     if not path.exists():
         raise InputError(f"{path}: is missing; the run read it")
     different = given.changed(path)
     if different and not changed:
         raise InputError(f"{different}: is not what the run read (--changed-inputs goes on)")
-    setattr(again, given.option, resolved(getattr(again, given.option), path))
+    if value is not None:  # else it is a resumed run that names it
+        setattr(again, given.option, resolved(value, path))
 
 
 def _carry_out(again: argparse.Namespace) -> str | None:

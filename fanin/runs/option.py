@@ -12,6 +12,7 @@ import inspect
 import os
 import types
 import typing
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
@@ -221,12 +222,16 @@ class Options:
     def read(cls, given: Mapping[str, Any]) -> Self:
         """Return the options of a call in Python; None stands for an option that is not given.
 
-        Raises InputError for a value of another kind or out of range, TypeError for an unknown name.
+        An earlier name is taken with a DeprecationWarning. Raises InputError for a value of another kind or
+        out of range, TypeError for an unknown name.
         """
         known = {option.name: option for option in options_of(cls)}
+        now = {alias: option.name for option in known.values() for alias in option.aliases}
+        for name in given.keys() & now:
+            warnings.warn(f"{name} is {now[name]} now", DeprecationWarning, stacklevel=4)
+        given = {now.get(name, name): value for name, value in given.items()}
         if strange := [name for name in given if name not in known]:
-            now = [f"; it is {option.name!r} now" for option in known.values() if strange[0] in option.aliases]
-            raise TypeError(f"there is no option {strange[0]!r}{''.join(now)}")
+            raise TypeError(f"there is no option {strange[0]!r}")
         needed = [name for name, option in known.items() if option.required]
         values = {**dict.fromkeys(needed), **given}
         has = {n: known[n].converted(value) for n, value in values.items() if value is not None or n in needed}

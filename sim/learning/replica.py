@@ -135,7 +135,7 @@ class Replica:
             gradient, self._error = network.backward(layer, parameters, inputs, self._error)
         if not np.isfinite(gradient).all():
             where = f"node {self.node}, layer {layer}, step {self.state.step}"
-            raise CheckFailed(f"{where}: the gradient has values that are not finite; choose a smaller --rate")
+            raise CheckFailed(f"{where}: the gradient has values that are not finite; choose a smaller --lr")
         return gradient
 
     def update(self, layer: int, total: Floats) -> None:

@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Protocol
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
 
-from fanin.golden.mlp import Floats
 from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.spans import FirstSpans
+
+if TYPE_CHECKING:  # NumPy takes a while to load, and options are declared with what is here
+    from fanin.golden.mlp import Floats
 
 MAX_OUTSTANDING = 8  # descriptors that a node's queue has room for
 TRACED_STEPS = 3  # first ones, that a chart has room for
 
 
-class Overlap(Enum):
+class Overlap(StrEnum):
     """Whether a layer's all-reduce runs beside the backward pass of those below it."""
 
     BACKWARD = "backward"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
-from finsy.proto import p4r
+from finsy.proto import p4i, p4r
 
 COUNT = 16  #: controllers by default
 _NICE = 10
@@ -28,25 +28,33 @@ _PRIMARY, _NOBODY = 1, 99  # election ids of a stream that this process opens, a
 _UPDATES, _ACTIONS, _BIDS, _BABBLE = 100_000, 20_000, 1000, 1 << 16
 _UNREAD = 1.0  # seconds for which answers are not read
 _CALLS = 10  # on a connection
-_ALL = [{"register_entry": {}}, {"counter_entry": {}}]
+_ALL = (
+    p4r.Entity(register_entry=p4r.RegisterEntry()),
+    p4r.Entity(counter_entry=p4r.CounterEntry()),
+)
 
 
 def misdeeds(device: int) -> dict[str, tuple[str, Callable[[], list[bytes]]]]:
     """Return the method, and a function that makes the messages of a call, by the name of each misdeed."""
 
     def updates(election: int) -> list[bytes]:
-        update = p4r.Update(type=1, entity={"counter_entry": {"counter_id": 5}})
-        request = p4r.WriteRequest(device_id=device, election_id={"low": election}, updates=[update] * _UPDATES)
+        entity = p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=5))
+        request = p4r.WriteRequest(
+            device_id=device,
+            election_id=p4r.Uint128(low=election),
+            updates=[p4r.Update(type=p4r.Update.INSERT, entity=entity)] * _UPDATES,
+        )
         return [request.SerializeToString()]
 
     def config() -> list[bytes]:
-        actions = [{"preamble": {"id": number, "name": f"a{number}"}} for number in range(1, _ACTIONS)]
+        names = (p4i.Preamble(id=number, name=f"a{number}") for number in range(1, _ACTIONS))
+        info = p4i.P4Info(actions=[p4i.Action(preamble=name) for name in names])
         verify = p4r.SetForwardingPipelineConfigRequest.VERIFY
         request = p4r.SetForwardingPipelineConfigRequest(
             device_id=device,
-            election_id={"low": _PRIMARY},
+            election_id=p4r.Uint128(low=_PRIMARY),
             action=verify,
-            config={"p4info": {"actions": actions}},
+            config=p4r.ForwardingPipelineConfig(p4info=info),
         )
         return [request.SerializeToString()]
 
@@ -54,7 +62,8 @@ def misdeeds(device: int) -> dict[str, tuple[str, Callable[[], list[bytes]]]]:
         return [p4r.ReadRequest(device_id=device, entities=_ALL).SerializeToString()]
 
     def bids() -> list[bytes]:
-        return [p4r.StreamMessageRequest(arbitration={"device_id": device}).SerializeToString()] * _BIDS
+        bid = p4r.MasterArbitrationUpdate(device_id=device)
+        return [p4r.StreamMessageRequest(arbitration=bid).SerializeToString()] * _BIDS
 
     return {
         "read": ("Read", everything),
@@ -104,7 +113,10 @@ def _become_primary(address: str, device: int) -> Iterator[bytes]:
 
     If another controller has the election id, the stream ends.
     """
-    bid = p4r.StreamMessageRequest(arbitration={"device_id": device, "election_id": {"low": _PRIMARY}})
+    election = p4r.Uint128(low=_PRIMARY)
+    bid = p4r.StreamMessageRequest(
+        arbitration=p4r.MasterArbitrationUpdate(device_id=device, election_id=election)
+    )
     call = grpc.insecure_channel(address).stream_stream("/p4.v1.P4Runtime/StreamChannel")
     answers: Iterator[bytes] = call(
         itertools.chain([bid.SerializeToString()], iter(threading.Event().wait, None))

@@ -24,7 +24,10 @@ from fanin.errors import InputError
 _ANSWER = 10.0  # seconds that a scheduler has to answer
 _HTTP = "127.0.0.1:0"  # of Dask's HTTP server, which has no pages
 #: No HTTP pages of schedulers and workers: they would show runs and paths to every user of the machine.
-_NO_PAGES = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+_NO_PAGES: dict[str, list[str]] = {
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
 _NO_PAGES_IN_JOBS = "export DASK_DISTRIBUTED__WORKER__HTTP__ROUTES='[]'"
 _ROLES = ("client", "scheduler", "worker")
 _DEATHS = 3  # of a run's workers, before the run is left; Dask counts what exceeds it

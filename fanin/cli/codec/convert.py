@@ -48,7 +48,7 @@ def run_encode(args: argparse.Namespace) -> int:
     from fanin.golden.codec.codecs import encode
     from fanin.golden.codec.file import Header
 
-    config = configuration(args)
+    config = configuration(args.codec, args)
     check_writable(args.output)
     with open_values(args.input) as (pieces, count), output_file(args.output) as file:
         file.write(Header(config, count).pack())
@@ -69,7 +69,7 @@ def run_decode(args: argparse.Namespace) -> int:
     from fanin.cli.codec.values import bar, naming, open_input
     from fanin.golden.codec.file import HEADER_BYTES, Header, decode_pieces
 
-    parameters = given(args)
+    parameters = given(args.codec, args)
     check_writable(args.output)
     with open_input(args.input) as (file, size):
         with naming(args.input):

@@ -1,12 +1,14 @@
-"""Options that say which codec, and the checks of what they are given."""
+"""Options of a codec, and the codec that they name."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import re
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from typing import Any
 
+from fanin.cli.options import add_some
 from fanin.codec import (
     BLOCKS,
     CONFIGS,
@@ -25,11 +27,68 @@ from fanin.codec import (
     Mode,
 )
 from fanin.errors import InputError
+from fanin.runs.option import Group, Options, option
 
 CODECS = tuple(kind.value for kind in CONFIGS)
 MODES = tuple(mode.name.lower() for mode in Mode)
+CODEC = Group("codec")
 _OWNERS = {field.name: kind for kind, config in CONFIGS.items() for field in fields(config)}
 PARAMETERS = tuple(_OWNERS)  #: of all codecs
+
+
+def bound_text(bound: int) -> str:
+    """Return a bound as ``--bound`` has it."""
+    return f"2^-{bound}"
+
+
+def _list(numbers: tuple[int, ...]) -> str:
+    return f"{', '.join(map(str, numbers[:-1]))} or {numbers[-1]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodecOptions(Options):
+    """Parameters of every codec. A parameter that is not given is None, and the codec's default."""
+
+    bound: str | None = option(
+        CODEC, None, "INCEPTIONN's error bound", "2^-B", default_text=bound_text(Inceptionn.bound)
+    )
+    mode: str | None = option(
+        CODEC, None, "INCEPTIONN's mode", choices=MODES, default_text=Inceptionn.mode.name.lower()
+    )
+    group: int | None = option(
+        CODEC,
+        None,
+        "values of a group of INCEPTIONN's",
+        choices=GROUPS,
+        default_text=str(Inceptionn.group),
+    )
+    block: int | None = option(
+        CODEC, None, f"values of a BFP block, {_list(BLOCKS)}", "N", default_text=str(Bfp.block)
+    )
+    mantissa: int | None = option(
+        CODEC,
+        None,
+        f"bits of a BFP magnitude, {MIN_MANTISSA} to {MAX_MANTISSA}",
+        "M",
+        default_text=str(Bfp.mantissa),
+    )
+    exponent: int | None = option(
+        CODEC,
+        None,
+        f"bits of a BFP block's exponent, {MIN_EXPONENT} to {MAX_EXPONENT}",
+        "E",
+        default_text=str(Bfp.exponent),
+    )
+    offset: int | None = option(
+        CODEC,
+        None,
+        f"powers of two by which an exponent of less than {MAX_EXPONENT} bits counts lower, 0 to {MAX_OFFSET}",
+        "O",
+        default_text=str(Bfp.offset),
+    )
+
+
+Values = argparse.Namespace | CodecOptions
 
 
 def add_codec(parser: argparse._ActionsContainer, *, required: bool = False, none: bool = False) -> None:
@@ -37,45 +96,10 @@ def add_codec(parser: argparse._ActionsContainer, *, required: bool = False, non
 
     With ``none`` it may be none, and is by default.
     """
-    default = Inceptionn()
     choices = (Codec.NONE.value, *CODECS) if none else CODECS
     help = f"which codec (default: {Codec.NONE})" if none else "which codec"
     parser.add_argument("--codec", choices=choices, required=required, help=help)
-    add_bound(parser, help=f"error bound (default: 2^-{default.bound})")
-    parser.add_argument("--mode", choices=MODES, help=f"INCEPTIONN's (default: {default.mode.name.lower()})")
-    add_group(parser)
-    add_bfp(parser)
-
-
-def add_group(parser: argparse._ActionsContainer) -> None:
-    """Declare ``--group``."""
-    text = f"values of a group of INCEPTIONN's (default: {Inceptionn().group})"
-    parser.add_argument("--group", type=int, choices=GROUPS, help=text)
-
-
-def add_bfp(parser: argparse._ActionsContainer) -> None:
-    """Declare ``--block``, ``--mantissa``, ``--exponent`` and ``--offset``."""
-    default, limits = Bfp(), f"{MIN_MANTISSA} to {MAX_MANTISSA}"
-    text = f"values of a BFP block, {_list(BLOCKS)} (default: {default.block})"
-    parser.add_argument("--block", type=int, metavar="N", help=text)
-    text = f"bits of a BFP magnitude, {limits} (default: {default.mantissa})"
-    parser.add_argument("--mantissa", type=int, metavar="M", help=text)
-    text = f"bits of a BFP block's exponent, {MIN_EXPONENT} to {MAX_EXPONENT} (default: {default.exponent})"
-    parser.add_argument("--exponent", type=int, metavar="E", help=text)
-    text = f"powers of two by which an exponent of less than {MAX_EXPONENT} bits counts lower, "
-    text += f"0 to {MAX_OFFSET} (default: {default.offset})"
-    parser.add_argument("--offset", type=int, metavar="O", help=text)
-
-
-def add_bound(parser: argparse._ActionsContainer, *, help: str, repeatable: bool = False) -> None:
-    """Declare ``--bound``: text until ``parse_bound`` has read it."""
-    parser.add_argument(
-        "--bound", metavar="2^-B", action="append" if repeatable else "store", help=f"INCEPTIONN's {help}"
-    )
-
-
-def _list(numbers: tuple[int, ...]) -> str:
-    return f"{', '.join(map(str, numbers[:-1]))} or {numbers[-1]}"
+    add_some(parser, CodecOptions, PARAMETERS)
 
 
 def parse_bound(text: str) -> int:
@@ -93,34 +117,45 @@ def parse_bound(text: str) -> int:
     return bound
 
 
-def given(args: argparse.Namespace) -> dict[str, object]:
-    """The codec's parameters among the options given, by name. Raises InputError for one of the other codec."""
-    found = {}
-    for name, owner in _OWNERS.items():
-        value = getattr(args, name)
-        if value is None:
-            continue
-        if args.codec not in (None, owner):
-            raise InputError(f"--{name} is a parameter of {owner}, not of {args.codec}")
-        found[name] = value
+def given(codec: str | None, values: Values) -> dict[str, Any]:
+    """Return the parameters that are given, by name. Raises InputError for one of another codec."""
+    found = {name: getattr(values, name) for name in PARAMETERS if getattr(values, name) is not None}
+    for name in found:
+        if codec not in (None, _OWNERS[name]):
+            raise InputError(f"--{name} is a parameter of {_OWNERS[name]}, not of {codec}")
     if "bound" in found:
-        found["bound"] = parse_bound(args.bound)
+        found["bound"] = parse_bound(found["bound"])
     if "mode" in found:
-        found["mode"] = Mode[args.mode.upper()]
+        found["mode"] = Mode[found["mode"].upper()]
     return found
 
 
-def configuration(args: argparse.Namespace) -> CodecConfig:
-    """The codec that ``--codec`` and its parameters name. Raises InputError for one out of range."""
+def configuration(codec: str, values: Values, *, group: int | None = None) -> CodecConfig:
+    """Return a codec with its parameters. Raises InputError for a parameter out of range.
+
+    ``group`` : values of a group of INCEPTIONN's where ``--group`` is not given; None: the codec's default
+    """
+    parameters = given(codec, values)
+    if codec == Codec.INCEPTIONN and group is not None:
+        parameters.setdefault("group", group)
     try:
-        return CONFIGS[Codec(args.codec)](**given(args))  # type: ignore[arg-type]
+        return CONFIGS[Codec(codec)](**parameters)
     except ValueError as error:
         raise InputError(str(error)) from error
+
+
+def optional_configuration(codec: str | None, values: Values, *, group: int | None) -> CodecConfig | None:
+    """Return as ``configuration``, or None without a codec. Raises InputError for parameters without one."""
+    if codec not in (None, Codec.NONE):
+        return configuration(codec, values, group=group)
+    if strange := [name for name in PARAMETERS if getattr(values, name) is not None]:
+        raise InputError(f"--{strange[0]}: needs a --codec")
+    return None
 
 
 def as_options(config: CodecConfig) -> dict[str, str | int]:
     """The parameters of a codec by name, as they are written as options."""
     found = {field.name: getattr(config, field.name) for field in fields(config)}
     if isinstance(config, Inceptionn):
-        found |= {"bound": f"2^-{config.bound}", "mode": config.mode.name.lower()}
+        found |= {"bound": bound_text(config.bound), "mode": config.mode.name.lower()}
     return found

@@ -6,7 +6,8 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from fanin.cli.codec.options import MODES, add_bfp, add_bound, add_group, parse_bound
+from fanin.cli.codec.options import MODES, PARAMETERS, CodecOptions, parse_bound
+from fanin.cli.options import add_some
 from fanin.cli.output import add_json, print_json
 from fanin.codec import FLOAT_BITS, Bfp, CodecConfig, Inceptionn, Mode
 from fanin.errors import InputError
@@ -24,10 +25,10 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     stats.add_argument("file", type=Path, metavar="FILE")
     defaults = " ".join(f"2^-{bound}" for bound in BOUNDS)
-    add_bound(stats, help=f"error bound; repeatable (default: {defaults})", repeatable=True)
+    text = f"INCEPTIONN's error bound; repeatable (default: {defaults})"
+    stats.add_argument("--bound", metavar="2^-B", action="append", help=text)
     stats.add_argument("--mode", choices=(*MODES, "both"), default="both", help="INCEPTIONN's")
-    add_group(stats)
-    add_bfp(stats)
+    add_some(stats, CodecOptions, set(PARAMETERS) - {"bound", "mode"})
     add_json(stats)
     stats.set_defaults(run=run)
 

@@ -44,7 +44,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Compare. Raises CheckFailed when a value differs."""
-    config = configuration(args)
+    config = configuration(args.codec, args)
     count = (RTL_VALUES if args.rtl else VALUES) if args.values is None else args.values
     if count < 1:
         raise InputError(f"--values {count}: must be at least 1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fanin.cli.ring.defaults import SMART_NIC
+from fanin.cli.ring.options import System
 from fanin.records import Record
 
 
@@ -45,7 +45,7 @@ class Diagnosis:
 def diagnose(run: Record) -> Diagnosis:
     """From a run's ``run.json``. Raises InputError if it is none."""
     # A run that has failed has none, and INCEPTIONN's count what a host's transport does, not frames.
-    counted = "counters" in run.value and run.record("configuration").text("system") == SMART_NIC
+    counted = "counters" in run.value and run.record("configuration").text("system") == System.SMART_NIC
     counters = run.records("counters") if counted else []
     names = NodeDiagnosis.__dataclass_fields__
     nodes = [NodeDiagnosis(**{name: record.integer(name) for name in names}) for record in counters]

@@ -37,7 +37,7 @@ def _changed(options: ParamServerOptions, entry: str) -> ParamServerOptions:
     if values.get("algorithm") is Algorithm.SYNC is not options.algorithm:  # wild's pushes are not taken over
         values = {"push_after": None, "receivers": ParamServerOptions.receivers} | values
     changed = replace(options, **values, given=given)
-    changed.check()
+    changed.check_values()
     return changed
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fanin.cli.doctor.finding import record_of, ring_finding
 from fanin.cli.live import LiveFile, RunStatus
+from fanin.cli.options import asked
 from fanin.cli.output import (
     DISSECTOR_FILE,
     LINK_LOG,
@@ -20,14 +21,15 @@ from fanin.cli.output import (
     TRACE_FILE,
     check_capture,
     check_directory,
+    json_text,
     keep_capture,
-    print_json,
 )
 from fanin.cli.provenance.document import run_directory
 from fanin.cli.ring.backend import Outputs, Result
 from fanin.cli.ring.metrics import Metrics, failure_of, metrics_of
+from fanin.cli.ring.options import FOLDER, Platform, RingOptions
 from fanin.cli.ring.resume import save_state
-from fanin.cli.ring.setup import Setup, setup_of
+from fanin.cli.ring.setup import Setup, resolve, setup_of
 from fanin.cli.ring.summary import summary
 from fanin.cli.stopped import OUTSIDE, cause_of, stop_again
 from fanin.cli.wave import waveform
@@ -35,49 +37,45 @@ from fanin.cli.writer import sole_writer
 from fanin.errors import CheckFailed
 from fanin.report.failure import failure_page
 from fanin.report.ring.page import ring_page
+from fanin.runs.call import Call
 from fanin.sim.dissector import link_dissector
 from fanin.sim.learning.replica import State
-from fanin.sim.learning.workloads import BUNDLED
 from fanin.sim.link_log import read_link_log
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.sim.cosim.waves import Waveform
 
 
-def execute(args: argparse.Namespace) -> int:
-    """Carry out the command. Raises CheckFailed where the run cannot be ended, or its bits differ.
+def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print) -> None:
+    """Train, write the run's folder, and ``say`` what people are told.
 
-    The folder of a run that has failed says why, and has the state behind its last whole epoch, unless
-    its last weights are not the golden model's.
+    The folder of a failed run says why, and has the state after its last whole epoch, unless its last weights
+    are not the golden model's. Raises InputError for options that do not fit, CheckFailed where the run cannot
+    end, or its bits differ.
     """
-    output: Path = args.output
+    output = options.output or FOLDER
     check_directory(output, RING_RUN)
-    if args.pcap:
-        check_capture(args.pcap, output, RING_RUN)
-    with waveform(args) as wave:
-        _train(args, output, wave)
-    return 0
-
-
-def _train(args: argparse.Namespace, output: Path, wave: Waveform | None) -> None:
-    """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
-    elsewhere = {PCAP_FILE: args.pcap} if args.pcap else {}
-    live = LiveFile(output, "ring train", title=str(args.data or args.resume or BUNDLED), unit="steps")
-    written = run_directory(output, RING_RUN, args, elsewhere=elsewhere, held=True)
-    with sole_writer(output), live, RunStatus(live) as status, written as folder:
-        status.stage("reading the samples")
-        metrics, stop = _fill(folder, setup_of(args), args, wave, status)
-    if args.json:
-        print_json(metrics)
-    elif not metrics["error"]:
-        print(summary(metrics, output))
-    if metrics["error"]:
-        message = f"{metrics['error']} (fanin doctor {output} says more)"
-        stop_again(stop or CheckFailed(), message)
+    if options.pcap:
+        check_capture(options.pcap, output, RING_RUN)
+    options, earlier = resolve(replace(options, output=output), call)
+    elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
+    live = LiveFile(output, "ring train", title=str(options.resume or options.data), unit="steps")
+    written = run_directory(output, RING_RUN, asked(call, options), elsewhere=elsewhere, held=True)
+    with waveform(options, rtl=options.on is Platform.RTL) as wave:
+        with sole_writer(output), live, RunStatus(live) as status, written as folder:
+            status.stage("reading the samples")
+            metrics, stop = _fill(folder, setup_of(options, earlier), call, wave, status)
+        if call.as_json:
+            say(json_text(metrics))
+        elif not metrics["error"]:
+            say(summary(metrics, output))
+        if metrics["error"]:
+            message = f"{metrics['error']} (fanin doctor {output} says more)"
+            stop_again(stop or CheckFailed(), message)
 
 
 def _fill(
-    folder: Path, setup: Setup, args: argparse.Namespace, wave: Waveform | None, status: RunStatus
+    folder: Path, setup: Setup, call: Call, wave: Waveform | None, status: RunStatus
 ) -> tuple[Metrics, BaseException | None]:
     """Train, and write the run's files; what has stopped the run before its end.
 
@@ -86,7 +84,7 @@ def _fill(
     status.stage("training in NumPy, to compare with")
     # From the first epoch on: a state to resume from is checked, too.
     beside = setup.backend.references(setup.data)
-    pcap: Path | None = args.pcap
+    pcap = setup.options.pcap
     capture = folder / PCAP_FILE if pcap else None
     steps = _Steps(setup, status, [epoch.loss for epoch in beside.codec])
     state: State | None
@@ -99,8 +97,8 @@ def _fill(
     except (CheckFailed, *OUTSIDE) as failure:
         stop = failure
         metrics, state = failure_of(setup, cause_of(stop), steps.made), _last_epoch(setup, steps.made)
-        finding = ring_finding(record_of(metrics), args.output, state=state is not None)
-        page = failure_page("Training over a ring", metrics, finding.lines, finding.advice(args.argv))
+        finding = ring_finding(record_of(metrics), setup.output, state=state is not None)
+        page = failure_page("Training over a ring", metrics, finding.lines, finding.advice(call.argv))
         (folder / REPORT_FILE).write_text(page)
     else:
         metrics = metrics_of(setup, result, beside)

@@ -30,6 +30,11 @@ def parse_layers(text: str) -> tuple[int, ...]:
     return widths
 
 
+def widths_text(widths: tuple[int, ...]) -> str:
+    """Return widths as ``--layers`` and ``run.json`` have them."""
+    return ",".join(map(str, widths))
+
+
 def _widths(text: str, where: str) -> tuple[int, ...]:
     words = text.replace(",", " ").split()
     if wrong := [word for word in words if not _WIDTH.fullmatch(word)]:

@@ -58,7 +58,7 @@ def failure_of(setup: Setup, error: str, steps: int) -> Metrics:
 
 def _asked(setup: Setup) -> Metrics:
     return {
-        "resumed": str(setup.resumed) if setup.resumed else None,
+        "resumed": str(setup.options.resume) if setup.options.resume else None,
         "first_epoch": setup.state.step // setup.data.steps + 1,
         "configuration": setup.configuration,
     }

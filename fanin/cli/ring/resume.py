@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fanin.archive import read_archive
-from fanin.cli.codec.options import CODECS, MODES, PARAMETERS
+from fanin.cli.codec.options import PARAMETERS, bound_text, parse_bound
 from fanin.cli.output import RING_RUN, STATE_FILE, is_kind
-from fanin.cli.ring.defaults import EXCHANGES, SYSTEMS
-from fanin.codec import Codec
+from fanin.cli.ring.layers import parse_layers, widths_text
+from fanin.cli.ring.options import RingOptions
 from fanin.errors import InputError
 from fanin.golden.mlp import Mlp
-from fanin.records import open_record
+from fanin.records import Record, open_record
+from fanin.runs.option import options_of
 from fanin.sim.learning.replica import State
 
 _PARTS = ("parameters", "velocities")
-
-
-_TEXTS, _WHOLE, _NUMBERS = (
-    ("data", "layers"),
-    ("nodes", "batch", "seed"),
-    ("rate", "momentum", "decay"),
-)
-_CHOICES = {"system": SYSTEMS, "exchange": EXCHANGES, "codec": (Codec.NONE, *CODECS)}
-_TEXT_PARAMETERS = {"bound": (), "mode": MODES}  # of codecs; the others are numbers
+_TRAINING = tuple(each for each in options_of(RingOptions) if each.training)
 
 
 @dataclass(frozen=True)
@@ -36,6 +30,14 @@ class Earlier:
 
     folder: Path
     options: dict[str, Any]
+
+    def resumed(self, options: RingOptions) -> RingOptions:
+        """Return options with those of the run. Raises InputError for one that is given with another value."""
+        for each in _TRAINING:
+            now, was = _comparable(each.name, getattr(options, each.name)), self.options.get(each.name)
+            if each.name in options.given and now != was:
+                raise InputError(f"{each.spelled(now)}: {self.folder} was trained with {each.shown(was)}")
+        return replace(options, **self.options)
 
     def state(self, network: Mlp) -> State:
         """Behind the run's last whole epoch. Raises InputError."""
@@ -49,17 +51,30 @@ def open_run(folder: Path) -> Earlier:
     """The run in a folder. Raises InputError."""
     if not is_kind(folder, RING_RUN):
         raise InputError(f"{folder}: no run of fanin ring train to go on from")
-    record = open_record(folder / RING_RUN.mark).record("configuration")
-    found: dict[str, str | int | float | None] = {name: record.text(name) for name in _TEXTS}
-    found |= {name: record.integer(name) for name in _WHOLE}
-    found |= {name: float(record.number(name)) for name in _NUMBERS}
-    found |= {name: record.text(name, choices) for name, choices in _CHOICES.items()}
-    found |= {name: record.optional_text(name) for name in ("groups", "above")}
-    found["lanes"] = record.optional("lanes")
-    for name in record.value.keys() & set(PARAMETERS):
-        text = name in _TEXT_PARAMETERS
-        found[name] = record.text(name, _TEXT_PARAMETERS[name]) if text else record.integer(name)
-    return Earlier(folder, found)
+    return Earlier(folder, dict(_read(open_record(folder / RING_RUN.mark).record("configuration"))))
+
+
+def _read(record: Record) -> Iterator[tuple[str, Any]]:
+    """Each option that decides the run's bits, by its name today."""
+    for each in _TRAINING:
+        name = next((name for name in (each.name, *each.aliases) if name in record.value), None)
+        if name is None:
+            if each.name in PARAMETERS:
+                continue
+            raise record.wrong(f'"{each.name}" is missing')
+        try:
+            value = each.converted(record.value[name])
+            each.check(value)
+        except InputError as error:
+            raise record.wrong(str(error)) from error
+        yield each.name, value
+
+
+def _comparable(name: str, value: Any) -> Any:
+    """An option's value as ``run.json`` has it."""
+    if name == "layers" and value is not None:
+        return widths_text(parse_layers(value))
+    return bound_text(parse_bound(value)) if name == "bound" and value is not None else value
 
 
 def save_state(path: Path, state: State) -> None:

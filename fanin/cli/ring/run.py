@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fanin.cli.codec.options import add_codec, configuration, given
+from fanin.cli.codec.options import add_codec, optional_configuration
 from fanin.cli.output import add_json, check_writable, print_json, table
 from fanin.cli.ranks import add_ranks, refuse_ranks
 from fanin.cli.scratch import output_file
-from fanin.codec import Codec
 from fanin.errors import CheckFailed, InputError
 from fanin.ring import MAX_NODES, MIN_NODES, PRESETS, RingConfig
 
@@ -96,14 +95,8 @@ def run(args: argparse.Namespace) -> int:
 def ring_config(args: argparse.Namespace) -> RingConfig:
     """The nodes of ``--preset``, with the codec; INCEPTIONN's group is a word unless it is said."""
     preset = PRESETS[args.preset]
-    if args.codec in (None, Codec.NONE):
-        if given(args):
-            raise InputError(f"--{next(iter(given(args)))}: of a codec, and none is chosen")
-        return preset
-    if args.codec == Codec.INCEPTIONN and args.group is None:
-        args.group = preset.lanes
     try:
-        return replace(preset, codec=configuration(args))
+        return replace(preset, codec=optional_configuration(args.codec, args, group=preset.lanes))
     except ValueError as error:
         raise InputError(str(error)) from error
 

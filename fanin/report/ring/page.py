@@ -25,14 +25,14 @@ _INCEPTIONN = {
 }
 _RUNS = {"the run": None, "binary32": "binary32", "binary64": "binary64"}
 _TABLES = {
-    "Training": ("data", "layers", "epochs", "batch", "rate", "momentum", "decay", "seed"),
+    "Training": ("data", "layers", "epochs", "batch", "lr", "momentum", "decay", "seed"),
     "Exchange": ("system", "nodes", "exchange", "groups", "above", "lanes", "codec", "all_reduce", "on"),
     "Hosts": ("overlap", "outstanding", "flops", "memory_bandwidth", "pcie"),
     "Network": ("gbps", "drop", "duplicate", "reorder", "corrupt", "stop"),
 }
 _NAMES = {
     "batch": "mini-batch of a node",
-    "rate": "learning rate",
+    "lr": "learning rate",
     "decay": "weight decay",
     "all_reduce": "who adds up",
     "above": "between groups",

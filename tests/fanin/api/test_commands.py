@@ -26,7 +26,7 @@ COMMANDS = {
     "cluster_build": ("cluster", "build"),
     "cluster": ("cluster", "run"),
 }
-OF_TABLES = ("train", "ps_train", "plan", "cluster", "cluster_build")
+OF_TABLES = ("train", "ring_train", "ps_train", "plan", "cluster", "cluster_build")
 #: What a function does not have: how a command tells, what is a function or a method of its own, and how many
 #: processes there are, which a program has been started as.
 APART = {"help", "json", "no_cache", "check", "resume", "ranks", "mpi"}
@@ -41,8 +41,9 @@ def test_a_function_has_its_commands_options_and_defaults(name):
     for option, parameter in signature.items():
         if option == "output" or parameter.default is inspect.Parameter.empty:
             continue
-        assert parameter.default == actions[option].default, option
         keyword = bool(actions[option].option_strings)
+        if keyword or name not in OF_TABLES:  # argparse does not know a table's default of a positional
+            assert parameter.default == actions[option].default, option
         assert (parameter.kind is inspect.Parameter.KEYWORD_ONLY) == keyword, option
 
 

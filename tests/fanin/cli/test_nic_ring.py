@@ -169,7 +169,7 @@ AT_LO = f"{RING} --port lo --rank 0 --ranks 2 --gradient"
         (f"{AT_LO} v.npy --frame-words 0", "--frame-words 0: frame_words must"),
         (f"{AT_LO} v.npy", "lo: is no Ethernet interface"),
         (f"{AT_LO} v.npy --wait 0", "--wait 0: must be 1 to 86400"),
-        (f"{AT_LO} v.npy --block 8", "--block: of a codec, and none is"),
+        (f"{AT_LO} v.npy --block 8", "--block: needs a --codec"),
         (f"{RING} --model", "--model: there is none of a ring's node"),
         (f"{RING} --host lo", "--host: is of --kind inceptionn, not of ring"),
         (f"{RING} --ip 10.0.0.1", "--ip: is of --kind rdma, not of ring"),

@@ -50,6 +50,20 @@ def test_the_bits_are_the_same(capsys, tmp_path, monkeypatch, command, results):
     assert same_again(capsys, tmp_path / "run") == results
 
 
+def test_a_resumed_run_reads_the_data_of_the_run_that_it_resumed(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    images = np.random.default_rng(1).integers(0, 256, (60, 2, 2)).astype(np.uint8)
+    sets = {"x_train": images, "y_train": np.arange(60) % 3, "x_test": images[:9], "y_test": np.arange(9) % 3}
+    np.savez("set.npz", **sets)
+    train = "ring train --on model"
+    assert run(*f"{train} set.npz --nodes 2 --batch 5 --epochs 1 -o first".split()) == 0
+    assert run(*f"{train} --resume first --epochs 2 -o run".split()) == 0
+    assert same_again(capsys, tmp_path / "run") == {"state.npz", "run.json", "trace.json"}
+    np.savez("set.npz", **sets | {"y_train": np.arange(60) % 2})
+    said = f"{tmp_path / 'set.npz'}: is not what the run read (--changed-inputs goes on)"
+    assert refusal(capsys, "run", "-o", "other") == said
+
+
 def test_what_runs_is_said_before_it_runs(capsys, made, monkeypatch):
     monkeypatch.setattr("fanin.cli.rerun._carry_out", lambda again: (_ for _ in ()).throw(InputError("now")))
     found = json.loads((made / "provenance.json").read_text())
@@ -119,7 +133,7 @@ def _edit(folder, **fields):
 def test_provenance_says_what_the_results_came_from(finished):
     found = json.loads((finished / "run" / "provenance.json").read_text())
     assert found["argv"][:2] == ["ring", "train"]
-    assert found["seeds"] == {"configuration.seed": 0}  # it was not given
+    assert found["seeds"] == {"seed": 0, "configuration.seed": 0}
     (data,) = found["inputs"]
     assert (data["option"], data["path"]) == ("data", str(finished / "data.npz"))
     assert (found["fanin"]["version"], found["versions"]["numpy"]) == (fanin.__version__, np.__version__)
@@ -139,20 +153,20 @@ def test_a_rerun_can_be_rerun(capsys, made):
 
 def test_what_differs_first_is_named_and_what_has_changed(capsys, made, finished, monkeypatch):
     recorded = json.loads((made / "provenance.json").read_text())
-    _edit(made, argv=[*recorded["argv"][:-2], "--rate", "0.05"])  # as if the default had been another
+    _edit(made, argv=[*recorded["argv"][:-2], "--lr", "0.05"])  # as if the default had been another
     monkeypatch.setattr(fanin, "__version__", "9.9")
     assert run("rerun", made, "-o", made.parent / "new") == 1
     out, err = capsys.readouterr()
     assert "state.npz   DIFFERS: parameters0: " in out
     assert "run.json    DIFFERS: loss was " in out
-    assert "options.rate: none then, 0.05 now" in out
+    assert "options.lr: 0.1 then, 0.05 now" in out
     assert f"fanin.version: {recorded['fanin']['version']} then, 9.9 now" in out
     assert err.endswith(f"\nfanin: error: {made.parent / 'new'}: 2 of 3 results differ: state.npz, run.json\n")
 
 
 def test_a_result_that_was_edited_after_the_run_is_told(capsys, made):
     recorded = json.loads((made / "provenance.json").read_text())
-    _edit(made, argv=[*recorded["argv"], "--rate", "0.05"])
+    _edit(made, argv=[*recorded["argv"], "--lr", "0.05"])
     (made / "state.npz").write_bytes(b"edited")
     assert run("rerun", made) == 1
     assert f"state.npz   DIFFERS: {made / 'state.npz'} was changed after the run" in capsys.readouterr().out

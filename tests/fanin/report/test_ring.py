@@ -17,7 +17,7 @@ OPTIONS = {
     "nodes": 2,
     "batch": 32,
     "epochs": 3,
-    "rate": 0.1,
+    "lr": 0.1,
     "momentum": 0.9,
     "decay": 0.0,
     "seed": 0,

@@ -7,12 +7,10 @@ from tests.fanin.cli.ring.runs import SMALL, refused, run
 
 
 def test_a_gradient_that_is_not_finite_is_named(capsys, tmp_path):
-    status, out, err = run(capsys, tmp_path / "run", f"{SMALL} --rate 1e9 --decay 1e9")
+    status, out, err = run(capsys, tmp_path / "run", f"{SMALL} --lr 1e9 --decay 1e9")
     assert (status, out) == (1, "")
     assert err.count("\n") == 1
-    assert (
-        "node 0, layer 1, step 2: the gradient has values that are not finite; choose a smaller --rate" in err
-    )
+    assert "node 0, layer 1, step 2: the gradient has values that are not finite; choose a smaller --lr" in err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -42,7 +40,7 @@ def test_the_runs_of_other_commands_are_left_alone(capsys, tmp_path):
         ("--epochs 0", "epochs must be in [1, 1000000], not 0"),
         ("--batch 0", "batch must be"),
         ("--batch 450", "batch must be 1 to 449, a worker's share of 1347 samples, not 450"),
-        ("--rate nan", "rate must be in [1e-09, 1e+09], not nan"),
+        ("--lr nan", "lr must be in [1e-09, 1e+09], not nan"),
         ("--momentum 1", "momentum must be at least 0 and below 1, not 1.0"),
         ("--decay -1", "decay must be in [0, 1e+09], not -1"),
         ("--seed -1", "seed must be in [0, 4294967295], not -1"),
@@ -61,9 +59,10 @@ def test_the_runs_of_other_commands_are_left_alone(capsys, tmp_path):
         ("--memory-bandwidth nan", "memory-bandwidth must be in [1e+06, 1e+18], not nan"),
         ("--pcie inf", "pcie must be in [1e+08, 1e+15], not inf"),
         ("--gbps 0", "gbps must be at least 0.001, not 0.0"),
+        ("--stop 1:0.1", "--stop: faults and frames need --on rtl"),
         ("--on rtl --drop 2", "drop must be a probability, not 2.0"),
-        ("--drop 0.1 --corrupt 0.1", "--drop, --corrupt: faults and frames need --on rtl"),
-        ("--stop 1:0.1 --pcap x", "--stop, --pcap: faults and frames need --on rtl"),
+        ("--drop 0.1 --corrupt 0.1", "--drop: faults and frames need --on rtl"),
+        ("--pcap x", "--pcap: faults and frames need --on rtl"),
         ("--on rtl --stop 3:0.1", "--stop 3:0.1: nodes are 0 to 2"),
         ("--on rtl --all-reduce host", "--on rtl: no RTL is in hosts that reduce themselves"),
         (

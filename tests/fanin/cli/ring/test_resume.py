@@ -27,17 +27,27 @@ def test_a_resumed_run_ends_as_the_whole_one(capsys, tmp_path, codec):
 
 def test_a_run_is_resumed_in_its_own_folder_with_the_same_options(capsys, tmp_path):
     run_json(capsys, tmp_path / "out", SMALL)
-    given = f"{SMALL} --epochs 4 --rate 0.1 --seed 0 digits"
+    given = f"{SMALL} --epochs 4 --lr 0.1 --seed 0 digits"
     found = run_json(capsys, tmp_path / "out", f"{given} --resume {tmp_path / 'out'}")
     assert found["first_epoch"] == 4
     assert "goes on from" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_run_of_before_the_learning_rate_was_renamed_is_resumed(capsys, tmp_path):
+    folder = tmp_path / "run"
+    found = run_json(capsys, folder, f"{SMALL} --lr 0.25")
+    options = found["configuration"]
+    options["rate"] = options.pop("lr")
+    (folder / "run.json").write_text(json.dumps(found))
+    rest = run_json(capsys, tmp_path / "rest", f"--on model --resume {folder} --epochs 4")
+    assert rest["configuration"]["lr"] == 0.25
 
 
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
         ("", "epochs must be more than the 3 that FOLDER has, not 3"),
-        ("--epochs 4 --rate 0.2", "--rate 0.2: FOLDER was trained with 0.1"),
+        ("--epochs 4 --lr 0.2", "--lr 0.2: FOLDER was trained with 0.1"),
         ("--epochs 4 --layers 64,10", "--layers 64,10: FOLDER was trained with 64,16,10"),
         ("--epochs 4 --nodes 4", "--nodes 4: FOLDER was trained with 3"),
         ("--epochs 4 --codec bfp", "--codec bfp: FOLDER was trained with none"),
@@ -58,6 +68,12 @@ def test_what_contradicts_the_run_that_is_resumed_is_refused(capsys, tmp_path, a
     [
         ("run.json", "{}", "FOLDER: no run of fanin ring train to go on from"),
         ("run.json", '{"all_reduces": 1}', '"configuration" is missing'),
+        ("run.json", '{"all_reduces": 1, "configuration": {}}', 'configuration: "data" is missing'),
+        (
+            "run.json",
+            '{"all_reduces": 1, "configuration": {"data": "digits", "layers": "64,10", "batch": "32"}}',
+            "run.json: configuration: batch must be an integer, not '32'",
+        ),
         ("state.npz", None, "no such file: the run has left no state to go on from"),
         ("state.npz", "text", "no state of such a network"),
     ],

@@ -62,7 +62,7 @@ def test_nodes_in_rtl_have_the_golden_sum(gradients, tmp_path, capsys):
         (["a.npy"], "a ring has 2 to 255 nodes, a file each, not 1"),
         (["a.npy", "short.npy"], "short.npy: has 7 values, "),
         (["a.npy", "none.npy"], "none.npy: cannot be read"),
-        (["a.npy", "b.npy", "--mantissa", "5"], "--mantissa: of a codec, and none is chosen"),
+        (["a.npy", "b.npy", "--mantissa", "5"], "--mantissa: needs a --codec"),
         (["a.npy", "b.npy", "--codec", "bfp", "--mantissa", "50"], "mantissa must be 3 to 15 bits, not 50"),
         (["a.npy", "b.npy", "--codec", "bfp", "--block", "64", "--preset", "tiny"], "block"),
         (["a.npy", "b.npy", "--gbps", "0"], "--gbps 0: must be above 0"),

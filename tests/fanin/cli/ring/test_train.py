@@ -7,11 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fanin.cli.codec.options import PARAMETERS
+import fanin
 from fanin.cli.ring import smart_nic
-from fanin.cli.ring.defaults import DEFAULTS, EXCHANGES, OF_MODEL, OF_SMART_NIC
-from fanin.cli.ring.train import OVERLAPS
-from fanin.errors import CheckFailed
+from fanin.errors import CheckFailed, InputError
 from fanin.inceptionn import Topology
 from fanin.ring_groups import BARRIER
 from fanin.scheme import Scheme
@@ -24,12 +22,19 @@ from fanin.sim.ring import train_cosim
 from fanin.sim.ring.schedule import Overlap
 from tests.fanin.cli.ring.runs import FILES, RTL, SMALL, STEPS, run, run_json, state_of
 
+#: Options that run.json has, whatever the run.
+NAMES = {
+    *("data", "layers", "epochs", "batch", "lr", "momentum", "decay", "seed", "system", "nodes", "exchange"),
+    *("groups", "above", "lanes", "codec", "all_reduce", "on", "overlap", "outstanding", "flops"),
+    *("memory_bandwidth", "pcie", "gbps", "drop", "duplicate", "reorder", "corrupt", "stop"),
+}
+
 
 def test_a_run_writes_its_folder_and_says_what_was_compared(capsys, tmp_path):
     found = run_json(capsys, tmp_path / "run")
     assert found == json.loads((tmp_path / "run" / "run.json").read_text())
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
-    assert set(found["configuration"]) == set(DEFAULTS)
+    assert set(found["configuration"]) == NAMES
     assert (found["error"], found["bit_exact"], found["resumed"], found["first_epoch"]) == (None, True, None, 1)
     assert found["steps"] == found["steps_asked"] == 3 * STEPS
     assert found["all_reduces"] == 2 * 3 * STEPS
@@ -45,7 +50,7 @@ def test_a_run_writes_its_folder_and_says_what_was_compared(capsys, tmp_path):
 
 
 def test_an_iteration_is_the_sum_of_its_parts(capsys, tmp_path):
-    for overlap in OVERLAPS:
+    for overlap in Overlap:
         found = run_json(capsys, tmp_path / "run", f"{SMALL} --overlap {overlap}")
         iteration = found["iteration"]
         parts = [iteration[name] for name in ("forward", "backward", "exposed", "update", "posting")]
@@ -168,12 +173,6 @@ def test_the_progress_says_epoch_and_steps(capsys, tmp_path, monkeypatch):
     assert shown[-1] == f"epoch 3/3: {3 * STEPS} of {3 * STEPS} steps"
 
 
-def test_what_argparse_knows_is_what_the_schedule_has():
-    assert {each.value for each in Overlap} == set(OVERLAPS)
-    assert {each.value for each in Scheme} == set(EXCHANGES)
-    assert set(OF_MODEL) - set(PARAMETERS) | set(OF_SMART_NIC) < set(DEFAULTS)
-
-
 def test_an_interrupted_run_leaves_what_it_knows_and_can_be_resumed(capsys, tmp_path, monkeypatch):
     def interrupted(*arguments, progress, **options):
         progress(STEPS + 1)
@@ -218,6 +217,30 @@ def test_options_reach_inceptionns_simulation(capsys, tmp_path, monkeypatch):
     assert state_of(folder).equals(golden)  # of the first epoch's 5 steps, of 7
 
 
+def test_what_python_is_given_is_what_the_command_is_given(capsys, tmp_path):
+    sizes = {"layers": "64,16,10", "nodes": np.int64(3), "batch": 64, "epochs": 3, "seed": 3}
+    run = fanin.ring_train(on="model", codec="inceptionn", bound=0.015625, **sizes)
+    whole = run_json(capsys, tmp_path / "whole", f"{SMALL} --seed 3 --codec inceptionn --bound 2^-6")
+    assert run.values == whole
+    assert run.said.startswith("64-16-10 on digits: 3 nodes, 8 lanes, INCEPTIONN's codec, batches of 64\n")
+    assert capsys.readouterr() == ("", "")
+    rest = fanin.ring_train(resume=run, on="model", epochs=4, output=tmp_path / "rest")
+    assert (rest.values["first_epoch"], rest.values["configuration"]["bound"]) == (4, "2^-6")
+    recorded = json.loads((tmp_path / "rest" / "provenance.json").read_text())
+    assert (recorded["options"]["lr"], recorded["options"]["nodes"]) == (0.1, 3)
+
+
+def test_the_learning_rates_earlier_name_is_taken_with_a_note(capsys, tmp_path):
+    status, out, err = run(capsys, tmp_path / "run", f"{SMALL} --epochs 1 --rate 0.25 --json")
+    assert (status, err) == (0, "fanin: note: --rate is --lr now\n")
+    assert json.loads(out)["configuration"]["lr"] == 0.25
+    with (
+        pytest.warns(DeprecationWarning, match="rate is lr now"),
+        pytest.raises(InputError, match=r"^lr must be"),
+    ):
+        fanin.ring_train(rate="fast")
+
+
 def test_options_reach_the_simulation(capsys, tmp_path, monkeypatch):
     asked = {}
 
@@ -228,7 +251,7 @@ def test_options_reach_the_simulation(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(train_cosim, "run_rtl", simulate)
     faults = "--drop 0.1 --duplicate 0.2 --reorder 0.3 --corrupt 0.4 --gbps 10"
     profile = "--flops 1e12 --memory-bandwidth 2e9 --pcie 3e9 --stop 2:0.5 --lanes 16 --outstanding 2"
-    training = "--momentum 0.5 --decay 0.25 --rate 0.125 --seed 9"
+    training = "--momentum 0.5 --decay 0.25 --lr 0.125 --seed 9"
     assert run(capsys, tmp_path / "run", f"{RTL} {faults} {profile} {training}")[0] == 1
     link, job = asked["link"], asked["job"]
     assert (link.drop, link.duplicate, link.reorder, link.corrupt, link.gbps) == (0.1, 0.2, 0.3, 0.4, 10)
