@@ -148,8 +148,6 @@ def test_python_arguments_of_another_kind_are_refused(given, message):
 def test_an_unknown_name_is_a_type_error():
     with pytest.raises(TypeError, match=r"no option 'node'$"):
         Table.read({"node": 3})
-    with pytest.raises(TypeError, match="no option 'workers': it is 'nodes' now"):
-        Table.read({"workers": 3})
 
 
 @pytest.mark.parametrize("words", [["--nodes", "1"], ["--workers", "1"]])

@@ -4,10 +4,6 @@ import threading
 import time
 from datetime import timedelta
 
-import pytest
-
-pytest.importorskip("torch")
-
 from fanin.torch import peers
 
 
