@@ -21,7 +21,7 @@ def stub_text() -> str:
         "# Written by docs/generate.py; functions of runs from the tables of their options.",
         *sorted(
             [
-                "from fanin.api.commands import PathLike, Repeatable",
+                "from fanin.api.run import PathLike, Repeatable",
                 *(f"from {module} import {name} as {name}" for name, module in given.items()),
             ]
         ),

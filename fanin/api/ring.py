@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fanin.api.commands import Folder, PathLike, run_in_folder
+from fanin.api.run import Folder, PathLike, run_in_folder
 from fanin.api.signature import declared
 from fanin.cli.output import RING_RUN
 from fanin.cli.ring.options import RingOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from fanin.api.commands import Folder, PathLike, run_in_folder
+from fanin.api.run import Folder, PathLike, run_in_folder
 from fanin.api.signature import declared
 from fanin.cli.output import MODEL_FILE, RUN_FILE, class_folders
 from fanin.cli.train.options import GlmOptions

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fanin.cli.options import add_options
 from fanin.cli.output import check_writable, keep_file, scratch_file
 from fanin.cli.scratch import write_file
 from fanin.errors import CheckFailed, InputError
@@ -41,11 +40,6 @@ class WaveOptions(Options):
     wave_depth: int | None = option(
         _WAVE, None, "levels of modules, of which a node's own is the first; all by default", "D"
     )
-
-
-def add_wave(parser: argparse.ArgumentParser) -> None:
-    """Declare the options, which :func:`waveform` obeys."""
-    add_options(parser, WaveOptions)
 
 
 def forget_wave(args: argparse.Namespace) -> None:

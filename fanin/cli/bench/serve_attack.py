@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fanin.cli.bench.result import Result
-from fanin.cli.bench.serve import Served, aggregate, cpu_seconds, serving
+from fanin.cli.bench.served import Served, aggregate, cpu_seconds, serving
 from fanin.errors import CheckFailed, ToolFailed
 
 SECONDS = 10.0  # of each measurement

@@ -7,7 +7,8 @@ import pytest
 import pywellen
 
 from fanin.cli.main import main
-from fanin.cli.wave import add_wave, waveform
+from fanin.cli.options import add_options
+from fanin.cli.wave import WaveOptions, waveform
 from fanin.errors import CheckFailed, InputError
 from fanin.sim.capture import read_capture
 from fanin.sim.cosim.window import Window
@@ -18,7 +19,7 @@ WHOLE = b"\x00" + (24).to_bytes(8, "big") + bytes(16)  # a block of FST: its hea
 def parsed(*arguments):
     """The options as a command gets them."""
     parser = argparse.ArgumentParser()
-    add_wave(parser)
+    add_options(parser, WaveOptions)
     return parser.parse_args(list(map(str, arguments)))
 
 

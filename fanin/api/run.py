@@ -1,11 +1,9 @@
-"""Commands as functions: arguments of Python become the command's own, and its folder an object."""
+"""Runs as functions: carried out in this process, with the run's folder as an object."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import html
-import io
 import json
 import os
 import shutil
@@ -15,11 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
-from fanin.api.arguments import path_of
 from fanin.api.shown import page_frame
-from fanin.cli.main import build_parser
 from fanin.cli.output import REPORT_FILE
 from fanin.cli.scratch import write_file
 from fanin.errors import InputError
@@ -67,56 +61,7 @@ class Folder:
 
 
 Result = TypeVar("Result", bound=Folder)
-
-
 Asked = TypeVar("Asked", bound=Options)
-
-
-def arguments(command: Sequence[str], given: Mapping[str, Any]) -> argparse.Namespace:
-    """The arguments of a command as its parser gives them; ``given`` by the names that they have there.
-
-    An option that may be repeated takes a list, too.
-    Raises InputError as the command does.
-    """
-    parser = build_parser()
-    leaf = parser_of(command, parser)
-    argv: list[str] = []
-    places: list[str] = []
-    left_out = ""  # an argument in front of others
-    for action in leaf._actions:
-        value = given.get(action.dest, action.default)
-        if value is None or value == action.default:
-            left_out = left_out or (action.dest if not action.option_strings else "")
-        elif not action.option_strings:
-            if left_out:
-                raise InputError(f"{action.dest} needs {left_out}, which stands in front of it")
-            places.append(str(path_of(action.dest, value)))
-        elif action.nargs == 0:
-            if not isinstance(value, bool | np.bool_):
-                raise InputError(f"{action.dest} must be True or False, not {value!r}")
-            argv.append(action.option_strings[0 if value else -1])
-        else:
-            several = isinstance(action, argparse._AppendAction) and isinstance(value, list | tuple)
-            for each in value if several else [value]:
-                argv += _option(action.option_strings[-1], each)
-    argv = [*command, *argv, *(["--", *places] if places else [])]
-    args = parser.parse_args(argv)
-    args.argv = argv
-    return args
-
-
-def _option(name: str, value: Any) -> list[str]:
-    """The words of an option with its value."""
-    text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
-    return [f"{name}={text}"] if name.startswith("--") else [name, text]
-
-
-def parser_of(command: Sequence[str], parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """The parser of a command within that of all."""
-    for name in command:
-        (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-        parser = commands.choices[name]
-    return parser
 
 
 def run_in_folder(
@@ -157,29 +102,3 @@ def missing_named() -> Iterator[None]:
         if install := how_to_install(error):
             raise InputError(install) from error
         raise
-
-
-def carried_out(kind: type[Result], command: Sequence[str], given: Mapping[str, Any]) -> Result:
-    """Run a command that writes a folder; its result.
-
-    Without ``output`` the folder is a temporary one. Raises what the command raises: InputError, CheckFailed.
-    """
-    output = given.get("output")
-    if output is not None:
-        return _run(kind, command, given, path_of("output", output))
-    scratch = tempfile.mkdtemp(prefix="fanin-")
-    try:
-        result = _run(kind, command, given, Path(scratch) / "run")
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
-    weakref.finalize(result, shutil.rmtree, scratch, ignore_errors=True)
-    return result
-
-
-def _run(kind: type[Result], command: Sequence[str], given: Mapping[str, Any], folder: Path) -> Result:
-    args = arguments(command, {**given, "output": folder})
-    said = io.StringIO()
-    with one_blas_thread(), missing_named(), contextlib.redirect_stdout(said):
-        args.run(args)
-    return kind(folder, said.getvalue().rstrip())

@@ -1,5 +1,6 @@
 """Commands as functions: the same options, the same folder, the same errors."""
 
+import argparse
 import gc
 import inspect
 import json
@@ -12,7 +13,6 @@ import pytest
 from threadpoolctl import threadpool_info
 
 import fanin
-from fanin.api.commands import arguments, parser_of
 from fanin.api.plan import Planned
 from fanin.api.train import TrainRun
 from fanin.cli.main import build_parser, main
@@ -26,35 +26,30 @@ COMMANDS = {
     "cluster_build": ("cluster", "build"),
     "cluster": ("cluster", "run"),
 }
-OF_TABLES = ("train", "ring_train", "ps_train", "plan", "cluster", "cluster_build")
 #: What a function does not have: how a command tells, what is a function or a method of its own, and how many
 #: processes there are, which a program has been started as.
-APART = {"help", "json", "no_cache", "check", "resume", "ranks", "mpi"}
+APART = {"help", "json", "no_cache", "check", "ranks", "mpi"}
+
+
+def parser_of(command, parser):
+    for name in command:
+        (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+        parser = commands.choices[name]
+    return parser
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_function_has_its_commands_options_and_defaults(name):
     signature = inspect.signature(getattr(fanin, name)).parameters
     actions = {action.dest: action for action in parser_of(COMMANDS[name], build_parser())._actions}
-    apart = APART - {"resume"} if name in OF_TABLES else APART
-    assert set(signature) == set(actions) - apart
+    assert set(signature) == set(actions) - APART
     for option, parameter in signature.items():
         if option == "output" or parameter.default is inspect.Parameter.empty:
             continue
         keyword = bool(actions[option].option_strings)
-        if keyword or name not in OF_TABLES:  # argparse does not know a table's default of a positional
+        if keyword:  # argparse does not know a table's default of a positional
             assert parameter.default == actions[option].default, option
         assert (parameter.kind is inspect.Parameter.KEYWORD_ONLY) == keyword, option
-
-
-def test_arguments_become_the_commands_own(tmp_path):
-    given = {"data": tmp_path / "-odd name.csv", "workers": 8, "lr": 0.5, "bias": False, "loss": "logistic"}
-    args = arguments(("train",), given | {"output": tmp_path / "run"})
-    *options, folder, dashes, data = args.argv
-    assert options == ["train", "--lr=0.5", "--no-bias", "--workers=8", "-o"]
-    assert (folder, dashes, data) == (str(tmp_path / "run"), "--", str(given["data"]))
-    assert (args.data, args.workers, args.lr, args.bias) == (str(given["data"]), 8, 0.5, False)
-    assert arguments(("cluster", "run"), {"pcap": True}).pcap is True
 
 
 def test_a_plan_and_a_training_on_it(tmp_path):
@@ -81,11 +76,6 @@ def test_a_plan_and_a_training_on_it(tmp_path):
 def test_a_folder_of_a_function_can_be_run_again(tmp_path):
     fanin.cluster(on="golden", epochs=1, batch=512, output=tmp_path / "run")
     assert main(["rerun", str(tmp_path / "run"), "-o", str(tmp_path / "second")]) == 0
-
-
-def test_options_that_may_be_repeated_take_lists():
-    args = arguments(("ps", "train"), {"beside": ["algorithm=sync", "workers=2"], "stop": "4:0.02"})
-    assert (args.beside, args.stop) == (["algorithm=sync", "workers=2"], ["4:0.02"])
 
 
 def test_a_class_keeps_the_folder_of_its_training(tmp_path):
