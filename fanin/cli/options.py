@@ -68,7 +68,7 @@ def _add(group: Any, option: Option) -> None:
 def asked(call: Call, options: Options) -> argparse.Namespace:
     """What provenance takes of a call: its options, and the files among them."""
     files = files_of(type(options))
-    processes = {"ranks": call.ranks, "mpi": call.mpi}
+    processes = {name: value for name, value in (("ranks", call.ranks), ("mpi", call.mpi)) if value}
     return argparse.Namespace(files=files, argv=list(call.argv), **options.as_json(), **processes)
 
 
