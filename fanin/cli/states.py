@@ -14,6 +14,7 @@ import numpy.typing as npt
 from fanin.archive import read_archive
 from fanin.cli.scratch import output_file
 from fanin.errors import InputError
+from fanin.records import parse_json
 
 STATES = "states"  #: folder of a run
 STATE_PATTERN = f"epoch{'[0-9]' * 6}-{'[0-9]' * 8}.npz"  #: names in this folder, as ``state_name`` gives them
@@ -33,6 +34,8 @@ def state_name(epoch: int, part: int = 0) -> str:
 
 def save_state(path: Path, about: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write a state whole or not at all; ``about`` is JSON. Raises InputError where it cannot be written."""
+    if path.parent.is_symlink():
+        raise InputError(f"{path.parent}: is a link, to whose place no state is written")
     text = json.dumps({"format": FORMAT, **about}, sort_keys=True)
     texts: Arrays = {_ABOUT: np.array(text), _DIGEST: np.array(_digest(text, arrays))}
     with output_file(path) as file:
@@ -50,10 +53,15 @@ def load_state(path: Path, command: str) -> tuple[dict[str, Any], Arrays]:
     text, digest = (str(arrays.pop(name)) for name in (_ABOUT, _DIGEST))
     if digest != _digest(text, arrays):
         raise InputError(f"{path}: is torn: what it holds has not the SHA-256 that it says")
-    about: dict[str, Any] = json.loads(text)  # ours, word by word
+    try:
+        about = parse_json(text)
+    except ValueError as error:
+        raise InputError(f"{path}: no checkpoint of {command}: {error}") from error
+    if not isinstance(about, dict):
+        raise InputError(f"{path}: no checkpoint of {command}")
     if about.pop("command", "fanin cluster") != command:  # of fanin cluster, no file says whose it is
         raise InputError(f"{path}: no checkpoint of {command}")
-    if about.pop("format") != FORMAT:
+    if about.pop("format", None) != FORMAT:
         raise InputError(f"{path}: is of another version of fanin")
     return about, arrays
 

@@ -21,7 +21,7 @@ from fanin.cli.provenance.inputs import digests
 from fanin.cli.scratch import write_file
 from fanin.cli.writer import writer_of
 from fanin.errors import InputError
-from fanin.records import Record, open_record
+from fanin.records import Record, open_record, parse_json
 
 FORMAT = 2
 RUNS = "runs"  # the folder of the runs' own
@@ -101,8 +101,11 @@ class Folder:
         (self.path / RUNS).mkdir(parents=True, exist_ok=True)
         write_file(self.path / CAMPAIGN.mark, json.dumps(self.facts, indent=2) + "\n")
         self.begun = True
-        for place in filter(Path.is_dir, map(self.place, again)):
-            _delete_run(place)
+        for place in map(self.place, again):
+            if place.is_symlink():
+                raise InputError(f"{place}: is a link; remove it to carry out its run")
+            if place.is_dir():
+                _delete_run(place)
         self._tidy()
 
     def settle(self, seconds: float) -> None:
@@ -192,6 +195,6 @@ def _delete_run(place: Path) -> None:
 def _parsed(path: Path) -> Any:
     """What a run has printed; a run that was stopped may have printed half of it."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except ValueError:
         return None

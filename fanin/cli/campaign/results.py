@@ -19,10 +19,12 @@ from fanin.cli.output import REPORT_FILE
 from fanin.cli.printable import cell
 from fanin.cli.scratch import output_file, write_file
 from fanin.errors import InputError
+from fanin.records import parse_json
 from fanin.report.campaign.page import campaign_page
 from fanin.report.campaign.sheet import Sheet
 
 MISSING = "missing"
+MAX_CELLS = 10_000_000  #: of a table that is read
 CSV_FILE, PARQUET_FILE = "results.csv", "results.parquet"
 #: Columns of every campaign.
 RUN, STATUS, ERROR = "run", "status", "error"
@@ -130,17 +132,22 @@ def read_table(folder: Path) -> pyarrow.Table:
     if not path.is_file():
         raise InputError(f"{folder}: holds no {PARQUET_FILE} of fanin campaign")
     try:
+        about = parquet.read_metadata(path)
+        if (cells := about.num_rows * about.num_columns) > MAX_CELLS:
+            raise InputError(f"{path}: has {cells:,} values; at most {MAX_CELLS:,} are read")
         table = parquet.read_table(path)
     except (OSError, pyarrow.ArrowException) as error:
         raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
-    if _ROLES not in (table.schema.metadata or {}):
-        raise InputError(f"{path}: is no table of fanin campaign")
+    try:
+        parse_json((table.schema.metadata or {})[_ROLES])
+    except (KeyError, ValueError):
+        raise InputError(f"{path}: is no table of fanin campaign") from None
     return table
 
 
 def sheet_of(table: pyarrow.Table) -> Sheet:
     """The rows that have figures, and which columns are what."""
-    roles = json.loads(table.schema.metadata[_ROLES])
+    roles = parse_json(table.schema.metadata[_ROLES])
     rows: Iterable[dict[str, Any]] = table.to_pylist()
     kept = [row for row in rows if any(row[name] is not None for name in roles["figures"])]
     return Sheet(kept, roles["options"], roles["figures"])

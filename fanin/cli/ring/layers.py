@@ -11,12 +11,17 @@ _LIST = re.compile(r"\d+(,\d+)*", re.ASCII)
 _WIDTH = re.compile(r"\d{1,9}", re.ASCII)
 
 
+def is_list(text: str) -> bool:
+    """Whether a text is widths, and no file's name."""
+    return _LIST.fullmatch(text) is not None
+
+
 def parse_layers(text: str) -> tuple[int, ...]:
     """``64,128,10``, or a file with such widths, apart by commas, blanks or lines.
 
     Raises InputError that names what is none, in a file with its line.
     """
-    if _LIST.fullmatch(text):
+    if is_list(text):
         return _widths(text, f"--layers {text}")
     try:
         lines = Path(text).read_text(encoding="utf-8", errors="replace").splitlines()

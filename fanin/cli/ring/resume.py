@@ -12,7 +12,7 @@ import numpy as np
 from fanin.archive import read_archive
 from fanin.cli.codec.options import PARAMETERS, bound_text, parse_bound
 from fanin.cli.output import RING_RUN, STATE_FILE, is_kind
-from fanin.cli.ring.layers import parse_layers, widths_text
+from fanin.cli.ring.layers import is_list, parse_layers, widths_text
 from fanin.cli.ring.options import RingOptions
 from fanin.errors import InputError
 from fanin.golden.mlp import Mlp
@@ -65,6 +65,8 @@ def _read(record: Record) -> Iterator[tuple[str, Any]]:
         try:
             value = each.converted(record.value[name])
             each.check(value)
+            if each.name == "layers" and not is_list(value):
+                raise InputError(f"layers must be widths, not {value!r}")
         except InputError as error:
             raise record.wrong(str(error)) from error
         yield each.name, value

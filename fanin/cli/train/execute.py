@@ -41,7 +41,7 @@ from fanin.cli.train.following import Following
 from fanin.cli.train.options import GlmOptions
 from fanin.cli.train.resume import Earlier, configuration_of, is_complete, open_earlier
 from fanin.cli.train.setup import trainers_of
-from fanin.cli.train.state import About, data_digest, training_of
+from fanin.cli.train.state import About, data_digest, names_of, training_of
 from fanin.cli.train.summary import summary, summary_of_classes
 from fanin.cli.train.survival import Attempts, Survival
 from fanin.cli.wave import waveform
@@ -189,7 +189,9 @@ class _Command:
         write_unended(folder, runs[0])
         if self.earlier:
             for part in self.earlier.states:
-                shutil.copytree(self.earlier.folder / part / STATES, folder / part / STATES)
+                (folder / part / STATES).mkdir(parents=True)
+                for name in names_of(self.earlier.folder / part):
+                    shutil.copyfile(self.earlier.folder / part / name, folder / part / name)
 
     def _trainers(self) -> list[Trainer]:
         """What trains. Raises InputError where it does not go with what is resumed."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fanin.cli.manifest import list_files
-from fanin.cli.states import STATE_PATTERN, STATES, load_state, save_state, state_name
+from fanin.cli.states import STATE_PATTERN, STATES, Arrays, load_state, save_state, state_name
 from fanin.errors import InputError
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.glm.course import History
@@ -93,6 +93,17 @@ def save(folder: Path, about: About, history: History) -> str:
 def load(path: Path) -> State:
     """Read a state. Raises InputError of one line for a file that is none, or is damaged."""
     fields, arrays = load_state(path, COMMAND)
+    try:
+        found = _state(fields, arrays)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}: no state of {COMMAND}: {type(error).__name__}: {error}") from error
+    if state_name(found.history.epoch) != f"{STATES}/{path.name}":
+        raise InputError(f"{path}: is the state after epoch {found.history.epoch}")
+    return found
+
+
+def _state(fields: Mapping[str, Any], arrays: Arrays) -> State:
+    """A state of what its file holds. Raises what Python does where that is something else."""
     raw = RunResult(**{name: fields[name] for name in _COUNTS})
     raw.jobs = {int(job): counts for job, counts in fields["jobs"].items()}
     history = History(
@@ -103,15 +114,18 @@ def load(path: Path) -> State:
         allreduce_ns=arrays["allreduce_ns"],
         raw=raw,
     )
-    if state_name(history.epoch) != f"{STATES}/{path.name}":
-        raise InputError(f"{path}: is the state after epoch {history.epoch}")
     about = About(**{name: fields[name] for name in ("configuration", "training", "data", "job")})
+    if not isinstance(about.configuration, dict) or not isinstance(about.training, dict):
+        raise TypeError("configuration and training must be objects")
     return State(about, history)
 
 
 def names_of(folder: Path) -> list[str]:
-    """Return the files of states in a run's folder, in the order of their epochs."""
-    return [f"{STATES}/{path.name}" for path in sorted((folder / STATES).glob(STATE_PATTERN))]
+    """Return the files of states in a run's folder, in the order of their epochs; links are none."""
+    if (folder / STATES).is_symlink():
+        return []
+    found = sorted((folder / STATES).glob(STATE_PATTERN))
+    return [f"{STATES}/{path.name}" for path in found if path.is_file() and not path.is_symlink()]
 
 
 def last_whole(folder: Path) -> tuple[str, State, InputError | None] | None:

@@ -14,6 +14,7 @@ _BYTE_ORDER_MARK = "\ufeff"
 MAX_TEXT = 8 << 20  #: characters of a program's texts, each include counted
 MAX_TOKENS = 1_000_000  #: of a program after the preprocessor
 _INCLUDES = 256
+_BITS = 16_384  # of a value in #if
 _CONDITIONS = 256  # of #if in #if
 _DEPTH = 64  # of macros in macros
 _REPLACED = 1_000_000  # tokens that all macros together may stand for, those that go again included
@@ -336,6 +337,8 @@ class _Arithmetic:
             if operator in ("<<", ">>") and not 0 <= right <= _SHIFT:
                 raise P4Error(self._place, f"#if: a shift by {right}; it must be 0 to {_SHIFT}")
             left = apply(left, right)
+            if left.bit_length() > _BITS:
+                raise P4Error(self._place, f"#if: a value of more than {_BITS:,} bits")
         return left
 
     def _operand(self) -> int:

@@ -42,7 +42,7 @@ FOREIGN = (20, 21)  # ports of the switch that no node has
             "--worker 4: must be different ones of 0 to 3 (--workers)",
         ),
         ("train breast_cancer --ports a,b --worker 1,1", "--worker 1,1: must be different ones of 0 to 3"),
-        ("train breast_cancer --worker 1", "--worker: says whose nodes are at --ports, and there are none"),
+        ("train breast_cancer --worker 1", "--worker: is of nodes at --ports, and there are none"),
         ("train breast_cancer --ports a --on boards.toml", "--ports: boards have a network of their own"),
         ("train breast_cancer --slowdown 7", "--slowdown: is of nodes at --ports, and there are none"),
         ("train breast_cancer --drop 0.5 --on boards.toml", "--drop: boards have a network of their own"),

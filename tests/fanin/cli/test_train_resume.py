@@ -1,5 +1,6 @@
 """``fanin train`` with checkpoints: killed, torn, resumed and restarted, it ends with a whole run's bits."""
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -14,9 +15,11 @@ from sklearn.datasets import load_iris
 
 from fanin.cli.main import main
 from fanin.cli.output import class_folders
+from fanin.cli.states import save_state
 from fanin.cli.stopped import UNENDED
 from fanin.cli.train.state import load
 from fanin.cli.train.survival import Attempts
+from fanin.errors import InputError
 from tests.fanin.cli.command import unlisted
 from tests.fanin.cli.json_page import documented
 from tests.fanin.cli.train_nodes import GoldenNodes
@@ -345,3 +348,37 @@ def test_rtl_restarts_after_a_worker_has_stopped(tmp_path):
     assert [(each["epoch"], each["job"]) for each in record_of(folder)["restarts"]] == [(1, 2)]
     assert (folder / "model.npz").read_bytes() == (whole / "model.npz").read_bytes()
     assert record_of(folder)["epochs"] == record_of(whole)["epochs"]
+
+
+def test_links_among_states_are_neither_read_nor_written(golden, stopped, tmp_path, capsys):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "epoch000009-00000000.npz").write_text("precious")
+    (stopped / "states" / "epoch000009-00000000.npz").symlink_to(mine / "epoch000009-00000000.npz")
+    assert run("train", "--resume", stopped, "-o", tmp_path / "rest") == 0
+    assert not any(path.is_symlink() for path in (tmp_path / "rest").rglob("*"))
+    assert not (tmp_path / "rest/states/epoch000009-00000000.npz").exists()
+    shutil.move(stopped / "states", tmp_path / "moved")
+    (stopped / "states").symlink_to(mine)
+    capsys.readouterr()
+    assert refusal(capsys, "train", "--resume", stopped).startswith(f"{stopped}: has no state")
+    with pytest.raises(InputError, match="states: is a link, to whose place no state is written"):
+        save_state(stopped / STATES[1], {}, {})
+    assert [path.read_text() for path in mine.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize(
+    ("about", "cause"),
+    [
+        ("[" * 100_000, "no checkpoint of fanin train: "),
+        ("[1]", "no checkpoint of fanin train"),
+        ('{"format": 2, "command": "fanin train"}', "no state of fanin train: KeyError: "),
+    ],
+    ids=["deep", "list", "empty"],
+)
+def test_a_state_of_a_strangers_making_takes_one_line(tmp_path, about, cause):
+    (tmp_path / "states").mkdir()
+    path = tmp_path / STATES[1]
+    np.savez(path, about=np.array(about), sha256=np.array(hashlib.sha256(about.encode()).hexdigest()))
+    with pytest.raises(InputError, match=cause):
+        load(path)

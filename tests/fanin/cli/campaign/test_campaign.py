@@ -104,6 +104,19 @@ def test_nothing_but_the_results_is_left(done):
     assert all(not path.name.startswith(".") for path in (output / "runs").iterdir())
 
 
+def test_a_link_in_the_place_of_a_run_is_not_followed(copied, tmp_path):
+    file, output = copied
+    folder = Folder(output, read_campaign(file, build_parser()))
+    failed = next(each.run for each in folder.finished() if each.failed)
+    place, other = folder.place(failed), tmp_path / "other"
+    place.rename(other)
+    place.symlink_to(other)
+    before = sorted(other.iterdir())
+    with pytest.raises(InputError, match="is a link; remove it to carry out its run"):
+        folder.begin([failed])
+    assert sorted(other.iterdir()) == before
+
+
 def test_a_run_that_is_repeated_keeps_the_users_files(copied):
     file, output = copied
     folder = Folder(output, read_campaign(file, build_parser()))

@@ -202,3 +202,15 @@ def test_the_doctor_counts_what_links_lost(capsys, tmp_path):
     (folder / "run.json").write_text(json.dumps(found))
     assert main(["doctor", str(folder)]) == 2
     assert 'counters[0]: "sent" is missing' in capsys.readouterr().err
+
+
+def test_layers_of_a_run_are_widths_and_no_file(capsys, tmp_path):
+    (tmp_path / "secret").write_text("hunter2")
+    folder = tmp_path / "run"
+    found = run_json(capsys, folder, SMALL)
+    found["configuration"]["layers"] = str(tmp_path / "secret")
+    (folder / "run.json").write_text(json.dumps(found))
+    status, _, said = run(capsys, tmp_path / "rest", f"--resume {folder} --epochs 4 --on model")
+    assert status == 2
+    assert "layers must be widths, not " in said
+    assert "hunter2" not in said
