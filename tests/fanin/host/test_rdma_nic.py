@@ -1,5 +1,7 @@
 """The host's side of a NIC: queue pairs end, refusals are named, a new connection's numbers are far away."""
 
+from itertools import pairwise
+
 import pytest
 
 from fanin.host.causes import cause_of
@@ -30,7 +32,17 @@ def test_a_refused_command_is_named_with_its_cause(refusal):
 
 
 @pytest.mark.parametrize("last", [0, 5, (1 << 23) - 1, 1 << 23, (1 << 24) - 1])
-def test_a_new_connection_begins_half_of_all_numbers_away(last):
+def test_a_new_connection_begins_far_ahead_where_old_numbers_are_duplicates(last):
     first = next_psn(last)
     assert 0 <= first < 1 << 24
-    assert (first - last) % (1 << 24) == 1 << 23
+    assert 1 << 22 < (first - last) % (1 << 24) < 1 << 23
+
+
+def test_connections_that_send_nothing_do_not_come_back_to_their_first_numbers():
+    firsts = [0]
+    for _ in range(999):
+        firsts.append(next_psn(firsts[-1]))
+    ordered = sorted(firsts)
+    gaps = [b - a for a, b in pairwise([*ordered, ordered[0] + (1 << 24)])]
+    assert min(gaps) > 10_000
+    assert next_psn((1 << 24) - 1) < 1 << 24

@@ -158,6 +158,7 @@ class Life:
             raise AssertionError(f"the connection waits for more than memory, cycle {self.cycle}")
         ctx.set(self.dut.connect.valid, 0)
         self.now[index] = epoch if enable else None
+        self.psns[index] = next_psn(connection.send_psn)  # a packet that leaves moves it on
 
     async def post(self, ctx: Any, index: int, *, key: int = KEY) -> bool:
         """Post a write of random length; whether it was accepted."""
@@ -301,7 +302,8 @@ class Life:
                 payload=payload,
             )  # fmt: skip
             epoch = self.epochs[said.peer.queue_pair]
-            self.psns[epoch.index] = next_psn(said.psn)
+            if self.now[epoch.index] is epoch:
+                self.psns[epoch.index] = next_psn(said.psn)
             self._carry(packet)
 
     # ---- the network ----
