@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fanin.cli.bench import plan_layers
-from fanin.cli.main import build_parser
-from fanin.cli.options import TableAction
 from fanin.glm import PRESETS
 from fanin.hdl.boards.board import BOARDS, Board, Flow
 from fanin.hdl.boards.registers import board_registers
@@ -24,7 +20,6 @@ from fanin.hdl.layers.registers import cluster_registers
 from fanin.hdl.param_server.registers import param_server_registers
 from fanin.hdl.rdma.registers import rdma_registers
 from fanin.hdl.ring.registers import ring_nic_registers, ring_registers
-from fanin.host.causes import CAUSES
 from fanin.layers.layer import Parallelism
 from fanin.p4.aggregation import ProgramConfig, Target, controls
 from fanin.p4.emit import program_text
@@ -62,12 +57,6 @@ writes](../systems/rdma.md).
 | opcode | packet | headers behind the BTH | bytes around the payload |
 |---|---|---|---|
 {opcodes}
-"""
-
-COMMANDS = """# Commands
-
-Generated from each command's `--help` by `docs/generate.py`. `python -m fanin` is the same command as `fanin`.
-Exit status: 0 done, 1 a check failed, 2 bad input, which takes one line.
 """
 
 SHARDS = """# Last passes of the tests
@@ -169,12 +158,6 @@ it), once in the plan.
   (φ is the first layer and has two ways); what was built took 47 and 13 % more than those.
 - **Placement**: the paper puts ψ on FPGA 0, with inputs and outputs; ours does with the fewest devices,
   then the least   traffic, whatever is first in order.
-"""
-
-CAUSES_PAGE = """# Causes of failures
-
-Generated from `fanin/host/causes.py` by `docs/generate.py`. Nodes report these causes in their registers.
-Drivers, commands, `run.json` and `fanin doctor` name them in these words.
 """
 
 _LEDS = {
@@ -400,71 +383,12 @@ def _bitstream_page(board: Board) -> Callable[[], str]:
     )
 
 
-def commands_page() -> str:
-    """reference/commands.md: every command with its options, as ``--help`` has them."""
-    parts = [COMMANDS]
-    for parser in _leaves(build_parser()):
-        parts.append(f"\n## {parser.prog}\n\n{_said(parser.description or '')}\n")
-        for group in parser._action_groups:
-            actions = [
-                action
-                for action in group._group_actions
-                if not isinstance(action, argparse._HelpAction) and action.help is not argparse.SUPPRESS
-            ]
-            if actions:
-                title = "" if group.title in ("options", "positional arguments") else f"**{group.title}**"
-                rows = [[title, ""], *([_option(action), _meaning(action)] for action in actions)]
-                parts.append(f"\n{_markdown(rows)}\n")
-    return "".join(parts)
-
-
-def causes_page() -> str:
-    """docs/reference/causes.md."""
-    parts = [CAUSES_PAGE]
-    for causes in CAUSES.values():
-        rows = [["cause", "what happened", "what helps"]]
-        rows += [[member.name, each.what, each.helps] for member, each in causes.members.items() if each]
-        parts.append(f"\n## {causes.title[0].upper()}{causes.title[1:]}\n\n{_markdown(rows)}\n")
-    return "".join(parts)
-
-
 def shards_page() -> str:
     """Commit and date at which each shard of the tests passed last."""
     record = json.loads((ROOT / "tests/shards.json").read_text())
     rows = [["shard", "commit", "date (UTC)", "result"]]
     rows += [[number, entry["commit"], entry["date"], entry["tests"]] for number, entry in record.items()]
     return SHARDS + "\n" + _markdown(rows)
-
-
-def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The commands below a parser that do something themselves, in order."""
-    deeper = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not deeper:
-        yield parser
-    for action in deeper:
-        for child in action.choices.values():
-            yield from _leaves(child)
-
-
-def _option(action: argparse.Action) -> str:
-    """How an option or argument is written."""
-    metavar = action.metavar or "{" + ",".join(map(str, action.choices or ())) + "}"
-    value = "" if action.nargs == 0 else metavar if isinstance(metavar, str) else " ".join(metavar)
-    names = ", ".join(action.option_strings)
-    return f"`{' '.join(filter(None, (names, value)))}`".replace("|", "\\|")
-
-
-def _meaning(action: argparse.Action) -> str:
-    if isinstance(action, TableAction):
-        return _said(action.help or "")
-    shown = action.default not in (None, argparse.SUPPRESS) and not isinstance(action.default, bool | list)
-    default = f" (default: {action.default})" if shown and "%(default)" not in (action.help or "") else ""
-    return _said((action.help or "") + default)
-
-
-def _said(text: str) -> str:
-    """Help as Markdown: what would be markup there is none here."""
-    return re.sub(r"([|<>*_])", r"\\\1", text.replace("%%", "%"))
 
 
 def _markdown(rows: list[list[str]]) -> str:
@@ -503,8 +427,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "switch-tables.md": switch_tables_page,
     "planner-listing1.md": listing1_page,
     "boards-reached.md": boards_reached_page,
-    "causes.md": causes_page,
-    "commands.md": commands_page,
+    "causes.md": lambda: _beside("causes.py")["causes_page"](_markdown),
+    "commands.md": lambda: _beside("commands.py")["commands_page"](_markdown),
     "shards.md": shards_page,
     **{
         f"../../bitstreams/{board.name}/README.md": _bitstream_page(board)

@@ -19,7 +19,7 @@ from fanin.cli.scratch import write_file
 from fanin.errors import InputError
 from fanin.extras import how_to_install
 from fanin.runs.call import Call
-from fanin.runs.option import Options
+from fanin.runs.option import RunOptions
 from fanin.threads import one_blas_thread
 
 PathLike = str | os.PathLike[str]
@@ -61,7 +61,7 @@ class Folder:
 
 
 Result = TypeVar("Result", bound=Folder)
-Asked = TypeVar("Asked", bound=Options)
+Asked = TypeVar("Asked", bound=RunOptions)
 
 
 def run_in_folder(
@@ -76,14 +76,14 @@ def run_in_folder(
     Without ``output`` its folder is a temporary one, or that of the run it resumes. Raises what the run raises.
     """
     output = given.get("output") or given.get("resume")
-    scratch = None if output else tempfile.mkdtemp(prefix="fanin-")
+    scratch = "" if output else tempfile.mkdtemp(prefix="fanin-")
+    output = output or os.path.join(scratch, "run")
     said: list[str] = []
     try:
-        options = table.read({**given, "output": output or Path(scratch or "") / "run"})
-        folder: Path = getattr(options, "output")  # noqa: B009 (each table of a run has it)
+        options = table.read({**given, "output": output})
         with one_blas_thread(), missing_named():
             execute(options, Call((*command, *options.words())), said.append)
-        result = kind(folder, "\n".join(said))
+        result = kind(Path(output), "\n".join(said))
     except BaseException:
         if scratch:
             shutil.rmtree(scratch, ignore_errors=True)

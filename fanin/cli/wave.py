@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fanin.cli.output import check_writable, keep_file, scratch_file
 from fanin.cli.scratch import write_file
 from fanin.errors import CheckFailed, InputError
-from fanin.runs.option import Group, Options, option
+from fanin.runs.option import Group, Options, dashed, option
 from fanin.sim.cosim.window import ALL_LEVELS, CYCLES, Window
 
 if TYPE_CHECKING:  # Amaranth takes a second to load, which --help need not pay
@@ -80,7 +80,7 @@ def waveform(args: argparse.Namespace | WaveOptions, *, rtl: bool = True) -> Ite
 def _window(args: argparse.Namespace | WaveOptions) -> Window | None:
     if args.wave is None:
         if given := [name for name in _DETAILS if getattr(args, name) is not None]:
-            raise InputError(f"{_option(given[0])}: needs --wave")
+            raise InputError(f"{dashed(given[0])}: needs --wave")
         return None
     if args.wave.suffix != SUFFIX:
         raise InputError(f"--wave {args.wave}: must end in {SUFFIX}, the format")
@@ -94,10 +94,6 @@ def _window(args: argparse.Namespace | WaveOptions) -> Window | None:
     )
 
 
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 def _files(path: Path) -> tuple[Path, Path, Path]:
     """The waveform, and save files for GTKWave and Surfer."""
     return path, path.with_suffix(GTKWAVE_SUFFIX), path.with_suffix(SURFER_SUFFIX)
@@ -106,7 +102,7 @@ def _files(path: Path) -> tuple[Path, Path, Path]:
 def _at_least(args: argparse.Namespace | WaveOptions, name: str, least: int, default: int) -> int:
     value = getattr(args, name)
     if value is not None and not least <= value <= MOST:
-        raise InputError(f"{_option(name)} must be {least} to {MOST:,}, not {value:,}")
+        raise InputError(f"{dashed(name)} must be {least} to {MOST:,}, not {value:,}")
     return default if value is None else value
 
 

@@ -228,6 +228,8 @@ class Options:
         known = {option.name: option for option in options_of(cls)}
         now = {alias: option.name for option in known.values() for alias in option.aliases}
         for name in given.keys() & now:
+            if now[name] in given:
+                raise TypeError(f"{name} and {now[name]} are the same option")
             warnings.warn(f"{name} is {now[name]} now", DeprecationWarning, stacklevel=4)
         given = {now.get(name, name): value for name, value in given.items()}
         if strange := [name for name in given if name not in known]:
@@ -302,9 +304,7 @@ OUTPUT = Group("output", training=False)
 class RunOptions(Options):
     """Options of a run that writes a folder."""
 
-    output: Path | None = option(
-        OUTPUT, None, "the run's folder", "DIR", short="-o", place=Place.OUTPUT, training=False
-    )
+    output: Path | None = option(OUTPUT, None, "the run's folder", "DIR", short="-o", place=Place.OUTPUT)
 
 
 def options_of(table: type[Options]) -> tuple[Option, ...]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fanin.cli.output import PCAP_FILE
+from fanin.cli.shared_options import fault, images
 from fanin.cli.wave import WaveOptions
-from fanin.runs.option import OUTPUT, REQUIRED, Group, Options, Place, RunOptions, Trait, option
+from fanin.runs.option import OUTPUT, REQUIRED, Group, Place, RunOptions, Trait, option
 from fanin.seed import MAX_SEED
 
 LINKS = (RELIABLE, PUBLISHED) = ("reliable", "published")
@@ -23,11 +24,10 @@ _CONNECTIONS = Group("connections, of several devices")
 _TRAINING = Group("training")
 _MACHINE = Group("machine")
 _NETWORK = Group("network, of several devices with --on rtl")
-_FAULT = "probability per frame and link"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildOptions(Options):
+class BuildOptions(RunOptions):
     """What ``fanin cluster build`` and ``fanin.cluster_build`` take."""
 
     plan: Path = option(
@@ -66,14 +66,7 @@ class ClusterOptions(WaveOptions, RunOptions):
     build: Path | None = option(
         _PLACE, None, "the folder of fanin cluster build", "BUILD", positional=True, place=Place.INPUT
     )
-    data: str = option(
-        _PLACE,
-        "digits",
-        "digits, a folder with MNIST's idx files, or an .npz by Keras' convention",
-        "DATA",
-        positional=True,
-        place=Place.INPUT,
-    )
+    data: str = images(_PLACE)
 
     epochs: int = option(_TRAINING, 15, "times that all images are trained on", "N")
     batch: int = option(_TRAINING, 32, "frames from update to update", "N")
@@ -91,10 +84,10 @@ class ClusterOptions(WaveOptions, RunOptions):
 
     on: str = option(_MACHINE, "rtl", "what trains: the RTL, or its golden model", choices=PLACES)
 
-    drop: float = option(_NETWORK, 0.0, _FAULT, "P", of=FRAMES)
-    duplicate: float = option(_NETWORK, 0.0, _FAULT, "P", of=FRAMES)
-    reorder: float = option(_NETWORK, 0.0, _FAULT, "P", of=FRAMES)
-    corrupt: float = option(_NETWORK, 0.0, _FAULT, "P", of=FRAMES)
+    drop: float = fault(_NETWORK, FRAMES)
+    duplicate: float = fault(_NETWORK, FRAMES)
+    reorder: float = fault(_NETWORK, FRAMES)
+    corrupt: float = fault(_NETWORK, FRAMES)
     network_seed: int | None = option(
         _NETWORK, None, "of these", "N", default_text="--seed", low=0, high=MAX_SEED, of=FRAMES
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fanin.cli.host_options import HOST_OPTIONS
+from fanin.cli.options import add_options
 from fanin.cli.output import add_json, print_json, table
+from fanin.cli.shared_options import LinkOptions
 from fanin.errors import InputError
 from fanin.job import SLOTS
 from fanin.sim.network import FAULTS, HOST, LinkConfig, NetworkConfig, check_delay
@@ -44,15 +45,11 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--encap", choices=[*Encap], default=Encap.L2, help="raw Ethernet, or UDP over IPv4")
     kinds = [SwitchKind.EMBEDDED, SwitchKind.REFERENCE]
     parser.add_argument("--switch", choices=kinds, default=kinds[0], help="which switch aggregates")
-    for option, number, metavar, meaning in (
-        *((f"--{fault}", getattr(LinkConfig, fault), "P", "probability per frame") for fault in FAULTS),
-        ("--link-ns", LinkConfig.delay_ns, "N", "delay of a link"),
-        ("--switch-ns", NetworkConfig.switch_ns, "N", "delay of the switch"),
-        ("--gbps", LinkConfig.gbps, "G", "rate of a link"),
-        ("--timeout-ns", NetworkConfig.timeout_ns, "T", "until a packet is resent"),
-        *HOST_OPTIONS,
-    ):
-        parser.add_argument(option, type=type(number), default=number, metavar=metavar, help=meaning)
+    timeout = NetworkConfig.timeout_ns
+    parser.add_argument(
+        "--timeout-ns", type=float, default=timeout, metavar="T", help="until a packet is resent"
+    )
+    add_options(parser, LinkOptions)
     add_json(parser)
     parser.set_defaults(run=run)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fanin.cli.shared_options import fault, images
 from fanin.cli.wave import WaveOptions
 from fanin.param_server import (
     MAX_SERVERS,
@@ -19,7 +20,6 @@ from fanin.param_server import (
 from fanin.rdma import MAX_QUEUE_PAIRS
 from fanin.runs.option import OUTPUT, Group, Place, RunOptions, Trait, option
 from fanin.seed import MAX_SEED
-from fanin.sim.network import LinkConfig
 
 BUNDLED = "digits"  # that of fanin.sim.learning.workloads, which loads scikit-learn
 FOLDER = Path("runs/ps")  # of a run whose command names none
@@ -33,21 +33,13 @@ _SERVERS = Group("parameter server")
 _TIME = Group("time of the workers")
 _NETWORK = Group("network, of --on rtl")
 _OF_MODEL = "the model's"
-_PER_FRAME = "probability per frame and link"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParamServerOptions(WaveOptions, RunOptions):
     """Arguments of ``fanin ps train`` and ``fanin.ps_train``."""
 
-    data: str = option(
-        _DATA,
-        BUNDLED,
-        "digits, a folder with MNIST's idx files, or an .npz by Keras' convention",
-        "DATA",
-        positional=True,
-        place=Place.INPUT,
-    )
+    data: str = images(_DATA)
 
     model: str = option(
         _MODEL,
@@ -191,9 +183,9 @@ class ParamServerOptions(WaveOptions, RunOptions):
         _TIME, None, "4:0.02: worker 4 stops answering after 0.02 simulated seconds", "WORKER:T,…"
     )
 
-    drop: float = option(_NETWORK, LinkConfig.drop, _PER_FRAME, "P", of=RTL)
-    duplicate: float = option(_NETWORK, LinkConfig.duplicate, _PER_FRAME, "P", of=RTL)
-    reorder: float = option(_NETWORK, LinkConfig.reorder, _PER_FRAME, "P", of=RTL)
+    drop: float = fault(_NETWORK, RTL)
+    duplicate: float = fault(_NETWORK, RTL)
+    reorder: float = fault(_NETWORK, RTL)
     pcap: Path | None = option(
         _NETWORK, None, "write all frames there", "FILE", place=Place.CAPTURE, of=RTL, training=False
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fanin.errors import InputError
-from fanin.runs.option import Group, Options, Place, Trait, option
+from fanin.runs.option import Group, Place, RunOptions, Trait, option
 
 FACTORS = (1, 2, 4, 8)  # of model parallelism
 SEARCH = Trait("a search")
@@ -16,7 +16,7 @@ _PLACE = Group("")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(Options):
+class PlanOptions(RunOptions):
     """What ``fanin plan`` and ``fanin.plan`` take."""
 
     model: str | None = option(

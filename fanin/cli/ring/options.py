@@ -7,13 +7,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from fanin.cli.codec.options import CODEC, CodecOptions
+from fanin.cli.shared_options import fault, images
 from fanin.cli.wave import WaveOptions
 from fanin.codec import Codec
 from fanin.ring import MAX_NODES, MIN_NODES, PRESETS
 from fanin.runs.option import OUTPUT, Group, Place, RunOptions, Trait, option
 from fanin.scheme import Scheme
 from fanin.seed import MAX_SEED
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.ring.schedule import MAX_OUTSTANDING, Overlap
 
@@ -56,21 +56,13 @@ _MODEL = Group("model")
 _RING = Group("ring")
 _HOSTS = Group("hosts", training=False)
 _NETWORK = Group("network", training=False)
-_PER_FRAME = "probability per frame and link"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RingOptions(CodecOptions, WaveOptions, RunOptions):
     """What ``fanin ring train`` and ``fanin.ring_train`` take."""
 
-    data: str = option(
-        _DATA,
-        "digits",
-        "digits, a folder with MNIST's idx files, or an .npz by Keras' convention",
-        "DATA",
-        positional=True,
-        place=Place.INPUT,
-    )
+    data: str = images(_DATA)
 
     layers: str | None = option(
         _MODEL,
@@ -154,10 +146,10 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
         default_text=", ".join(f"{gbps:g} of {system}" for system, gbps in GBPS.items()),
         of=PARTS,
     )
-    drop: float = option(_NETWORK, LinkConfig.drop, _PER_FRAME, "P", of=FRAMES)
-    duplicate: float = option(_NETWORK, LinkConfig.duplicate, _PER_FRAME, "P", of=FRAMES)
-    reorder: float = option(_NETWORK, LinkConfig.reorder, _PER_FRAME, "P", of=FRAMES)
-    corrupt: float = option(_NETWORK, LinkConfig.corrupt, _PER_FRAME, "P", of=FRAMES)
+    drop: float = fault(_NETWORK, FRAMES)
+    duplicate: float = fault(_NETWORK, FRAMES)
+    reorder: float = fault(_NETWORK, FRAMES)
+    corrupt: float = fault(_NETWORK, FRAMES)
     stop: tuple[str, ...] | None = option(
         _NETWORK, None, "2:1e-4: node 2 stops answering after 1e-4 simulated seconds", "NODE:T,…", of=FRAMES
     )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fanin.cli.shared_options import LINKS, NETWORK, LinkOptions
 from fanin.cli.wave import WaveOptions
 from fanin.clock import CLOCK_MHZ
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
 from fanin.glm import PRESETS, GlmConfig, Partitioning
 from fanin.hbm import CONSTANT, MEMORIES
 from fanin.runs.option import OUTPUT, Group, Place, RunOptions, Trait, option
-from fanin.sim.network import BOARDS_TIMEOUT_NS, PORTS_TIMEOUT_NS, LinkConfig, NetworkConfig
+from fanin.sim.network import BOARDS_TIMEOUT_NS, PORTS_TIMEOUT_NS, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap, Protocol
 
-LINKS = Trait("simulated links")
 MEMORY = Trait("simulated memories")
 PORTS = Trait("nodes at Linux interfaces")
 
@@ -23,13 +23,11 @@ _DATA = Group("")
 _MODEL = Group("model")
 _HARDWARE = Group("hardware")
 _BOARDS = Group("boards")
-_NETWORK = Group("network")
 _CHECKPOINTS = Group("checkpoints")
-_PER_FRAME = "probability per frame"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GlmOptions(WaveOptions, RunOptions):
+class GlmOptions(LinkOptions, WaveOptions, RunOptions):
     """What ``fanin train`` and ``fanin.train`` take."""
 
     data: str | None = option(
@@ -96,61 +94,41 @@ class GlmOptions(WaveOptions, RunOptions):
     )
 
     ports: str | None = option(
-        _NETWORK,
+        NETWORK,
         None,
         "Linux interfaces, one for each node, to a switch that has the job (fanin p4 serve, or another); "
         "they decide workers",
         "IF,IF,…",
     )
     worker: str | None = option(
-        _NETWORK,
+        NETWORK,
         None,
         "with --ports: whose nodes these are, from 0 on, of --workers; the others train elsewhere",
         "R,…",
         of=PORTS,
     )
     slowdown: float = option(
-        _NETWORK,
+        NETWORK,
         NetworkConfig.slowdown,
         "with --ports: a second of the nodes' time takes N seconds at least",
         "N",
         of=PORTS,
     )
-    switch: SwitchKind = option(_NETWORK, SwitchKind.EMBEDDED, "which switch aggregates")
-    protocol: Protocol = option(_NETWORK, Protocol.P4SGD, "what frees a slot; switchml: the baseline")
-    encap: Encap = option(_NETWORK, Encap.L2, "raw Ethernet, or UDP over IPv4")
-    slots: int | None = option(_NETWORK, None, "aggregation slots; the preset's by default", "N")
+    switch: SwitchKind = option(NETWORK, SwitchKind.EMBEDDED, "which switch aggregates")
+    protocol: Protocol = option(NETWORK, Protocol.P4SGD, "what frees a slot; switchml: the baseline")
+    encap: Encap = option(NETWORK, Encap.L2, "raw Ethernet, or UDP over IPv4")
+    slots: int | None = option(NETWORK, None, "aggregation slots; the preset's by default", "N")
     timeout_ns: float | None = option(
-        _NETWORK,
+        NETWORK,
         None,
         "until a packet is resent",
         "T",
         default_text=f"{NetworkConfig.timeout_ns:g}, with --ports {PORTS_TIMEOUT_NS:g}, "
         f"on boards {BOARDS_TIMEOUT_NS:g}",
     )
-    retries: int = option(_NETWORK, NetworkConfig.retries, "of one packet; then the job stops", "R")
-    drop: float = option(_NETWORK, LinkConfig.drop, _PER_FRAME, "P", of=LINKS)
-    duplicate: float = option(_NETWORK, LinkConfig.duplicate, _PER_FRAME, "P", of=LINKS)
-    reorder: float = option(_NETWORK, LinkConfig.reorder, _PER_FRAME, "P", of=LINKS)
-    corrupt: float = option(_NETWORK, LinkConfig.corrupt, _PER_FRAME, "P", of=LINKS)
-    link_ns: float = option(_NETWORK, LinkConfig.delay_ns, "delay of a link", "N", of=LINKS)
-    switch_ns: float = option(_NETWORK, NetworkConfig.switch_ns, "delay of the switch", "N", of=LINKS)
-    gbps: float = option(_NETWORK, LinkConfig.gbps, "rate of a link", "G", unit="Gb/s", of=LINKS)
-    host_ns: float = option(
-        _NETWORK, LinkConfig.host_ns, "what a host's software takes for a frame, each way", "N", of=LINKS
-    )
-    host_jitter_ns: float = option(
-        _NETWORK, LinkConfig.host_jitter_ns, "mean of what that takes longer, at random", "N", of=LINKS
-    )
-    frame_bytes: int = option(
-        _NETWORK,
-        LinkConfig.frame_bytes,
-        "a frame takes the wire as long as one of N bytes, at least",
-        "N",
-        of=LINKS,
-    )
+    retries: int = option(NETWORK, NetworkConfig.retries, "of one packet; then the job stops", "R")
     stop: tuple[str, ...] | None = option(
-        _NETWORK,
+        NETWORK,
         None,
         "1:1e-4: worker 1 stops answering after 1e-4 simulated seconds; a restart replaces it",
         "WORKER:T,…",

@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable
 
 from fanin.cli.ranks import refuse_ranks
+from fanin.cli.shared_options import LINKS
 from fanin.cli.stops import parse_stops
 from fanin.cli.train.boards import read_boards
-from fanin.cli.train.options import LINKS, MEMORY, PORTS, GlmOptions
+from fanin.cli.train.options import MEMORY, PORTS, GlmOptions
 from fanin.errors import InputError
 from fanin.fixed import LOSSES
 from fanin.glm import PRESETS, GlmConfig

@@ -168,6 +168,8 @@ def test_an_earlier_name_is_taken_with_a_note(capsys):
 def test_an_earlier_name_is_taken_in_python_with_a_warning():
     with pytest.warns(DeprecationWarning, match=r"^workers is nodes now$"):
         assert Table.read({"workers": 3}) == Table.read({"nodes": 3})
+    with pytest.raises(TypeError, match="workers and nodes are the same option"):
+        Table.read({"workers": 3, "nodes": 4})
 
 
 def test_a_text_is_read_as_on_a_command_line():

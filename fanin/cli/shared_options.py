@@ -1,0 +1,55 @@
+"""Options that several runs have: links of a simulated network, and images to train on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fanin.runs.option import Group, Options, Place, Trait, option
+from fanin.sim.network import LinkConfig, NetworkConfig
+
+LINKS = Trait("simulated links")
+NETWORK = Group("network")
+
+
+def fault(group: Group, of: Trait) -> Any:
+    """Return the field of a fault of links: its probability. ``of``: what a run with faults must have."""
+    return option(group, 0.0, "probability per frame and link", "P", of=of)
+
+
+def images(group: Group) -> Any:
+    """Return the field of the images that a run trains on."""
+    return option(
+        group,
+        "digits",
+        "digits, a folder with MNIST's idx files, or an .npz by Keras' convention",
+        "DATA",
+        positional=True,
+        place=Place.INPUT,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkOptions(Options):
+    """Links between nodes and a switch, all alike."""
+
+    drop: float = fault(NETWORK, LINKS)
+    duplicate: float = fault(NETWORK, LINKS)
+    reorder: float = fault(NETWORK, LINKS)
+    corrupt: float = fault(NETWORK, LINKS)
+    link_ns: float = option(NETWORK, LinkConfig.delay_ns, "delay of a link", "N", of=LINKS)
+    switch_ns: float = option(NETWORK, NetworkConfig.switch_ns, "delay of the switch", "N", of=LINKS)
+    gbps: float = option(NETWORK, LinkConfig.gbps, "rate of a link", "G", unit="Gb/s", of=LINKS)
+    host_ns: float = option(
+        NETWORK, LinkConfig.host_ns, "what a host's software takes for a frame, each way", "N", of=LINKS
+    )
+    host_jitter_ns: float = option(
+        NETWORK, LinkConfig.host_jitter_ns, "mean of what that takes longer, at random", "N", of=LINKS
+    )
+    frame_bytes: int = option(
+        NETWORK,
+        LinkConfig.frame_bytes,
+        "a frame takes the wire as long as one of N bytes, at least",
+        "N",
+        of=LINKS,
+    )
