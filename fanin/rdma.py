@@ -207,7 +207,7 @@ class Connection:
             )
 
 
-_STEP = 6_408_367  # odd, and next to 2^24 times the golden ratio's smaller part: it returns after 2^24 steps
+_STEP = 6_408_367  # 2^24 times the golden ratio's smaller part, about; odd: 2^24 steps reach 2^24 numbers
 
 
 def next_psn(last: int) -> int:

@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
 def _failed(pair: dict[str, Any]) -> str:
     if not pair["failed"]:
         return ""
-    from fanin.host.causes import explain  # of all nodes, whose registers take time to declare
+    from fanin.host.causes import explain_name  # of all nodes, whose registers take time to declare
 
-    return f"; failed with {explain(Ending[pair['failed'].upper()])}"
+    known = explain_name(Ending, str(pair["failed"]).upper())
+    return f"; failed with {known or pair['failed']}"

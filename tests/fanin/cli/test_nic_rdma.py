@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fanin.cli.main import main
-from fanin.cli.nic import rdma
+from fanin.cli.nic import rdma, show
 from fanin.errors import InputError
 from fanin.host.ethernet import open_interface
 from fanin.host.lab import Lab
@@ -217,3 +217,11 @@ def test_memory_is_no_link(tmp_path, capsys):
     told = f"--memory {tmp_path}/m: is a link to {tmp_path}/other; name the file itself"
     assert capsys.readouterr().err == f"fanin: error: {told}\n"
     assert (tmp_path / "other").stat().st_size == 64
+
+
+@pytest.mark.parametrize(
+    ("failed", "said"),
+    [("", ""), ("retries", "; failed with RETRIES: the peer has not answered; "), ("new", "; failed with new")],
+)
+def test_a_failed_queue_pair_is_shown_with_its_cause_and_an_unknown_one_as_it_is(failed, said):
+    assert show._failed({"failed": failed}).startswith(said)

@@ -36,6 +36,7 @@ def test_a_new_connection_begins_far_ahead_where_old_numbers_are_duplicates(last
     first = next_psn(last)
     assert 0 <= first < 1 << 24
     assert 1 << 22 < (first - last) % (1 << 24) < 1 << 23
+    assert (last - first) % (1 << 24) > 10_000_000  # until new numbers reach the old ones
 
 
 def test_connections_that_send_nothing_do_not_come_back_to_their_first_numbers():
