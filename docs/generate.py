@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.bench import plan_layers
-from fanin.glm import PRESETS
+from fanin.cnn.layers.layer import Parallelism
+from fanin.evaluation.bench import plan_layers
+from fanin.glm.facts import PRESETS
 from fanin.hdl.boards.board import BOARDS, Board, Flow
 from fanin.hdl.boards.registers import board_registers
 from fanin.hdl.boards.report import RESOURCES
@@ -20,13 +21,12 @@ from fanin.hdl.layers.registers import cluster_registers
 from fanin.hdl.param_server.registers import param_server_registers
 from fanin.hdl.rdma.registers import rdma_registers
 from fanin.hdl.ring.registers import ring_nic_registers, ring_registers
-from fanin.layers.layer import Parallelism
 from fanin.p4.aggregation import ProgramConfig, Target, controls
 from fanin.p4.emit import program_text
 from fanin.planner.plan.plan import Plan
 from fanin.planner.search.choices import Choice
-from fanin.rdma import RdmaConfig
-from fanin.ring import RingConfig
+from fanin.rdma.facts import RdmaConfig
+from fanin.ring.facts import RingConfig
 from fanin.wire import aggregation as wire
 from fanin.wire import connection, ethernet, ring
 from fanin.wire import rdma as roce
@@ -78,7 +78,7 @@ RING_REGISTERS = """# Registers of a ring node
 
 Generated from `hdl/ring/registers.py` by `docs/generate.py`; the map is the same for every configuration.
 32-bit words on AXI4-Lite. How a host uses them: [the ring](../systems/ring.md#jobs-and-failures),
-`fanin/host/ring.py`.
+`fanin/ring/driver.py`.
 
 """
 
@@ -86,14 +86,14 @@ RING_NIC_REGISTERS = """# Registers of a smart NIC
 
 Generated from `hdl/ring/registers.py` by `docs/generate.py`; the map is the same for every configuration: that
 of [a ring node](ring-registers.md), with the host's share and counters. 32-bit words on AXI4-Lite. How a host
-uses them: [the smart NIC](../systems/smart-nic.md), `fanin/host/ring.py`.
+uses them: [the smart NIC](../systems/smart-nic.md), `fanin/ring/driver.py`.
 
 """
 
 RDMA_REGISTERS = """# Registers of a node of one-sided writes
 
 Generated from `hdl/rdma/registers.py` by `docs/generate.py`, for 16 queue pairs and VLAN tags. 32-bit words on
-AXI4-Lite. How a host uses them: [one-sided writes](../systems/rdma.md#registers), `fanin/host/rdma.py`.
+AXI4-Lite. How a host uses them: [one-sided writes](../systems/rdma.md#registers), `fanin/rdma/driver.py`.
 
 """
 
@@ -101,14 +101,14 @@ PARAM_SERVER_REGISTERS = """# Registers of a parameter server's node
 
 Generated from `hdl/param_server/registers.py` by `docs/generate.py`, for 16 queue pairs. 32-bit words on
 AXI4-Lite. How a host uses them: [the parameter server](../systems/param-server-hardware.md#registers),
-`fanin/host/param_server.py`.
+`fanin/param_server/driver.py`.
 
 """
 
 CLUSTER_REGISTERS = """# Registers of a cluster node
 
 Generated from `hdl/layers/registers.py` by `docs/generate.py`; the map is the same for every network. 32-bit
-words on AXI4-Lite. How a host uses them: [CNN training](../systems/cluster.md#the-node), `fanin/host/cnn.py`.
+words on AXI4-Lite. How a host uses them: [CNN training](../systems/cluster.md#the-node), `fanin/cnn/driver.py`.
 
 """
 

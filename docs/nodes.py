@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from amaranth.hdl import Shape
 from amaranth.lib import stream, wiring
 
-from fanin.glm import PRESETS
+from fanin.glm.facts import PRESETS
 from fanin.hdl.bus.axi4 import AXI4LiteSignature
 from fanin.hdl.catalog import CATALOG, module_of
 
@@ -44,19 +44,21 @@ class Node:
 
 
 NODES = {
-    "glm-node": Node("../systems/glm.md", "glm-registers.md", "fanin/host/glm.py", "glm", "--preset tiny"),
-    "ring-node": Node("../systems/ring.md", "ring-registers.md", "fanin/host/ring.py", "ring", "--set lanes=2"),
+    "glm-node": Node("../systems/glm.md", "glm-registers.md", "fanin/glm/driver.py", "glm", "--preset tiny"),
+    "ring-node": Node(
+        "../systems/ring.md", "ring-registers.md", "fanin/ring/driver.py", "ring", "--set lanes=2"
+    ),
     "ring-nic": Node(
-        "../systems/smart-nic.md", "ring-nic-registers.md", "fanin/host/ring.py",
+        "../systems/smart-nic.md", "ring-nic-registers.md", "fanin/ring/driver.py",
         note="The host's own frames go in at `host_tx` and out at `host_rx`",
     ),
-    "inceptionn-nic": Node("../systems/inceptionn-nic.md", "", "fanin/host/inceptionn.py", "inceptionn"),
-    "rdma-nic": Node("../systems/rdma.md", "rdma-registers.md", "fanin/host/rdma.py", "rdma"),
+    "inceptionn-nic": Node("../systems/inceptionn-nic.md", "", "fanin/inceptionn/driver.py", "inceptionn"),
+    "rdma-nic": Node("../systems/rdma.md", "rdma-registers.md", "fanin/rdma/driver.py", "rdma"),
     "param-server": Node(
-        "../systems/param-server-hardware.md", "param-server-registers.md", "fanin/host/param_server.py"
+        "../systems/param-server-hardware.md", "param-server-registers.md", "fanin/param_server/driver.py"
     ),
     "cluster-node": Node(
-        "../systems/cluster.md", "cluster-registers.md", "fanin/host/cnn.py", "cluster",
+        "../systems/cluster.md", "cluster-registers.md", "fanin/cnn/driver.py", "cluster",
         note="A network of `fanin cluster build` has one MAC stream for each device beside it",
     ),
 }  # fmt: skip

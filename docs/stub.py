@@ -16,12 +16,12 @@ def stub_text() -> str:
     for name, function in runs.items():
         results = inspect.signature(function).return_annotation
         given |= dict.fromkeys(results.split(" | "), fanin._LAZY[name])
-    given |= dict.fromkeys(("CheckFailed", "InputError"), "fanin.errors")
+    given |= dict.fromkeys(("CheckFailed", "InputError"), "fanin.base.errors")
     lines = [
         "# Written by docs/generate.py; functions of runs from the tables of their options.",
         *sorted(
             [
-                "from fanin.api.run import PathLike, Repeatable",
+                "from fanin.api.folder import PathLike, Repeatable",
                 *(f"from {module} import {name} as {name}" for name, module in given.items()),
             ]
         ),

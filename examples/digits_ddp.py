@@ -26,8 +26,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.init import kaiming_normal_, zeros_
 from torch.nn.parallel import DistributedDataParallel
 
-from fanin.codec import Bfp, Inceptionn, Mode
-from fanin.ring import RingConfig
+from fanin.codec.facts import Bfp, Inceptionn, Mode
+from fanin.ring.facts import RingConfig
 from fanin.sim.codec.wire import AnyCodec, Traffic, Truncation
 from fanin.sim.learning.mlp import CLASSES, HIDDEN, PIXELS, Descent, load_digits
 from fanin.torch import hooks as torch_hooks

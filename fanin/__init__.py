@@ -7,7 +7,7 @@ import importlib
 import time
 from typing import Any
 
-from fanin.errors import CheckFailed, InputError
+from fanin.base.errors import CheckFailed, InputError
 
 __version__ = "0.1.0"
 LOADED = (

@@ -7,14 +7,14 @@ from fanin.api.codec import decompress as decompress
 from fanin.api.emit import components as components
 from fanin.api.emit import emit as emit
 from fanin.api.emit import emit_p4 as emit_p4
+from fanin.api.folder import PathLike, Repeatable
 from fanin.api.param_server import ParamServerRun as ParamServerRun
 from fanin.api.plan import Planned as Planned
 from fanin.api.plan import Sweep as Sweep
 from fanin.api.ring import RingRun as RingRun
-from fanin.api.run import PathLike, Repeatable
 from fanin.api.train import TrainRun as TrainRun
-from fanin.errors import CheckFailed as CheckFailed
-from fanin.errors import InputError as InputError
+from fanin.base.errors import CheckFailed as CheckFailed
+from fanin.base.errors import InputError as InputError
 
 __version__: str
 LOADED: float

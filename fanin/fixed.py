@@ -16,7 +16,7 @@ from typing import NamedTuple, Never
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.wire.aggregation import VALUE_BITS
 
 Int64 = npt.NDArray[np.int64]

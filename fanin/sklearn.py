@@ -17,15 +17,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fanin import fixed
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.fixed import LOSSES, Loss
-from fanin.glm import PRESETS, TrainShape
-from fanin.golden.glm import metrics
-from fanin.golden.glm.float64 import train_float64
-from fanin.golden.glm.model import GlmModel
-from fanin.golden.glm.quantise import ColumnRanges, Float64, Quantised, quantise
-from fanin.golden.glm.targets import TargetScale
-from fanin.golden.glm.train import train
+from fanin.glm.facts import PRESETS, TrainShape
+from fanin.glm.golden import metrics
+from fanin.glm.golden.float64 import train_float64
+from fanin.glm.golden.model import GlmModel
+from fanin.glm.golden.quantise import ColumnRanges, Float64, Quantised, quantise
+from fanin.glm.golden.targets import TargetScale
+from fanin.glm.golden.train import train
 
 Int32 = npt.NDArray[np.int32]
 

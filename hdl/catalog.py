@@ -12,13 +12,13 @@ from typing import Any
 
 from amaranth.lib import wiring
 
-from fanin.cnn import Network
-from fanin.cnn_examples import EXAMPLES
-from fanin.cnn_memory import MemoryMap
-from fanin.codec import MAX_FRAME, Bfp, Codec, CodecConfig, Inceptionn
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.cnn.examples import EXAMPLES
+from fanin.cnn.facts import Network
+from fanin.cnn.memory import MemoryMap
+from fanin.codec.facts import MAX_FRAME, Bfp, Codec, CodecConfig, Inceptionn
 from fanin.fixed import VALUE_BITS
-from fanin.glm import PRESETS, GlmConfig
+from fanin.glm.facts import PRESETS, GlmConfig
 from fanin.hdl.aggregation.receive import FrameReceiver
 from fanin.hdl.aggregation.transmit import FrameTransmitter
 from fanin.hdl.aggregation.transport import AggTransport
@@ -54,10 +54,10 @@ from fanin.hdl.rdma.registers import rdma_registers
 from fanin.hdl.ring.nic import MAX_FRAME as MAX_HOST_FRAME
 from fanin.hdl.ring.nic import RingNic
 from fanin.hdl.ring.node import RingNode
-from fanin.rdma import PRESETS as RDMA_PRESETS
-from fanin.rdma import RdmaConfig
-from fanin.ring import PRESETS as RING_PRESETS
-from fanin.ring import RingConfig
+from fanin.rdma.facts import PRESETS as RDMA_PRESETS
+from fanin.rdma.facts import RdmaConfig
+from fanin.ring.facts import PRESETS as RING_PRESETS
+from fanin.ring.facts import RingConfig
 from fanin.wire.ethernet import Encap
 
 Parameters = dict[str, Any]

@@ -13,14 +13,26 @@ from pathlib import Path
 from amaranth.lib import wiring
 
 import fanin
-from fanin.cache import EMISSION, cache_directory, digest, kept_text
-from fanin.emissions import note_emission
+from fanin.base.cache import EMISSION, cache_directory, digest, kept_text, note_emission
+from fanin.base.tools import own_yosys
 from fanin.hdl.emit import emit_verilog, parameters
-from fanin.tools import own_yosys
 
-#: The packages whose sources decide what is emitted, with all that is in them, but of ``fanin`` its own modules
-#: alone: hdl and what it may import. tests/hdl/test_emission.py holds it.
-SOURCES = ("fanin", "fanin.flow", "fanin.golden", "fanin.hdl", "fanin.layers", "fanin.wire")
+#: Packages with facts of systems. Their own modules decide what is emitted, and ``golden`` if it is a package.
+_SYSTEMS = ("boards", "cnn", "codec", "glm", "inceptionn", "param_server", "rdma", "ring")
+_FACTS = ("fanin", *(f"fanin.{system}" for system in _SYSTEMS))
+_GOLDEN = tuple(f"fanin.{system}.golden" for system in ("cnn", "codec", "glm", "rdma", "ring"))
+#: The packages whose sources decide what is emitted, with all that is in them: hdl and what it may import.
+#: Of ``_FACTS`` only their own modules count. tests/hdl/test_emission.py holds it.
+SOURCES = (
+    *_FACTS,
+    *_GOLDEN,
+    "fanin.base",
+    "fanin.cnn.flow",
+    "fanin.cnn.layers",
+    "fanin.golden",
+    "fanin.hdl",
+    "fanin.wire",
+)
 
 
 def kept_verilog(component: wiring.Component, *, name: str | None = None, prefix: str = "") -> str:
@@ -62,7 +74,7 @@ def source_files() -> Iterator[tuple[str, Path]]:
         spec = find_spec(package)
         assert spec is not None, package
         for folder in map(Path, spec.submodule_search_locations or ()):
-            paths = folder.glob("*") if package == "fanin" else folder.rglob("*")
+            paths = folder.glob("*") if package in _FACTS else folder.rglob("*")
             for path in sorted(paths):
                 if path.is_file() and "__pycache__" not in path.parts:
                     yield f"{package}/{path.relative_to(folder)}", path

@@ -7,8 +7,8 @@ import re
 import subprocess
 from collections.abc import Mapping
 
+from fanin.base.tools import verilog_yosys
 from fanin.hdl.area import Contents, Memory
-from fanin.tools import verilog_yosys
 
 _INTERNAL_ATTRIBUTES = ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding")
 LINE = 1000  #: characters after which a line is broken behind its next comma

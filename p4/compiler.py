@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.p4.aggregation import ProgramConfig, Target
 
 LIMIT = 600  # seconds; Tofino's backend takes a few

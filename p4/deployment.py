@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fanin.base.records import Record, open_record
 from fanin.job import SWITCH, Job, Member, check_jobs, worker_endpoint
 from fanin.p4.aggregation import MAX_JOBS, ProgramConfig, Target
 from fanin.p4.installation import check_job
-from fanin.records import Record, open_record
 from fanin.wire.aggregation import Encap, Protocol
 from fanin.wire.ethernet import UDP, UDP_PORT, Endpoint
 from fanin.wire.fields import field_bits

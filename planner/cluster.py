@@ -12,9 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fanin.errors import InputError
-from fanin.layers.family import Family, RamKind, family, family_names
-from fanin.layers.logic import device_luts
+from fanin.base.errors import InputError
+from fanin.cnn.layers.family import Family, RamKind, family, family_names
+from fanin.cnn.layers.logic import device_luts
 
 MAX_DEVICES = 64
 MAX_NUMBER = 1 << 48  # of anything that is counted

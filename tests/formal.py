@@ -15,8 +15,8 @@ from amaranth.back import rtlil
 from amaranth.hdl import Assert, Assume, ShapeLike, Value
 from amaranth.lib import wiring
 
+from fanin.base.tools import program, yosys
 from fanin.sim.rtl.monitor import streams_of
-from fanin.tools import program, yosys
 from tests.internals import parts_of, signals_of
 
 _SCRIPT = """

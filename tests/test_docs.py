@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from fanin import archive
+from fanin.base import archive
+from fanin.base.extras import EXTRAS
 from fanin.cli.main import build_parser
 from fanin.cli.watch import server as watch
-from fanin.extras import EXTRAS
 from fanin.host import lobby
 from fanin.sim.boards import hosts
 from fanin.sim.nic import address, control

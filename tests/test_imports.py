@@ -13,13 +13,14 @@ FOLDERS = {"fanin": "fanin", **{name: f"fanin.{name}" for name in ("hdl", "p4", 
 #: From the bottom up; a floor may import itself and those below it. What stands in no other floor is a fact.
 FLOORS = (
     ("fanin",),
-    ("fanin.golden",),
+    ("fanin.golden", "fanin.*.golden"),
     ("fanin.hdl", "fanin.p4", "fanin.planner"),
-    ("fanin.host", "fanin.sim"),
-    ("fanin.torch", "fanin.sklearn", "fanin.report"),
-    ("fanin.runs",),
-    ("fanin.cli", "fanin.api", "fanin.__main__"),
+    ("fanin.host", "fanin.*.driver", "fanin.*.nic_driver", "fanin.sim"),
+    ("fanin.torch", "fanin.sklearn", "fanin.report", "fanin.*.page", "fanin.cnn.plan.page"),
+    ("fanin.runs", "fanin.*.run", "fanin.cnn.plan", "fanin.doctor"),
+    ("fanin.cli", "fanin.api", "fanin.campaign", "fanin.evaluation", "fanin.__main__"),
 )
+PARTS = [part for floor in FLOORS for part in floor]
 APART = FLOORS[2]  # these know nothing of one another
 
 
@@ -53,9 +54,20 @@ def import_graph():
 
 
 def _part(module):
-    """The part of a floor that a module belongs to: the longest name that it begins with."""
-    parts = [part for floor in FLOORS for part in floor if f"{module}.".startswith(f"{part}.")]
-    return max(parts, key=len)
+    """The part of a floor that a module belongs to: the longest that names it or a package around it.
+
+    A name comes before a pattern, and ``fanin`` alone comes last.
+    """
+    names = module.split(".")
+    around = [".".join(names[:count]) for count in range(len(names), 1, -1)]
+    named = [name for name in around if name in PARTS]
+    return next(iter(named + [part for name in around for part in PARTS if fits(name, part)]), "fanin")
+
+
+def fits(name, part):
+    """Whether a name is that of a part, of as many words, in which ``*`` is any."""
+    words, pattern = name.split("."), part.split(".")
+    return len(words) == len(pattern) and all(p in ("*", w) for w, p in zip(words, pattern, strict=True))
 
 
 def _floor(module):

@@ -23,7 +23,7 @@ from fanin.wire import aggregation
 bits = {"slot": 12, "round": 36}
 aggregation.AGGREGATION = tuple(replace(f, bits=bits.get(f.name, f.bits)) for f in aggregation.AGGREGATION)
 from fanin.job import SLOTS
-from fanin.glm import GlmConfig
+from fanin.glm.facts import GlmConfig
 from fanin.hdl.aggregation.job import SLOT_BITS, JobConfig
 from fanin.hdl.aggregation.slots import check_slots
 from fanin.p4.aggregation import ProgramConfig

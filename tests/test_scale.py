@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fanin import param_server, ring
 from fanin.fixed import clamp_bits
-from fanin.glm import MAX_DEPTH, MAX_ENGINES, MAX_LANES
+from fanin.glm.facts import MAX_DEPTH, MAX_ENGINES, MAX_LANES
 from fanin.job import JOBS, SLOTS
 from fanin.p4.aggregation import MAX_JOBS, ProgramConfig, Target
 from fanin.p4.tofino import STAGES
-from fanin.rdma import MAX_QUEUE_PAIRS
+from fanin.param_server import facts as param_server
+from fanin.rdma.facts import MAX_QUEUE_PAIRS
+from fanin.ring import facts as ring
 from fanin.wire.aggregation import AGGREGATION, MAX_VALUES, MAX_WORKERS, ROUND_MAX
 from fanin.wire.fields import field_bits
 

@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fanin.base.tools import program
 from fanin.host.lab import Lab
-from fanin.tools import program
 
 HERE = Path(__file__).parent
 HOSTS = {1: "h1", 2: "h2"}

@@ -11,7 +11,7 @@ import argparse
 
 import numpy as np
 
-from fanin.codec import Inceptionn
+from fanin.codec.facts import Inceptionn
 from fanin.host.socket_ring import Ring
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

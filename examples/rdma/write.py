@@ -4,7 +4,7 @@
     python write.py --port eth0 --ip 10.0.0.2 --connect 10.0.0.1:18515        # fanin's node, by its model
 
 The two ends set up their queue pairs over TCP, write, and check what came against what the other one says it
-has sent. With ``--port`` the golden model of the node (:mod:`fanin.golden.rdma_node`) stands at a Linux
+has sent. With ``--port`` the golden model of the node (:mod:`fanin.rdma.golden.node`) stands at a Linux
 interface, with a MAC and an IPv4 address of its own, which the other host must be told of: that is printed.
 """
 
@@ -21,13 +21,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address
 
-from fanin.errors import InputError
-from fanin.golden.rdma import Status
-from fanin.golden.rdma_node import Node
+from fanin.base.errors import InputError
 from fanin.host.ethernet import Interface, open_interface
 from fanin.host.rdma_setup import LOOPBACK, End, Rendezvous, negotiate, source_port
 from fanin.host.rdma_verbs import VerbsPeer
-from fanin.rdma import FIRST_QUEUE_PAIR, Region, Write
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, Region, Write
+from fanin.rdma.golden.nic import Status
+from fanin.rdma.golden.node import Node
 from fanin.wire.ethernet import Endpoint
 
 TIMEOUT = 0.05  # seconds without an answer, until the model sends again

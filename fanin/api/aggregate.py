@@ -16,8 +16,8 @@ import numpy.typing as npt
 from fanin import fixed
 from fanin.api.arguments import check_integers, check_numbers, chosen, path_of
 from fanin.api.shown import Shown
-from fanin.cli.scratch import output_file
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.scratch import output_file
 from fanin.fixed import VALUE_BITS
 from fanin.job import JobCounters
 from fanin.p4.aggregation import ProgramConfig, Target

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TypeVar
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 
 Choice = TypeVar("Choice", bound=StrEnum)
 

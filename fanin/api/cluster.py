@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fanin.api.run import Folder, PathLike, run_in_folder
+from fanin.api.folder import Folder, PathLike, run_in_folder
 from fanin.api.signature import declared
-from fanin.cli.cluster.options import BuildOptions, ClusterOptions
-from fanin.cli.output import CLUSTER_BUILD, CLUSTER_RUN
+from fanin.cnn.run.options import BuildOptions, ClusterOptions
+from fanin.runs.output import CLUSTER_BUILD, CLUSTER_RUN
 
 
 class ClusterBuild(Folder):
@@ -53,7 +53,7 @@ def cluster_build(plan: PathLike, **options: Any) -> ClusterBuild:
 
     Source: NADA; docs/systems/cluster.md.
     """
-    from fanin.cli.cluster.builds import execute
+    from fanin.cnn.run.build import execute
 
     given = {"plan": plan, **options}
     return run_in_folder(ClusterBuild, ("cluster", "build"), BuildOptions, given, execute)
@@ -69,7 +69,7 @@ def cluster(build: PathLike | None = None, data: PathLike = "digits", **options:
 
     Source: NADA; docs/systems/cluster.md.
     """
-    from fanin.cli.cluster.execute import execute
+    from fanin.cnn.run.execute import execute
 
     given = {"build": build, "data": data, **options}
     return run_in_folder(ClusterRun, ("cluster", "run"), ClusterOptions, given, execute)

@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from fanin.api.arguments import check_integers, path_of
 from fanin.api.shown import Shown
-from fanin.cli.codec.measure import Meter, Row
-from fanin.cli.codec.values import as_float32, naming, open_input
-from fanin.cli.scratch import write_file
-from fanin.codec import CONFIGS, Bfp, Codec, CodecConfig, Inceptionn, Mode
-from fanin.errors import InputError
-from fanin.golden.codec.codecs import encode, roundtrip
-from fanin.golden.codec.file import HEADER_BYTES, Header, decode_pieces
+from fanin.base.errors import InputError
+from fanin.base.scratch import write_file
+from fanin.codec.facts import CONFIGS, Bfp, Codec, CodecConfig, Inceptionn, Mode
+from fanin.codec.golden.codecs import encode, roundtrip
+from fanin.codec.golden.file import HEADER_BYTES, Header, decode_pieces
+from fanin.codec.run.measure import Meter, Row
+from fanin.codec.run.values import as_float32, naming, open_input
 from fanin.report.html import Rows
 
 Float32 = npt.NDArray[np.float32]
@@ -72,7 +72,7 @@ class Compressed(Shown):
 def compress(values: npt.ArrayLike, codec: str | CodecConfig, **parameters: Any) -> Compressed:
     """What a codec makes of ``values``, which are float32, or become the nearest.
 
-    ``codec`` is a configuration of :mod:`fanin.codec`, or "bfp" or "inceptionn" with its ``parameters``.
+    ``codec`` is a configuration of :mod:`fanin.codec.facts`, or "bfp" or "inceptionn" with its ``parameters``.
     Raises InputError for what no codec has, and for values that no float32 holds. With BFP a warning counts
     values that are NaN or infinite: they take the bits of the finite ones of their block.
 

@@ -11,10 +11,9 @@ from typing import Any
 
 from fanin.api.arguments import check_integers, chosen, path_of
 from fanin.api.shown import Shown
-from fanin.cli.output import JOB_FILE, PROGRAM_FILE, SWITCH_DISSECTOR_FILE
-from fanin.cli.scratch import write_file
-from fanin.errors import InputError
-from fanin.glm import PRESETS
+from fanin.base.errors import InputError
+from fanin.base.scratch import write_file
+from fanin.glm.facts import PRESETS
 from fanin.hdl import catalog
 from fanin.hdl.area import Area
 from fanin.hdl.package import package
@@ -23,6 +22,7 @@ from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.p4.deployment import Deployment, default_deployment, deployment_json, load_deployment
 from fanin.p4.emit import program_text
 from fanin.report.html import Rows
+from fanin.runs.output import JOB_FILE, PROGRAM_FILE, SWITCH_DISSECTOR_FILE
 from fanin.wire.aggregation import Encap, Protocol
 
 

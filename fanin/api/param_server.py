@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fanin.api.run import Folder, PathLike, run_in_folder
+from fanin.api.folder import Folder, PathLike, run_in_folder
 from fanin.api.signature import declared
-from fanin.cli.output import PARAM_SERVER_RUN
-from fanin.cli.param_server.options import BUNDLED, ParamServerOptions
+from fanin.param_server.run.options import BUNDLED, ParamServerOptions
+from fanin.runs.output import PARAM_SERVER_RUN
 
 
 class ParamServerRun(Folder):
@@ -25,7 +25,7 @@ def ps_train(data: PathLike = BUNDLED, **options: Any) -> ParamServerRun:
 
     Source: RDMA-wild; docs/systems/param-server-training.md.
     """
-    from fanin.cli.param_server.execute import execute
+    from fanin.param_server.run.execute import execute
 
     given = {"data": data, **options}
     return run_in_folder(ParamServerRun, ("ps", "train"), ParamServerOptions, given, execute)

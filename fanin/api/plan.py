@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fanin.api.run import Folder, PathLike, run_in_folder
+from fanin.api.folder import Folder, PathLike, run_in_folder
 from fanin.api.signature import declared
-from fanin.cli.output import PLAN, SWEEP
-from fanin.cli.plan.options import PlanOptions, factors
+from fanin.cnn.plan.options import PlanOptions, factors
+from fanin.runs.output import PLAN, SWEEP
 
 
 class Planned(Folder):
@@ -51,7 +51,7 @@ def plan(model: PathLike, cluster: PathLike, **options: Any) -> Planned | Sweep:
 
     Source: NADA, section IV; docs/systems/planner.md.
     """
-    from fanin.cli.plan.execute import execute
+    from fanin.cnn.plan.execute import execute
 
     several = options.get("devices") is not None or len(factors(str(options.get("mp") or "1"))) > 1
     kind: type[Planned | Sweep] = Sweep if several else Planned

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fanin.api.run import Folder, PathLike, run_in_folder
+from fanin.api.folder import Folder, PathLike, run_in_folder
 from fanin.api.signature import declared
-from fanin.cli.output import RING_RUN
-from fanin.cli.ring.options import RingOptions
+from fanin.ring.run.options import RingOptions
+from fanin.runs.output import RING_RUN
 
 
 class RingRun(Folder):
@@ -25,6 +25,6 @@ def ring_train(data: PathLike | None = None, **options: Any) -> RingRun:
 
     Source: AI Smart NIC; INCEPTIONN; docs/systems/ring-training.md.
     """
-    from fanin.cli.ring.execute import execute
+    from fanin.ring.run.execute import execute
 
     return run_in_folder(RingRun, ("ring", "train"), RingOptions, {"data": data, **options}, execute)

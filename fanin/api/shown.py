@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from abc import ABC, abstractmethod
 
-from fanin.cli.output import table
 from fanin.report.html import Rows
+from fanin.runs.output import table
 
 _FRAME = "width: 100%; height: 640px; border: 1px solid #8884; border-radius: 6px"
 

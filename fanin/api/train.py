@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from fanin.api.run import Folder, PathLike, run_in_folder
+from fanin.api.folder import Folder, PathLike, run_in_folder
 from fanin.api.signature import declared
-from fanin.cli.output import MODEL_FILE, RUN_FILE, class_folders
-from fanin.cli.train.options import GlmOptions
-from fanin.golden.glm.model import GlmModel
+from fanin.glm.golden.model import GlmModel
+from fanin.glm.run.options import GlmOptions
+from fanin.runs.output import MODEL_FILE, RUN_FILE, class_folders
 
 
 class TrainRun(Folder):
@@ -70,6 +70,6 @@ def train(data: PathLike | None = None, **options: Any) -> TrainRun:
 
     Source: P4SGD; docs/systems/glm.md.
     """
-    from fanin.cli.train.execute import execute
+    from fanin.glm.run.execute import execute
 
     return run_in_folder(TrainRun, ("train",), GlmOptions, {"data": data, **options}, execute)

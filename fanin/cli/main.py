@@ -13,11 +13,13 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from fanin import __version__
+from fanin import __version__, campaign
+from fanin.base.errors import CheckFailed, InputError, ToolFailed
+from fanin.base.extras import how_to_install, how_to_reinstall
+from fanin.base.printable import printable_streams
+from fanin.base.processes import one_blas_thread
 from fanin.cli import (
-    bench,
     board,
-    campaign,
     cluster,
     codec,
     completion,
@@ -28,7 +30,6 @@ from fanin.cli import (
     param_server,
     plan,
     predict,
-    reproduce,
     rerun,
     ring,
     train,
@@ -36,11 +37,8 @@ from fanin.cli import (
     watch,
 )
 from fanin.cli.options import TableAction
-from fanin.cli.printable import printable_streams
-from fanin.cli.ranks import carry_out
-from fanin.errors import CheckFailed, InputError, ToolFailed
-from fanin.extras import how_to_install, how_to_reinstall
-from fanin.threads import one_blas_thread
+from fanin.evaluation import bench, reproduce
+from fanin.runs.ranks import carry_out
 
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2

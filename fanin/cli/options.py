@@ -7,10 +7,8 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import Any
 
-from fanin.cli.files import Files
-from fanin.cli.printable import terminal
-from fanin.runs.call import Call
-from fanin.runs.option import Option, Options, Place, dashed, options_of
+from fanin.base.printable import terminal
+from fanin.runs.option import Option, Options, dashed, options_of
 
 
 def add_options(parser: argparse.ArgumentParser, table: type[Options]) -> None:
@@ -36,14 +34,6 @@ def add_some(container: argparse._ActionsContainer, table: type[Options], names:
     container.set_defaults(given=frozenset())
 
 
-def files_of(table: type[Options]) -> Files:
-    """The files that a run reads and writes, by its options."""
-    names = {place: tuple(o.name for o in options_of(table) if o.place is place) for place in Place}
-    (output,) = names[Place.OUTPUT]
-    capture = names[Place.CAPTURE]
-    return Files(names[Place.INPUT], output, names[Place.COPY], capture[0] if capture else None)
-
-
 def _add(group: Any, option: Option) -> None:
     words = [option.name] if option.positional else [option.short or dashed(option.name)]
     default = str(option.default) if isinstance(option.default, StrEnum) else option.default
@@ -63,13 +53,6 @@ def _add(group: Any, option: Option) -> None:
     group.add_argument(*words, **more)
     for alias in option.aliases:
         group.add_argument(dashed(alias), **more | {"help": argparse.SUPPRESS})
-
-
-def asked(call: Call, options: Options) -> argparse.Namespace:
-    """What provenance takes of a call: its options, and the files among them."""
-    files = files_of(type(options))
-    processes = {name: value for name, value in (("ranks", call.ranks), ("mpi", call.mpi)) if value}
-    return argparse.Namespace(files=files, argv=list(call.argv), **options.as_json(), **processes)
 
 
 class TableAction(argparse.Action):

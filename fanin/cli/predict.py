@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fanin.cli.output import MODEL_FILE, add_json, check_writable, print_json, table
-from fanin.cli.printable import cell
-from fanin.cli.scratch import write_file
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.printable import cell
+from fanin.base.scratch import write_file
+from fanin.runs.output import MODEL_FILE, add_json, check_writable, print_json, table
 
 if TYPE_CHECKING:  # scikit-learn takes seconds to load, which --help need not pay
-    from fanin.golden.glm.model import GlmModel
+    from fanin.glm.golden.model import GlmModel
     from fanin.sim.glm.data import Source
 
 
@@ -35,7 +35,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Predict, and tell how well, where the labels are known."""
-    from fanin.golden.glm.model import GlmModel
+    from fanin.glm.golden.model import GlmModel
     from fanin.sim.glm.data import read_source
 
     if args.output:
@@ -63,7 +63,7 @@ def _facts(model: GlmModel, source: Source, predictions: tuple[Any, ...]) -> dic
     """Samples; how many labels are met, or how far targets are missed; how the two models differ."""
     import numpy as np
 
-    from fanin.golden.glm.metrics import r_squared
+    from fanin.glm.golden.metrics import r_squared
 
     fixed, float64 = predictions
     labels = source.labels

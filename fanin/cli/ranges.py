@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 
 #: The least and the greatest value of options, by their names.
 Ranges = Mapping[str, tuple[float, float]]

@@ -10,14 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fanin.base.errors import CheckFailed, InputError, ToolFailed
 from fanin.cli.cache import add_no_cache
-from fanin.cli.output import PCAP_FILE, PROVENANCE_FILE, add_json, print_json, table
-from fanin.cli.provenance.comparison import Change, Verdict, changes, verdicts
-from fanin.cli.provenance.document import Provenance, read_provenance
-from fanin.cli.provenance.inputs import Input, digests, resolved
 from fanin.cli.serving import say
-from fanin.cli.wave import forget_wave
-from fanin.errors import CheckFailed, InputError, ToolFailed
+from fanin.runs.output import PCAP_FILE, PROVENANCE_FILE, add_json, print_json, table
+from fanin.runs.provenance.comparison import Change, Verdict, changes, verdicts
+from fanin.runs.provenance.document import Provenance, read_provenance
+from fanin.runs.provenance.inputs import Input, digests, resolved
+from fanin.runs.wave import forget_wave
 
 _BEHIND = "-rerun"  # of the run's name, where no -o is given
 

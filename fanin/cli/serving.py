@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 
 if TYPE_CHECKING:
     from fanin.cli.p4.rates import Rates

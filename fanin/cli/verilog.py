@@ -10,16 +10,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fanin.base.errors import InputError
+from fanin.base.limits import CLOCK_MHZ
+from fanin.base.scratch import write_file
 from fanin.cli.cache import add_no_cache
-from fanin.cli.files import Files
-from fanin.cli.output import Kind, add_json, check_directory, is_kind, open_kind, print_json, table
-from fanin.cli.provenance.document import run_directory
 from fanin.cli.ranges import check_ranges
-from fanin.cli.scratch import write_file
-from fanin.clock import CLOCK_MHZ
-from fanin.errors import InputError
-from fanin.glm import PRESETS
+from fanin.glm.facts import PRESETS
 from fanin.hdl.area import Area
+from fanin.runs.files import Files
+from fanin.runs.output import Kind, add_json, check_directory, is_kind, open_kind, print_json, table
+from fanin.runs.provenance.document import run_directory
 
 STDOUT = "-"
 _SUFFIXES = {"c": "h", "svd": "svd", "json": "json"}  # of a register map's file, by format

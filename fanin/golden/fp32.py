@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import QUIET_NAN
+from fanin.codec.facts import QUIET_NAN
 
 Float32 = npt.NDArray[np.float32]
 _LEAST = np.float32(2.0**-126)  # the least normal magnitude

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin import fixed
-from fanin.codec import EXPONENT_BIAS, EXPONENT_BITS, FRACTION_BITS, SPECIAL_EXPONENT
+from fanin.codec.facts import EXPONENT_BIAS, EXPONENT_BITS, FRACTION_BITS, SPECIAL_EXPONENT
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import CodecConfig
-from fanin.inceptionn import blocks
+from fanin.codec.facts import CodecConfig
+from fanin.inceptionn.facts import blocks
 
 Float32 = npt.NDArray[np.float32]
 Facts = tuple[str, str, list[int], str]

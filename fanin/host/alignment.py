@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from fanin.codec import FLOAT_BITS, TOS_COMPRESSIBLE
-from fanin.golden.codec.packet import without_compression
+from fanin.codec.facts import FLOAT_BITS, TOS_COMPRESSIBLE
+from fanin.codec.golden.packet import without_compression
 from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_TCP, IPV4, TCP
 from fanin.wire.fields import byte_length, unpack_fields
 from fanin.wire.tcp import SYN

@@ -17,7 +17,7 @@ from ipaddress import IPv4Address
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.hdl.bus.register_map import RegisterMap
 from fanin.host.driver import Batch, Operation, Value
 from fanin.wire.control import (

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from fanin.cnn_memory import BEAT_BYTES
+from fanin.cnn.memory import BEAT_BYTES
 from fanin.hdl.glm.node_registers import Failure as GlmFailure
 from fanin.hdl.layers.registers import Failure as CnnFailure
 from fanin.hdl.net.link.job import LinkFailure
 from fanin.hdl.param_server.server_control import Refusal as ServerRefusal
 from fanin.hdl.ring.registers import Failure as RingFailure
-from fanin.rdma import Ending
-from fanin.rdma import Refusal as WriteRefusal
+from fanin.rdma.facts import Ending
+from fanin.rdma.facts import Refusal as WriteRefusal
 
 
 @dataclass(frozen=True)

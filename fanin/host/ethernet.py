@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.host.offload import OFFLOAD_BYTES, finished
 
 BATCH = 64  #: frames that one call of receive() returns at most

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from fanin.errors import InputError, ToolFailed
-from fanin.tools import program
+from fanin.base.errors import InputError, ToolFailed
+from fanin.base.tools import program
 
 T = TypeVar("T")
 _NEEDED = 1 << 12 | 1 << 13 | 1 << 21  # CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN

@@ -1,13 +1,13 @@
 """INCEPTIONN's all-reduce on MPI: algorithm 1's ring, a codec on every hop (docs/systems/inceptionn-mpi.md).
 
     from mpi4py import MPI
-    from fanin.codec import Inceptionn
+    from fanin.codec.facts import Inceptionn
     from fanin.host.mpi import allreduce
 
     total = allreduce(MPI.COMM_WORLD, gradient, codec=Inceptionn(bound=10))
 
 What the paper's ``MPI_allreduce_comp`` does by NICs, the hosts do here: their bits are
-:func:`fanin.golden.codec.exchange.host_ring`'s.
+:func:`fanin.codec.golden.exchange.host_ring`'s.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from fanin.codec import CodecConfig
-from fanin.golden.codec.codecs import decode, encode
+from fanin.codec.facts import CodecConfig
+from fanin.codec.golden.codecs import decode, encode
 from fanin.host.algorithm1 import all_reduce, check, facts
 
 Float32 = npt.NDArray[np.float32]

@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.records import parse_json
 from fanin.host.lobby import Lobby
 from fanin.host.sockets import limit_segments, refuse_self
-from fanin.records import parse_json
 
 _FRAME_BYTES = 1024  # of a note, filled up with spaces; values behind a hello lie at multiples of 4, too
 _AHEAD = 4  # notes of the rank before, by ranks, that may wait: it is no more than two rounds ahead

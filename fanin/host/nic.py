@@ -14,9 +14,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import InputError, ToolFailed
-from fanin.rdma import Ending
-from fanin.records import parse_json
+from fanin.base.errors import InputError, ToolFailed
+from fanin.base.records import parse_json
+from fanin.rdma.facts import Ending
 
 _PIECE = 1 << 16  # bytes
 _MAX_LINE = 1 << 20  # bytes of an answer

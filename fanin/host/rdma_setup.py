@@ -16,10 +16,10 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from types import TracebackType
 from typing import Any, Self
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.records import parse_json
 from fanin.host.sockets import refuse_self
-from fanin.rdma import FIRST_QUEUE_PAIR, MAX_VLAN, Connection, Region
-from fanin.records import parse_json
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, MAX_VLAN, Connection, Region
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.fields import field_bits
 from fanin.wire.rdma import BTH, PATH_MTUS, PSN_BITS, RETH

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.host.rdma_setup import End, mapped_gid
-from fanin.rdma import Connection
+from fanin.rdma.facts import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

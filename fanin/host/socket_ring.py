@@ -15,13 +15,13 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import Inceptionn
-from fanin.errors import InputError
-from fanin.golden.codec.codecs import roundtrip
+from fanin.base.errors import InputError
+from fanin.codec.facts import Inceptionn
+from fanin.codec.golden.codecs import roundtrip
 from fanin.host.algorithm1 import all_reduce, check, facts
 from fanin.host.neighbours import Address, Neighbours
 from fanin.host.sockets import compressed
-from fanin.inceptionn import VALUE_BYTES
+from fanin.inceptionn.facts import VALUE_BYTES
 
 Float32 = npt.NDArray[np.float32]
 
@@ -91,7 +91,7 @@ class _Hops:
         return values.astype("<f4", copy=False).tobytes()
 
     def settled(self, values: Float32) -> bytes:
-        """What two round trips leave goes through NICs unchanged (``fanin.golden.codec.exchange``)."""
+        """What two round trips leave goes through NICs unchanged (``fanin.codec.golden.exchange``)."""
         return self.encoded(roundtrip(roundtrip(values, self._codec), self._codec))
 
     def decoded(self, stream: bytes, count: int) -> Float32:

@@ -10,7 +10,7 @@ import os
 import socket
 import struct
 
-from fanin.codec import FLOAT_BITS, TOS_COMPRESSIBLE
+from fanin.codec.facts import FLOAT_BITS, TOS_COMPRESSIBLE
 
 MIN_MSS, MAX_MSS = 88, 32_764  # what Linux takes, as whole values
 _VALUE_BYTES = FLOAT_BITS // 8

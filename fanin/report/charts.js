@@ -49,7 +49,7 @@
     for (const { name, x, y, base, hovertext } of data) {
       x.forEach((at, i) => lines.push([name, named(xaxis, at), named(yaxis, y[i]), base?.[i], hovertext?.[i]]));
     }
-    // No text is, in any spreadsheet, a formula: as cell() of fanin/cli/printable.py.
+    // No text is, in any spreadsheet, a formula: as cell() of fanin/base/printable.py.
     const formula = /(?:^|(?<=[;,|\t\r\n]))(?=[\s"']*[=+\-@＝＋－＠])|^(?=[\t\r])/g;
     const safe = (value) => typeof value === "number" ? String(value) : String(value ?? "").replace(formula, "'");
     const cell = (value) => `"${safe(value).replaceAll('"', '""')}"`;

@@ -20,7 +20,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 
 _OPTION = "option"  # in a field's metadata
 REQUIRED = dataclasses.MISSING  #: default of an option that must be given

@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import SPECIAL_EXPONENT
+from fanin.codec.facts import SPECIAL_EXPONENT
+from fanin.codec.golden.codecs import roundtrip
 from fanin.golden import scaled
-from fanin.golden.codec.codecs import roundtrip
-from fanin.golden.ring.all_reduce import owned, padded_to_words, slice_total
+from fanin.ring.golden.all_reduce import owned, padded_to_words, slice_total
 from fanin.torch.options import Options
 from fanin.torch.wire import Wire
 
@@ -44,7 +44,7 @@ class GoldenRing:
         self._hop = partial(roundtrip, config=options.codec)
 
     def all_reduce(self, own: Float32) -> Sum:
-        """As :func:`fanin.golden.ring.all_reduce.all_reduce`."""
+        """As :func:`fanin.ring.golden.all_reduce.all_reduce`."""
         wire, config = self._wire, self._config
         padded = padded_to_words(own, config, wire.size)
         parts = owned(own.size, config, wire.size)

@@ -1,4 +1,4 @@
-"""A network of ``fanin.cnn`` in binary64 PyTorch: what its training is without the rounding of binary32.
+"""A network of ``fanin.cnn.facts`` in binary64 PyTorch: what its training is without the rounding of binary32.
 
 Gradients are PyTorch's own, but those of online normalisation, which are no derivative: its Function is written
 from the equations of Chiley et al., "Online Normalization for Training Neural Networks" (NeurIPS 2019), and not
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.cnn import Network
-from fanin.cnn_training import Job
-from fanin.layers.ends import Input, SoftCrossLoss
-from fanin.layers.layer import Layer
-from fanin.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu, Relu6
-from fanin.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool, Window
+from fanin.cnn.facts import Network
+from fanin.cnn.layers.ends import Input, SoftCrossLoss
+from fanin.cnn.layers.layer import Layer
+from fanin.cnn.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu, Relu6
+from fanin.cnn.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool, Window
+from fanin.cnn.training import Job
 
 try:
     import torch
@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
     raise ImportError("fanin.torch.cnn needs PyTorch: pip install 'fanin[torch]'") from error
 
 Array = npt.NDArray[Any]
-Tensors = dict[str, torch.Tensor]  #: a layer's state, by the names of ``fanin.golden.cnn.state``
+Tensors = dict[str, torch.Tensor]  #: a layer's state, by the names of ``fanin.cnn.golden.state``
 
 
 class Float64Network:

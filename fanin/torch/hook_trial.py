@@ -30,8 +30,8 @@ from torch.multiprocessing import (
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from fanin.codec import Bfp, CodecConfig, Inceptionn
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
+from fanin.codec.facts import Bfp, CodecConfig, Inceptionn
 from fanin.sim.codec.tasks import cnn
 from fanin.sim.codec.trainers import Training
 from fanin.sim.learning.convolutional import FlatNetwork

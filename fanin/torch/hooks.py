@@ -6,7 +6,7 @@
     model.register_comm_hook(ErrorFeedback(model), top_k(0.01))
 
 The first three gather every rank's gradients with ``all_gather`` and add them up on each as the NICs of a ring
-of those ranks would, bit for bit (``fanin.golden.ring.all_reduce``). The arithmetic is the NIC's; the traffic
+of those ranks would, bit for bit (``fanin.ring.golden.all_reduce``). The arithmetic is the NIC's; the traffic
 and the time are all_gather's. ``nics`` has the nodes of a process group ``fanin`` add them up. A bucket is what
 a descriptor (address, count) of the NIC names.
 
@@ -22,10 +22,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import EXPONENT_BITS, Bfp, CodecConfig, Inceptionn, Mode
-from fanin.golden.codec import codecs
-from fanin.golden.ring import all_reduce as golden
-from fanin.ring import RingConfig
+from fanin.codec.facts import EXPONENT_BITS, Bfp, CodecConfig, Inceptionn, Mode
+from fanin.codec.golden import codecs
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden import all_reduce as golden
 
 try:
     import torch
@@ -66,7 +66,7 @@ def bfp(
 def ring(config: RingConfig = _DEFAULT, *, hop: Callable[[Float32], Float32] | None = None) -> Hook:
     """A hook for a ring of ``config``: without a codec by default.
 
-    ``hop``, if given, stands for the codec's round trip (``fanin.golden.ring.all_reduce.all_reduce``): to
+    ``hop``, if given, stands for the codec's round trip (``fanin.ring.golden.all_reduce.all_reduce``): to
     try what is no codec yet, or to count what travels. Ranks are the ring in their order. It yields the sum
     divided by their number. It raises TypeError for gradients that are not float32, ValueError for more than
     255 ranks.

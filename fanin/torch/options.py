@@ -9,10 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from fanin.codec import CONFIGS, Codec, CodecConfig, Inceptionn, Mode
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.codec.facts import CONFIGS, Codec, CodecConfig, Inceptionn, Mode
 from fanin.p4.aggregation import ProgramConfig
-from fanin.ring import MAX_NODES, PRESETS, RingConfig
+from fanin.ring.facts import MAX_NODES, PRESETS, RingConfig
 from fanin.sim.network import LinkConfig
 from fanin.wire.aggregation import MAX_WORKERS
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import torch.distributed as dist
 
-from fanin.clock import CLOCK_MHZ
-from fanin.codec import SPECIAL_EXPONENT
+from fanin.base.limits import CLOCK_MHZ
+from fanin.codec.facts import SPECIAL_EXPONENT
 from fanin.golden import scaled
 from fanin.sim.network import NetworkConfig
 from fanin.sim.ring.service import Nodes, RingService

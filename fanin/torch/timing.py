@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.clock import CLOCK_MHZ
-from fanin.codec import Inceptionn
-from fanin.golden.codec.codecs import encode
+from fanin.base.limits import CLOCK_MHZ
+from fanin.codec.facts import Inceptionn
+from fanin.codec.golden.codecs import encode
 from fanin.golden.scaled import PLACES
 from fanin.report.unit import Unit
 from fanin.sim.network import LinkConfig

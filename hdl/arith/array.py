@@ -6,7 +6,7 @@ from amaranth import Module, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import FLOAT_BITS
+from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.delay import Pipeline
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
 from fanin.hdl.emit import shared

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from amaranth import Cat, Const, Module, Signal, Value
 
-from fanin.codec import FLOAT_BITS
+from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.array import AdderArray, LaneArray
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
 from fanin.hdl.emit import shared

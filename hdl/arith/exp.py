@@ -1,11 +1,11 @@
-"""e^t of binary32, as ``fanin.golden.cnn.functions.exp`` states it."""
+"""e^t of binary32, as ``fanin.cnn.golden.functions.exp`` states it."""
 
 from __future__ import annotations
 
 from amaranth import Cat, Const, Mux, Value
 
-from fanin.codec import EXPONENT_BIAS, FLOAT_BITS, FRACTION_BITS
-from fanin.golden.cnn.functions import EXP_TERMS, LOG2_E
+from fanin.cnn.golden.functions import EXP_TERMS, LOG2_E
+from fanin.codec.facts import EXPONENT_BIAS, FLOAT_BITS, FRACTION_BITS
 from fanin.hdl.arith.datapath import Constant, Datapath, Number
 from fanin.hdl.arith.select import leading_zeros
 from fanin.hdl.arith.significand import NAN, exponent_of, fraction_of, is_nan, scaled

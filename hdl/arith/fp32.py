@@ -7,7 +7,14 @@ from amaranth import Cat, Const, Module, Mux, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import EXPONENT_BIAS, EXPONENT_BITS, FLOAT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT
+from fanin.codec.facts import (
+    EXPONENT_BIAS,
+    EXPONENT_BITS,
+    FLOAT_BITS,
+    FRACTION_BITS,
+    QUIET_NAN,
+    SPECIAL_EXPONENT,
+)
 from fanin.hdl.arith.delay import Pipeline
 from fanin.hdl.arith.select import leading_zeros
 

@@ -1,11 +1,11 @@
-"""1/√x of binary32, as ``fanin.golden.cnn.functions.rsqrt`` states it."""
+"""1/√x of binary32, as ``fanin.cnn.golden.functions.rsqrt`` states it."""
 
 from __future__ import annotations
 
 from amaranth import Cat, Const, Mux, Value
 
-from fanin.codec import EXPONENT_BIAS, FLOAT_BITS, FRACTION_BITS
-from fanin.golden.cnn.functions import RSQRT_SEEDS, RSQRT_TERMS, SEED_BITS, SEED_INDEX_BITS
+from fanin.cnn.golden.functions import RSQRT_SEEDS, RSQRT_TERMS, SEED_BITS, SEED_INDEX_BITS
+from fanin.codec.facts import EXPONENT_BIAS, FLOAT_BITS, FRACTION_BITS
 from fanin.hdl.arith.datapath import Datapath, Number
 from fanin.hdl.arith.select import lookup
 from fanin.hdl.arith.significand import (

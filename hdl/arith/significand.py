@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 from amaranth import Cat, Const, Mux, Value
 
-from fanin.codec import EXPONENT_BIAS, FLOAT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT
-from fanin.golden.cnn.functions import UPPER_BITS
+from fanin.cnn.golden.functions import UPPER_BITS
+from fanin.codec.facts import EXPONENT_BIAS, FLOAT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT
 from fanin.hdl.arith.datapath import Constant, Datapath, Number
 
 NAN = Const(QUIET_NAN, FLOAT_BITS)

@@ -9,8 +9,8 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from fanin.errors import InputError
-from fanin.sdram import SDRAM_4M, SDRAM_8M, Sdram
+from fanin.base.errors import InputError
+from fanin.boards.sdram import SDRAM_4M, SDRAM_8M, Sdram
 
 
 class Flow(StrEnum):
@@ -48,7 +48,7 @@ class Board:
     number: int  #: what its register ``board`` says
     title: str
     platform: str
-    device: str  #: of ``fanin.boards``
+    device: str  #: of ``fanin.boards.facts``
     flow: Flow = Flow.OPEN
     phy: Phy = Phy()
     preset: str  #: of the node that fits

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fanin.errors import InputError, ToolFailed
+from fanin.base.errors import InputError, ToolFailed
+from fanin.base.tools import own_yosys, program, yosys
 from fanin.hdl.boards.board import Board, Placer
 from fanin.hdl.memory import allow_collisions
-from fanin.tools import own_yosys, program, yosys
 
 NAME = "top"
 SOURCE = f"{NAME}.il"  # Amaranth's

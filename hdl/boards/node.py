@@ -8,9 +8,10 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.board_memory import memory_of
-from fanin.boards import BoardMemory
-from fanin.glm import GlmConfig
+from fanin.boards.facts import BoardMemory
+from fanin.boards.memory import memory_of
+from fanin.boards.sdram import Sdram
+from fanin.glm.facts import GlmConfig
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.boards.memory_map import ADDRESS_BITS, BOARD, LABELS, NODE, sample_memory
 from fanin.hdl.boards.registers import BoardRegisters, Leds
@@ -27,7 +28,6 @@ from fanin.hdl.net.ethernet.mac import MacEvents
 from fanin.hdl.net.ethernet.rgmii import LinkStatus
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
-from fanin.sdram import Sdram
 
 MAC_WIDTH = 32
 LEASE_S = 60
@@ -51,7 +51,7 @@ class BoardNode(wiring.Component):
 
     Parameters
     ----------
-    ``config`` : GlmConfig or None; of 32 bits to the MAC, in UDP, with memory in ``fanin.boards``
+    ``config`` : GlmConfig or None; of 32 bits to the MAC, in UDP, with memory in ``fanin.boards.facts``
     ``identity`` : Identity
     ``clock_hz`` : int, the clock
     ``sdram`` : Sdram or None, where the node's memories are; None: in block RAM

@@ -11,11 +11,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.records import parse_json
 from fanin.hdl.boards.build import CONFIG, NETLIST, ROUTED
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.net.control.headers import IP_BITS, MAC_BITS
-from fanin.records import parse_json
 
 _STARTS = ("RESET", "SET")
 _WIDTHS = {"mac": MAC_BITS, "ip": IP_BITS}

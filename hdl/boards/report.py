@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.records import parse_json
 from fanin.hdl.boards.build import ROUTED, TIMING
 from fanin.hdl.boards.clocks import TX_MHZ
-from fanin.records import parse_json
 
 #: What is counted, by nextpnr's name.
 RESOURCES = {

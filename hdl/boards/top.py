@@ -20,7 +20,8 @@ from amaranth.build import ResourceError
 from amaranth.lib import data, io, wiring
 from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 
-from fanin.glm import GlmConfig
+from fanin.boards.sdram import Sdram
+from fanin.glm.facts import GlmConfig
 from fanin.hdl.boards.board import Board
 from fanin.hdl.boards.cells import cells_of
 from fanin.hdl.boards.clocks import TX_MHZ
@@ -32,7 +33,6 @@ from fanin.hdl.boards.sdram.pins import SdramPins
 from fanin.hdl.net.ethernet.mac import EthernetMac
 from fanin.hdl.net.ethernet.rgmii import RgmiiReceiver, RgmiiTransmitter, Speed
 from fanin.hdl.stream.connect import connect_typed
-from fanin.sdram import Sdram
 
 RX_HZ = TX_MHZ * 1e6
 LINE_PPM = 200  # by which the line may be faster than our clocks: 100 of either oscillator (IEEE 802.3)

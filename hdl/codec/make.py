@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fanin.codec import Bfp, CodecConfig, Inceptionn
+from fanin.codec.facts import Bfp, CodecConfig, Inceptionn
 from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
 from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
 from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor

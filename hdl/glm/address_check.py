@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from fanin.glm import MAX_ENGINES
+from fanin.glm.facts import MAX_ENGINES
 from fanin.hdl.bus.axi_reader import COUNT_BITS
 
 STAGES = 5  # from ``words`` to a port's verdict

@@ -6,7 +6,7 @@ from amaranth import Cat, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data
 
 from fanin.fixed import MAX_DECAY
-from fanin.glm import MAX_DEPTH, MAX_ENGINES, MAX_LANES
+from fanin.glm.facts import MAX_DEPTH, MAX_ENGINES, MAX_LANES
 from fanin.hdl.glm.shapes import WEIGHT
 
 DECAY_SHIFT = range(MAX_DECAY + 1)

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.glm import MAX_RUN_MICRO_BATCHES
+from fanin.glm.facts import MAX_RUN_MICRO_BATCHES
 from fanin.hdl.arith.bit_serial import PairTerms
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.backward import LaneControl, Replay, gradient_shape, lane_latency, summed_gradient

@@ -7,7 +7,7 @@ from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.glm import MAX_RUN_MICRO_BATCHES, GlmConfig, Partitioning
+from fanin.glm.facts import MAX_RUN_MICRO_BATCHES, GlmConfig, Partitioning
 from fanin.hdl.aggregation.job import FrameFaults, JobConfig, TransportCounters
 from fanin.hdl.aggregation.transport import AggTransport
 from fanin.hdl.bus.axi4 import BOUNDARY, AXI4LiteSignature, AXI4ReadSignature

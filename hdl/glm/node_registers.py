@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from fanin.fixed import MANTISSA_BITS, MAX_DECAY, Loss
-from fanin.glm import MICRO_BATCH, GlmConfig, Partitioning
+from fanin.glm.facts import MICRO_BATCH, GlmConfig, Partitioning
 from fanin.hdl.aggregation.job import JobConfig
 from fanin.hdl.bus.common_registers import (
     control_register,

@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.fixed import MAX_PRECISION
-from fanin.glm import MAX_DEPTH, MAX_LANES
+from fanin.glm.facts import MAX_DEPTH, MAX_LANES
 
 WEIGHT = signed(32)
 LOW_BITS = 24  # of every operand, in a SplitSum

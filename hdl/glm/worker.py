@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.fixed import MANTISSA_BITS, MAX_SHIFT, VALUE_BITS, Loss, check_frac
-from fanin.glm import MAX_ENGINES
+from fanin.glm.facts import MAX_ENGINES
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.backward import backward_latency
 from fanin.hdl.glm.decay import NodeDecay

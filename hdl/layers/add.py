@@ -8,6 +8,8 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import flipped
 
+from fanin.cnn.layers import pointwise
+from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.interface import layer_members
@@ -15,8 +17,6 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
 from fanin.hdl.stream.join import StreamJoin
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
-from fanin.layers import pointwise
-from fanin.layers.layer import Parallelism
 
 
 class Add(wiring.Component):
@@ -30,7 +30,7 @@ class Add(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.layers.pointwise.Add``
+    ``layer`` : ``fanin.cnn.layers.pointwise.Add``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency

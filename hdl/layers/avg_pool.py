@@ -9,7 +9,9 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import flipped
 
-from fanin.golden.cnn.folds import inverse
+from fanin.cnn.golden.folds import inverse
+from fanin.cnn.layers import window
+from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.arith.fp32 import FP32Multiplier
 from fanin.hdl.layers.forward import Forward
 from fanin.hdl.layers.input_gradient import InputGradient
@@ -17,8 +19,6 @@ from fanin.hdl.layers.interface import layer_members
 from fanin.hdl.layers.raster import scaled
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
-from fanin.layers import window
-from fanin.layers.layer import Parallelism
 
 _ONE = 0x3F800000
 
@@ -36,7 +36,7 @@ class AvgPool(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.layers.window.AvgPool``
+    ``layer`` : ``fanin.cnn.layers.window.AvgPool``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency

@@ -8,14 +8,14 @@ from amaranth import Module, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.schedule import REUSE, Schedule
 from fanin.hdl.layers.input_gradient import InputGradient
 from fanin.hdl.layers.interface import word_stream
 from fanin.hdl.layers.weight_gradient import WeightGradient
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fork import StreamFork
-from fanin.layers.family import WORD_BITS
-from fanin.layers.schedule import REUSE, Schedule
 
 
 def frames_ahead(schedule: Schedule, weights: WeightGradient) -> int:

@@ -10,11 +10,11 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.schedule import Raster
+from fanin.cnn.layers.window import pixel_fits
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.stream.lanes import rotated
-from fanin.layers.family import WORD_BITS
-from fanin.layers.schedule import Raster
-from fanin.layers.window import pixel_fits
 
 BLOCK = 0  #: instead of a pixel port's words: the port is a block port
 

@@ -8,6 +8,8 @@ from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import flipped
 
+from fanin.cnn.layers import pointwise
+from fanin.cnn.layers.layer import REUSE, Parallelism
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
@@ -19,8 +21,6 @@ from fanin.hdl.layers.raster import apart
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
-from fanin.layers import pointwise
-from fanin.layers.layer import REUSE, Parallelism
 
 
 class Bias(wiring.Component):
@@ -34,7 +34,7 @@ class Bias(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.layers.pointwise.Bias``
+    ``layer`` : ``fanin.cnn.layers.pointwise.Bias``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency

@@ -7,10 +7,10 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.cnn_memory import ADDRESS_BITS, BEAT_BYTES
+from fanin.cnn.layers.port import BURST
+from fanin.cnn.memory import ADDRESS_BITS, BEAT_BYTES
 from fanin.hdl.layers.interface import FRAME_BITS
 from fanin.hdl.stream.credits import Credits
-from fanin.layers.port import BURST
 
 BEAT_ADDRESS_BITS = ADDRESS_BITS - (BEAT_BYTES.bit_length() - 1)
 _OFFSET_BITS = BURST.bit_length() - 1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from amaranth.lib import wiring
 
+from fanin.cnn.layers.ends import SoftCrossLoss
+from fanin.cnn.layers.layer import Layer, Parallelism, Shape, check_sizes
+from fanin.cnn.layers.pointwise import OnlineNorm
+from fanin.cnn.layers.window import Conv, Dense, DepthwiseConv
 from fanin.hdl.layers.components import COMPONENTS
-from fanin.layers.ends import SoftCrossLoss
-from fanin.layers.layer import Layer, Parallelism, Shape, check_sizes
-from fanin.layers.pointwise import OnlineNorm
-from fanin.layers.window import Conv, Dense, DepthwiseConv
 
 _MAP = {"height": 8, "width": 8, "channels": 4}
 _WINDOW = {"kernel": 3, "stride": 1, "padding": 1}

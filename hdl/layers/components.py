@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from amaranth.lib import wiring
 
-from fanin.cnn import Stage
+from fanin.cnn.facts import Stage
+from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.ends import Egress, Ingress, Input, Output
+from fanin.cnn.layers.layer import Layer, Storage
 from fanin.hdl.layers.add import Add
 from fanin.hdl.layers.avg_pool import AvgPool
 from fanin.hdl.layers.bias import Bias
@@ -17,9 +20,6 @@ from fanin.hdl.layers.online_norm import OnlineNorm
 from fanin.hdl.layers.relu import Relu, Relu6
 from fanin.hdl.layers.softmax_loss import SoftmaxLoss
 from fanin.hdl.layers.streamed_dense import StreamedDense
-from fanin.layers import ends, pointwise, window
-from fanin.layers.ends import Egress, Ingress, Input, Output
-from fanin.layers.layer import Layer, Storage
 
 #: What is no component: the store stands there, or the network.
 ENDS: tuple[type[Layer], ...] = (Input, Output, Ingress, Egress)

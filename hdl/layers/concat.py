@@ -8,11 +8,11 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import flipped
 
+from fanin.cnn.layers import pointwise
+from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.layers.interface import layer_members
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
-from fanin.layers import pointwise
-from fanin.layers.layer import Parallelism
 
 
 class Concat(wiring.Component):
@@ -26,7 +26,7 @@ class Concat(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.layers.pointwise.Concat``
+    ``layer`` : ``fanin.cnn.layers.pointwise.Concat``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency

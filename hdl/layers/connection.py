@@ -8,6 +8,7 @@ from amaranth import Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
+from fanin.cnn.layers.family import WORD_BITS
 from fanin.hdl.layers.gearbox import Gearbox
 from fanin.hdl.layers.interface import word_stream
 from fanin.hdl.net.link.job import (
@@ -25,7 +26,6 @@ from fanin.hdl.net.link.job import (
 from fanin.hdl.net.link.link import ReliableLink
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
-from fanin.layers.family import WORD_BITS
 from fanin.wire.connection import CONNECTION, CONNECTION_LINK, RowFrames
 from fanin.wire.ethernet import Encap
 from fanin.wire.fields import field_bits

@@ -8,6 +8,9 @@ from typing import Any
 from amaranth import Module
 from amaranth.lib import wiring
 
+from fanin.cnn.layers.layer import Parallelism
+from fanin.cnn.layers.schedule import Schedule
+from fanin.cnn.layers.window import Conv
 from fanin.hdl.layers.backward import Backward
 from fanin.hdl.layers.batches import BatchControl
 from fanin.hdl.layers.forward import Forward
@@ -16,9 +19,6 @@ from fanin.hdl.layers.parameters import Parameters
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
-from fanin.layers.layer import Parallelism
-from fanin.layers.schedule import Schedule
-from fanin.layers.window import Conv
 
 
 class Convolution(wiring.Component):

@@ -9,11 +9,11 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.layer import REUSE
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
-from fanin.layers.family import WORD_BITS
-from fanin.layers.layer import REUSE
 
 
 class Fold(wiring.Component):

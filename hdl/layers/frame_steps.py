@@ -8,8 +8,8 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.layer import REUSE
 from fanin.hdl.layers.channels import group_range
-from fanin.layers.layer import REUSE
 
 
 class FrameSteps(wiring.Component):

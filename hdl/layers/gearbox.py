@@ -9,8 +9,8 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.family import WORD_BITS
 from fanin.hdl.layers.interface import word_stream
-from fanin.layers.family import WORD_BITS
 
 
 class Gearbox(wiring.Component):

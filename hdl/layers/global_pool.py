@@ -9,8 +9,11 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import flipped
 
-from fanin.codec import FRACTION_BITS
-from fanin.golden.cnn.folds import inverse
+from fanin.cnn.golden.folds import inverse
+from fanin.cnn.layers import window
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.layer import Parallelism
+from fanin.codec.facts import FRACTION_BITS
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.layers.fold import Fold
 from fanin.hdl.layers.interface import layer_members
@@ -19,9 +22,6 @@ from fanin.hdl.layers.raster import apart, scaled
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
-from fanin.layers import window
-from fanin.layers.family import WORD_BITS
-from fanin.layers.layer import Parallelism
 
 
 class GlobalAvgPool(wiring.Component):
@@ -37,7 +37,7 @@ class GlobalAvgPool(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.layers.window.GlobalAvgPool``
+    ``layer`` : ``fanin.cnn.layers.window.GlobalAvgPool``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency

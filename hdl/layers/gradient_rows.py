@@ -9,6 +9,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.schedule import Raster
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.arith.fp32 import FP32Adder
@@ -20,8 +22,6 @@ from fanin.hdl.layers.nest import Nest
 from fanin.hdl.layers.places import WindowPlaces, table, window_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.lanes import rotated
-from fanin.layers.family import WORD_BITS
-from fanin.layers.schedule import Raster
 
 
 class SumBanks(wiring.Component):

@@ -8,6 +8,8 @@ from amaranth import Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import flipped
 
+from fanin.cnn.layers import window
+from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.layers.gradient_rows import GradientRows
 from fanin.hdl.layers.interface import layer_members
@@ -18,8 +20,6 @@ from fanin.hdl.layers.raster import apart
 from fanin.hdl.layers.resize import resized
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
-from fanin.layers import window
-from fanin.layers.layer import Parallelism
 
 
 class Im2col(wiring.Component):
@@ -32,7 +32,7 @@ class Im2col(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.layers.window.Im2col``
+    ``layer`` : ``fanin.cnn.layers.window.Im2col``
     ``parallelism`` : ``Parallelism``
         Inside, ``pi`` words move a cycle; where ``po`` differs, a Resize stands at the output.
 

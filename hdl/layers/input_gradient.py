@@ -10,6 +10,8 @@ from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.schedule import Schedule, Way
 from fanin.hdl.arith.array import LaneArray, Trees, lane_latency
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
@@ -19,8 +21,6 @@ from fanin.hdl.layers.lines import Lines
 from fanin.hdl.layers.places import WindowPlaces, window_steps
 from fanin.hdl.layers.way import WayLoops
 from fanin.hdl.stream.connect import connect_typed
-from fanin.layers.family import WORD_BITS
-from fanin.layers.schedule import Schedule, Way
 
 
 def input_gradient_trees(schedule: Schedule) -> Trees:

@@ -5,9 +5,9 @@ from typing import Any
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
-from fanin.layers.ends import SoftCrossLoss
-from fanin.layers.family import WORD_BITS
-from fanin.layers.layer import Layer, Parallelism
+from fanin.cnn.layers.ends import SoftCrossLoss
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.layer import Layer, Parallelism
 
 FRAME_BITS = 24  #: of a number of frames
 

@@ -9,6 +9,8 @@ from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.schedule import Raster
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.layers.banks import BLOCK, Banks, read_port, write_port
 from fanin.hdl.layers.interface import word_stream
@@ -17,8 +19,6 @@ from fanin.hdl.layers.places import PixelPlaces, WindowPlaces, table, window_lay
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.layers.family import WORD_BITS
-from fanin.layers.schedule import Raster
 
 READ_AHEAD = 8  # words between a bank's place and the stream's end: 6 cycles from credit to credit
 

@@ -9,7 +9,11 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.codec import FRACTION_BITS, SPECIAL_EXPONENT
+from fanin.cnn.layers import window
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.layer import REUSE, Parallelism
+from fanin.cnn.layers.schedule import Way
+from fanin.codec.facts import FRACTION_BITS, SPECIAL_EXPONENT
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.layers.gradient_rows import GradientRows
 from fanin.hdl.layers.input_gradient import add_windows
@@ -20,10 +24,6 @@ from fanin.hdl.layers.raster import give_and_save
 from fanin.hdl.layers.way import WayLoops
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.join import StreamJoin
-from fanin.layers import window
-from fanin.layers.family import WORD_BITS
-from fanin.layers.layer import REUSE, Parallelism
-from fanin.layers.schedule import Way
 
 _INFINITY = SPECIAL_EXPONENT << FRACTION_BITS
 
@@ -156,7 +156,7 @@ class MaxPool(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.layers.window.MaxPool``
+    ``layer`` : ``fanin.cnn.layers.window.MaxPool``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency

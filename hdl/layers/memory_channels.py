@@ -8,11 +8,11 @@ from amaranth import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.port import BEAT_BITS
 from fanin.hdl.layers.burst_requests import BEAT_ADDRESS_BITS, BurstRequest, BurstRequests
 from fanin.hdl.layers.interface import FRAME_BITS
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.layers.port import BEAT_BITS
 
 _FRAMES = {"restart": In(1), "base": In(BEAT_ADDRESS_BITS), "frames": In(FRAME_BITS), "frame": In(1)}
 

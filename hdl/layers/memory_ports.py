@@ -8,7 +8,8 @@ from amaranth import Array, Cat, Const, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.cnn_memory import ADDRESS_BITS, BEAT_BYTES
+from fanin.cnn.layers.port import BEAT_BITS
+from fanin.cnn.memory import ADDRESS_BITS, BEAT_BYTES
 from fanin.hdl.bus.axi4 import (
     CACHE_BUFFERABLE_MODIFIABLE,
     AXI4ReadSignature,
@@ -19,7 +20,6 @@ from fanin.hdl.bus.axi4 import (
 from fanin.hdl.layers.burst_arbiter import BurstArbiter
 from fanin.hdl.layers.burst_requests import BurstRequest
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.layers.port import BEAT_BITS
 
 OUTSTANDING = 64  # bursts whose data, or response, are to come
 _BEAT_SIZE = BEAT_BYTES.bit_length() - 1

@@ -12,7 +12,8 @@ from amaranth import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.cnn import Stage
+from fanin.cnn.facts import Stage
+from fanin.cnn.layers.ends import Egress, Ingress
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.layers.connection import Connection, ConnectionJob
 from fanin.hdl.layers.frame_gate import FrameGate
@@ -22,7 +23,6 @@ from fanin.hdl.net.link.job import LinkCounters
 from fanin.hdl.net.mac_hub import MacHub
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
-from fanin.layers.ends import Egress, Ingress
 from fanin.wire.connection import MAC_WIDTH
 from fanin.wire.ethernet import Encap
 

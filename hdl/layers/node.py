@@ -9,11 +9,13 @@ from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.cnn import Consumer, Network
-from fanin.cnn_memory import ADDRESS_BITS, BEAT_BYTES, MemoryMap, image_stages, saving_stages, spilled_stages
-from fanin.cnn_watchdog import MOST, watchdog
-from fanin.flow.link import Edge
-from fanin.flow.sizes import Flow
+from fanin.cnn.facts import Consumer, Network
+from fanin.cnn.flow.link import Edge
+from fanin.cnn.flow.sizes import Flow
+from fanin.cnn.layers.ends import Egress
+from fanin.cnn.layers.port import BEAT_BITS, WRITE_DEPTH
+from fanin.cnn.memory import ADDRESS_BITS, BEAT_BYTES, MemoryMap, image_stages, saving_stages, spilled_stages
+from fanin.cnn.watchdog import MOST, watchdog
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import WORD_BITS, RegisterMap
@@ -45,8 +47,6 @@ from fanin.hdl.layers.word_select import WordSelect
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
 from fanin.hdl.stream.packet import packet_stream
-from fanin.layers.ends import Egress
-from fanin.layers.port import BEAT_BITS, WRITE_DEPTH
 from fanin.wire.connection import MAC_WIDTH
 from fanin.wire.ethernet import Encap
 
@@ -65,10 +65,10 @@ class ClusterNode(wiring.Component):
     Parameters
     ----------
     ``network`` : Network
-        All of one, whose output is the loss's, or what a ``fanin.cnn_parts.Part`` has of one.
+        All of one, whose output is the loss's, or what a ``fanin.cnn.parts.Part`` has of one.
     ``rings`` : frames that are kept for each stage that saves, by its index
     ``skews``, ``gradient_skews`` : transfers that edges hold, on the way forward and back
-        By the consuming stage and its port. All three are those of ``fanin.flow.sizes.Flow`` unless given;
+        By the consuming stage and its port. All three are those of ``fanin.cnn.flow.sizes.Flow`` unless given;
         those of a part are given.
     ``encap``, ``published`` : of connections, see Connection
 

@@ -8,7 +8,9 @@ from amaranth import Cat, Module, Mux, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.golden.cnn.normalise import norm_constants
+from fanin.cnn.golden.normalise import norm_constants
+from fanin.cnn.layers import pointwise
+from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.datapath import Constant, Datapath, Number
 from fanin.hdl.arith.delay import delayed
@@ -23,8 +25,6 @@ from fanin.hdl.layers.norm_state import BACKWARD, NormMemories, connect_update, 
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.layers import pointwise
-from fanin.layers.layer import Parallelism
 
 _EY, _E1 = range(len(BACKWARD))
 # Cycles from a word that is taken to what is made of it: a = dy ⊖ (ey ⊗ y), a ⊗ r and a ⊗ y, dx = (a ⊗ r) ⊖ e1.
@@ -44,7 +44,7 @@ class NormBackwardUpdate(ChannelUpdate):
 
     Parameters
     ----------
-    ``layer`` : fanin.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
     ``parallelism`` : Parallelism
 
     Latency
@@ -94,7 +94,7 @@ class NormBackward(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : fanin.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
     ``parallelism`` : Parallelism
 
     Latency

@@ -8,8 +8,10 @@ from amaranth import Cat, Module, Mux, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import FLOAT_BITS
-from fanin.golden.cnn.normalise import norm_constants
+from fanin.cnn.golden.normalise import norm_constants
+from fanin.cnn.layers import pointwise
+from fanin.cnn.layers.layer import Parallelism
+from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.datapath import Constant, Datapath, Number
 from fanin.hdl.arith.delay import delayed
@@ -24,8 +26,6 @@ from fanin.hdl.layers.norm_state import FORWARD, NormMemories, connect_update, s
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.layers import pointwise
-from fanin.layers.layer import Parallelism
 
 _MEAN, _VARIANCE, _SCALE = range(len(FORWARD))
 _D = 1 + FP32Adder.LATENCY  # cycles from a word that is taken to x ⊖ m,
@@ -48,7 +48,7 @@ class NormForwardUpdate(ChannelUpdate):
 
     Parameters
     ----------
-    ``layer`` : fanin.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
     ``parallelism`` : Parallelism
 
     Latency
@@ -105,7 +105,7 @@ class NormForward(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : fanin.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
     ``parallelism`` : Parallelism
 
     Latency

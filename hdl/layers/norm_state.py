@@ -8,8 +8,8 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import FLOAT_BITS
-from fanin.golden.cnn.state import NORM_STATE
+from fanin.cnn.golden.state import NORM_STATE
+from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.select import one_hot
 from fanin.hdl.layers.channels import ChannelCursor, ChannelMemory, group_range
 from fanin.hdl.layers.interface import LayerControl, Mode

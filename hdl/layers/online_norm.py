@@ -7,14 +7,14 @@ from typing import Any
 from amaranth import Module
 from amaranth.lib import wiring
 
+from fanin.cnn.layers import pointwise
+from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.layers.interface import Mode, layer_members
 from fanin.hdl.layers.norm_backward import NormBackward
 from fanin.hdl.layers.norm_forward import NormForward
 from fanin.hdl.layers.norm_state import BACKWARD, FORWARD, NormMemories, NormStateMover
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
-from fanin.layers import pointwise
-from fanin.layers.layer import Parallelism
 
 
 class OnlineNorm(wiring.Component):
@@ -31,7 +31,7 @@ class OnlineNorm(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : fanin.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
     ``parallelism`` : Parallelism
         As wide at the input as at the output; divides the channels.
 

@@ -9,8 +9,8 @@ from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.layers.family import WORD_BITS
-from fanin.layers.port import BEAT_BITS, BEAT_WORDS
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.port import BEAT_BITS, BEAT_WORDS
 
 
 class SectionCounter(wiring.Component):

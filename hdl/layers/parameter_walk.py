@@ -8,6 +8,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
+from fanin.cnn.layers.family import WORD_BITS
 from fanin.hdl.arith.array import AdderArray, LaneArray
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
@@ -17,7 +18,6 @@ from fanin.hdl.layers.interface import LayerControl, Mode
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.layers.family import WORD_BITS
 
 _SELECTED_BITS = 3  # of a lane's number that a cycle decodes: one of eight lanes
 _FIFO_WORDS = 16  # more than there are between a memory's address and the FIFO

@@ -9,10 +9,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
 
+from fanin.cnn.layers.family import WORD_BITS
 from fanin.hdl.layers.interface import LayerControl
 from fanin.hdl.layers.parameter_walk import ParameterWalk
 from fanin.hdl.stream.connect import connect_typed
-from fanin.layers.family import WORD_BITS
 
 
 class Parameters(wiring.Component):

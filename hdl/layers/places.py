@@ -9,9 +9,9 @@ from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.schedule import Raster
 from fanin.hdl.layers.banks import BLOCK, place_layout
 from fanin.hdl.layers.nest import Nest
-from fanin.layers.schedule import Raster
 
 
 def window_layout(raster: Raster) -> data.StructLayout:

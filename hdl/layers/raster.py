@@ -7,13 +7,13 @@ from typing import Any
 from amaranth import Module, Signal, Value
 from amaranth.lib import wiring
 
+from fanin.cnn.layers.layer import REUSE
 from fanin.hdl.arith.array import LaneArray
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
-from fanin.layers.layer import REUSE
 
 
 def apart(m: Module, used_last: Any, rows: int, *, period: int = REUSE) -> Value:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from fanin.cnn import Network
-from fanin.cnn_memory import BEAT_BYTES, saving_stages
-from fanin.cnn_watchdog import LEAST
+from fanin.cnn.facts import Network
+from fanin.cnn.layers.ends import Egress, Ingress, Output, SoftCrossLoss
+from fanin.cnn.layers.pointwise import OnlineNorm
+from fanin.cnn.memory import BEAT_BYTES, saving_stages
+from fanin.cnn.watchdog import LEAST
 from fanin.hdl.bus.common_registers import (
     control_register,
     counter_registers,
@@ -28,8 +30,6 @@ from fanin.hdl.layers.network_port import (
     OwnSettings,
     PeerSettings,
 )
-from fanin.layers.ends import Egress, Ingress, Output, SoftCrossLoss
-from fanin.layers.pointwise import OnlineNorm
 
 IDENTITY = 0x464E4E43  # "CNNF" in memory order: fanin CNN
 VERSION = 3

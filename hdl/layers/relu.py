@@ -7,15 +7,15 @@ from typing import Any
 from amaranth import Cat, Module, Mux, Value
 from amaranth.lib import wiring
 
-from fanin.codec import FRACTION_BITS, SPECIAL_EXPONENT
+from fanin.cnn.layers import pointwise
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.layer import Parallelism
+from fanin.codec.facts import FRACTION_BITS, SPECIAL_EXPONENT
 from fanin.hdl.layers.interface import layer_members
 from fanin.hdl.layers.raster import give_and_save
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.join import StreamJoin
-from fanin.layers import pointwise
-from fanin.layers.family import WORD_BITS
-from fanin.layers.layer import Parallelism
 
 _INFINITY = SPECIAL_EXPONENT << FRACTION_BITS
 _SIX = 0x40C00000
@@ -32,7 +32,7 @@ class Relu(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.layers.pointwise.Relu``
+    ``layer`` : ``fanin.cnn.layers.pointwise.Relu``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency
@@ -95,7 +95,7 @@ class Relu6(Relu):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.layers.pointwise.Relu6``
+    ``layer`` : ``fanin.cnn.layers.pointwise.Relu6``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency

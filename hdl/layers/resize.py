@@ -9,9 +9,9 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.family import WORD_BITS
 from fanin.hdl.layers.interface import word_stream
 from fanin.hdl.stream.connect import connect_typed
-from fanin.layers.family import WORD_BITS
 
 
 def resized(m: Module, name: str, source: Any, *, words: int, i: int, o: int) -> Any:

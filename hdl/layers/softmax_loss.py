@@ -8,7 +8,9 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import FLOAT_BITS
+from fanin.cnn.layers import ends
+from fanin.cnn.layers.layer import Parallelism
+from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.datapath import Datapath, Number
 from fanin.hdl.arith.delay import delayed
@@ -21,8 +23,6 @@ from fanin.hdl.layers.interface import Mode, layer_members
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.layers import ends
-from fanin.layers.layer import Parallelism
 
 RESULTS = 32  #: words that may be under way, or wait to leave: more than the pipeline has stages, for full rate
 _FOLD = 1 + FP32Adder.LATENCY  # cycles until a sum that was added to is there
@@ -175,7 +175,7 @@ class SoftmaxLoss(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : fanin.layers.ends.SoftCrossLoss
+    ``layer`` : fanin.cnn.layers.ends.SoftCrossLoss
     ``parallelism`` : Parallelism
         As wide at the input as at the output; divides the channels.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from amaranth import Cat, Const
 
-from fanin.cnn import Consumer, Network
+from fanin.cnn.facts import Consumer, Network
 from fanin.hdl.layers.registers import StageStream, Way
 from fanin.hdl.layers.store import Store, streams
 

@@ -9,7 +9,9 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.cnn_memory import (
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.port import BEAT_BITS, BEAT_WORDS, BURST, WRITE_DEPTH, read_depth
+from fanin.cnn.memory import (
     ADDRESS_BITS,
     BEAT_BYTES,
     Frames,
@@ -26,8 +28,6 @@ from fanin.hdl.layers.parameter_image import ParameterCollector, ParameterLoader
 from fanin.hdl.layers.parameter_memory import parameter_memory
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
-from fanin.layers.family import WORD_BITS
-from fanin.layers.port import BEAT_BITS, BEAT_WORDS, BURST, WRITE_DEPTH, read_depth
 
 
 def numbered(streams: Iterable[Any]) -> wiring.Signature:

@@ -10,6 +10,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.layer import REUSE
+from fanin.cnn.layers.schedule import Schedule
 from fanin.hdl.arith.array import LaneArray, Trees, lane_latency
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
@@ -23,9 +26,6 @@ from fanin.hdl.layers.word_supply import TAKEN
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
-from fanin.layers.family import WORD_BITS
-from fanin.layers.layer import REUSE
-from fanin.layers.schedule import Schedule
 
 _TO_SUMS = 1 + Fold.LATENCY  # cycles from the read of a last term to its sum
 

@@ -8,6 +8,7 @@ from amaranth import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.family import WORD_BITS
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.layers.gearbox import Gearbox
 from fanin.hdl.layers.interface import word_stream
@@ -15,7 +16,6 @@ from fanin.hdl.layers.parameter_walk import RENEW_LATENCY, renewed
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
-from fanin.layers.family import WORD_BITS
 
 
 class StreamedUpdate(wiring.Component):

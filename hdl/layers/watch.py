@@ -8,9 +8,9 @@ from amaranth import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import FRACTION_BITS, SPECIAL_EXPONENT
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.codec.facts import FRACTION_BITS, SPECIAL_EXPONENT
 from fanin.hdl.layers.interface import FRAME_BITS
-from fanin.layers.family import WORD_BITS
 
 COUNTER_BITS = 48  # weeks
 

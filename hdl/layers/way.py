@@ -6,8 +6,8 @@ from typing import Any
 
 from amaranth import Const, Module, Signal, Value
 
+from fanin.cnn.layers.schedule import Schedule, Way
 from fanin.hdl.layers.nest import Loops, Nest
-from fanin.layers.schedule import Schedule, Way
 
 # Of a block, outermost first: loops around a round, and those of a round. r counts rows, c positions of a row.
 _LOOPS = {

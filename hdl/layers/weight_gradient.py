@@ -10,6 +10,8 @@ from amaranth import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.schedule import Schedule, Way
 from fanin.hdl.arith.array import AdderArray, LaneArray, Trees, lane_latency
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.arith.fp32 import FP32Adder
@@ -20,8 +22,6 @@ from fanin.hdl.layers.places import window_steps
 from fanin.hdl.layers.way import WayLoops
 from fanin.hdl.layers.word_supply import TAKEN
 from fanin.hdl.stream.connect import connect_typed
-from fanin.layers.family import WORD_BITS
-from fanin.layers.schedule import Schedule, Way
 
 
 def weight_gradient_trees(schedule: Schedule) -> Trees:

@@ -8,7 +8,7 @@ from amaranth import Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.layers.family import WORD_BITS
+from fanin.cnn.layers.family import WORD_BITS
 
 _STEP_BITS = 4  # of the index that a step uses
 

@@ -8,12 +8,12 @@ from amaranth import Module
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.family import WORD_BITS
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.layers.interface import word_stream
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.layers.family import WORD_BITS
 
 #: What takes words has these: the next one is there; it is taken.
 TAKEN = {"ok": In(1), "take": Out(1)}

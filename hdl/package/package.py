@@ -9,7 +9,7 @@ from typing import Any
 from amaranth.lib import wiring
 
 from fanin import __version__
-from fanin.glm import PRESETS
+from fanin.glm.facts import PRESETS
 from fanin.hdl import catalog
 from fanin.hdl.emit import flat_ports
 from fanin.hdl.package.attributes import with_attributes

@@ -16,7 +16,7 @@ from fanin.hdl.rdma.nic import RdmaNic
 from fanin.hdl.rdma.nic_control import flag_words, nic_counters, nic_settings
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 
 
 class ParamServerNode(wiring.Component):

@@ -16,8 +16,8 @@ from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, completion_layou
 from fanin.hdl.rdma.shapes import lane_bits
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.param_server import MAX_ROWS
-from fanin.rdma import Ending, RdmaConfig
+from fanin.param_server.facts import MAX_ROWS
+from fanin.rdma.facts import Ending, RdmaConfig
 
 
 def push_layout(config: RdmaConfig) -> data.StructLayout:

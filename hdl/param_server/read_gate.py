@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi4 import MAX_BURST, AXI4ReadSignature
 from fanin.hdl.param_server.shapes import WORDS_BITS
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 
 
 class ReadGate(wiring.Component):

@@ -24,8 +24,8 @@ from fanin.hdl.rdma.registers import (
     pair_registers,
     region_registers,
 )
-from fanin.param_server import MAX_ROWS, MAX_SLOTS
-from fanin.rdma import RdmaConfig
+from fanin.param_server.facts import MAX_ROWS, MAX_SLOTS
+from fanin.rdma.facts import RdmaConfig
 
 IDENTITY = 0x464E5053  # "SPNF" in memory order: fanin parameter server
 VERSION = 5

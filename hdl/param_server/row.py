@@ -13,7 +13,7 @@ from fanin.hdl.param_server.shapes import FLOAT_BITS, VERSION_BITS, WORDS_BITS, 
 from fanin.hdl.rdma.queue_pair import index_bits
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 
 
 def row_word_layout(width: int) -> data.StructLayout:

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out, flipped
 from fanin.hdl.param_server.shapes import found_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 
 
 class ScanQueue(wiring.Component):

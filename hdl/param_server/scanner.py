@@ -14,7 +14,7 @@ from fanin.hdl.param_server.scan_queue import ScanQueue
 from fanin.hdl.param_server.shapes import VERSION_BITS, found_layout, place_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 
 
 class Scanner(wiring.Component):

@@ -17,7 +17,7 @@ from fanin.hdl.param_server.update_control import UpdateControl
 from fanin.hdl.param_server.update_path import UpdatePath
 from fanin.hdl.rdma.queue_pair import completion_layout, index_bits, write_layout
 from fanin.hdl.stream.connect import connect_typed
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 
 _STREAM_WORDS = 64  # that a row may be ahead of the NIC
 _POLLS = 8  # cycles in which the scanner may still begin to poll a worker that was excluded

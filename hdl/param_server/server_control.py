@@ -14,8 +14,8 @@ from fanin.hdl.param_server.shapes import FLOAT_BITS, VERSION_BITS, WORDS_BITS, 
 from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS, index_bits
 from fanin.hdl.rdma.registers import INDEX_BITS
 from fanin.hdl.rdma.shapes import lane_bits
-from fanin.param_server import MAX_ROWS, MAX_SLOTS, MAX_WORKERS
-from fanin.rdma import RdmaConfig
+from fanin.param_server.facts import MAX_ROWS, MAX_SLOTS, MAX_WORKERS
+from fanin.rdma.facts import RdmaConfig
 
 ADDRESS_BITS = 64  # in registers, whatever the node's address width
 _SETTLE = 4  # cycles from an accepted worker until its entry is made: the settings have followed by then

@@ -5,8 +5,8 @@ from __future__ import annotations
 from amaranth.lib import data
 
 from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS, index_bits
-from fanin.param_server import FLOAT_BYTES, MAX_PARAMETERS, MAX_ROWS, MAX_SLOTS, VERSION_BYTES, WIDTHS
-from fanin.rdma import RdmaConfig
+from fanin.param_server.facts import FLOAT_BYTES, MAX_PARAMETERS, MAX_ROWS, MAX_SLOTS, VERSION_BYTES, WIDTHS
+from fanin.rdma.facts import RdmaConfig
 
 FLOAT_BITS = 8 * FLOAT_BYTES
 VERSION_BITS = 8 * VERSION_BYTES
@@ -16,7 +16,7 @@ SLOT_BITS = (MAX_SLOTS - 1).bit_length()
 
 
 def settings_layout(config: RdmaConfig) -> data.StructLayout:
-    """A server's sizes and places: those of :class:`~fanin.param_server.ServerLayout`.
+    """A server's sizes and places: those of :class:`~fanin.param_server.facts.ServerLayout`.
 
     ``words`` of w, and ``gradient_bytes``, which are as many; ``row_bytes`` and ``slot_bytes`` with all that
     belongs to a row or a gradient; ``base`` of row 0; ``step``: the bits of α/N; ``barrier``: w is pushed to

@@ -15,7 +15,7 @@ from fanin.hdl.rdma.shapes import lane_bits
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 
 _BURSTS = 32  # that may be in flight
 _UNLANDED_BITS = 16  # of a number of words on their way to memory: more than any writer has in flight

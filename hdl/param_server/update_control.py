@@ -23,8 +23,8 @@ from fanin.hdl.param_server.shapes import (
 )
 from fanin.hdl.param_server.staleness import Staleness
 from fanin.hdl.rdma.queue_pair import index_bits
-from fanin.param_server import MAX_ROWS, MAX_VERSION
-from fanin.rdma import RdmaConfig
+from fanin.param_server.facts import MAX_ROWS, MAX_VERSION
+from fanin.rdma.facts import RdmaConfig
 
 #: What an update consists of, taken by the parts in any order.
 _COMMANDS = ("w", "gradient", "write", "order", "push")

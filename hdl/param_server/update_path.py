@@ -19,7 +19,7 @@ from fanin.hdl.param_server.update import UpdateLanes
 from fanin.hdl.rdma.queue_pair import index_bits
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 
 BURST = 16  # words of a burst to memory, at most
 

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.rdma.queue_pair import MSN_BITS, SYNDROME_BITS, index_bits
 from fanin.hdl.rdma.shapes import Headers, Peer
 from fanin.hdl.stream.round_robin import RoundRobin
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 from fanin.wire.rdma import PSN_BITS, Opcode
 
 

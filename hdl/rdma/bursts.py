@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.bus.axi4 import BOUNDARY, CACHE_BUFFERABLE_MODIFIABLE, Burst
 from fanin.hdl.rdma.shapes import SIZE_BITS, lane_bits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.rdma import check_path
+from fanin.rdma.facts import check_path
 
 PAGE_BITS = BOUNDARY.bit_length() - 1
 

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.rdma.queue_pair import index_bits
 from fanin.hdl.stream.round_robin import RoundRobin, lowest_set
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 
 
 class Event(enum.Enum, shape=3):

@@ -16,7 +16,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import rotated
-from fanin.rdma import check_path, payload_words
+from fanin.rdma.facts import check_path, payload_words
 
 _FINE_BITS = 4  # of a rotation, before a register; the coarse bits are applied after it
 

@@ -16,7 +16,7 @@ from fanin.hdl.rdma.regions import LATENCY as REGION_LATENCY
 from fanin.hdl.rdma.regions import ask_layout
 from fanin.hdl.rdma.shapes import by_opcode, header_lane, header_words, opcode_is
 from fanin.hdl.stream.packet import packet_layout
-from fanin.rdma import FIRST_QUEUE_PAIR, MAX_PAYLOAD, RdmaConfig
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, MAX_PAYLOAD, RdmaConfig
 from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP
 from fanin.wire.fields import byte_length, field_bits
 from fanin.wire.rdma import (

@@ -13,7 +13,7 @@ from fanin.hdl.net.checksum import WORD_BITS, OnesComplementSum
 from fanin.hdl.net.headers import header_layout, swap_bytes
 from fanin.hdl.rdma.header_reader import Own
 from fanin.hdl.rdma.shapes import SIZE_BITS, Headers, by_opcode, header_words, lane_bits, opcode_is
-from fanin.rdma import MAX_PAYLOAD, check_width
+from fanin.rdma.facts import MAX_PAYLOAD, check_width
 from fanin.wire.ethernet import (
     DONT_FRAGMENT,
     ETHERNET,

@@ -14,7 +14,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_layout, packet_stream
-from fanin.rdma import check_width
+from fanin.rdma.facts import check_width
 from fanin.wire.rdma import ICRC_BYTES, IP_AT, LINK_HEADER, MUTABLE
 
 FRAME_UNIT = ICRC_BYTES

@@ -13,7 +13,7 @@ from fanin.hdl.rdma.sender_tables import FLIGHT_BITS, SenderTables, row_layout
 from fanin.hdl.rdma.shapes import Headers
 from fanin.hdl.rdma.timers import Timers
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.rdma import Ending, RdmaConfig
+from fanin.rdma.facts import Ending, RdmaConfig
 
 QUEUE = 32  # packets that may wait for payload and MAC: short ones must hide the memory's latency
 FETCHES = 1  # payload that waits to be read: the next is handed on only when none waits

@@ -23,7 +23,7 @@ from fanin.hdl.rdma.bursts import reach
 from fanin.hdl.rdma.shapes import lane_bits, words_bits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import chosen
-from fanin.rdma import check_width
+from fanin.rdma.facts import check_width
 
 
 def window_layout(width: int) -> data.StructLayout:

@@ -28,7 +28,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.fork import StreamFork
 from fanin.hdl.stream.packet import packet_stream
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 from fanin.wire.rdma import PSN_BITS, Fault
 
 _ANSWERS = 32  # that may wait for the requester; an ACK too many is lost, and another will say the same

@@ -9,7 +9,7 @@ from amaranth import Module, Mux, Signal
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.rdma.nic import RdmaNic
 from fanin.hdl.rdma.registers import REFUSAL_BITS
-from fanin.rdma import MAX_WINDOW_BITS, RdmaConfig, Refusal
+from fanin.rdma.facts import MAX_WINDOW_BITS, RdmaConfig, Refusal
 from fanin.wire.rdma import PATH_MTUS
 
 

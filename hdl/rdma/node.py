@@ -16,7 +16,7 @@ from fanin.hdl.rdma.write_queue import WriteQueue
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_stream
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 
 COMPLETIONS = 64  # that may be unfinished or wait for the host
 ARRIVALS = 64  # that may wait for the host; then the NIC waits, too

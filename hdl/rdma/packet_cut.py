@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.rdma.queue_pair import LENGTH_BITS, Settings, bytes_of
 from fanin.hdl.rdma.sender_tables import FLIGHT_BITS, descriptor_layout, row_layout
 from fanin.hdl.rdma.shapes import SIZE_BITS, Headers, fetch_layout, header_lane
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 from fanin.wire.rdma import PSN_BITS, Opcode
 
 

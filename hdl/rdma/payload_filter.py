@@ -13,7 +13,7 @@ from fanin.hdl.rdma.shapes import by_opcode, lane_bits, words_bits
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_layout
-from fanin.rdma import MAX_PAYLOAD, check_width, payload_words
+from fanin.rdma.facts import MAX_PAYLOAD, check_width, payload_words
 from fanin.wire.ethernet import IPV4
 from fanin.wire.fields import field_bits
 from fanin.wire.rdma import BTH, BTH_AT, ICRC_BYTES, IP_AT, MOST_HEADER_BYTES, Opcode, header_bytes

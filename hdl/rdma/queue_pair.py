@@ -9,7 +9,7 @@ from amaranth import Mux, Value
 from amaranth.lib import data
 
 from fanin.hdl.rdma.shapes import SIZE_BITS, Peer, lane_bits, words_bits
-from fanin.rdma import MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig
+from fanin.rdma.facts import MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig
 from fanin.wire.fields import field_bits
 from fanin.wire.rdma import AETH, BTH, IMMEDIATE, PATH_MTUS, PSN_BITS, RETH, Fault
 

@@ -19,7 +19,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import kept_bytes, packet_layout, packet_stream
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 from fanin.wire.ethernet import MIN_FRAME_BYTES
 from fanin.wire.rdma import Fault
 

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS, index_bits
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 
 LATENCY = 4
 

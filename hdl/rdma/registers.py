@@ -23,7 +23,7 @@ from fanin.hdl.rdma.queue_pair import (
 )
 from fanin.hdl.rdma.requester import RequesterEvents
 from fanin.hdl.rdma.responder import ResponderEvents
-from fanin.rdma import FIRST_QUEUE_PAIR, MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig, Refusal
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig, Refusal
 from fanin.wire.ethernet import IPV4
 from fanin.wire.fields import field_bits
 from fanin.wire.rdma import MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS

@@ -24,7 +24,7 @@ from fanin.hdl.rdma.sender_tables import FLIGHT_BITS, SenderTables
 from fanin.hdl.rdma.shapes import Headers, fetch_layout
 from fanin.hdl.rdma.timers import TIMEOUT_BITS
 from fanin.hdl.stream.connect import connect_typed
-from fanin.rdma import Ending, RdmaConfig
+from fanin.rdma.facts import Ending, RdmaConfig
 from fanin.wire.rdma import NOT_READY, PSN_BITS, Nak
 
 _FATAL = {  # how the oldest write ends when a NAK ends its queue pair

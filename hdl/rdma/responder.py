@@ -23,7 +23,7 @@ from fanin.hdl.rdma.shapes import Headers, lane_bits, opcode_is, store_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.rdma import DROPPED, RdmaConfig
+from fanin.rdma.facts import DROPPED, RdmaConfig
 from fanin.wire.rdma import ACK_SYNDROME, MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS, REFUSED_OPCODES, Fault, Nak
 
 _AHEAD = 64  # payloads that may be on their way to memory

@@ -10,7 +10,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.rdma.queue_pair import Settings, index_bits, write_layout
-from fanin.rdma import MAX_RETRIES, MAX_WINDOW_BITS, RdmaConfig
+from fanin.rdma.facts import MAX_RETRIES, MAX_WINDOW_BITS, RdmaConfig
 from fanin.wire.rdma import PSN_BITS
 
 FLIGHT_BITS = MAX_WINDOW_BITS + 1  # of a number of packets in flight

@@ -9,7 +9,7 @@ from amaranth.lib import data
 
 from fanin.hdl.bus.axi4 import BOUNDARY
 from fanin.hdl.net.vlan import Tag
-from fanin.rdma import MAX_PAYLOAD, payload_words
+from fanin.rdma.facts import MAX_PAYLOAD, payload_words
 from fanin.wire.ethernet import ETHERNET, IPV4, UDP
 from fanin.wire.fields import field_bits
 from fanin.wire.rdma import AETH, BTH, IMMEDIATE, MOST_HEADER_BYTES, RETH, Opcode, header_bytes

@@ -17,7 +17,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import ones_from, rotated
-from fanin.rdma import check_path
+from fanin.rdma.facts import check_path
 
 _COARSE_BITS = 3  # of a rotation, after a register; the fine bits are applied before it
 _AHEAD = 16  # payloads whose addresses may leave before their words

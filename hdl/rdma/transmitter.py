@@ -20,7 +20,7 @@ from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import ones_from
 from fanin.hdl.stream.packet import packet_stream
-from fanin.rdma import check_width
+from fanin.rdma.facts import check_width
 
 _PAYLOADS = 4  # that may be announced before their frame begins
 

@@ -12,7 +12,7 @@ from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, index_bits, writ
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.rdma import RdmaConfig, Refusal
+from fanin.rdma.facts import RdmaConfig, Refusal
 from fanin.wire.rdma import MAX_MESSAGE_BYTES
 
 _QUEUE = 16  # writes that may wait for their queue pair's ring

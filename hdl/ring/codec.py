@@ -6,13 +6,13 @@ from amaranth import Cat, Const, Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.codec import MAX_BOUND, Mode
+from fanin.codec.facts import MAX_BOUND, Mode
 from fanin.hdl.codec.make import make_compressor, make_decompressor
 from fanin.hdl.emit import shared
 from fanin.hdl.ring.words import word_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 
 FRAMES = 8  # that a decoder knows of before their words leave
 

@@ -6,13 +6,13 @@ from amaranth import Cat, Const, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.codec import FLOAT_BITS
+from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.ring.link_job import COUNT_BITS, OPERATION_BITS
 from fanin.hdl.ring.orders import word_address_bits
 from fanin.hdl.ring.segments import descriptor_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 
 POST_ADDRESS_BITS = 64
 _VALUE_SHIFT = (FLOAT_BITS // 8).bit_length() - 1

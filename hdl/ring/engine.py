@@ -20,7 +20,7 @@ from fanin.hdl.ring.store import StorePath
 from fanin.hdl.ring.totals import TOLD, TotalsCheck
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 
 
 class RingEvents(data.Struct):

@@ -8,7 +8,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.codec import FLOAT_BITS
+from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.arith.fp32 import FP32Adder
 from fanin.hdl.emit import shared

@@ -8,7 +8,7 @@ from amaranth import Cat, Const, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.codec import FLOAT_BITS
+from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.bus.axi4 import AXI4ReadSignature
 from fanin.hdl.bus.axi_reader import AxiReader
 from fanin.hdl.ring.lanes import own_layout
@@ -16,7 +16,7 @@ from fanin.hdl.ring.orders import Step, path_layout
 from fanin.hdl.ring.words import FrameWords
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 
 BURST = 16  # words of a burst at most
 WORDS, FRAMES = 512, 32  # that are read ahead at most, without ``memory_words``

@@ -15,7 +15,7 @@ from fanin.hdl.ring.steering import ReceiveSteering
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.frame_store import FrameStore, store_capacity
 from fanin.hdl.stream.packet import packet_stream
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 
 MAX_FRAME = 9216  # bytes of the host's longest frame unless given: what switches carry as jumbo frames
 

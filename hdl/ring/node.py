@@ -6,7 +6,7 @@ from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.codec import Bfp, Inceptionn
+from fanin.codec.facts import Bfp, Inceptionn
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import RegisterMap
@@ -27,7 +27,7 @@ from fanin.hdl.ring.registers import (
 )
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
-from fanin.ring import MIN_NODES, RingConfig
+from fanin.ring.facts import MIN_NODES, RingConfig
 from fanin.wire.ring import RING_LINK
 
 POST_CYCLES = 6  # from a post to the engine's event that accepts or refuses it

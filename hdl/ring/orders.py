@@ -3,7 +3,7 @@
 from amaranth.lib import data, enum
 
 from fanin.hdl.ring.link_job import COUNT_BITS, OPERATION_BITS, SLICE_BITS
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 
 
 class Step(enum.Enum, shape=3):  # type: ignore[call-arg]

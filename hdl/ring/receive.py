@@ -16,7 +16,7 @@ from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.fork import StreamFork
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 from fanin.wire.ring import RING_LINK
 
 FRAME_DIFFERENCE = data.StructLayout(dict.fromkeys(RING_LINK.data, 1))  # fields that are not the order's

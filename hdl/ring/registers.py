@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from fanin.codec import MAX_BOUND, Bfp, Codec, Inceptionn, Mode
+from fanin.codec.facts import MAX_BOUND, Bfp, Codec, Inceptionn, Mode
 from fanin.hdl.bus.common_registers import (
     control_register,
     counter_registers,
@@ -18,7 +18,7 @@ from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, Regis
 from fanin.hdl.net.link.job import LinkCounters
 from fanin.hdl.ring.link_job import COUNT_BITS, NODE_BITS, RING_JOB
 from fanin.hdl.ring.share import SHARE_BITS
-from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
 
 IDENTITY = 0x464E5247  # "GRNF" in memory order: fanin ring
 NIC_IDENTITY = 0x464E524E  # "NRNF": fanin ring NIC

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.ring.link_job import COUNT_BITS, NODE_BITS, OPERATION_BITS
 from fanin.hdl.ring.orders import word_address_bits
-from fanin.ring import MAX_NODES, RingConfig
+from fanin.ring.facts import MAX_NODES, RingConfig
 
 
 def descriptor_layout(config: RingConfig) -> data.StructLayout:
@@ -65,7 +65,7 @@ class RingSegments(wiring.Component):
 
     Source
     ------
-    docs/systems/ring.md; ``fanin.ring.RingConfig.segments``.
+    docs/systems/ring.md; ``fanin.ring.facts.RingConfig.segments``.
     """
 
     def __init__(self, *, config: RingConfig):

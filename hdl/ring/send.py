@@ -15,7 +15,7 @@ from fanin.hdl.ring.words import word_layout
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 
 BEATS = 4  # in front of the decoder, which hears of a frame a cycle late
 

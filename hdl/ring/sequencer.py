@@ -14,7 +14,7 @@ from fanin.hdl.ring.segments import RingSegments, descriptor_layout, segment_lay
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 
 SPARE_ORDERS = 16  # room in a path's queue beyond two slices' frames
 

@@ -8,7 +8,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.codec import FLOAT_BITS
+from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.bus.axi4 import AXI4WriteSignature
 from fanin.hdl.bus.axi_writer import AxiWriter
 from fanin.hdl.ring.orders import Step, path_layout
@@ -17,7 +17,7 @@ from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.fork import StreamFork
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 
 BURST = 16  # words of a burst at most
 AHEAD = 16  # words beyond two frames: while the writer begins with one, the next one comes

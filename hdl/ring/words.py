@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out, flipped
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 
 
 def word_layout(width: int) -> data.StructLayout:

@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fanin.layers.family import family_names
-from fanin.records import MAX_SIZE, Record, open_record
+from fanin.base.records import MAX_SIZE, Record, open_record
+from fanin.cnn.layers.family import family_names
 
 Shape = tuple[int, ...]  # rows, columns, channels
 INPUTS = {

@@ -1,6 +1,6 @@
 """What every layer of a plan has to be, from its shapes and its place in the graph, by the rules' own formulas.
 
-Only what depends on the hardware, DSPs and RAM, is asked of ``fanin.layers``.
+Only what depends on the hardware, DSPs and RAM, is asked of ``fanin.cnn.layers``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from itertools import product
 from math import gcd, prod
 from typing import Any
 
-from fanin.layers import ends, pointwise, window
-from fanin.layers.family import Family, RamKind, family
-from fanin.layers.layer import Layer, Parallelism, Storage
-from fanin.layers.layer import Shape as LayerShape
-from fanin.layers.links import NO_LINKS, Links, links_of
+from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.family import Family, RamKind, family
+from fanin.cnn.layers.layer import Layer, Parallelism, Storage
+from fanin.cnn.layers.layer import Shape as LayerShape
+from fanin.cnn.layers.links import NO_LINKS, Links, links_of
 from fanin.planner.check.files import CONVOLUTIONS, WINDOWS, Device, LayerEntry, Plan, Shape
 
 WORD_BITS = 32  # FP32; said again here, as the other constants of the rules

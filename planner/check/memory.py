@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from fanin.cnn import Network, Stage
-from fanin.cnn_memory import stage_bytes
-from fanin.flow.link import Wiring
-from fanin.flow.sizes import Flow
-from fanin.layers.layer import Parallelism, Storage
+from fanin.cnn.facts import Network, Stage
+from fanin.cnn.flow.link import Wiring
+from fanin.cnn.flow.sizes import Flow
+from fanin.cnn.layers.layer import Parallelism, Storage
+from fanin.cnn.memory import stage_bytes
 from fanin.planner.check.files import LayerEntry, Plan
 from fanin.planner.check.layers import Facts, component
 from fanin.planner.check.rates import differ

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from fanin.layers.family import family
-from fanin.layers.logic import device_luts
+from fanin.cnn.layers.family import family
+from fanin.cnn.layers.logic import device_luts
 from fanin.planner.check.files import RATES, Device, Plan
 from fanin.planner.check.layers import Facts
 

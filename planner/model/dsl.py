@@ -14,10 +14,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 
-from fanin.errors import InputError
-from fanin.layers import ends, pointwise, window
-from fanin.layers.layer import Layer, Shape, check_sizes
-from fanin.layers.window import Padding, find_padding, pair
+from fanin.base.errors import InputError
+from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.layer import Layer, Shape, check_sizes
+from fanin.cnn.layers.window import Padding, find_padding, pair
 from fanin.planner.model.graph import Builder, kind_of
 
 _current: ContextVar[Builder | None] = ContextVar("model", default=None)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fanin.cnn import LABELS_PORT
-from fanin.errors import InputError
-from fanin.layers.ends import Input, Output, SoftCrossLoss
-from fanin.layers.layer import Layer, Shape, check_limits
-from fanin.layers.links import Links, links_of
+from fanin.base.errors import InputError
+from fanin.cnn.facts import LABELS_PORT
+from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.layer import Layer, Shape, check_limits
+from fanin.cnn.layers.links import Links, links_of
 from fanin.wire.connection import MAC_WIDTH, RowFrames
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType
 
 from fanin import planner
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.planner.model import dsl
 from fanin.planner.model.graph import Model
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
-from fanin.errors import InputError
-from fanin.layers.layer import MAX_SIZE
+from fanin.base.errors import InputError
+from fanin.cnn.layers.layer import MAX_SIZE
 
 OLDEST = 7  # opset: before it, Add and Gemm broadcast by attributes
 LONGEST = 1 << 16  #: words that nodes may join which depend on the frames: shapes are shorter

@@ -22,10 +22,10 @@ import numpy.typing as npt
 import onnx
 from onnx import ModelProto, NodeProto
 
-from fanin.errors import InputError
-from fanin.layers import ends, pointwise, window
-from fanin.layers.layer import Layer, Shape, check_limits
-from fanin.layers.window import find_padding, pair
+from fanin.base.errors import InputError
+from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.layer import Layer, Shape, check_limits
+from fanin.cnn.layers.window import find_padding, pair
 from fanin.planner.model.graph import Builder, Model, kind_of
 from fanin.planner.model.onnx_constants import array_of, constant_of, fold_constants
 from fanin.planner.model.onnx_file import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from fanin.errors import InputError
-from fanin.layers.layer import Layer
-from fanin.layers.pointwise import Add, Bias, OnlineNorm, Relu
-from fanin.layers.window import Conv, DepthwiseConv
+from fanin.base.errors import InputError
+from fanin.cnn.layers.layer import Layer
+from fanin.cnn.layers.pointwise import Add, Bias, OnlineNorm, Relu
+from fanin.cnn.layers.window import Conv, DepthwiseConv
 from fanin.planner.model.graph import Builder, Model
 from fanin.planner.search.choices import constrained
 from fanin.planner.search.instance import Instance

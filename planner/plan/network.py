@@ -8,20 +8,20 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
-from fanin.cnn import Network, Stage
-from fanin.cnn_parts import Placement
-from fanin.errors import InputError
-from fanin.flow.link import Wiring
-from fanin.flow.node import Sizes
-from fanin.flow.predict import Prediction, predict_long
-from fanin.flow.verdict import Verdict, check_liveness, frames_that_tell
-from fanin.layers.layer import Parallelism
+from fanin.base.errors import InputError
+from fanin.base.records import open_record
+from fanin.cnn.facts import Network, Stage
+from fanin.cnn.flow.link import Wiring
+from fanin.cnn.flow.node import Sizes
+from fanin.cnn.flow.predict import Prediction, predict_long
+from fanin.cnn.flow.verdict import Verdict, check_liveness, frames_that_tell
+from fanin.cnn.layers.layer import Parallelism
+from fanin.cnn.parts import Placement
 from fanin.planner.check.files import RATES, Plan, read_plan
 from fanin.planner.check.memory import stages
 from fanin.planner.check.plan import check_plan
 from fanin.planner.model.graph import Model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
-from fanin.records import open_record
 
 EXECUTED = 32  #: frames of a batch that is predicted in full
 STORE_SHARE = 0.98  #: of DRAM's rate that a store makes use of (docs/systems/cluster.md, "Store")

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
-from fanin.cnn_memory import stage_bytes
-from fanin.errors import CheckFailed, InputError
-from fanin.flow.sizes import Flow
-from fanin.layers.layer import Storage
+from fanin.base.errors import CheckFailed, InputError
+from fanin.cnn.flow.sizes import Flow
+from fanin.cnn.layers.layer import Storage
+from fanin.cnn.memory import stage_bytes
 from fanin.planner.model.graph import Model
 from fanin.planner.plan.timing import Timing, links_of, network_of, timing_of
 from fanin.planner.search.choices import Choice, all_choices, connection_takes, constrained

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 
-from fanin.errors import CheckFailed, InputError
+from fanin.base.errors import CheckFailed, InputError
 from fanin.planner.cluster import Cluster
 from fanin.planner.model.graph import Model
 from fanin.planner.model.split import limiting, split

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from fanin.cnn import Network, Stage
-from fanin.flow.coarse import bounded
-from fanin.flow.link import Edge, Link, Wiring
-from fanin.flow.node import NodeGraph, Sizes
-from fanin.flow.predict import Prediction, prediction
-from fanin.flow.sizes import Flow
-from fanin.flow.verdict import frames_that_tell
-from fanin.layers.family import WORD_BITS
-from fanin.layers.layer import Storage
+from fanin.cnn.facts import Network, Stage
+from fanin.cnn.flow.coarse import bounded
+from fanin.cnn.flow.link import Edge, Link, Wiring
+from fanin.cnn.flow.node import NodeGraph, Sizes
+from fanin.cnn.flow.predict import Prediction, prediction
+from fanin.cnn.flow.sizes import Flow
+from fanin.cnn.flow.verdict import frames_that_tell
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.layer import Storage
 from fanin.planner.search.instance import Instance, Placement
 
 ROUNDING = 1e-9  #: of times in cycles, which are sums of floats

@@ -8,9 +8,9 @@ from functools import cache
 
 import numpy as np
 
-from fanin.layers.layer import Cost, Layer, Parallelism, Storage
-from fanin.layers.links import NO_LINKS, Links
-from fanin.layers.logic import device_luts
+from fanin.cnn.layers.layer import Cost, Layer, Parallelism, Storage
+from fanin.cnn.layers.links import NO_LINKS, Links
+from fanin.cnn.layers.logic import device_luts
 from fanin.planner.cluster import Part
 
 

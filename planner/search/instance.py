@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from fanin.layers.logic import device_luts
+from fanin.cnn.layers.logic import device_luts
 from fanin.planner.cluster import Cluster, Part
 from fanin.planner.model.graph import Model
 from fanin.planner.search.choices import Choice, constrained, front, non_dominated

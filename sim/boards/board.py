@@ -20,7 +20,7 @@ from typing import Self
 
 import jinja2
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.sim.boards.model import BoardModel
 from fanin.sim.cosim.program_build import VerilogModel, build_program
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.sim.boards.netlist import Bit, Cell, Netlist, read_netlist
 from fanin.sim.boards.registers import Register, register_names, registers
 

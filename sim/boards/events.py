@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fanin.glm import GlmConfig
+from fanin.glm.facts import GlmConfig
 from fanin.hdl.boards.board import Board
 from fanin.hdl.boards.build import SOURCE, extract, make_plan
 from fanin.hdl.boards.identity import Identity

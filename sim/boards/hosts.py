@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Protocol
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.wire.arp import ARP, ETHERTYPE_ARP, Operation, encode_arp
 from fanin.wire.control import MAX_PAYLOAD
 from fanin.wire.ethernet import (

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fanin.errors import InputError, ToolFailed
+from fanin.base.errors import InputError, ToolFailed
+from fanin.base.tools import yosys
 from fanin.sim.boards.netlist import Netlist, netlist_of, read_netlist
 from fanin.sim.boards.pins import Pins, open_pins, plain
 from fanin.sim.boards.verilog import cells_verilog, routed_verilog
-from fanin.tools import yosys
 
 _MOST_BITS = 64  # of a port, which the harness sets and reads at once
 _OWN_CELLS = ("IDDRX1F", "ODDRX1F")  # of Lattice's cells, those that cells.v has under their names

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fanin.errors import InputError
-from fanin.records import parse_json
+from fanin.base.errors import InputError
+from fanin.base.records import parse_json
 
 Bit = int | str  #: the number of a net; or a constant, "0", "1" or "x"
 

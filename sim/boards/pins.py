@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.boards.netlist import Bit, Cell, Netlist, Port
 
 DELAY_STEP_PS = 25  # of DELAYG and DELAYF, nominal (Lattice FPGA-TN-02035, "Delay")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from importlib.resources import files
 
-from fanin.sdram import Sdram, SdramTiming
+from fanin.boards.sdram import Sdram, SdramTiming
 from fanin.sim.boards.model import BoardModel
 
 MODULE = "fanin_sdram"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.boards.lut import lut_expression
 from fanin.sim.boards.netlist import Bit, Cell, Netlist
 from fanin.sim.boards.pins import plain

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 
 _LOST = (EOFError, ConnectionError, TimeoutError)  # the other end of a connection is gone, or stands still
 _GONE = 3  # exit status of a process that lost another

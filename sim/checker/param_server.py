@@ -3,7 +3,7 @@
 
 Everything that one server and its workers can do, to be searched. Writes arrive in order, as late as may be,
 and in parts: a gradient before its GVnum, a row's version in front before its values before the version behind.
-What a worker may do and where is decided by ``fanin.param_server``. Values are only told apart: a gradient is
+``fanin.param_server.facts`` decides what a worker may do and where. Values are only told apart: a gradient is
 its version, a model the number of its worker's gradients in it.
 
 ``python -m fanin.sim.checker.param_server`` searches the protocol, and what becomes of it when a part is
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fanin.param_server import MODEL_BUFFERS, ParamServerConfig
+from fanin.param_server.facts import MODEL_BUFFERS, ParamServerConfig
 from fanin.sim.checker.protocol import FINISH, Violation
 from fanin.sim.checker.search import Outcome, search
 from fanin.sim.checker.system import Ways

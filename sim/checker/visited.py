@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.sim.checker.packing import Packing, Words, chunks, mixed
 from fanin.sim.checker.tables import Flags, Growing, Interned, Numbers, Rows
 

@@ -15,7 +15,7 @@ from amaranth import Module
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import FLOAT_BITS
+from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.array import AdderArray, LaneArray
 from fanin.hdl.emit import emit_verilog, shared
 from fanin.sim.cosim.arrays import OPERATORS, Arith, arrays_source, with_arrays

@@ -1,13 +1,13 @@
-"""When layers did what of the batch that nodes time (``fanin.host.cnn.timed_batch``), in cycles of the job."""
+"""When layers did what of the batch that nodes time (``fanin.cnn.driver.timed_batch``), in the job's cycles."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from fanin.cnn import Network
+from fanin.cnn.driver import StreamCounters
+from fanin.cnn.facts import Network
 from fanin.hdl.layers.registers import StageStream, Way
-from fanin.host.cnn import StreamCounters
 
 
 def drain_and_update(network: Network, streams: Sequence[StreamCounters]) -> tuple[int, int]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fanin.cnn.driver import CnnStatus
 from fanin.hdl.layers.registers import Failure, StageFifo
 from fanin.hdl.net.link.job import LinkFailure
 from fanin.host.causes import cause_of
-from fanin.host.cnn import CnnStatus
 from fanin.sim.cnn.device import HOST, Device, Place
 from fanin.sim.cnn.epochs import DeviceCounters, Epoch, EpochResult, Float32, HostsResult, Words
 from fanin.sim.cosim.cluster import Reads

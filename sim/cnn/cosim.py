@@ -11,13 +11,13 @@ from typing import Unpack
 import numpy as np
 import numpy.typing as npt
 
-from fanin.clock import CLOCK_MHZ
-from fanin.cnn_memory import MemoryMap
-from fanin.cnn_parts import Part
-from fanin.cnn_watchdog import watchdog
+from fanin.base.limits import CLOCK_MHZ
+from fanin.cnn.driver import HostMemory, Peer
+from fanin.cnn.memory import MemoryMap
+from fanin.cnn.parts import Part
+from fanin.cnn.watchdog import watchdog
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import StageFifo
-from fanin.host.cnn import HostMemory, Peer
 from fanin.job import worker_endpoint
 from fanin.sim.cnn.device import Place, load_states, whole_fifo
 from fanin.sim.cnn.epochs import DeviceCounters, Epoch, EpochResult
@@ -114,7 +114,7 @@ class ClusterCosim:
     ) -> NodeRun:
         """Load the words of each stage that has state, then carry out the epochs.
 
-        ``timeout`` is the nodes', in cycles, that of ``fanin.cnn_watchdog`` unless given; that of links is
+        ``timeout`` is the nodes', in cycles, that of ``fanin.cnn.watchdog`` unless given; that of links is
         :meth:`link_timeout` unless given;
         ``memory_gbps`` bounds each memory each way, if it is given; ``seed`` is of what the network does to
         frames; progress counts epochs. Raises JobFailed when a node fails a job, SimulationFailed when the run

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fanin.cnn_memory import MemoryMap, state_stages
-from fanin.cnn_parts import Part
+from fanin.cnn.driver import CnnDriver, HostMemory, Peer, StreamCounters
+from fanin.cnn.memory import MemoryMap, state_stages
+from fanin.cnn.parts import Part
 from fanin.hdl.layers.registers import StageFifo
-from fanin.host.cnn import CnnDriver, HostMemory, Peer, StreamCounters
 from fanin.sim.cnn.epochs import DeviceCounters, Words
 from fanin.sim.cosim.cluster import Reads
 

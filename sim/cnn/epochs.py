@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from fanin.cnn_training import Job
+from fanin.cnn.driver import StreamCounters
+from fanin.cnn.training import Job
 from fanin.hdl.layers.registers import StageFifo
-from fanin.host.cnn import StreamCounters
 
 Words = npt.NDArray[np.uint32]
 Float32 = npt.NDArray[np.float32]

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fanin.cnn_memory import BEAT_BYTES, WORD_BYTES
+from fanin.cnn.driver import HostMemory
+from fanin.cnn.memory import BEAT_BYTES, WORD_BYTES
 from fanin.hdl.layers.registers import Failure
-from fanin.host.cnn import HostMemory
 from fanin.host.driver import Batch
 from fanin.job import worker_endpoint
 from fanin.sim.cnn.controller import Begin, Controller, End, Ended, Start, Task

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from amaranth.lib import data, wiring
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.emit import FlatPort, flat_ports, snake_case
 from fanin.hdl.layers.interface import LayerControl, Mode

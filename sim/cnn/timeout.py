@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from fanin.cnn_parts import Part
+from fanin.cnn.parts import Part
 from fanin.hdl.layers.registers import ACK_DELAY, network_ends
 from fanin.sim.cosim.clock import bytes_a_cycle
 from fanin.sim.network import LinkConfig

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import FLOAT_BITS, CodecConfig, Inceptionn
-from fanin.errors import InputError
-from fanin.golden.codec import packet
-from fanin.golden.codec.codecs import decode, encode
+from fanin.base.errors import InputError
+from fanin.codec.facts import FLOAT_BITS, CodecConfig, Inceptionn
+from fanin.codec.golden import packet
+from fanin.codec.golden.codecs import decode, encode
 from fanin.hdl.codec.make import make_compressor, make_decompressor
 from fanin.sim.cosim.stream_file import StreamFile, StreamRun
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import Bfp, Inceptionn, Mode
+from fanin.codec.facts import Bfp, Inceptionn, Mode
 from fanin.sim.codec.exchanges import (
     AggregatorTree,
     Exchange,

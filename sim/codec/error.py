@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import Inceptionn, Mode
-from fanin.golden.codec import inceptionn
+from fanin.codec.facts import Inceptionn, Mode
+from fanin.codec.golden import inceptionn
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]

@@ -14,9 +14,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import Inceptionn
-from fanin.golden.ring.all_reduce import all_reduce
-from fanin.ring import RingConfig
+from fanin.codec.facts import Inceptionn
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.codec.wire import AnyCodec, Traffic
 
 Float32 = npt.NDArray[np.float32]

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import EXPONENT_BIAS, Bfp
-from fanin.golden.codec import bfp
+from fanin.codec.facts import EXPONENT_BIAS, Bfp
+from fanin.codec.golden import bfp
 from fanin.sim.codec.gradients import gradients
 
 Float32 = npt.NDArray[np.float32]

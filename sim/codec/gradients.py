@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import Inceptionn, Mode
+from fanin.codec.facts import Inceptionn, Mode
 from fanin.sim.codec import tags
 from fanin.sim.codec.exchanges import WorkerAggregator
 from fanin.sim.codec.trainers import Training

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import FLOAT_BITS, SHORT_FRACTION, TAG_BITS, TAG_BYTES, Inceptionn, Tag
-from fanin.golden.codec import inceptionn
+from fanin.codec.facts import FLOAT_BITS, SHORT_FRACTION, TAG_BITS, TAG_BYTES, Inceptionn, Tag
+from fanin.codec.golden import inceptionn
 
 Float32 = npt.NDArray[np.float32]
 

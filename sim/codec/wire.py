@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import FLOAT_BITS, TAG_BYTES, Bfp, CodecConfig, Inceptionn, Tag
-from fanin.golden.codec import bfp, inceptionn
+from fanin.codec.facts import FLOAT_BITS, TAG_BYTES, Bfp, CodecConfig, Inceptionn, Tag
+from fanin.codec.golden import bfp, inceptionn
 
 Float32 = npt.NDArray[np.float32]
 

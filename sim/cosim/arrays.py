@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from fanin.codec import FLOAT_BITS
+from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.array import AdderArray, LaneArray
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
 from fanin.sim.cosim.templates import template

@@ -18,8 +18,8 @@ from types import MappingProxyType
 
 import cocotb_tools.config
 
-from fanin.cache import BUILDS, MODELS, RUNTIME, cache_directory, digest, making, sole_maker
-from fanin.errors import InputError, ToolFailed
+from fanin.base.cache import BUILDS, MODELS, RUNTIME, cache_directory, digest, making, sole_maker
+from fanin.base.errors import InputError, ToolFailed
 
 EXECUTABLE = "simulation"
 _JOBS = min(8, os.cpu_count() or 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 
 _MHZ = (1, 2000)
 _PS_BYTES = 8000  # a byte at 1 Gb/s takes that many ps

@@ -16,7 +16,7 @@ from typing import TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from fanin.clock import CLOCK_MHZ
+from fanin.base.limits import CLOCK_MHZ
 from fanin.hbm import Hbm
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.job import worker_endpoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from fanin.errors import InputError, ToolFailed
+from fanin.base.errors import InputError, ToolFailed
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange
 from fanin.sim.cosim.run import RunRequest, RunResult

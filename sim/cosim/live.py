@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.state import Cut, Fact, Failure, Live, State, Waits

@@ -15,7 +15,7 @@ from socket import socket
 import cocotb_tools.config
 import find_libpython
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.cosim.build import EXECUTABLE
 from fanin.sim.cosim.run import Phase, Progress, RunRequest, RunResult, kept_file
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fanin.cache import RUNTIME, cache_directory, digest, making, sole_maker
+from fanin.base.cache import RUNTIME, cache_directory, digest, making, sole_maker
 from fanin.sim.cosim.build import (
     COMPILER_FLAGS,
     EXECUTABLE,

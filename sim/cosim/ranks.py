@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from fanin import __version__
-from fanin.errors import InputError, ToolFailed
+from fanin.base.errors import InputError, ToolFailed
 from fanin.sim.cosim.build import build
 from fanin.sim.cosim.meeting import PATIENCE, STOPPED
 from fanin.sim.cosim.process import SimulationFailed, execute

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from amaranth.lib import wiring
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.hbm import PORT_BITS
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.emit import snake_case

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from amaranth.lib import wiring
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.emit import FlatPort, flat_ports
 from fanin.sim.cosim.build import EXECUTABLE, build

@@ -14,7 +14,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import ValueChange
 
-from fanin.errors import CheckFailed, InputError, ToolFailed
+from fanin.base.errors import CheckFailed, InputError, ToolFailed
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Sent, Taken
 from fanin.sim.cosim.fabric import Fabric

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.cosim.ports import NodePorts
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.window import Window

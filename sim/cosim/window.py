@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 
 CYCLES = 2_000  # of a window, unless it is said
 ALL_LEVELS = 1_000  # more than any hierarchy has

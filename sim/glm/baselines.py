@@ -13,7 +13,7 @@ from math import log2
 import numpy as np
 import numpy.typing as npt
 
-from fanin.glm import PRESETS, TrainShape
+from fanin.glm.facts import PRESETS, TrainShape
 from fanin.sim.glm.data import TABLE_II
 from fanin.sim.glm.time import EpochTime
 from fanin.sim.network import LinkConfig, NetworkConfig

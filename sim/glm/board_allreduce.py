@@ -11,18 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin import fixed
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.fixed import Loss
-from fanin.glm import TrainShape
-from fanin.golden.glm.layout import join_model
-from fanin.golden.glm.train import train
+from fanin.glm.driver import NodeDriver, NodeJob
+from fanin.glm.facts import TrainShape
+from fanin.glm.golden.layout import join_model
+from fanin.glm.golden.train import train
 from fanin.hdl.boards.board import Board
 from fanin.hdl.boards.memory_map import BOARD, NODE
 from fanin.hdl.boards.registers import board_registers
 from fanin.hdl.boards.top import EVENTS
 from fanin.host.board import BoardClient
 from fanin.host.driver import Batch
-from fanin.host.glm import NodeDriver, NodeJob
 from fanin.job import SWITCH, Job, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import default_deployment

@@ -13,17 +13,17 @@ from typing import TypeVar
 
 import numpy as np
 
-from fanin.board_memory import check_set_fits
-from fanin.boards import BoardMemory
-from fanin.errors import DoesNotFit, InputError, ToolFailed
+from fanin.base.errors import DoesNotFit, InputError, ToolFailed
+from fanin.boards.facts import BoardMemory
+from fanin.boards.memory import check_set_fits
 from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
-from fanin.glm import GlmConfig, TrainShape
-from fanin.golden.glm.layout import join_model, split_model
+from fanin.glm.driver import NodeDriver, NodeJob
+from fanin.glm.facts import GlmConfig, TrainShape
+from fanin.glm.golden.layout import join_model, split_model
 from fanin.hdl.boards.memory_map import NODE
 from fanin.hdl.boards.registers import VERSION
 from fanin.hdl.glm.node_registers import Failure
 from fanin.host.board import BoardClient, BoardError
-from fanin.host.glm import NodeDriver, NodeJob
 from fanin.job import Job
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.cosim.run import Progress, RunResult

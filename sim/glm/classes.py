@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin import __version__
-from fanin.golden.glm import metrics
-from fanin.golden.glm.model import GlmModel
-from fanin.golden.glm.quantise import Quantised
+from fanin.glm.golden import metrics
+from fanin.glm.golden.model import GlmModel
+from fanin.glm.golden.quantise import Quantised
 from fanin.sim.glm.result import TrainResult, options_json
 from fanin.sim.glm.train import Trainer
 

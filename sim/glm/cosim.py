@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.clock import CLOCK_MHZ
+from fanin.base.limits import CLOCK_MHZ
 from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
-from fanin.glm import GlmConfig, TrainShape
-from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split_model, split_ports
+from fanin.glm.driver import NodeDriver, NodeJob, NodeMemories
+from fanin.glm.facts import GlmConfig, TrainShape
+from fanin.glm.golden.layout import join_model, pack_labels, pack_samples, split_model, split_ports
 from fanin.hbm import Hbm
 from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
 from fanin.host.causes import explain
-from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
 from fanin.job import SWITCH, Job, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import Deployment, default_deployment

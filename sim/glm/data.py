@@ -12,11 +12,11 @@ from scipy import sparse
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, Loss
-from fanin.golden.glm.model import Label
-from fanin.golden.glm.quantise import ColumnRanges, Features, Float64, Quantised, quantise
-from fanin.golden.glm.targets import AS_THEY_ARE, TargetScale
+from fanin.glm.golden.model import Label
+from fanin.glm.golden.quantise import ColumnRanges, Features, Float64, Quantised, quantise
+from fanin.glm.golden.targets import AS_THEY_ARE, TargetScale
 from fanin.sim.glm.files import kind_of
 from fanin.sim.glm.libsvm import read_libsvm
 from fanin.sim.glm.tables import CsvTable, Labels, read_npz

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from fanin.archive import grows_too_much, most_unpacked
-from fanin.errors import InputError
+from fanin.base.archive import grows_too_much, most_unpacked
+from fanin.base.errors import InputError
 
 #: First bytes of a compressed file, and what opens it.
 _OPENERS: dict[bytes, Callable[[Path, str], Any]] = {
@@ -38,7 +38,7 @@ def open_bytes(path: Path) -> IO[bytes]:
     """The content of a file, unpacked if its first bytes are those of gzip, bzip2 or xz.
 
     Raises OSError, and InputError for a compressed form that is not read here. Reading raises InputError once
-    the content is larger than :func:`fanin.archive.most_unpacked` allows.
+    the content is larger than :func:`fanin.base.archive.most_unpacked` allows.
     """
     with open(path, "rb") as file:
         start = file.read(8)

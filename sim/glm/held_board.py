@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
-from fanin.glm import TrainShape
-from fanin.golden.glm.layout import pack_labels, pack_samples, split_ports
+from fanin.glm.driver import NodeDriver, NodeJob, NodeMemories, NodeStatus
+from fanin.glm.facts import TrainShape
+from fanin.glm.golden.layout import pack_labels, pack_samples, split_ports
 from fanin.hdl.boards.memory_map import BOARD, LABELS, sample_memory
 from fanin.hdl.boards.registers import board_registers
 from fanin.hdl.bus.register_map import WORD_BITS
@@ -22,7 +23,6 @@ from fanin.hdl.glm.node_registers import Failure
 from fanin.host.board import BoardClient, BoardError
 from fanin.host.causes import explain
 from fanin.host.driver import Batch
-from fanin.host.glm import NodeDriver, NodeJob, NodeMemories, NodeStatus
 from fanin.sim.glm.cosim import Bytes, Int32
 from fanin.wire.ethernet import Endpoint
 

@@ -10,8 +10,8 @@ import numpy as np
 from scipy import sparse
 from sklearn import datasets
 
-from fanin.errors import InputError
-from fanin.golden.glm.quantise import Float64
+from fanin.base.errors import InputError
+from fanin.glm.golden.quantise import Float64
 from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 
 _MOST_DIGITS = 20  # of a feature's index

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from fanin import __version__, fixed
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.limits import MAX_SEED
 from fanin.fixed import Loss
-from fanin.glm import MICRO_BATCH, GlmConfig, TrainShape
-from fanin.golden.glm.metrics import Measure, measure_of
-from fanin.golden.glm.model import GlmModel, Label
+from fanin.glm.facts import MICRO_BATCH, GlmConfig, TrainShape
+from fanin.glm.golden.metrics import Measure, measure_of
+from fanin.glm.golden.model import GlmModel, Label
 from fanin.hbm import Hbm
 from fanin.hdl.aggregation.job import TIMEOUT_BITS
-from fanin.seed import MAX_SEED
 from fanin.sim.cosim.clock import period_of
 from fanin.sim.glm.course import TrainRun
 from fanin.sim.network import NetworkConfig

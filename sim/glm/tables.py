@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.archive import member_names, read_archive
-from fanin.errors import InputError
-from fanin.golden.glm.quantise import Float64
+from fanin.base.archive import member_names, read_archive
+from fanin.base.errors import InputError
+from fanin.glm.golden.quantise import Float64
 from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 
 Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_]

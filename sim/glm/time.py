@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import ceil
 
-from fanin.clock import CLOCK_MHZ
-from fanin.glm import TrainShape
+from fanin.base.limits import CLOCK_MHZ
+from fanin.glm.facts import TrainShape
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.wire.aggregation import frame_length
 

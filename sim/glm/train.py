@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin import fixed
-from fanin.errors import DoesNotFit, InputError
-from fanin.glm import TrainShape
-from fanin.golden.glm import metrics
-from fanin.golden.glm.float64 import train_float64
-from fanin.golden.glm.layout import columns_of
-from fanin.golden.glm.model import GlmModel, Label
-from fanin.golden.glm.quantise import Float64
-from fanin.golden.glm.train import train as train_golden
+from fanin.base.errors import DoesNotFit, InputError
+from fanin.glm.facts import TrainShape
+from fanin.glm.golden import metrics
+from fanin.glm.golden.float64 import train_float64
+from fanin.glm.golden.layout import columns_of
+from fanin.glm.golden.model import GlmModel, Label
+from fanin.glm.golden.quantise import Float64
+from fanin.glm.golden.train import train as train_golden
 from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.glm import data

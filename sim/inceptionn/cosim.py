@@ -11,12 +11,12 @@ from typing import Unpack
 import numpy as np
 import numpy.typing as npt
 
-from fanin.clock import CLOCK_MHZ
-from fanin.codec import Inceptionn
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.limits import CLOCK_MHZ
+from fanin.codec.facts import Inceptionn
 from fanin.hdl.codec.nic.nic import InceptionnNic
-from fanin.host.inceptionn import InceptionnDriver
-from fanin.inceptionn import MAX_WORKERS, MIN_WORKERS, Leg
+from fanin.inceptionn.driver import InceptionnDriver
+from fanin.inceptionn.facts import MAX_WORKERS, MIN_WORKERS, Leg
 from fanin.job import worker_endpoint
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram

@@ -13,9 +13,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fanin.golden.codec.exchange import Packets
-from fanin.inceptionn import Leg, Topology, blocks, relays
-from fanin.scheme import Scheme
+from fanin.codec.golden.exchange import Packets
+from fanin.inceptionn.facts import Leg, Topology, blocks, relays
+from fanin.ring.groups import Scheme
 
 Float32 = npt.NDArray[np.float32]
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fanin.codec import TOS_COMPRESSIBLE
-from fanin.inceptionn import HEADER_BYTES, VALUE_BYTES, Leg, TransportConfig
+from fanin.codec.facts import TOS_COMPRESSIBLE
+from fanin.inceptionn.facts import HEADER_BYTES, VALUE_BYTES, Leg, TransportConfig
 from fanin.job import worker_endpoint
 from fanin.sim.inceptionn.exchange import Drain, Phase, Program, Receive, Send, Spend, Step, Work
 from fanin.sim.inceptionn.transport import Connection, Counters, Scheduler

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import Inceptionn
-from fanin.errors import CheckFailed
-from fanin.golden.codec.exchange import Packets, Wire, exchange
-from fanin.inceptionn import Topology, TransportConfig
+from fanin.base.errors import CheckFailed
+from fanin.codec.facts import Inceptionn
+from fanin.codec.golden.exchange import Packets, Wire, exchange
+from fanin.inceptionn.facts import Topology, TransportConfig
 from fanin.sim.inceptionn import host
 from fanin.sim.inceptionn.exchange import Part, Program, Spend, Work
 from fanin.sim.inceptionn.host import Host, HostCosts

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from fanin.codec import TOS_RAW
-from fanin.inceptionn import HEADER_BYTES, Leg
+from fanin.codec.facts import TOS_RAW
+from fanin.inceptionn.facts import HEADER_BYTES, Leg
 from fanin.job import SwitchCounters
 from fanin.sim.switch.base import Delivery
 from fanin.sim.switch.forward import Forwarder

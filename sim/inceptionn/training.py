@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fanin.clock import CLOCK_MHZ
-from fanin.errors import CheckFailed
-from fanin.golden.codec.exchange import Wire, exchange, hand_down
-from fanin.inceptionn import VALUE_BYTES, Leg
+from fanin.base.errors import CheckFailed
+from fanin.base.limits import CLOCK_MHZ
+from fanin.codec.golden.exchange import Wire, exchange, hand_down
+from fanin.inceptionn.facts import VALUE_BYTES, Leg
 from fanin.sim.cosim.run import Progress as RunProgress
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.waves import Waveform

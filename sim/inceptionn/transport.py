@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from fanin.errors import CheckFailed
-from fanin.inceptionn import TransportConfig
+from fanin.base.errors import CheckFailed
+from fanin.inceptionn.facts import TransportConfig
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.tcp import ACK, PSH, Segment, encode_tcp
 

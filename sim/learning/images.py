@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fanin.errors import InputError
-from fanin.layers.layer import Shape
+from fanin.base.errors import InputError
+from fanin.cnn.layers.layer import Shape
 from fanin.sim.learning.mlp import Samples, load_digits
 from fanin.sim.learning.mnist import load_mnist_images
 from fanin.sim.learning.npz import load_npz_images

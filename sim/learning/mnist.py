@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.glm.files import READ_ERRORS, open_bytes
 from fanin.sim.learning.mlp import CLASSES, Samples
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.archive import read_archive
-from fanin.errors import InputError
+from fanin.base.archive import read_archive
+from fanin.base.errors import InputError
 from fanin.sim.learning.mlp import Samples
 
 PARTS = ("train", "test")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.golden.mlp import Floats, Mlp, Momentum
 from fanin.sim.learning.learner import Measures, Shards
 from fanin.sim.learning.mlp import Samples, classes_of

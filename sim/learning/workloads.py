@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from fanin.errors import InputError
-from fanin.param_server import MODELS
+from fanin.base.errors import InputError
+from fanin.param_server.facts import MODELS
 from fanin.sim.learning.mlp import Float64, Floats, Mlp, Samples, Vector, classes_of, load_digits
 from fanin.sim.learning.mnist import load_mnist
 from fanin.sim.learning.npz import load_npz

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.host.ethernet import Interface, open_interface
 from fanin.job import SWITCH, worker_endpoint
 from fanin.wire.aggregation import (

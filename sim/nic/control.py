@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fanin.errors import InputError
-from fanin.records import parse_json
+from fanin.base.errors import InputError
+from fanin.base.records import parse_json
 
 Request = dict[str, Any]
 Answer = Callable[[Request], bool]  # False: the client has gone

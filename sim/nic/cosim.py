@@ -6,10 +6,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from fanin.clock import CLOCK_MHZ
-from fanin.codec import Inceptionn
+from fanin.base.limits import CLOCK_MHZ
+from fanin.codec.facts import Inceptionn
 from fanin.hdl.codec.nic.nic import InceptionnNic
-from fanin.host.inceptionn import InceptionnDriver
+from fanin.inceptionn.driver import InceptionnDriver
 from fanin.sim.cosim.cluster import Cluster, check_identities
 from fanin.sim.cosim.run import Phase, Progress
 from fanin.sim.cosim.simulator import Group

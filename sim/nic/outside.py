@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.host.alignment import Alignment
 from fanin.host.driver import BaseDriver
 from fanin.host.ethernet import Interface, open_interface

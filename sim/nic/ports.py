@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fanin.codec import Inceptionn
-from fanin.golden.codec.nic import InceptionnNicModel
+from fanin.codec.facts import Inceptionn
+from fanin.codec.golden.nic import InceptionnNicModel
 from fanin.host.alignment import Alignment
 
 HOST, WIRE = 0, 1  #: ports

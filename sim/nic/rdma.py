@@ -7,12 +7,12 @@ import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from fanin.clock import CLOCK_MHZ
+from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.rdma.node import COMPLETIONS, RdmaNode
 from fanin.hdl.rdma.queue_pair import TAG_BITS
 from fanin.host.driver import Batch
-from fanin.host.rdma import RdmaDriver
-from fanin.rdma import Connection, Ending, RdmaConfig, Region, Write
+from fanin.rdma.driver import RdmaDriver
+from fanin.rdma.facts import Connection, Ending, RdmaConfig, Region, Write
 from fanin.sim.cosim.cluster import Cluster, check_identities
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram

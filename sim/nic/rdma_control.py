@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
-from fanin.errors import InputError
-from fanin.host.rdma import Arrived
-from fanin.rdma import FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
+from fanin.base.errors import InputError
+from fanin.rdma.driver import Arrived
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
 from fanin.sim.nic.address import Address
 from fanin.sim.nic.control import Answer, Request
 from fanin.sim.nic.rdma_settings import RdmaSettings, address_of, ip_of, mac_of

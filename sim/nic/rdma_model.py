@@ -1,6 +1,6 @@
 """The node of one-sided writes as its golden model, at a Linux interface: the twin of ``sim/nic/rdma.py``.
 
-``fanin.golden.rdma_node`` is the node. Here are its timers, and the callbacks of completions and arrivals.
+``fanin.rdma.golden.node`` is the node. Here are its timers, and the callbacks of completions and arrivals.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from fanin.clock import CLOCK_MHZ
-from fanin.golden.rdma_node import Node
+from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.rdma.registers import TIMEOUT
 from fanin.host.ethernet import Interface
-from fanin.host.rdma import Arrived
-from fanin.rdma import DROPPED, FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
+from fanin.rdma.driver import Arrived
+from fanin.rdma.facts import DROPPED, FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
+from fanin.rdma.golden.node import Node
 from fanin.sim.nic.address import Address
 from fanin.sim.nic.control import ControlServer
 from fanin.sim.nic.rdma_control import RdmaControl

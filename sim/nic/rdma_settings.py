@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 
-from fanin.errors import InputError
-from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig, Region
+from fanin.base.errors import InputError
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, RdmaConfig, Region
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import ICRC_BYTES, IP_AT, MOST_HEADER_BYTES, PATH_MTUS
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fanin.clock import CLOCK_MHZ
+from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.net.link.job import RETRY_BITS
 from fanin.hdl.ring.node import RingNode
-from fanin.host.ring import RingDriver, RingFindings, RingMember, RingStatus
-from fanin.ring import RingConfig
+from fanin.ring.driver import RingDriver, RingFindings, RingMember, RingStatus
+from fanin.ring.facts import RingConfig
 from fanin.sim.cosim.cluster import Cluster, Reads, check_identities
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram

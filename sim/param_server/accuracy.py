@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from fanin.errors import InputError
-from fanin.param_server import Algorithm
+from fanin.base.errors import InputError
+from fanin.param_server.facts import Algorithm
 from fanin.sim.learning.learner import Training
 from fanin.sim.learning.workloads import Workload, build, load
 from fanin.sim.param_server import paper

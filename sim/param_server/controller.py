@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fanin.param_server import Algorithm, ParamServerConfig
+from fanin.param_server.facts import Algorithm, ParamServerConfig
 from fanin.sim.cosim.live import Board
 from fanin.sim.learning.learner import Learner
 from fanin.sim.param_server.rows import Rows

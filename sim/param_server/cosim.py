@@ -12,15 +12,22 @@ from typing import Unpack
 import numpy as np
 import numpy.typing as npt
 
-from fanin.clock import CLOCK_MHZ
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.param_server.node import ParamServerNode
 from fanin.hdl.param_server.server_control import Refusal
 from fanin.hdl.rdma.node import RdmaNode
-from fanin.host.param_server import ParamServerDriver
-from fanin.host.rdma import RdmaDriver
-from fanin.param_server import MAX_SERVERS, Algorithm, ParamServerConfig, PushAfter, ServerLayout, WorkerLayout
-from fanin.rdma import FIRST_QUEUE_PAIR, MAX_QUEUE_PAIRS, MAX_RETRIES, RdmaConfig, Region, payload_words
+from fanin.param_server.driver import ParamServerDriver
+from fanin.param_server.facts import (
+    MAX_SERVERS,
+    Algorithm,
+    ParamServerConfig,
+    PushAfter,
+    ServerLayout,
+    WorkerLayout,
+)
+from fanin.rdma.driver import RdmaDriver
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, MAX_QUEUE_PAIRS, MAX_RETRIES, RdmaConfig, Region, payload_words
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import QUIET_CYCLES, Bytes, Phase, RunResult

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fanin.rdma import MAX_PAYLOAD
+from fanin.rdma.facts import MAX_PAYLOAD
 from fanin.wire.ethernet import AROUND_FRAME
 from fanin.wire.rdma import ICRC_BYTES, Opcode, header_bytes
 

@@ -1,6 +1,6 @@
 """An event model of the parameter server and its workers in time (docs/systems/param-server-time.md).
 
-Servers and workers are ``fanin.golden.param_server``'s, bytes and bits included; this module says when each of
+Servers and workers are ``fanin.param_server.golden``'s, bytes and bits included; this module says when each of
 their steps happens. Source: RDMA-wild, section 4, algorithms 1 and 2; Sync-DSGD is section 2's.
 """
 
@@ -16,9 +16,9 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from fanin.golden.param_server import ParameterServer, Push, WorkerEndpoint
-from fanin.param_server import Algorithm, ParamServerConfig, ServerLayout, WorkerLayout
-from fanin.rdma import MAX_RETRIES
+from fanin.param_server.facts import Algorithm, ParamServerConfig, ServerLayout, WorkerLayout
+from fanin.param_server.golden import ParameterServer, Push, WorkerEndpoint
+from fanin.rdma.facts import MAX_RETRIES
 from fanin.sim.learning.learner import Learner
 from fanin.sim.param_server.costs import PACKET_BYTES, patience
 from fanin.sim.param_server.training import Account, Outcome, Progress, TrainingJob

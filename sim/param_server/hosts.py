@@ -9,22 +9,22 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import CheckFailed
-from fanin.golden.param_server import Push, WorkerEndpoint
+from fanin.base.errors import CheckFailed
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.param_server.server_control import Refusal
 from fanin.host.causes import explain
 from fanin.host.driver import Batch
-from fanin.host.param_server import ParamServerDriver, lgvnum_of, vacated
-from fanin.host.rdma import RdmaDriver
-from fanin.param_server import (
+from fanin.param_server.driver import ParamServerDriver, lgvnum_of, vacated
+from fanin.param_server.facts import (
     MODEL_BUFFERS,
     ParamServerConfig,
     RowLayout,
     ServerLayout,
     WorkerLayout,
 )
-from fanin.rdma import Ending, Write, next_psn
+from fanin.param_server.golden import Push, WorkerEndpoint
+from fanin.rdma.driver import RdmaDriver
+from fanin.rdma.facts import Ending, Write, next_psn
 from fanin.sim.cosim.live import Board, Then
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import RunResult

@@ -11,7 +11,7 @@ from functools import cache
 from statistics import geometric_mean
 from typing import Any
 
-from fanin.param_server import Algorithm
+from fanin.param_server.facts import Algorithm
 from fanin.sim.learning.learner import NoTraining
 from fanin.sim.param_server.breakdown import worker_seconds
 from fanin.sim.param_server.costs import DESIGN, LINK_BYTE, Compute, Costs

@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import CheckFailed
-from fanin.golden.param_server import ParameterServer, Push
-from fanin.param_server import Algorithm, ParamServerConfig, PushAfter, ServerLayout
+from fanin.base.errors import CheckFailed
+from fanin.param_server.facts import Algorithm, ParamServerConfig, PushAfter, ServerLayout
+from fanin.param_server.golden import ParameterServer, Push
 from fanin.sim.param_server.scans import ScannedRows
 from fanin.sim.param_server.training import Applied, TrainingJob
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from itertools import pairwise
 
-from fanin.errors import CheckFailed
-from fanin.golden.param_server import ParameterServer
+from fanin.base.errors import CheckFailed
+from fanin.param_server.golden import ParameterServer
 from fanin.sim.param_server.training import Applied
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import CheckFailed
-from fanin.golden.param_server import ParameterServer, Pusher, Tally
-from fanin.param_server import Algorithm, ParamServerConfig, PushAfter, Receivers
+from fanin.base.errors import CheckFailed
+from fanin.param_server.facts import Algorithm, ParamServerConfig, PushAfter, Receivers
+from fanin.param_server.golden import ParameterServer, Pusher, Tally
 from fanin.sim.learning.learner import Learner, Measures
 from fanin.sim.param_server.costs import Compute, Costs
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fanin.golden.param_server import Push, WorkerEndpoint
+from fanin.param_server.golden import Push, WorkerEndpoint
 from fanin.sim.learning.learner import Learner
 from fanin.sim.param_server.training import TrainingJob
 

@@ -10,14 +10,14 @@ from typing import Unpack
 
 import numpy as np
 
-from fanin.clock import CLOCK_MHZ
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.rdma.node import ARRIVALS, COMPLETIONS, RdmaNode
 from fanin.host.causes import explain
-from fanin.host.rdma import Arrived, Completed, RdmaDriver
-from fanin.host.rdma_nic import NicDriver
 from fanin.job import worker_endpoint
-from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Refusal, Region, Write
+from fanin.rdma.driver import Arrived, Completed, RdmaDriver
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Refusal, Region, Write
+from fanin.rdma.nic_driver import NicDriver
 from fanin.sim.cosim.cluster import Cluster, Reads, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunResult

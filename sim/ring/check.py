@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from fanin.host.ring import RingDriver, RingFindings, RingMember
+from fanin.ring.driver import RingDriver, RingFindings, RingMember
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 

@@ -12,14 +12,14 @@ from typing import Unpack
 import numpy as np
 import numpy.typing as npt
 
-from fanin.clock import CLOCK_MHZ
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.ring.nic import RingNic
 from fanin.hdl.ring.node import RingNode
 from fanin.host.driver import Operation
-from fanin.host.ring import RingDriver, RingFindings, RingMember, RingNicDriver, RingStatus
 from fanin.job import worker_endpoint
-from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring.driver import RingDriver, RingFindings, RingMember, RingNicDriver, RingStatus
+from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
 from fanin.sim.cosim.cluster import Cluster, Reads, Settings, check_identities
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.program import HostProgram

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from fanin.golden.ring.groups import exchange
-from fanin.ring import RingConfig
-from fanin.ring_groups import Plan
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden.groups import exchange
+from fanin.ring.groups import Plan
 from fanin.sim.cosim.live import Board
 from fanin.sim.ring.hosts import Float32, Host, Hosts, HostsResult, Posted
 from fanin.sim.ring.rounds import Fact, JobSettings, Rounds

@@ -11,12 +11,12 @@ from typing import Unpack
 import numpy as np
 import numpy.typing as npt
 
-from fanin.clock import CLOCK_MHZ
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.ring.node import RingNode
-from fanin.host.ring import RingDriver
-from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
-from fanin.ring_groups import Plan
+from fanin.ring.driver import RingDriver
+from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring.groups import Plan
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fanin.clock import CLOCK_MHZ
-from fanin.host.ring import RingDriver, RingMember
-from fanin.ring import RingConfig
-from fanin.ring_groups import BARRIER, Plan
+from fanin.base.limits import CLOCK_MHZ
+from fanin.ring.driver import RingDriver, RingMember
+from fanin.ring.facts import RingConfig
+from fanin.ring.groups import BARRIER, Plan
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.sim.ring.rounds import job_program
 from fanin.sim.ring.time import RingTime

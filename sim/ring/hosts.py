@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import CheckFailed
-from fanin.golden.ring.all_reduce import all_reduce
+from fanin.base.errors import CheckFailed
 from fanin.hdl.ring.registers import COMPLETED_LOW_BITS, Failure
 from fanin.host.causes import explain
 from fanin.host.driver import Operation
-from fanin.host.ring import RingDriver
-from fanin.ring import RingConfig
+from fanin.ring.driver import RingDriver
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.ring.rounds import RoundFigures

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fanin.clock import CLOCK_MHZ
+from fanin.base.limits import CLOCK_MHZ
 from fanin.golden.mlp import Floats
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 from fanin.sim.learning.replica import Dataset, State
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.sim.ring.profile import Cores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fanin.codec import FLOAT_BITS
+from fanin.codec.facts import FLOAT_BITS
 from fanin.sim.ring.collectives import Link, ring
 
 _UPDATE_BYTES = 5 * FLOAT_BITS // 8  # of a weight: itself and its velocity read and written, its gradient read

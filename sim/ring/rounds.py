@@ -13,12 +13,12 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.hdl.ring.registers import Failure
 from fanin.host.causes import explain
-from fanin.host.ring import RingDriver, RingMember
 from fanin.job import worker_endpoint
-from fanin.ring_groups import BARRIER, Plan, Ring
+from fanin.ring.driver import RingDriver, RingMember
+from fanin.ring.groups import BARRIER, Plan, Ring
 from fanin.sim.cosim.live import Board, Then
 from fanin.sim.cosim.program import HostProgram
 from fanin.wire.fields import field_bits

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.hdl.ring.registers import Failure
 from fanin.host.causes import explain
-from fanin.host.ring import RingDriver
-from fanin.ring import RingConfig
+from fanin.ring.driver import RingDriver
+from fanin.ring.facts import RingConfig
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Client, Connection, wait
 from pathlib import Path
 
-from fanin.clock import CLOCK_MHZ
-from fanin.errors import InputError, ToolFailed
-from fanin.ring import RingConfig
+from fanin.base.errors import InputError, ToolFailed
+from fanin.base.limits import CLOCK_MHZ
+from fanin.ring.facts import RingConfig
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fanin.codec import FLOAT_BITS
+from fanin.codec.facts import FLOAT_BITS
 from fanin.sim.ring import collectives, timeline
 from fanin.sim.ring.collectives import Link
 from fanin.sim.ring.timeline import Span, Task

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from fanin.codec import Bfp
+from fanin.codec.facts import Bfp
 from fanin.sim.ring import smart_nic
 from fanin.sim.ring.collectives import Link, Scheme, ring
 from fanin.sim.ring.profile import Cores

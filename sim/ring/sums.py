@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 
 Float32 = npt.NDArray[np.float32]
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import Bfp, Codec, Inceptionn
-from fanin.golden.codec import inceptionn
+from fanin.codec.facts import Bfp, Codec, Inceptionn
+from fanin.codec.golden import inceptionn
 from fanin.hdl.ring.registers import ACK_DELAY
-from fanin.ring import RingConfig, Slice
+from fanin.ring.facts import RingConfig, Slice
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.wire.ethernet import AROUND_FRAME, FCS_BYTES, PREAMBLE_BYTES
 from fanin.wire.link import LINK_CONTROL_BYTES

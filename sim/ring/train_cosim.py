@@ -10,13 +10,13 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from fanin.clock import CLOCK_MHZ
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.ring.node import RingNode
-from fanin.host.ring import RingDriver, RingMember
 from fanin.job import worker_endpoint
-from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
-from fanin.ring_groups import BARRIER, Groups
+from fanin.ring.driver import RingDriver, RingMember
+from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring.groups import BARRIER, Groups
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram

@@ -7,12 +7,12 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.golden.mlp import Floats
-from fanin.golden.ring.all_reduce import all_reduce
-from fanin.golden.ring.groups import exchange
-from fanin.ring import RingConfig
-from fanin.ring_groups import BARRIER, Groups
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden.all_reduce import all_reduce
+from fanin.ring.golden.groups import exchange
+from fanin.ring.groups import BARRIER, Groups
 from fanin.sim.learning.learner import Measures
 from fanin.sim.learning.references import References, compare
 from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State, measure

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 from fanin.sim.cosim import ranks
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange

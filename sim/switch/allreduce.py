@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.golden.aggregation import TransportTimeout, Values, Verdict, WorkerEndpoint
 from fanin.job import SWITCH, Job, JobCounters, Member, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.job import SWITCH
 from fanin.sim.pcap import PcapWriter
 from fanin.sim.switch.base import Switch

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.golden.aggregation import TransportTimeout, Values
 from fanin.job import SWITCH, Job, JobCounters, Member, SwitchCounters
 from fanin.p4.aggregation import ProgramConfig

@@ -13,7 +13,7 @@ from pathlib import Path
 import cocotb
 import pytest
 
-from fanin.glm import PRESETS
+from fanin.glm.facts import PRESETS
 from fanin.hdl.catalog import entry_of
 from fanin.hdl.ring.node import RingNode
 from tests.peers import run_cocotb

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fanin.base.tools import yosys
 from fanin.cli.main import main
 from fanin.sim.cosim.build import find_verilator
-from fanin.tools import yosys
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("litex")]
 ROOT = Path(__file__).parent.parent.parent

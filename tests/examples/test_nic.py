@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fanin.codec import Inceptionn
+from fanin.codec.facts import Inceptionn
 from tests.support import new_seed, slow
 
 NIC = Path(__file__).parents[2] / "examples" / "nic"

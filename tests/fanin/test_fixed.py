@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from fanin import fixed
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.fixed import INT32_MAX, INT32_MIN, Loss
 
 int32 = st.integers(INT32_MIN, INT32_MAX)

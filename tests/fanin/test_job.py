@@ -3,7 +3,7 @@
 import pytest
 from amaranth.hdl import Shape
 
-from fanin.glm import GlmConfig
+from fanin.glm.facts import GlmConfig
 from fanin.hdl.aggregation.job import JobConfig
 from fanin.hdl.aggregation.slots import check_slots
 from fanin.job import SLOTS, Job, Member, worker_endpoint

@@ -6,7 +6,7 @@ from amaranth import Module, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.cli.bench.netlist import synthesise
+from fanin.evaluation.bench.netlist import synthesise
 from fanin.hdl.area import Area, LargeMemory
 from fanin.hdl.emit import emit_verilog, shared
 

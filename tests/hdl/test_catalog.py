@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from fanin.codec import Bfp
-from fanin.errors import InputError
-from fanin.glm import PRESETS
+from fanin.base.errors import InputError
+from fanin.codec.facts import Bfp
+from fanin.glm.facts import PRESETS
 from fanin.hdl import catalog
 from fanin.hdl.package import package
 from tests.support import slow

@@ -11,23 +11,23 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 import fanin.hdl
-from fanin.cnn_examples import EXAMPLES
-from fanin.cnn_memory import Frames, StoreConfig
-from fanin.cnn_parts import Placement
-from fanin.codec import Bfp
-from fanin.glm import PRESETS
+from fanin.boards.sdram import SDRAM_8M
+from fanin.cnn.examples import EXAMPLES
+from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.layer import Parallelism, Shape
+from fanin.cnn.layers.schedule import Raster, Schedule
+from fanin.cnn.memory import Frames, StoreConfig
+from fanin.cnn.parts import Placement
+from fanin.codec.facts import Bfp
+from fanin.glm.facts import PRESETS
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.bus.axi4 import AXI4LiteSignature
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.layers.network_port import EndShape
 from fanin.hdl.stream.packet import packet_layout
-from fanin.layers import ends, pointwise, window
-from fanin.layers.layer import Parallelism, Shape
-from fanin.layers.schedule import Raster, Schedule
-from fanin.rdma import PRESETS as RDMA_PRESETS
-from fanin.ring import PRESETS as RING_PRESETS
-from fanin.sdram import SDRAM_8M
+from fanin.rdma.facts import PRESETS as RDMA_PRESETS
+from fanin.ring.facts import PRESETS as RING_PRESETS
 from fanin.wire.ethernet import Encap
 from fanin.wire.ring import RING_LINK
 from tests.support import slow

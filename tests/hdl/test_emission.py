@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fanin
-from fanin.cache import EMISSION, cache_directory
+from fanin.base.cache import EMISSION, cache_directory
 from fanin.hdl import emission
 from fanin.hdl.arith.adder_tree import AdderTree
 from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
@@ -140,7 +140,7 @@ def copy(tmp_path_factory):
     return root, key
 
 
-@pytest.mark.parametrize("file", ["fanin/fixed.py", "fanin/hdl/net/crc.py", "fanin/layers/costs.toml"])
+@pytest.mark.parametrize("file", ["fanin/fixed.py", "fanin/hdl/net/crc.py", "fanin/cnn/layers/costs.toml"])
 def test_a_byte_of_a_source_makes_another_entry(empty, copy, file):
     root, key = copy
     before = key()

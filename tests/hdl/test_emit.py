@@ -14,13 +14,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 import fanin.hdl
-from fanin.cli.bench.netlist import synthesise
+from fanin.base.tools import yosys
+from fanin.evaluation.bench.netlist import synthesise
 from fanin.hdl.bus.axi4 import AXI4ReadSignature
 from fanin.hdl.emit import emit_verilog, flat_ports, module_name, shared, snake_case
 from fanin.hdl.stream.packet import packet_stream
 from fanin.hdl.verilog import LINE
 from fanin.sim.cosim.build import find_verilator
-from fanin.tools import yosys
 from tests.support import simulate
 
 PAIR = data.ArrayLayout(signed(8), 2)

@@ -8,7 +8,7 @@ from amaranth.hdl import Assert, Print
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.cli.bench.netlist import synthesise
+from fanin.evaluation.bench.netlist import synthesise
 from fanin.hdl.emit import emit_verilog
 
 

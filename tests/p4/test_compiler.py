@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.p4.compiler import COMPILERS, compile_program
 from fanin.p4.emit import program_text

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.job import SWITCH, Job, Member, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.p4.deployment import Deployment, Port, default_deployment, deployment_json, load_deployment

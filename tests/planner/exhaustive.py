@@ -9,9 +9,9 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 
-from fanin.errors import InputError
-from fanin.layers.family import family
-from fanin.layers.logic import device_luts
+from fanin.base.errors import InputError
+from fanin.cnn.layers.family import family
+from fanin.cnn.layers.logic import device_luts
 from fanin.planner.cluster import Cluster, Device, Part, load_cluster
 from fanin.planner.model import dsl
 

@@ -8,14 +8,14 @@ from copy import deepcopy
 from dataclasses import asdict, replace
 from fractions import Fraction
 
-from fanin.cnn import Network, Stage
-from fanin.flow.link import Wiring
-from fanin.flow.sizes import Flow
-from fanin.layers import ends, pointwise, window
-from fanin.layers.family import RamKind, family
-from fanin.layers.layer import Parallelism, Shape, Storage
-from fanin.layers.links import links_of
-from fanin.layers.logic import device_luts
+from fanin.cnn.facts import Network, Stage
+from fanin.cnn.flow.link import Wiring
+from fanin.cnn.flow.sizes import Flow
+from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.family import RamKind, family
+from fanin.cnn.layers.layer import Parallelism, Shape, Storage
+from fanin.cnn.layers.links import links_of
+from fanin.cnn.layers.logic import device_luts
 from fanin.planner.check.plan import check_plan
 
 PLAN, CONNECTIONS = "plan.json", "connections.json"

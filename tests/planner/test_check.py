@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fanin.layers.layer import Parallelism
+from fanin.cnn.layers.layer import Parallelism
 from fanin.planner.check import plan as check
 from fanin.planner.model.load import SHIPPED, load_model
 from tests.planner.plans import PLAN, build, change, complaints, description, description_of, step_into, steps

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.planner.check.plan import check_plan
 from tests.planner.plans import (
     CONNECTIONS,

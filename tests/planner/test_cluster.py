@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from fanin.errors import InputError
-from fanin.layers.family import RamKind, family
+from fanin.base.errors import InputError
+from fanin.cnn.layers.family import RamKind, family
 from fanin.planner.cluster import load_cluster
 
 PART = {

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.planner.cluster import Cluster, Device, load_cluster
 from fanin.planner.model import dsl
 from fanin.planner.plan.plan import make_plan

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from fanin import planner
-from fanin.errors import InputError
-from fanin.layers.layer import Shape
+from fanin.base.errors import InputError
+from fanin.cnn.layers.layer import Shape
 from fanin.planner import (
     add,
     add_input,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fanin import planner
-from fanin.errors import InputError
-from fanin.layers.layer import Shape
-from fanin.layers.window import Conv, Dense
+from fanin.base.errors import InputError
+from fanin.cnn.layers.layer import Shape
+from fanin.cnn.layers.window import Conv, Dense
 from fanin.planner.model.load import SHIPPED, load_model
 
 IMPORT = "from fanin.planner import *\n"

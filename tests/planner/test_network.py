@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fanin.errors import InputError
-from fanin.layers.layer import Storage
+from fanin.base.errors import InputError
+from fanin.cnn.layers.layer import Storage
 from fanin.planner.check.files import read_plan
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model

@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from fanin.errors import InputError
-from fanin.golden.cnn.network import GoldenNetwork
-from fanin.golden.cnn.state import zero_state
+from fanin.base.errors import InputError
+from fanin.cnn.golden.network import GoldenNetwork
+from fanin.cnn.golden.state import zero_state
 from fanin.planner.model.load import load_model
 from fanin.planner.model.onnx_model import OPERATORS, load_onnx, onnx_weights
 from fanin.planner.plan.network import unplanned

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from fanin.errors import InputError
-from fanin.layers import pointwise
+from fanin.base.errors import InputError
+from fanin.cnn.layers import pointwise
 from fanin.planner.model.onnx_model import load_onnx, onnx_weights
 from tests.planner.onnx_net import Net
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.planner.model.load import load_model
 from fanin.planner.model.onnx_model import load_onnx
 from tests.planner.onnx_net import Net, flattened

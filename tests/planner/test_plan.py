@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from fanin.flow.link import WIRE_SECONDS
-from fanin.layers.layer import Storage
+from fanin.cnn.flow.link import WIRE_SECONDS
+from fanin.cnn.layers.layer import Storage
 from fanin.planner import add_input, add_output, concat, conv, dense, global_avg_pool, soft_cross_loss
 from fanin.planner.cluster import Cluster, Device, load_cluster
 from fanin.planner.model.dsl import new_model

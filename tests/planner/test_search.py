@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.planner.check.plan import check_plan
 from fanin.planner.cluster import Cluster, Device, load_cluster
 from fanin.planner.model import dsl

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.layers.family import family
+from fanin.cnn.layers.family import family
 from fanin.planner.cluster import Cluster, Device, Part
 from fanin.planner.model import dsl
 from fanin.planner.plan.plan import make_plan

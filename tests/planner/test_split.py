@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model import dsl
 from fanin.planner.model.load import load_model

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.planner.cluster import Cluster, Device, load_cluster
 from fanin.planner.model import dsl
 from fanin.planner.plan import sweep

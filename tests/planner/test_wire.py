@@ -2,8 +2,8 @@
 
 import pytest
 
+from fanin.cnn.layers.layer import Shape
 from fanin.job import worker_endpoint
-from fanin.layers.layer import Shape
 from fanin.planner.model.graph import wire_bits
 from fanin.wire.connection import MAX_PAYLOAD_WORDS, ConnectionFrame, encode_connection
 from fanin.wire.ethernet import AROUND_FRAME

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.capture import read_capture
 
 # python-pcapng warns of its own schema of if_tsresol.

@@ -9,13 +9,13 @@ import numpy as np
 from bench import Bench
 from compare import check_equal
 
-from fanin.cnn_examples import EXAMPLES
-from fanin.cnn_memory import MemoryMap, state_stages
-from fanin.cnn_training import Job
-from fanin.golden.cnn.image import state_image
-from fanin.golden.cnn.network import GoldenNetwork, initial_state
-from fanin.golden.cnn.state import State
-from fanin.host.cnn import CnnDriver, HostMemory
+from fanin.cnn.driver import CnnDriver, HostMemory
+from fanin.cnn.examples import EXAMPLES
+from fanin.cnn.golden.image import state_image
+from fanin.cnn.golden.network import GoldenNetwork, initial_state
+from fanin.cnn.golden.state import State
+from fanin.cnn.memory import MemoryMap, state_stages
+from fanin.cnn.training import Job
 
 NETWORK = EXAMPLES["tiny"]
 FRAMES = 6

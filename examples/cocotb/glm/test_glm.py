@@ -15,11 +15,11 @@ from worker import Worker
 
 from fanin import fixed
 from fanin.fixed import Loss
-from fanin.glm import PRESETS, TrainShape
-from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split_ports
-from fanin.golden.glm.train import train
+from fanin.glm.driver import NodeDriver, NodeJob, NodeMemories
+from fanin.glm.facts import PRESETS, TrainShape
+from fanin.glm.golden.layout import join_model, pack_labels, pack_samples, split_ports
+from fanin.glm.golden.train import train
 from fanin.hdl.glm.node_registers import Failure
-from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
 from fanin.job import SWITCH, Job, Member, worker_endpoint
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire.aggregation import Kind

@@ -10,10 +10,10 @@ from scapy.layers.l2 import Ether
 
 from fanin import fixed
 from fanin.fixed import LearningRate, Loss
-from fanin.glm import MICRO_BATCH, TrainShape
+from fanin.glm.facts import MICRO_BATCH, TrainShape
+from fanin.glm.golden.layout import engine_columns
+from fanin.glm.golden.train import forward, gradient
 from fanin.golden.aggregation import WorkerEndpoint
-from fanin.golden.glm.layout import engine_columns
-from fanin.golden.glm.train import forward, gradient
 from fanin.job import SWITCH, Job
 from fanin.wire.aggregation import AggPacket
 

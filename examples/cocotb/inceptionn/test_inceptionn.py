@@ -12,9 +12,9 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
-from fanin.codec import TOS_COMPRESSIBLE, TOS_RAW, Inceptionn
-from fanin.golden.codec import packet
-from fanin.host.inceptionn import InceptionnDriver
+from fanin.codec.facts import TOS_COMPRESSIBLE, TOS_RAW, Inceptionn
+from fanin.codec.golden import packet
+from fanin.inceptionn.driver import InceptionnDriver
 
 CODEC = Inceptionn(bound=10)
 FRAMES = 60

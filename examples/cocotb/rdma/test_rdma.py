@@ -1,6 +1,6 @@
 """The NIC of one-sided writes, and a peer in Python: its memory, and the peer's, are what golden says.
 
-The peer is ``fanin.golden.rdma``; scapy builds its frames, reads the NIC's, and computes the ICRC of both.
+The peer is ``fanin.rdma.golden.nic``; scapy builds its frames, reads the NIC's, and computes the ICRC of both.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
-from fanin.golden.rdma import Requester, Responder
-from fanin.host.rdma import RdmaDriver
 from fanin.job import worker_endpoint
-from fanin.rdma import FIRST_QUEUE_PAIR, PRESETS, Connection, Ending, Region, Write
+from fanin.rdma.driver import RdmaDriver
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, PRESETS, Connection, Ending, Region, Write
+from fanin.rdma.golden.nic import Requester, Responder
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import ROCE_PORT, Opcode, RdmaPacket
 

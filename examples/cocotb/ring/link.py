@@ -13,7 +13,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
 from fanin.golden.link import Answer, Receiver, Sender
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 from fanin.wire.ethernet import Encap
 from fanin.wire.link import LinkKind
 from fanin.wire.ring import RING_LINK, VERSION

@@ -12,11 +12,11 @@ from compare import check_equal
 from link import Link
 
 from fanin.golden import fp32
-from fanin.golden.ring.all_reduce import all_reduce
 from fanin.hdl.ring.registers import Failure
-from fanin.host.ring import RingDriver, RingMember
 from fanin.job import worker_endpoint
-from fanin.ring import PRESETS, Slice
+from fanin.ring.driver import RingDriver, RingMember
+from fanin.ring.facts import PRESETS, Slice
+from fanin.ring.golden.all_reduce import all_reduce
 
 CONFIG = PRESETS["tiny"]
 JOB = 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fanin.cli.board.builds import MEMORY, NODES, NUMBER, SEED
-from fanin.cli.files import Files
-from fanin.cli.output import add_json
+from fanin.boards.run.folder import MEMORY, NODES, NUMBER, SEED
+from fanin.runs.files import Files
+from fanin.runs.output import add_json
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -55,6 +55,6 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Build, and write the folder."""
-    from fanin.cli.board.making import execute
+    from fanin.boards.run.build import execute
 
     return execute(args)

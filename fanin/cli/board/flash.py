@@ -7,10 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from fanin.cli.board.builds import BITSTREAM_FILE, open_build
-from fanin.cli.output import add_json, print_json
-from fanin.errors import InputError, ToolFailed
-from fanin.tools import program
+from fanin.base.errors import InputError, ToolFailed
+from fanin.base.tools import program
+from fanin.boards.run.folder import BITSTREAM_FILE, open_build
+from fanin.runs.output import add_json, print_json
 
 TIMEOUT_S = 600
 

@@ -7,8 +7,8 @@ from contextlib import closing
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any
 
-from fanin.cli.output import add_json, print_json, table
-from fanin.errors import CheckFailed, InputError
+from fanin.base.errors import CheckFailed, InputError
+from fanin.runs.output import add_json, print_json, table
 
 if TYPE_CHECKING:  # Amaranth takes a second to load, which --help need not pay
     from fanin.host.board import About, BoardClient

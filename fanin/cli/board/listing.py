@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.output import add_json, print_json, table
+from fanin.runs.output import add_json, print_json, table
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -8,7 +8,8 @@ import json
 import shutil
 from pathlib import Path
 
-from fanin.cli.board.builds import (
+from fanin.base.errors import InputError
+from fanin.boards.run.folder import (
     BITSTREAM_FILE,
     BOARD_BUILD,
     BOARD_FILE,
@@ -16,11 +17,10 @@ from fanin.cli.board.builds import (
     REPORT_FILE,
     open_build,
 )
-from fanin.cli.files import Files
-from fanin.cli.output import add_json, check_directory, print_json
-from fanin.cli.progress import StatusLine
-from fanin.cli.provenance.document import run_directory
-from fanin.errors import InputError
+from fanin.runs.files import Files
+from fanin.runs.output import add_json, check_directory, print_json
+from fanin.runs.progress import StatusLine
+from fanin.runs.provenance.document import run_directory
 from fanin.wire.aggregation import MAX_WORKERS
 
 _PACKING_S = 600

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from fanin.cli.board.builds import open_build
-from fanin.cli.output import add_json, print_json, table
+from fanin.boards.run.folder import open_build
+from fanin.boards.run.report import report_text
+from fanin.runs.output import add_json, print_json
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -32,31 +32,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"board": build.record.value, **placed.as_json()})
     else:
-        print(text(placed))
+        print(report_text(placed))
     return 0
-
-
-def text(placed: Any) -> str:
-    """The report for people."""
-    clocks = [["clock", "asked", "reached", "slack"]]
-    for clock in placed.clocks:
-        asked, reached = (f"{mhz:.1f} MHz" for mhz in (clock.asked, clock.reached))
-        clocks.append(
-            [clock.domain, asked, reached, f"{clock.slack_ns:.2f} ns{'' if clock.met else ' MISSED'}"]
-        )
-    used = [["", "used", "of", ""]]
-    for name, (count, there) in placed.used.items():
-        used.append([name, f"{count:,}", f"{there:,}", f"{100 * count / there:.0f} %"])
-    titles = list(placed.used)
-    parts = [["Component", *titles]]
-    for name, counts in placed.components.items():
-        parts.append([name, *(f"{counts.get(title, 0):,}" for title in titles)])
-    worst = "\n".join(f"  {path}" for path in placed.paths)
-    return "\n\n".join(
-        [
-            table(clocks, right=range(1, 4)),
-            table(used, right=range(1, 4)),
-            table(parts, right=range(1, 1 + len(titles))),
-            f"worst paths\n{worst}",
-        ]
-    )

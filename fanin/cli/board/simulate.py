@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.board.builds import SDRAM, BoardBuild, open_build
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.boards.run.folder import SDRAM, BoardBuild, open_build
 from fanin.sim.network import FAULTS
 
 FIRST = "127.0.0.2"
@@ -40,7 +40,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Simulate until interrupted."""
-    from fanin.cli.progress import StatusLine
+    from fanin.runs.progress import StatusLine
     from fanin.sim.boards.board import Boards
     from fanin.sim.boards.hosts import addresses
     from fanin.sim.boards.world import World

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 
 from fanin.cli.cache import add_no_cache
-from fanin.cli.cluster.options import BuildOptions
-from fanin.cli.options import add_options, files_of
-from fanin.cli.output import add_json
+from fanin.cli.options import add_options
+from fanin.cnn.run.options import BuildOptions
 from fanin.runs.call import Call
+from fanin.runs.files import files_of
+from fanin.runs.output import add_json
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,7 +28,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Build, and write the folder."""
-    from fanin.cli.cluster.builds import execute
+    from fanin.cnn.run.build import execute
 
     execute(BuildOptions.of(args), Call.of(args))
     return 0

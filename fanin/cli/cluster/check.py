@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fanin.cli.output import add_json
+from fanin.runs.output import add_json
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -22,6 +22,6 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Compare; 1 where a bit differs."""
-    from fanin.cli.cluster.verify import verify
+    from fanin.cnn.run.verify import verify
 
     return verify(args.folder, args.json)

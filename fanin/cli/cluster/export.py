@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fanin.cli.output import add_json
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.runs.output import add_json
 
 SUFFIXES = (".onnx", ".npz", ".pt")
 
@@ -31,6 +31,6 @@ def run(args: argparse.Namespace) -> int:
     """Write the file."""
     if args.output.suffix not in SUFFIXES:
         raise InputError(f"{args.output}: ends with none of {', '.join(SUFFIXES)}")
-    from fanin.cli.cluster.exporting import execute
+    from fanin.cnn.run.export import execute
 
     return execute(args.folder, args.output, as_json=args.json)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fanin.cli.output import add_json, print_json
-from fanin.errors import InputError
-from fanin.seed import MAX_SEED
+from fanin.base.errors import InputError
+from fanin.base.limits import MAX_SEED
+from fanin.runs.output import add_json, print_json
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -33,9 +33,9 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Write the checkpoint."""
-    from fanin.cli.cluster.checkpoint import About, Checkpoint, save_checkpoint
-    from fanin.cli.cluster.initial import take
-    from fanin.golden.cnn.network import initial_state
+    from fanin.cnn.golden.network import initial_state
+    from fanin.cnn.run.checkpoint import About, Checkpoint, save_checkpoint
+    from fanin.cnn.run.initial import take
     from fanin.planner.model.load import load_model
     from fanin.planner.plan.network import unplanned
 

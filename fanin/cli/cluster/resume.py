@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
-from fanin.cli.output import add_json
-from fanin.cli.ranks import add_ranks
+from fanin.runs.output import add_json
+from fanin.runs.ranks import add_ranks
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -33,6 +33,6 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Train what is left."""
-    from fanin.cli.cluster.resuming import execute
+    from fanin.cnn.run.resume import execute
 
     return execute(args)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 
 from fanin.cli.cache import add_no_cache
-from fanin.cli.cluster.options import ClusterOptions
-from fanin.cli.options import add_options, files_of
-from fanin.cli.output import add_json
-from fanin.cli.ranks import add_ranks
+from fanin.cli.options import add_options
+from fanin.cnn.run.options import ClusterOptions
 from fanin.runs.call import Call
+from fanin.runs.files import files_of
+from fanin.runs.output import add_json
+from fanin.runs.ranks import add_ranks
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,7 +30,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Train, write the run's folder."""
-    from fanin.cli.cluster.execute import execute  # scikit-learn takes seconds to load; --help need not wait
+    from fanin.cnn.run.execute import execute  # scikit-learn takes seconds to load; --help need not wait
 
     execute(ClusterOptions.of(args), Call.of(args))
     return 0

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fanin.cli.codec.options import add_codec, configuration, given
-from fanin.cli.output import add_json, check_writable, print_json
-from fanin.cli.scratch import output_file
-from fanin.codec import CodecConfig
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.scratch import output_file
+from fanin.cli.codec.options import add_codec
+from fanin.codec.facts import CodecConfig
+from fanin.codec.run.options import configuration, given
+from fanin.runs.output import add_json, check_writable, print_json
 
 if TYPE_CHECKING:  # NumPy takes a moment to load, which --help need not pay
     import numpy as np
@@ -44,9 +45,9 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run_encode(args: argparse.Namespace) -> int:
     """Compress IN to OUT, piece by piece."""
-    from fanin.cli.codec.values import open_values
-    from fanin.golden.codec.codecs import encode
-    from fanin.golden.codec.file import Header
+    from fanin.codec.golden.codecs import encode
+    from fanin.codec.golden.file import Header
+    from fanin.codec.run.values import open_values
 
     config = configuration(args.codec, args)
     check_writable(args.output)
@@ -66,8 +67,8 @@ def run_encode(args: argparse.Namespace) -> int:
 
 def run_decode(args: argparse.Namespace) -> int:
     """Decompress IN to OUT, piece by piece."""
-    from fanin.cli.codec.values import bar, naming, open_input
-    from fanin.golden.codec.file import HEADER_BYTES, Header, decode_pieces
+    from fanin.codec.golden.file import HEADER_BYTES, Header, decode_pieces
+    from fanin.codec.run.values import bar, naming, open_input
 
     parameters = given(args.codec, args)
     check_writable(args.output)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fanin.cli.output import add_json, check_writable, print_json
-from fanin.cli.scratch import write_file
-from fanin.errors import InputError
-from fanin.seed import MAX_SEED
+from fanin.base.errors import InputError
+from fanin.base.limits import MAX_SEED
+from fanin.base.scratch import write_file
+from fanin.runs.output import add_json, check_writable, print_json
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Train, and write the files."""
     if not 0 <= args.seed <= MAX_SEED:
         raise InputError(f"--seed {args.seed}: must be 0 to {MAX_SEED}")
-    from fanin.cli.progress import StatusLine
+    from fanin.runs.progress import StatusLine
     from fanin.sim.codec.gradients import STAGES, gradients
 
     paths = {stage: args.output / f"gradient-{stage}.f32" for stage in STAGES}

@@ -1,94 +1,12 @@
-"""Options of a codec, and the codec that they name."""
+"""Options of a codec, for commands that have no table of their own."""
 
 from __future__ import annotations
 
 import argparse
-import math
-import re
-from dataclasses import dataclass, fields
-from typing import Any
 
 from fanin.cli.options import add_some
-from fanin.codec import (
-    BLOCKS,
-    CONFIGS,
-    GROUPS,
-    MAX_BOUND,
-    MAX_EXPONENT,
-    MAX_MANTISSA,
-    MAX_OFFSET,
-    MIN_BOUND,
-    MIN_EXPONENT,
-    MIN_MANTISSA,
-    Bfp,
-    Codec,
-    CodecConfig,
-    Inceptionn,
-    Mode,
-)
-from fanin.errors import InputError
-from fanin.runs.option import Group, Options, option
-
-CODECS = tuple(kind.value for kind in CONFIGS)
-MODES = tuple(mode.name.lower() for mode in Mode)
-CODEC = Group("codec")
-_OWNERS = {field.name: kind for kind, config in CONFIGS.items() for field in fields(config)}
-PARAMETERS = tuple(_OWNERS)  #: of all codecs
-
-
-def bound_text(bound: int) -> str:
-    """Return a bound as ``--bound`` has it."""
-    return f"2^-{bound}"
-
-
-def _list(numbers: tuple[int, ...]) -> str:
-    return f"{', '.join(map(str, numbers[:-1]))} or {numbers[-1]}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CodecOptions(Options):
-    """Parameters of every codec. A parameter that is not given is None, and the codec's default."""
-
-    bound: str | None = option(
-        CODEC, None, "INCEPTIONN's error bound", "2^-B", default_text=bound_text(Inceptionn.bound)
-    )
-    mode: str | None = option(
-        CODEC, None, "INCEPTIONN's mode", choices=MODES, default_text=Inceptionn.mode.name.lower()
-    )
-    group: int | None = option(
-        CODEC,
-        None,
-        "values of a group of INCEPTIONN's",
-        choices=GROUPS,
-        default_text=str(Inceptionn.group),
-    )
-    block: int | None = option(
-        CODEC, None, f"values of a BFP block, {_list(BLOCKS)}", "N", default_text=str(Bfp.block)
-    )
-    mantissa: int | None = option(
-        CODEC,
-        None,
-        f"bits of a BFP magnitude, {MIN_MANTISSA} to {MAX_MANTISSA}",
-        "M",
-        default_text=str(Bfp.mantissa),
-    )
-    exponent: int | None = option(
-        CODEC,
-        None,
-        f"bits of a BFP block's exponent, {MIN_EXPONENT} to {MAX_EXPONENT}",
-        "E",
-        default_text=str(Bfp.exponent),
-    )
-    offset: int | None = option(
-        CODEC,
-        None,
-        f"powers of two by which an exponent of less than {MAX_EXPONENT} bits counts lower, 0 to {MAX_OFFSET}",
-        "O",
-        default_text=str(Bfp.offset),
-    )
-
-
-Values = argparse.Namespace | CodecOptions
+from fanin.codec.facts import Codec
+from fanin.codec.run.options import CODECS, PARAMETERS, CodecOptions
 
 
 def add_codec(parser: argparse._ActionsContainer, *, required: bool = False, none: bool = False) -> None:
@@ -100,62 +18,3 @@ def add_codec(parser: argparse._ActionsContainer, *, required: bool = False, non
     help = f"which codec (default: {Codec.NONE})" if none else "which codec"
     parser.add_argument("--codec", choices=choices, required=required, help=help)
     add_some(parser, CodecOptions, PARAMETERS)
-
-
-def parse_bound(text: str) -> int:
-    """The exponent B of a bound 2^-B, written so or as a number that is such a power. Raises InputError."""
-    if match := re.fullmatch(r"2\^-(\d{1,4})", text):
-        bound = int(match[1])
-    else:
-        try:
-            fraction, exponent = math.frexp(float(text))
-        except ValueError:
-            fraction, exponent = 0.0, 0
-        bound = 1 - exponent if fraction == 0.5 else 0
-    if not MIN_BOUND <= bound <= MAX_BOUND:
-        raise InputError(f"--bound {text}: must be a power of two, 2^-{MAX_BOUND} to 2^-{MIN_BOUND}")
-    return bound
-
-
-def given(codec: str | None, values: Values) -> dict[str, Any]:
-    """Return the parameters that are given, by name. Raises InputError for one of another codec."""
-    found = {name: getattr(values, name) for name in PARAMETERS if getattr(values, name) is not None}
-    for name in found:
-        if codec not in (None, _OWNERS[name]):
-            raise InputError(f"--{name} is a parameter of {_OWNERS[name]}, not of {codec}")
-    if "bound" in found:
-        found["bound"] = parse_bound(found["bound"])
-    if "mode" in found:
-        found["mode"] = Mode[found["mode"].upper()]
-    return found
-
-
-def configuration(codec: str, values: Values, *, group: int | None = None) -> CodecConfig:
-    """Return a codec with its parameters. Raises InputError for a parameter out of range.
-
-    ``group`` : values of a group of INCEPTIONN's where ``--group`` is not given; None: the codec's default
-    """
-    parameters = given(codec, values)
-    if codec == Codec.INCEPTIONN and group is not None:
-        parameters.setdefault("group", group)
-    try:
-        return CONFIGS[Codec(codec)](**parameters)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-
-
-def optional_configuration(codec: str | None, values: Values, *, group: int | None) -> CodecConfig | None:
-    """Return as ``configuration``, or None without a codec. Raises InputError for parameters without one."""
-    if codec not in (None, Codec.NONE):
-        return configuration(codec, values, group=group)
-    if strange := [name for name in PARAMETERS if getattr(values, name) is not None]:
-        raise InputError(f"--{strange[0]}: needs a --codec")
-    return None
-
-
-def as_options(config: CodecConfig) -> dict[str, str | int]:
-    """The parameters of a codec by name, as they are written as options."""
-    found = {field.name: getattr(config, field.name) for field in fields(config)}
-    if isinstance(config, Inceptionn):
-        found |= {"bound": bound_text(config.bound), "mode": config.mode.name.lower()}
-    return found

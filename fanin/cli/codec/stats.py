@@ -6,11 +6,11 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from fanin.cli.codec.options import MODES, PARAMETERS, CodecOptions, parse_bound
+from fanin.base.errors import InputError
 from fanin.cli.options import add_some
-from fanin.cli.output import add_json, print_json
-from fanin.codec import FLOAT_BITS, Bfp, CodecConfig, Inceptionn, Mode
-from fanin.errors import InputError
+from fanin.codec.facts import FLOAT_BITS, Bfp, CodecConfig, Inceptionn, Mode
+from fanin.codec.run.options import MODES, PARAMETERS, CodecOptions, parse_bound
+from fanin.runs.output import add_json, print_json
 
 BOUNDS = (10, 8, 6)
 
@@ -36,8 +36,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def run(args: argparse.Namespace) -> int:
     """Read the file once, and print a row per codec."""
     configs = _configurations(args)
-    from fanin.cli.codec.measure import Meter, format_rows, paper_rows
-    from fanin.cli.codec.values import open_values
+    from fanin.codec.run.measure import Meter, format_rows, paper_rows
+    from fanin.codec.run.values import open_values
 
     meters = [Meter(config) for config in configs]
     with open_values(args.file) as (pieces, count):

@@ -6,11 +6,12 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
+from fanin.base.errors import CheckFailed, InputError
 from fanin.cli.cache import add_no_cache
-from fanin.cli.codec.options import add_codec, configuration
-from fanin.cli.output import add_json, print_json
-from fanin.codec import CodecConfig
-from fanin.errors import CheckFailed, InputError
+from fanin.cli.codec.options import add_codec
+from fanin.codec.facts import CodecConfig
+from fanin.codec.run.options import configuration
+from fanin.runs.output import add_json, print_json
 
 if TYPE_CHECKING:  # NumPy takes a moment to load, which --help need not pay
     import numpy as np
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--seed {args.seed}: must be at least 0")
     if not 0 <= args.stalls < 1:
         raise InputError(f"--stalls {args.stalls:g}: must be at least 0 and less than 1")
-    from fanin.golden.codec.samples import samples
+    from fanin.codec.golden.samples import samples
 
     values = samples(count, args.seed)
     lines = _rtl(config, values, args) if args.rtl else [_scalar(config, values)]
@@ -94,8 +95,8 @@ def _scalar(config: CodecConfig, values: np.ndarray) -> dict[str, Any]:
     """Compare stream and decoded values with the scalar reading's."""
     import numpy as np
 
-    from fanin.golden.codec import scalar
-    from fanin.golden.codec.codecs import decode, encode
+    from fanin.codec.golden import scalar
+    from fanin.codec.golden.codecs import decode, encode
 
     begin = time.perf_counter()
     bits = values.view(np.uint32).tolist()

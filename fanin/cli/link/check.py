@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.searched import add_options, check_options, progress, tell
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.cli.checker import add_options, check_options, progress, tell
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -9,13 +9,13 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from fanin.cli.codec.options import parse_bound
+from fanin.base.errors import InputError
 from fanin.cli.nic.rtl import ratio, serve_rtl
-from fanin.cli.output import print_json, table
 from fanin.cli.p4.rates import Rates, lost_frames
 from fanin.cli.serving import forward, opened_interfaces, say, warn
-from fanin.codec import Inceptionn, Mode
-from fanin.errors import InputError
+from fanin.codec.facts import Inceptionn, Mode
+from fanin.codec.run.options import parse_bound
+from fanin.runs.output import print_json, table
 
 if TYPE_CHECKING:
     from fanin.sim.nic.served import Served

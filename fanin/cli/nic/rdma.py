@@ -8,12 +8,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fanin.base.errors import InputError
 from fanin.cli.nic.rtl import ratio, serve_rtl
-from fanin.cli.output import print_json, table
 from fanin.cli.ranges import integer
 from fanin.cli.serving import say, stopped_by_signals
-from fanin.errors import InputError
-from fanin.rdma import FIRST_QUEUE_PAIR, PRESETS, Region
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, PRESETS, Region
+from fanin.runs.output import print_json, table
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import PSN_BITS
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fanin.base.errors import CheckFailed, InputError
+from fanin.base.scratch import output_file
 from fanin.cli.nic.rtl import ratio, serve_rtl
 from fanin.cli.nic.waiting import add_wait, check_wait
-from fanin.cli.output import check_writable, print_json, table
 from fanin.cli.ring.run import ring_config
-from fanin.cli.scratch import output_file
-from fanin.errors import CheckFailed, InputError
-from fanin.ring import MAX_NODES, MIN_NODES, PRESETS, RingConfig
+from fanin.ring.facts import MAX_NODES, MIN_NODES, PRESETS, RingConfig
+from fanin.runs.output import check_writable, print_json, table
 from fanin.wire.fields import field_bits
 from fanin.wire.ring import RING
 
@@ -108,7 +108,7 @@ def _check(args: argparse.Namespace) -> None:
 def _vector(path: Path) -> npt.NDArray[np.float32]:
     import numpy as np
 
-    from fanin.cli.codec.values import open_values
+    from fanin.codec.run.values import open_values
 
     with open_values(path) as (pieces, _):
         return np.concatenate(list(pieces))
@@ -129,8 +129,8 @@ def _check_interface(args: argparse.Namespace, config: RingConfig) -> None:
 
 
 def _reduce(args: argparse.Namespace, config: RingConfig, vector: npt.NDArray[np.float32]) -> Reduced:
-    from fanin.host.ring import RingMember
     from fanin.job import worker_endpoint
+    from fanin.ring.driver import RingMember
     from fanin.sim.nic.ring import RETRIES, TIMEOUT, RingNodeCosim
 
     member = RingMember(

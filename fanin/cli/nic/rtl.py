@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from fanin.base.errors import ToolFailed
 from fanin.cli.serving import say, stopped_by_signals
-from fanin.errors import ToolFailed
 
 if TYPE_CHECKING:
     from fanin.sim.cosim.run import Progress

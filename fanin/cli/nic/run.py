@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
+from fanin.base.errors import InputError
 from fanin.cli.codec.options import add_codec
 from fanin.cli.nic import inceptionn, rdma, ring
-from fanin.cli.output import add_json
 from fanin.cli.serving import add_seconds, check_seconds
-from fanin.errors import InputError
-from fanin.rdma import PRESETS as RDMA_PRESETS
-from fanin.ring import PRESETS as RING_PRESETS
+from fanin.rdma.facts import PRESETS as RDMA_PRESETS
+from fanin.ring.facts import PRESETS as RING_PRESETS
+from fanin.runs.output import add_json
 from fanin.sim.network import SLOWDOWN
 from fanin.sim.nic.pace import MAX_SLOWDOWN
 

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.output import add_json, print_json, table
-from fanin.rdma import Ending
+from fanin.rdma.facts import Ending
+from fanin.runs.output import add_json, print_json, table
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

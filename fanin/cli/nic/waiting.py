@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 
 _MAX_SECONDS = 86_400
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from fanin.base.errors import CheckFailed
 from fanin.cli.nic.waiting import add_wait, check_wait
-from fanin.cli.output import add_json, print_json
 from fanin.cli.ranges import integer
-from fanin.errors import CheckFailed
-from fanin.rdma import Ending
+from fanin.rdma.facts import Ending
+from fanin.runs.output import add_json, print_json
 
 WAIT_SECONDS = 60.0
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from fanin.base.errors import InputError
 from fanin.cli.options import add_options
-from fanin.cli.output import add_json, print_json, table
-from fanin.cli.shared_options import LinkOptions
-from fanin.errors import InputError
 from fanin.job import SLOTS
+from fanin.runs.output import add_json, print_json, table
+from fanin.runs.shared_options import LinkOptions
 from fanin.sim.network import FAULTS, HOST, LinkConfig, NetworkConfig, check_delay
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import DEFAULT_VALUES, VALUE_BITS, Encap, Protocol

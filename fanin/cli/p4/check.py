@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fanin.cli.searched import add_options, check_options, progress, tell
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.cli.checker import add_options, check_options, progress, tell
 from fanin.wire.aggregation import Protocol
 
 PROTOCOL_NAMES = (*Protocol, "published")  # those of fanin.sim.checker, which --help need not load

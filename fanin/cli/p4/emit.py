@@ -6,12 +6,12 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from fanin.cli.files import Files
-from fanin.cli.output import P4_PROGRAM, add_json, print_json
-from fanin.cli.provenance.document import Origin
-from fanin.cli.writer import sole_writer
 from fanin.job import SLOTS
 from fanin.p4.aggregation import ProgramConfig, Target
+from fanin.runs.files import Files
+from fanin.runs.lock import sole_writer
+from fanin.runs.output import P4_PROGRAM, add_json, print_json
+from fanin.runs.provenance.document import Origin
 from fanin.wire.aggregation import Encap, Protocol
 
 

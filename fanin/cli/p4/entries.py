@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.records import parse_json
 from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Range, Replica, TableEntry, Ternary
-from fanin.records import parse_json
 from fanin.sim.switch.embedded import Switch
 
 _MATCHES = (Exact, Ternary, Lpm, Range)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fanin.cli.output import add_json, print_json, table
-from fanin.errors import InputError, ToolFailed
+from fanin.base.errors import InputError, ToolFailed
+from fanin.runs.output import add_json, print_json, table
 
 if TYPE_CHECKING:
     from fanin.sim.switch.bmv2.running import RunningSwitch

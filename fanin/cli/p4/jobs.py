@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 
 if TYPE_CHECKING:
     from fanin.p4.deployment import Deployment

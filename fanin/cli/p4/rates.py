@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from fanin.cli.output import table
-from fanin.cli.printable import terminal
+from fanin.base.printable import terminal
+from fanin.runs.output import table
 
 if TYPE_CHECKING:
     from fanin.sim.switch.service.forwarding import Forwarding, PortCounters

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from operator import itemgetter
 from pathlib import Path
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.p4.deployment import Deployment
 from fanin.sim.capture import read_capture
 

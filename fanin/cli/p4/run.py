@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fanin.cli.output import add_json, check_writable, print_json
+from fanin.base.errors import CheckFailed, InputError
+from fanin.base.scratch import output_file
 from fanin.cli.p4.jobs import switch_with_jobs
 from fanin.cli.p4.source import add_source, load_program, warn_of_clones
 from fanin.cli.p4.step import Stepper
-from fanin.cli.progress import progress_bar
-from fanin.cli.scratch import output_file
-from fanin.errors import CheckFailed, InputError
+from fanin.runs.output import add_json, check_writable, print_json
+from fanin.runs.progress import progress_bar
 
 if TYPE_CHECKING:
     from fanin.cli.p4.replay import Arrival, Comparison, Recording, Timed

@@ -10,13 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fanin.cli.output import add_json, print_json
+from fanin.base.errors import InputError
+from fanin.base.scratch import output_file
 from fanin.cli.p4.jobs import switch_with_jobs
 from fanin.cli.p4.rates import OTHERS, Rates, totals
 from fanin.cli.p4.source import add_source, load_program, warn_of_clones
-from fanin.cli.scratch import output_file
 from fanin.cli.serving import add_seconds, check_seconds, forward, opened_interfaces, say, warn
-from fanin.errors import InputError
+from fanin.runs.output import add_json, print_json
 
 if TYPE_CHECKING:
     from fanin.sim.switch.embedded import Program, Switch

@@ -6,7 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 
 if TYPE_CHECKING:
     from fanin.sim.switch.embedded import Switch

@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from fanin.cli.output import add_json, print_json
+from fanin.base.errors import CheckFailed, InputError
 from fanin.cli.p4.source import add_source, load_program, warn_of_clones
-from fanin.errors import CheckFailed, InputError
+from fanin.runs.output import add_json, print_json
 
 EXIT_REFUSED = 3
 

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fanin.cli.output import add_json, print_json
-from fanin.errors import CheckFailed, InputError
-from fanin.ring import MAX_NODES, MIN_NODES, PRESETS
+from fanin.base.errors import CheckFailed, InputError
+from fanin.ring.facts import MAX_NODES, MIN_NODES, PRESETS
+from fanin.runs.output import add_json, print_json
 
 if TYPE_CHECKING:
-    from fanin.host.ring import RingFindings
+    from fanin.ring.driver import RingFindings
 
 FINE = "fine"
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fanin.cli.codec.options import add_codec, optional_configuration
-from fanin.cli.output import add_json, check_writable, print_json, table
-from fanin.cli.ranks import add_ranks, refuse_ranks
-from fanin.cli.scratch import output_file
-from fanin.errors import CheckFailed, InputError
-from fanin.ring import MAX_NODES, MIN_NODES, PRESETS, RingConfig
+from fanin.base.errors import CheckFailed, InputError
+from fanin.base.scratch import output_file
+from fanin.cli.codec.options import add_codec
+from fanin.codec.run.options import optional_configuration
+from fanin.ring.facts import MAX_NODES, MIN_NODES, PRESETS, RingConfig
+from fanin.runs.output import add_json, check_writable, print_json, table
+from fanin.runs.ranks import add_ranks, refuse_ranks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Add up. Raises InputError for wrong files or options, CheckFailed where RTL and golden model differ."""
     import numpy as np
 
-    from fanin.golden.ring.all_reduce import all_reduce
+    from fanin.ring.golden.all_reduce import all_reduce
     from fanin.sim.network import LinkConfig
     from fanin.sim.ring.time import RingTime
 
@@ -105,7 +106,7 @@ def _vectors(paths: list[Path]) -> list[Float32]:
     """The files' values. Raises InputError."""
     import numpy as np
 
-    from fanin.cli.codec.values import open_values
+    from fanin.codec.run.values import open_values
 
     if not MIN_NODES <= len(paths) <= MAX_NODES:
         raise InputError(f"a ring has {MIN_NODES} to {MAX_NODES} nodes, a file each, not {len(paths)}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 
 from fanin.cli.cache import add_no_cache
-from fanin.cli.options import add_options, files_of
-from fanin.cli.output import add_json
-from fanin.cli.ranks import add_ranks
-from fanin.cli.ring.options import RingOptions
+from fanin.cli.options import add_options
+from fanin.ring.run.options import RingOptions
 from fanin.runs.call import Call
+from fanin.runs.files import files_of
+from fanin.runs.output import add_json
+from fanin.runs.ranks import add_ranks
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,7 +31,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Train, write the run's folder."""
-    from fanin.cli.ring.execute import execute  # scikit-learn takes seconds to load; --help need not wait
+    from fanin.ring.run.execute import execute  # scikit-learn takes seconds to load; --help need not wait
 
     execute(RingOptions.of(args), Call.of(args))
     return 0

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 
 MOST_PORT = 65_535
 

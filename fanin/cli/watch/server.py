@@ -13,11 +13,11 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, cast
 
-from fanin.cli.output import finite
-from fanin.cli.plain import read_plain
+from fanin.base.errors import InputError
+from fanin.base.plain import read_plain
 from fanin.cli.watch.state import Watched
-from fanin.errors import InputError
 from fanin.report.html import fill
+from fanin.runs.output import finite
 
 ADDRESS = "127.0.0.1"
 HTTP_PORT = 80  # which browsers leave out of Host

@@ -8,11 +8,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.live import FORMAT, changed_ns
-from fanin.cli.output import CAMPAIGN, LIVE_FILE, REPORT_FILE, RUN_FILE, class_folders
-from fanin.cli.plain import read_object
-from fanin.cli.scratch import is_alive
-from fanin.cli.stopped import GONE
+from fanin.base.plain import read_object
+from fanin.base.scratch import is_alive
+from fanin.runs.live import FORMAT, changed_ns
+from fanin.runs.output import CAMPAIGN, LIVE_FILE, REPORT_FILE, RUN_FILE, class_folders
+from fanin.runs.unfinished import GONE
 
 NOTHING = "the run was stopped before it trained, and left nothing"
 

@@ -1,6 +1,6 @@
 /* The codecs and the ring's all-reduce of fanin, for C and C++ (docs/systems/inceptionn-mpi.md).
  *
- * Streams and sums are bit for bit those of the Python package (fanin.golden.codec) and, of a codec's stream, those of
+ * Streams and sums are bit for bit those of the Python package (fanin.codec.golden) and, of a codec's stream, those of
  * the emitted hardware. `make host` builds libfanin.a; fanin_allreduce needs MPI, the rest nothing.
  */
 #ifndef FANIN_H

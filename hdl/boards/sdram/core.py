@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
-from fanin.errors import InputError
-from fanin.sdram import CAS_LATENCY, WORD_BYTES, Sdram, SdramTiming
+from fanin.base.errors import InputError
+from fanin.boards.sdram import CAS_LATENCY, WORD_BYTES, Sdram, SdramTiming
 
 MODULE = "sdram_core"
 FILE = f"{MODULE}.v"

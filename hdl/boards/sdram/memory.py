@@ -9,13 +9,13 @@ from amaranth import ClockSignal, Instance, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
+from fanin.boards.sdram import Sdram, SdramTiming
 from fanin.hdl.boards.sdram.core import MODULE
 from fanin.hdl.boards.sdram.port import SdramPort
 from fanin.hdl.boards.sdram.signature import chip_pins
 from fanin.hdl.boards.sdram.start import SdramStart
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature
 from fanin.hdl.stream.connect import connect_typed
-from fanin.sdram import Sdram, SdramTiming
 
 
 class SdramMemory(wiring.Component):

@@ -7,8 +7,8 @@ from typing import Any
 from amaranth import Elaboratable, Module
 from amaranth.lib import io
 
+from fanin.boards.sdram import Sdram
 from fanin.hdl.boards.sdram.signature import chip_pins
-from fanin.sdram import Sdram
 
 
 class SdramPins(Elaboratable):

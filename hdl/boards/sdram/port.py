@@ -9,12 +9,12 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 from amaranth.utils import exact_log2
 
+from fanin.boards.sdram import WORD_BYTES
 from fanin.hdl.boards.sdram.signature import WORD_BITS, native_port
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature, Resp
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.sdram import WORD_BYTES
 
 
 class SdramPort(wiring.Component):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.sdram import WORD_BYTES, Sdram
+from fanin.boards.sdram import WORD_BYTES, Sdram
 
 WORD_BITS = 8 * WORD_BYTES
 

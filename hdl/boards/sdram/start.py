@@ -9,7 +9,7 @@ from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from fanin.sdram import CAS_LATENCY, START_REFRESHES, SdramTiming
+from fanin.boards.sdram import CAS_LATENCY, START_REFRESHES, SdramTiming
 
 ALL_BANKS = 1 << 10  # A10 of a precharge
 MODE = CAS_LATENCY << 4  # bursts of one word, in order

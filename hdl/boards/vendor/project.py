@@ -10,8 +10,8 @@ from typing import Any
 
 from amaranth.lib import wiring
 
-from fanin.errors import InputError
-from fanin.glm import PRESETS
+from fanin.base.errors import InputError
+from fanin.glm.facts import PRESETS
 from fanin.hdl.boards.board import Board
 from fanin.hdl.boards.build import NAME, extract
 from fanin.hdl.boards.vendor.alveo_u280_top import AlveoU280Top
@@ -21,7 +21,7 @@ from fanin.hdl.boards.vendor.templates import render
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.ring.node import RingNode
-from fanin.ring import PRESETS as RING_PRESETS
+from fanin.ring.facts import PRESETS as RING_PRESETS
 
 Emit = Callable[[wiring.Component, str], str]
 

@@ -8,7 +8,7 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import EXPONENT_BITS, FLOAT_BITS, FRACTION_BITS, Bfp
+from fanin.codec.facts import EXPONENT_BITS, FLOAT_BITS, FRACTION_BITS, Bfp
 from fanin.hdl.codec.bfp.aligner import PieceAligner, aligner_latency
 from fanin.hdl.codec.bfp.maximum import BlockMaximum, maximum_latency
 from fanin.hdl.codec.bfp.quantiser import Quantiser, quantiser_latency
@@ -23,7 +23,7 @@ class BfpCompressor(wiring.Component):
     """Compress frames of binary32 values to blocks that share an exponent.
 
     A frame has at least one byte; bytes that its last value lacks are zeros, values that its last block lacks
-    are +0. What comes out are the bytes of ``fanin/golden/codec/bfp.py``'s ``encode``.
+    are +0. What comes out are the bytes of ``fanin/codec/golden/bfp.py``'s ``encode``.
 
     Members
     -------

@@ -8,7 +8,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import EXPONENT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT, Bfp
+from fanin.codec.facts import EXPONENT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT, Bfp
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.arith.select import leading_zeros
 from fanin.hdl.codec.bfp.cutter import LENGTH_BITS, PieceCutter, cutter_latency

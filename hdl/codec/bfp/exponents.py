@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fanin.codec import EXPONENT_BITS, SPECIAL_EXPONENT, Bfp
+from fanin.codec.facts import EXPONENT_BITS, SPECIAL_EXPONENT, Bfp
 from fanin.hdl.arith.select import lookup
 
 _ALL = range(1 << EXPONENT_BITS)

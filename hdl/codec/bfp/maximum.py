@@ -11,7 +11,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import EXPONENT_BITS, Bfp
+from fanin.codec.facts import EXPONENT_BITS, Bfp
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.codec.bfp.exponents import in_range
 from fanin.hdl.codec.bfp.shapes import Words, scaled_layout, word_layout

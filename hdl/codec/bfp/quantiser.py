@@ -10,7 +10,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import SPECIAL_EXPONENT
+from fanin.codec.facts import SPECIAL_EXPONENT
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.codec.bfp.exponents import code_of
 from fanin.hdl.codec.bfp.shapes import Words, coded_layout, scaled_layout

@@ -7,7 +7,7 @@ from math import gcd
 
 from amaranth.lib import data
 
-from fanin.codec import EXPONENT_BITS, FLOAT_BITS, Bfp
+from fanin.codec.facts import EXPONENT_BITS, FLOAT_BITS, Bfp
 
 WIDTHS = (256, 512)
 

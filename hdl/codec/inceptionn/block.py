@@ -8,7 +8,16 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import EXPONENT_BIAS, FLOAT_BITS, FRACTION_BITS, MAX_BOUND, SHORT_FRACTION, TAG_BITS, Mode, Tag
+from fanin.codec.facts import (
+    EXPONENT_BIAS,
+    FLOAT_BITS,
+    FRACTION_BITS,
+    MAX_BOUND,
+    SHORT_FRACTION,
+    TAG_BITS,
+    Mode,
+    Tag,
+)
 from fanin.hdl.arith.select import leading_zeros
 
 COMPRESSION_LATENCY = 2

@@ -8,7 +8,7 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import FLOAT_BITS, MAX_BOUND, Inceptionn, Mode
+from fanin.codec.facts import FLOAT_BITS, MAX_BOUND, Inceptionn, Mode
 from fanin.hdl.arith.delay import Pipeline
 from fanin.hdl.codec.inceptionn.block import COMPRESSION_LATENCY, CompressionBlock
 from fanin.hdl.codec.inceptionn.shifter import join, shifter_latency

@@ -8,7 +8,7 @@ from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import TAG_BITS, Inceptionn
+from fanin.codec.facts import TAG_BITS, Inceptionn
 from fanin.hdl.arith.delay import Pipeline, delayed
 from fanin.hdl.arith.select import select
 from fanin.hdl.codec.inceptionn.shapes import (

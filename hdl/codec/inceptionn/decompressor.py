@@ -8,7 +8,7 @@ from amaranth import Cat, Module, Mux
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import FLOAT_BITS, TAG_BITS, Inceptionn
+from fanin.codec.facts import FLOAT_BITS, TAG_BITS, Inceptionn
 from fanin.hdl.arith.delay import Pipeline
 from fanin.hdl.codec.inceptionn.block import DECOMPRESSION_LATENCY, DecompressionBlock
 from fanin.hdl.codec.inceptionn.cutter import GroupCutter

@@ -40,7 +40,7 @@ from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import Inceptionn
+from fanin.codec.facts import Inceptionn
 from fanin.hdl.arith.select import select
 from fanin.hdl.codec.inceptionn.shapes import BURST_BITS, SLOTS, burst_bytes, position_layout, row_layout
 from fanin.hdl.codec.inceptionn.slot_memory import slot_memory

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from amaranth.lib import data
 
-from fanin.codec import FLOAT_BITS, TAG_BITS, Inceptionn
+from fanin.codec.facts import FLOAT_BITS, TAG_BITS, Inceptionn
 
 LENGTH_BITS = 32  # of a frame's length in bytes
 SLOTS = 16  # bursts that are held

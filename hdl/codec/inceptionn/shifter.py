@@ -24,7 +24,7 @@ from operator import or_
 
 from amaranth import Cat, Const, Value
 
-from fanin.codec import FLOAT_BITS, TAG_BITS, TAG_BYTES, Tag
+from fanin.codec.facts import FLOAT_BITS, TAG_BITS, TAG_BYTES, Tag
 from fanin.hdl.arith.delay import Pipeline
 from fanin.hdl.arith.select import lookup
 

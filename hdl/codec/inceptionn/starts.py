@@ -26,7 +26,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import Inceptionn
+from fanin.codec.facts import Inceptionn
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.codec.inceptionn.shapes import (
     BURST_BITS,

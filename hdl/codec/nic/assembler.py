@@ -9,7 +9,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import TOS_COMPRESSIBLE, TOS_RAW
+from fanin.codec.facts import TOS_COMPRESSIBLE, TOS_RAW
 from fanin.hdl.codec.nic.shapes import (
     BEAT,
     BEAT_BITS,

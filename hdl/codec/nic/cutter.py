@@ -8,7 +8,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import MAX_FRAME
+from fanin.codec.facts import MAX_FRAME
 from fanin.hdl.codec.nic.shapes import (
     BEAT_BITS,
     BEAT_BYTES,

@@ -8,7 +8,7 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import MAX_FRAME
+from fanin.codec.facts import MAX_FRAME
 from fanin.hdl.bus.axi4 import AXI4LiteSignature
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.codec.nic.receiver import InceptionnReceiver

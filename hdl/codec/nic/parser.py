@@ -8,7 +8,7 @@ from amaranth import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import MAX_FRAME, TOS_COMPRESSIBLE, TOS_RAW
+from fanin.codec.facts import MAX_FRAME, TOS_COMPRESSIBLE, TOS_RAW
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.codec.nic.shapes import (
     BEAT_BITS,

@@ -8,7 +8,7 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import MAX_FRAME
+from fanin.codec.facts import MAX_FRAME
 from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
 from fanin.hdl.codec.nic.shapes import BEAT_BITS, GROUP, Events, check_max_frame
 from fanin.hdl.codec.nic.stage import connect_stage

@@ -1,6 +1,6 @@
 """The registers of the NIC, declared once: RTL, host driver, C header and documentation derive from this."""
 
-from fanin.codec import MAX_BOUND, MIN_BOUND, Inceptionn, Mode
+from fanin.codec.facts import MAX_BOUND, MIN_BOUND, Inceptionn, Mode
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
 
 IDENTITY = 0x50434E49  # "INCP" in memory order

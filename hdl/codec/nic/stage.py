@@ -7,7 +7,7 @@ from typing import Any
 from amaranth import Module
 from amaranth.lib import wiring
 
-from fanin.codec import FLOAT_BITS, Inceptionn
+from fanin.codec.facts import FLOAT_BITS, Inceptionn
 from fanin.hdl.codec.nic.assembler import FrameAssembler
 from fanin.hdl.codec.nic.cutter import PayloadCutter
 from fanin.hdl.codec.nic.meter import TOTALS, PayloadMeter

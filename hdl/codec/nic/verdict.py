@@ -8,7 +8,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import TOS_COMPRESSIBLE, TOS_RAW
+from fanin.codec.facts import TOS_COMPRESSIBLE, TOS_RAW
 from fanin.hdl.codec.nic.shapes import IP_START, LENGTH_BYTES, Assembly, Events, Kind, Record, Total
 from fanin.wire.ethernet import IPV4, MIN_FRAME_BYTES
 from fanin.wire.fields import byte_length

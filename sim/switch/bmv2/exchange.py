@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.p4.control import TableEntry, Ternary
 from fanin.p4.deployment import MAX_PORT
 from fanin.p4.installation import FLOOD, FORWARD

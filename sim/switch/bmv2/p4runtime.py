@@ -21,7 +21,7 @@ from finsy.p4schema import P4MatchType, P4Schema, P4Table
 from finsy.pbutil import PBMessage
 from finsy.proto import p4r
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Range, Replica, TableEntry, Ternary
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import ParamSpec, Protocol, TypeVar
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.host.lab import may_have_namespace
 from fanin.p4.aggregation import ProgramConfig, register_words
 from fanin.p4.control import MulticastGroup, TableEntry

@@ -22,12 +22,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from fanin.errors import InputError, ToolFailed
+from fanin.base.errors import InputError, ToolFailed
+from fanin.base.tools import program
 from fanin.host.lab import in_namespace
 from fanin.p4.aggregation import Target
 from fanin.p4.compiler import COMPILERS, find_compiler
 from fanin.sim.switch.bmv2.thrift import connect_thrift
-from fanin.tools import program
 
 T = TypeVar("T")
 SWITCH = "simple_switch_grpc"

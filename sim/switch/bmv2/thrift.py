@@ -9,7 +9,7 @@ import socket
 import struct
 from typing import Any
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 
 _STOP, _I32, _I64, _STRING, _STRUCT = 0, 8, 10, 11, 12
 _CALL, _REPLY = 1, 2

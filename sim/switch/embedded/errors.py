@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 
 
 class Position(NamedTuple):

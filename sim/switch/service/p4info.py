@@ -12,7 +12,7 @@ from typing import Any
 
 from finsy.proto import p4i
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.switch.embedded import Program, types
 from fanin.sim.switch.embedded.description import ActionInfo, DigestInfo, ExternInfo, KeyInfo, TableInfo
 from fanin.sim.switch.service.data import TypeSpecs, as_bytes

@@ -12,7 +12,7 @@ from typing import TypeVar
 from finsy.proto import p4r, rpc_code
 from google.protobuf.message import DecodeError, Message
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.switch.embedded import Program, Switch
 from fanin.sim.switch.service.calls import Call, Method, Order, Steps
 from fanin.sim.switch.service.controllers import Controllers, Stream, check_role

@@ -9,7 +9,7 @@ import time
 
 from finsy.proto import rpc_code
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.switch.service.calls import Calls
 from fanin.sim.switch.service.faults import Fault
 from fanin.sim.switch.service.link import Kind, Link, pair, pieces

@@ -26,7 +26,7 @@ def test_names_types_and_page_agree():
     }
     of_runs = {node.name: lazy[node.name] for node in stub.body if isinstance(node, ast.FunctionDef)}
     named = {name: module for name, module in (typed | of_runs).items() if name in fanin.__all__}
-    assert named == lazy | {"CheckFailed": "fanin.errors", "InputError": "fanin.errors"}
+    assert named == lazy | {"CheckFailed": "fanin.base.errors", "InputError": "fanin.base.errors"}
     for name, module in lazy.items():
         assert getattr(fanin, name) is getattr(importlib.import_module(module), name)
     assert set(re.findall(r"^\| `fanin\.(\w+)\(", PAGE.read_text(), re.MULTILINE)) | {"components"} == set(lazy)

@@ -7,8 +7,8 @@ import pytest
 
 import fanin
 from fanin.cli.main import main
-from fanin.codec import Bfp, Inceptionn, Mode
-from fanin.golden.codec.codecs import roundtrip
+from fanin.codec.facts import Bfp, Inceptionn, Mode
+from fanin.codec.golden.codecs import roundtrip
 from tests.support import new_seed
 
 CODECS = [

@@ -1,7 +1,7 @@
 """The command as a test calls it."""
 
 from fanin.cli.main import main
-from fanin.cli.manifest import MANIFEST_FILE, read_manifest
+from fanin.runs.manifest import MANIFEST_FILE, read_manifest
 
 
 def run(capsys, *arguments):

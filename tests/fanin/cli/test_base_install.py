@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fanin.extras import EXTRAS
+from fanin.base.extras import EXTRAS
 from tests.installs import absent_modules, blocks, environment, installed_with, typed
 
 ROOT = Path(__file__).parents[3]
@@ -30,11 +30,11 @@ for module in pkgutil.walk_packages(fanin.cli.__path__, "fanin.cli."):
         print(module.name)
 """
 NEED_EXTRAS = (
-    "fanin.cli.bench.cluster",
-    "fanin.cli.bench.plan",
-    "fanin.cli.campaign",
+    "fanin.evaluation.bench.cluster",
+    "fanin.evaluation.bench.plan",
+    "fanin.campaign",
     "fanin.cli.cluster",
-    "fanin.cli.doctor.cluster",
+    "fanin.doctor.cluster",
     "fanin.cli.plan",
 )
 
@@ -44,7 +44,7 @@ def test_only_commands_of_an_extra_import_its_modules():
     done = subprocess.run([sys.executable, "-c", WALK, blocked], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     missing = done.stdout.split()
-    assert "fanin.cli.plan.execute" in missing
+    assert "fanin.cnn.plan.execute" in missing
     assert [name for name in missing if not name.startswith(NEED_EXTRAS)] == []
 
 

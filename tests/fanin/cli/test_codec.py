@@ -7,14 +7,14 @@ import struct
 import numpy as np
 import pytest
 
-from fanin.cli.codec.measure import Meter
-from fanin.cli.codec.options import parse_bound
+from fanin.base.errors import InputError
 from fanin.cli.main import main
-from fanin.codec import MAX_BOUND, MIN_BOUND, Bfp, Inceptionn, Mode
-from fanin.errors import InputError
-from fanin.golden.codec import bfp, inceptionn
-from fanin.golden.codec.file import PIECE
-from fanin.golden.codec.samples import samples
+from fanin.codec.facts import MAX_BOUND, MIN_BOUND, Bfp, Inceptionn, Mode
+from fanin.codec.golden import bfp, inceptionn
+from fanin.codec.golden.file import PIECE
+from fanin.codec.golden.samples import samples
+from fanin.codec.run.measure import Meter
+from fanin.codec.run.options import parse_bound
 from fanin.sim.codec import gradients
 
 

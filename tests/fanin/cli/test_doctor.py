@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from fanin.cache import BUILDS, EMISSION, MODELS, RUNTIME, kept_text
+from fanin.base.cache import BUILDS, EMISSION, MODELS, RUNTIME, kept_text
 from tests.fanin.cli.command import refused, run
 
 

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from fanin.cli.doctor.first_packet import packets
-from fanin.cli.live import LiveFile
-from fanin.cli.output import LIVE_FILE
-from fanin.cli.stopped import GONE, INTERRUPTED, UNENDED
-from fanin.cli.writer import sole_writer
-from fanin.records import Record
+from fanin.base.records import Record
+from fanin.doctor.first_packet import packets
+from fanin.runs.live import LiveFile
+from fanin.runs.lock import sole_writer
+from fanin.runs.output import LIVE_FILE
+from fanin.runs.unfinished import GONE, INTERRUPTED, UNENDED
 from tests.fanin.cli.command import run
 from tests.fanin.cli.test_doctor import PARTS
 

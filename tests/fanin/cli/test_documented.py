@@ -96,11 +96,11 @@ fanin campaign small.toml -o runs/after
 INTERFACES = "Linux interfaces: tests of p4 serve, nic run and train --ports have namespaces"
 BENCH = {"fanin bench": "make bench: hours"}
 SERVED = {"fanin watch": "serves until Ctrl-C: tests/fanin/cli/watch"}
-RUNS = {"fanin campaign examples/": "180 runs: their file is read in tests/fanin/cli/campaign/test_file.py"}
+RUNS = {"fanin campaign examples/": "180 runs: their file is read in tests/fanin/campaign/test_file.py"}
 MNIST = "a data set that is not here"
 PAGES = {
     "../README": Page(
-        other={"fanin plan": "minutes: make bench", "fanin cluster": "minutes: tests/fanin/cli/cluster"}
+        other={"fanin plan": "minutes: make bench", "fanin cluster": "minutes: tests/fanin/cnn/run"}
     ),
     "boards": Page(
         extras=("boards",),
@@ -118,7 +118,7 @@ PAGES = {
         | {
             "fanin board": "tests/fanin/cli/board",
             "fanin plan": "minutes: tests/fanin/cli/test_plan.py",
-            "fanin cluster": "minutes: tests/fanin/cli/cluster",
+            "fanin cluster": "minutes: tests/fanin/cnn/run",
         },
         fails=("fanin p4 check --protocol published",),
     ),
@@ -141,7 +141,7 @@ PAGES = {
     "reference/p4runtime": Page(other={"fanin p4 serve": INTERFACES}),
     "reference/reproduce": Page(
         extras=("planner",),
-        other={"fanin reproduce": "hours: tests/fanin/cli/reproduce", "fanin campaign": "hours"},
+        other={"fanin reproduce": "hours: tests/fanin/evaluation/reproduce", "fanin campaign": "hours"},
     ),
     "reference/runs": Page(before="fanin train breast_cancer --epochs 2 -o runs/breast_cancer\n"),
     "reference/serve": Page(other={"fanin p4 serve": INTERFACES}),
@@ -150,11 +150,11 @@ PAGES = {
     "systems/cluster": Page(
         extras=("planner",),
         other={
-            "fanin cluster run": "15 epochs in RTL take half an hour: tests/fanin/cli/cluster/test_rtl.py",
-            "fanin cluster resume": "tests/fanin/cli/cluster/test_resume.py",
-            "fanin cluster check": "tests/fanin/cli/cluster/test_run.py",
-            "fanin cluster export": "tests/fanin/cli/cluster/test_export.py",
-            "fanin doctor": "tests/fanin/cli/cluster/test_doctor.py",
+            "fanin cluster run": "15 epochs in RTL take half an hour: tests/fanin/cnn/run/test_rtl.py",
+            "fanin cluster resume": "tests/fanin/cnn/run/test_resume.py",
+            "fanin cluster check": "tests/fanin/cnn/run/test_run.py",
+            "fanin cluster export": "tests/fanin/cnn/run/test_export.py",
+            "fanin doctor": "tests/fanin/cnn/run/test_doctor.py",
         },
     ),
     "systems/codec": Page(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fanin.cli.manifest import MANIFEST_FILE, list_files, read_manifest
-from fanin.cli.output import CLASSES_FOLDER, check_directory, output_directory
-from fanin.cli.plain import MOST
-from fanin.cli.scratch import SCRATCH, delete_scratch
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.base.plain import MOST
+from fanin.base.scratch import SCRATCH, delete_scratch
+from fanin.runs.manifest import MANIFEST_FILE, list_files, read_manifest
+from fanin.runs.output import CLASSES_FOLDER, check_directory, output_directory
 
 
 @pytest.fixture

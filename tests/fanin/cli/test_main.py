@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from fanin import __version__
-from fanin.cache import EMISSION, cache_directory, kept_text
+from fanin.base.cache import EMISSION, cache_directory, kept_text
+from fanin.base.errors import InputError
+from fanin.base.scratch import write_file
 from fanin.cli.main import build_parser, main
-from fanin.cli.manifest import MANIFEST_FILE
-from fanin.cli.output import output_directory
-from fanin.cli.progress import Remaining
-from fanin.cli.scratch import write_file
-from fanin.errors import InputError
+from fanin.runs.manifest import MANIFEST_FILE
+from fanin.runs.output import output_directory
+from fanin.runs.progress import Remaining
 from tests.fanin.cli.command import refused, run
 
 GOOD_LINES = "1 1:0.5 2:1\n0 1:0.25 3:2\n" * 8
@@ -350,6 +350,6 @@ def test_interruption_has_its_own_status(capsys, monkeypatch):
 
 def test_how_long_work_will_take_is_told_from_how_long_it_took(monkeypatch):
     clock = iter([100.0, 104.0, 110.0, 7300.0])
-    monkeypatch.setattr("fanin.cli.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("fanin.runs.progress.time.monotonic", lambda: next(clock))
     left = Remaining(1000)
     assert [left.after(done) for done in (10, 12, 20, 730)] == ["", "", ", 0:16:20 left", ", 0:45:00 left"]

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fanin.base.errors import InputError
 from fanin.cli.main import main
 from fanin.cli.nic import rdma, show
-from fanin.errors import InputError
 from fanin.host.ethernet import open_interface
 from fanin.host.lab import Lab
 from fanin.host.nic import RdmaNic
-from fanin.rdma import FIRST_QUEUE_PAIR, Ending
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, Ending
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import Opcode, RdmaPacket, decode, encode
 from tests.echo_request import echo_requests

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from fanin.cli.main import main
-from fanin.codec import Bfp
-from fanin.golden.ring.all_reduce import all_reduce
+from fanin.codec.facts import Bfp
 from fanin.host.ethernet import open_interface
 from fanin.host.lab import Lab
 from fanin.job import worker_endpoint
-from fanin.ring import PRESETS
+from fanin.ring.facts import PRESETS
+from fanin.ring.golden.all_reduce import all_reduce
 from tests.fanin.cli.json_page import documented
 from tests.fanin.cli.nic_command import FANIN, LIMIT
 from tests.support import new_seed

@@ -14,10 +14,10 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
+from fanin.base.tools import program
 from fanin.cli.main import main
 from fanin.host.ethernet import open_interface
 from fanin.host.lab import Lab
-from fanin.tools import program
 from tests.echo_request import echo_requests
 from tests.fuzzing import Mutator, new_random
 from tests.support import slow

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from fanin.cli.main import main
-from fanin.cli.param_server.options import BUNDLED, ParamServerOptions
-from fanin.cli.param_server.stragglers import Stragglers, parse_stragglers
-from fanin.cli.stops import parse_stops
-from fanin.report.param_server.page import TABLES
+from fanin.param_server.page.page import TABLES
+from fanin.param_server.run.options import BUNDLED, ParamServerOptions
+from fanin.param_server.run.stragglers import Stragglers, parse_stragglers
 from fanin.runs.option import option_of
+from fanin.runs.pairs import parse_stops
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm import data
 from fanin.sim.learning import workloads
@@ -255,7 +255,7 @@ def test_lost_gradients_fail_the_run(capsys, tmp_path, monkeypatch):
         outcome.tally = type(outcome.tally)(504, 503, 2, 1)
         return outcome
 
-    monkeypatch.setattr("fanin.cli.param_server.execute.backend_of", lambda setup, **outputs: overwritten)
+    monkeypatch.setattr("fanin.param_server.run.execute.backend_of", lambda setup, **outputs: overwritten)
     status, _, err = run_ps(capsys, tmp_path / "run", SMALL)
     assert (status, err) == (1, "fanin: error: 2 gradients were lost, 1 applied again\n")
     assert "gradients were lost or applied again" in (tmp_path / "run" / "report.html").read_text()
@@ -428,7 +428,7 @@ def test_frames_are_written_only_where_they_are_wanted(capsys, tmp_path, monkeyp
 
         return run
 
-    monkeypatch.setattr("fanin.cli.param_server.execute.backend_of", rtl)
+    monkeypatch.setattr("fanin.param_server.run.execute.backend_of", rtl)
     faults = "--on rtl --drop 0.1 --duplicate 0.2 --reorder 0.3"
     json_of_ps(capsys, tmp_path / "run", f"{SMALL} {faults} --pcap {tmp_path / 'my.pcap'}")
     assert (tmp_path / "my.pcap").read_bytes() == b"frames"

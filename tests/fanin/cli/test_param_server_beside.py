@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fanin.base.errors import CheckFailed
 from fanin.cli.main import main
-from fanin.cli.param_server.beside import runs_beside
-from fanin.cli.param_server.options import ParamServerOptions
-from fanin.errors import CheckFailed
-from fanin.param_server import Algorithm
+from fanin.param_server.facts import Algorithm
+from fanin.param_server.run.beside import runs_beside
+from fanin.param_server.run.options import ParamServerOptions
 from fanin.runs.option import options_of
 from fanin.sim.param_server import events
 from tests.fanin.cli.json_page import documented

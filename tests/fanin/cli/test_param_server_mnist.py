@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from fanin.param_server import MODELS
+from fanin.param_server.facts import MODELS
 from fanin.sim.param_server.recipes import MNIST
 from tests.fanin.cli.ps import SMALL, json_of_ps, refused_ps
 

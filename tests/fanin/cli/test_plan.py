@@ -12,9 +12,9 @@ import onnx
 import pytest
 
 from fanin.cli.main import main
-from fanin.cli.output import PROVENANCE_FILE
 from fanin.planner.check.plan import check_plan
 from fanin.planner.plan.network import read_network
+from fanin.runs.output import PROVENANCE_FILE
 from tests.fanin.cli.json_page import documented
 from tests.fanin.report.drawn import bars, figures, outside
 from tests.planner.onnx_net import Net
@@ -320,7 +320,7 @@ class TestTheVerifier:
     def test_is_asked_about_every_plan_before_any_is_there(self, copy, small, tmp_path, capsys, monkeypatch):
         before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
         monkeypatch.setattr(
-            "fanin.cli.plan.execute.check_plan", lambda folder: ["conv1: is wrong", "so is conv2"]
+            "fanin.cnn.plan.execute.check_plan", lambda folder: ["conv1: is wrong", "so is conv2"]
         )
         expected = (1, "", "fanin: error: the plan breaks a rule: conv1: is wrong (2 in all)\n")
         assert _run(capsys, small, "arria10x2", "-o", copy, *QUICK) == expected

@@ -11,10 +11,10 @@ from sklearn.metrics import r2_score
 from fanin import fixed
 from fanin.cli.main import main
 from fanin.fixed import Loss
-from fanin.glm import PRESETS, TrainShape
-from fanin.golden.glm.float64 import train_float64
-from fanin.golden.glm.model import GlmModel
-from fanin.golden.glm.train import train
+from fanin.glm.facts import PRESETS, TrainShape
+from fanin.glm.golden.float64 import train_float64
+from fanin.glm.golden.model import GlmModel
+from fanin.glm.golden.train import train
 from fanin.sim.glm import data
 from tests.fanin.cli.json_page import documented
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import fanin
+from fanin.base.errors import InputError
 from fanin.cli.main import build_parser
 from fanin.cli.rerun import _behind
-from fanin.errors import InputError
 from tests.fanin.cli.rerun import refusal, run, same_again
 from tests.support import slow
 

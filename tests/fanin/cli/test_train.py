@@ -13,7 +13,7 @@ import pytest
 from scapy.utils import RawPcapNgReader, RawPcapReader
 from sklearn.datasets import load_iris
 
-from fanin.cache import BUILDS, EMISSION
+from fanin.base.cache import BUILDS, EMISSION
 from fanin.cli.main import main
 from fanin.sim.cosim.exchange import Step
 from fanin.sim.glm.cosim import Cosim

@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fanin.boards import MEMORIES
-from fanin.cli.board.builds import BOARD_FILE
+from fanin.base.errors import DoesNotFit, InputError
+from fanin.boards.facts import MEMORIES
+from fanin.boards.run.folder import BOARD_FILE
 from fanin.cli.main import main
-from fanin.cli.train.boards import read_boards
-from fanin.errors import DoesNotFit, InputError
-from fanin.glm import PRESETS, TrainShape
-from fanin.golden.glm.layout import pack_samples, split_ports
+from fanin.glm.facts import PRESETS, TrainShape
+from fanin.glm.golden.layout import pack_samples, split_ports
+from fanin.glm.run.boards import read_boards
 from fanin.hdl.boards.registers import board_registers
 from fanin.host.board import TIMEOUT, BoardClient
 from fanin.sim.glm.boards import TRIES, BoardAddress, Boards
@@ -178,7 +178,7 @@ def test_a_timeout_that_is_given_is_taken(tmp_path, monkeypatch, given, taken):
         seen.append(options.network.timeout_ns)
         raise InputError("enough")
 
-    monkeypatch.setattr("fanin.cli.train.setup.trainers", see)
+    monkeypatch.setattr("fanin.glm.run.setup.trainers", see)
     command = ["train", "breast_cancer", "--on", str(path), "-o", str(tmp_path / "run"), *given.split()]
     assert main(command) == 2
     assert seen == [taken]

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from fanin.cli.main import main
-from fanin.glm import PRESETS
+from fanin.glm.facts import PRESETS
 from fanin.hdl.boards.registers import VERSION
 from fanin.hdl.glm.node_registers import Failure, node_constants, node_registers
 from fanin.host.board import TIMEOUT, BoardClient, UdpChannel

@@ -8,11 +8,11 @@ from sklearn.datasets import make_regression
 from sklearn.metrics import r2_score
 from sklearn.model_selection import train_test_split
 
+from fanin.base.errors import InputError
 from fanin.cli.main import main
-from fanin.errors import InputError
-from fanin.golden.glm.metrics import r_squared
-from fanin.golden.glm.model import GlmModel
-from fanin.golden.glm.targets import TargetScale
+from fanin.glm.golden.metrics import r_squared
+from fanin.glm.golden.model import GlmModel
+from fanin.glm.golden.targets import TargetScale
 from fanin.sklearn import GlmRegressor
 from tests.support import new_seed
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
+from fanin.base.errors import InputError
 from fanin.cli.main import main
-from fanin.cli.output import class_folders
-from fanin.cli.states import save_state
-from fanin.cli.stopped import UNENDED
-from fanin.cli.train.state import load
-from fanin.cli.train.survival import Attempts
-from fanin.errors import InputError
+from fanin.glm.run.restarts import Attempts
+from fanin.glm.run.state import load
+from fanin.runs.output import class_folders
+from fanin.runs.states import save_state
+from fanin.runs.unfinished import UNENDED
 from tests.fanin.cli.command import unlisted
 from tests.fanin.cli.json_page import documented
 from tests.fanin.cli.train_nodes import GoldenNodes

@@ -15,7 +15,7 @@ from pygments.token import Keyword
 from fanin.cli.main import main
 from fanin.hdl.keywords import KEYWORDS
 from fanin.hdl.rdma.registers import rdma_registers
-from fanin.rdma import PRESETS
+from fanin.rdma.facts import PRESETS
 from fanin.sim.cosim.build import find_verilator
 
 

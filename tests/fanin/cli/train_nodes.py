@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fanin.golden.glm.train import train as train_golden
+from fanin.glm.golden.train import train as train_golden
 from fanin.hdl.glm.node_registers import COUNTERS
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.cosim.run import Progress, RunResult

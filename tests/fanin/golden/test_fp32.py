@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fanin.codec import QUIET_NAN
+from fanin.codec.facts import QUIET_NAN
 from fanin.golden import fp32
 from tests.fp32_values import SPECIAL, close_pairs
 from tests.support import new_seed

@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from fanin.codec import TOS_COMPRESSIBLE, TOS_RAW, Inceptionn
-from fanin.golden.codec.packet import receive, transmit
+from fanin.codec.facts import TOS_COMPRESSIBLE, TOS_RAW, Inceptionn
+from fanin.codec.golden.packet import receive, transmit
 from fanin.host.alignment import MAX_CONNECTIONS, Alignment
 from fanin.wire.ethernet import Endpoint, encode_udp
 from fanin.wire.tcp import ACK, SYN, Segment, decode_tcp, encode_tcp
-from tests.fanin.golden.codec.packets import gradients
+from tests.fanin.codec.golden.packets import gradients
 from tests.support import new_seed
 
 HOST, PEER = Endpoint(1, 0x0A000001, 5000), Endpoint(2, 0x0A000002, 6000)

@@ -9,8 +9,9 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from fanin.errors import InputError
-from fanin.glm import PRESETS
+from fanin.base.errors import InputError
+from fanin.glm.driver import NodeDriver
+from fanin.glm.facts import PRESETS
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
 from fanin.hdl.glm.node_registers import node_constants, node_registers
 from fanin.host.board import (
@@ -25,7 +26,6 @@ from fanin.host.board import (
     poll_field,
 )
 from fanin.host.driver import Batch, Operation
-from fanin.host.glm import NodeDriver
 from fanin.wire.control import (
     MAX_DUMP,
     MAX_LOAD,

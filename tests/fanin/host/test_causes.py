@@ -7,9 +7,9 @@ import pytest
 
 from fanin.hdl.param_server.server_control import Refusal as ServerRefusal
 from fanin.host.causes import CAUSES, cause_of, explain, explain_name
-from fanin.host.param_server import ParamServerDriver
-from fanin.host.rdma import RdmaDriver
-from fanin.rdma import PRESETS, Ending, Refusal
+from fanin.param_server.driver import ParamServerDriver
+from fanin.rdma.driver import RdmaDriver
+from fanin.rdma.facts import PRESETS, Ending, Refusal
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.cosim.state import FailedCheck
@@ -46,7 +46,7 @@ def test_a_cause_is_explained_by_its_name():
 def test_every_enumeration_of_causes_is_there():
     """Those of the hardware and of the facts, by the name that they have."""
     names = {"Failure", "Refusal", "Ending", "LinkFailure"}
-    files = [*(ROOT / "hdl").rglob("*.py"), *(ROOT / "fanin").glob("*.py")]
+    files = [*(ROOT / "hdl").rglob("*.py"), *(ROOT / "fanin").glob("*.py"), *(ROOT / "fanin").glob("*/*.py")]
     found = {
         (file.stem, node.name)
         for file in files

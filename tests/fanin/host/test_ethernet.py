@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.host import ethernet
 from fanin.host.ethernet import InterfaceLost, open_interface
 from fanin.host.lab import Lab

@@ -10,11 +10,11 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.host.neighbours import _frame
 from fanin.host.rdma_setup import FORMAT, End, Rendezvous, negotiate
 from fanin.host.socket_ring import Ring
-from fanin.rdma import Connection
+from fanin.rdma.facts import Connection
 from tests.fanin.host.test_rdma_setup import OURS, THEIRS
 from tests.fanin.host.test_socket_ring import _addresses, _ranks
 from tests.fuzzing import JsonMutator, Memory, Mutator, is_one_line, lengths, new_random, speak, within

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fanin.codec import (
+from fanin.codec.facts import (
     BLOCKS,
     MAX_BOUND,
     MAX_MANTISSA,
@@ -24,8 +24,8 @@ from fanin.codec import (
     Inceptionn,
     Mode,
 )
-from fanin.golden.codec.codecs import decode, encode
-from fanin.golden.codec.exchange import host_ring
+from fanin.codec.golden.codecs import decode, encode
+from fanin.codec.golden.exchange import host_ring
 from tests.support import new_seed, slow
 
 SOURCES = Path(__file__).parents[3] / "fanin" / "host" / "c"
@@ -36,8 +36,8 @@ ALL_REDUCE = """
 import sys
 import numpy as np
 from mpi4py import MPI
-from fanin.codec import Bfp, Inceptionn
-from fanin.golden.codec.exchange import host_ring
+from fanin.codec.facts import Bfp, Inceptionn
+from fanin.codec.golden.exchange import host_ring
 from fanin.host.mpi import allreduce
 comm, seed = MPI.COMM_WORLD, int(sys.argv[1])
 stray = comm.isend("the program's own", dest=(comm.rank + 1) % comm.size, tag=0x28)
@@ -62,7 +62,7 @@ DISAGREE = """
 import sys
 import numpy as np
 from mpi4py import MPI
-from fanin.codec import Bfp, Inceptionn
+from fanin.codec.facts import Bfp, Inceptionn
 from fanin.host.mpi import allreduce
 comm = MPI.COMM_WORLD
 what = sys.argv[1] if comm.rank == comm.size - 1 else ""

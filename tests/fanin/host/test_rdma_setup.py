@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.errors import InputError
-from fanin.host.rdma import RdmaDriver
+from fanin.base.errors import InputError
 from fanin.host.rdma_setup import End, Rendezvous, negotiate, source_port
-from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region
+from fanin.rdma.driver import RdmaDriver
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region
 from fanin.wire.ethernet import Endpoint
 from tests.fanin.host.self_connection import SelfConnecting
 

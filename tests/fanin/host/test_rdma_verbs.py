@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.host.rdma_setup import End, negotiate
 from fanin.host.rdma_verbs import VerbsPeer
 

@@ -13,10 +13,10 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from fanin.codec import Inceptionn
-from fanin.errors import InputError
-from fanin.golden.codec.codecs import roundtrip
-from fanin.golden.codec.exchange import host_ring
+from fanin.base.errors import InputError
+from fanin.codec.facts import Inceptionn
+from fanin.codec.golden.codecs import roundtrip
+from fanin.codec.golden.exchange import host_ring
 from fanin.host.algorithm1 import check, facts
 from fanin.host.lobby import Lobby
 from fanin.host.socket_ring import Ring

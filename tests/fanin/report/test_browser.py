@@ -7,20 +7,20 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from fanin.api.shown import page_frame
-from fanin.report.cnn.page import cnn_page
+from fanin.cnn.page.page import cnn_page
+from fanin.cnn.plan.page.page import plan_page
+from fanin.glm.page.page import render
+from fanin.param_server.page.page import param_server_page
 from fanin.report.failure import failure_page
-from fanin.report.glm.page import render
-from fanin.report.param_server.page import param_server_page
-from fanin.report.plan.page import plan_page
-from fanin.report.ring.page import ring_page
-from tests.fanin.report import test_campaign as campaign
-from tests.fanin.report import test_cnn as cnn
-from tests.fanin.report import test_glm as glm
-from tests.fanin.report import test_param_server as param_server
-from tests.fanin.report import test_reproduction as reproduction
-from tests.fanin.report import test_ring as ring
+from fanin.ring.page.page import ring_page
+from tests.fanin.campaign import test_page as campaign
+from tests.fanin.cnn import test_page as cnn
+from tests.fanin.evaluation.reproduce import test_page as reproduction
+from tests.fanin.glm import test_page as glm
+from tests.fanin.param_server import test_page as param_server
 from tests.fanin.report.drawn import figures
 from tests.fanin.report.plans import make_plan, make_sweep
+from tests.fanin.ring import test_page as ring
 from tests.needs import chromium
 
 pytestmark = pytest.mark.needs("chromium")

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from fanin.glm import PRESETS
+from fanin.glm.facts import PRESETS
+from fanin.glm.page.trace import train_trace
 from fanin.job import SWITCH, worker_endpoint
 from fanin.report import perfetto
-from fanin.report.glm.trace import train_trace
 from fanin.report.perfetto import Trace
 from fanin.sim.glm.course import Timeline
 from fanin.sim.network import LinkConfig, NetworkConfig

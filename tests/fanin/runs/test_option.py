@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from fanin.api.signature import declared, stub
-from fanin.cli.files import Files
-from fanin.cli.options import add_options, files_of
-from fanin.cli.train.options import GlmOptions
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.cli.options import add_options
+from fanin.glm.run.options import GlmOptions
+from fanin.runs.files import Files, files_of
 from fanin.runs.option import REQUIRED, Group, Options, Place, RunOptions, Trait, option, option_of, options_of
 
 

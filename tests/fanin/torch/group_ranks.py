@@ -15,7 +15,7 @@ from torch.multiprocessing import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
 import fanin.torch
-from fanin.codec import Bfp, Inceptionn
+from fanin.codec.facts import Bfp, Inceptionn
 from fanin.torch import Options
 from fanin.torch.feedback import ErrorFeedback
 from fanin.torch.hooks import nics

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch.multiprocessing import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
-from fanin.codec import Mode
-from fanin.ring import RingConfig
+from fanin.codec.facts import Mode
+from fanin.ring.facts import RingConfig
 from fanin.torch.feedback import ErrorFeedback
 from fanin.torch.hooks import bfp, inceptionn, ring, top_k
 

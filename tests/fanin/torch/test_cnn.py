@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from fanin.cnn_training import Job
-from fanin.golden.cnn import compiled, layers
-from fanin.golden.cnn.folds import tree
-from fanin.golden.cnn.network import GoldenNetwork, Trace, initial_state
-from fanin.layers.layer import Parallelism, Shape
-from fanin.layers.pointwise import OnlineNorm
+from fanin.cnn.golden import compiled, layers
+from fanin.cnn.golden.folds import tree
+from fanin.cnn.golden.network import GoldenNetwork, Trace, initial_state
+from fanin.cnn.layers.layer import Parallelism, Shape
+from fanin.cnn.layers.pointwise import OnlineNorm
+from fanin.cnn.training import Job
 from fanin.torch import cnn as float64
-from tests.fanin.golden.cnn import cases
-from tests.fanin.golden.cnn.cases import CASES
-from tests.fanin.golden.cnn.networks import residual
+from tests.fanin.cnn.golden import cases
+from tests.fanin.cnn.golden.cases import CASES
+from tests.fanin.cnn.golden.networks import residual
 from tests.support import new_seed
 
 

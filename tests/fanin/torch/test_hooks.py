@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from fanin.codec import Bfp, Inceptionn, Mode
-from fanin.golden.codec import bfp, inceptionn
-from fanin.golden.codec.samples import samples
-from fanin.golden.ring.all_reduce import all_reduce
-from fanin.ring import RingConfig
+from fanin.codec.facts import Bfp, Inceptionn, Mode
+from fanin.codec.golden import bfp, inceptionn
+from fanin.codec.golden.samples import samples
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.ring.cosim import RingCosim
 from fanin.torch import hooks as torch_hooks
 from tests.fanin.torch import ranks as torch_ranks

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fanin.codec import Bfp, Inceptionn, Mode
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.codec.facts import Bfp, Inceptionn, Mode
 from fanin.torch import Options
 from fanin.torch.options import VARIABLE
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from fanin.codec.golden.codecs import roundtrip
 from fanin.golden import scaled
-from fanin.golden.codec.codecs import roundtrip
-from fanin.golden.ring.all_reduce import all_reduce
+from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.time import RingTime
 from tests.fanin.torch import group_ranks
@@ -239,4 +239,4 @@ def test_pytorch_knows_the_backend_and_loads_nothing_for_it():
         "sorted(name for name in sys.modules if name.startswith(('fanin.', 'amaranth'))))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "True ['fanin.errors', 'fanin.torch', 'fanin.torch.autoload']\n"
+    assert done.stdout == "True ['fanin.base.errors', 'fanin.torch', 'fanin.torch.autoload']\n"

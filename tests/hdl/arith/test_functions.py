@@ -7,7 +7,7 @@ from amaranth import Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.golden.cnn import functions
+from fanin.cnn.golden import functions
 from fanin.hdl.arith.datapath import Constant, Datapath
 from fanin.hdl.arith.exp import exp
 from fanin.hdl.arith.reciprocal import reciprocal

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.hdl.boards import top
 from fanin.hdl.boards.board import BOARDS, Flow, find_board
 from fanin.hdl.boards.identity import Identity, build_number

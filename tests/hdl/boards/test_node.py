@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from amaranth.sim import Simulator
 
-from fanin.cli.board.making import _config
+from fanin.boards.run.build import _config
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.boards.memory_map import BOARD, LABELS, NODE, sample_memory
 from fanin.hdl.boards.node import BoardNode

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.hdl.boards.build import CONFIG, NETLIST, ROUTED
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.boards.renumber import renumber

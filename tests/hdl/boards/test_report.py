@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.hdl.boards.build import ROUTED, TIMING
 from fanin.hdl.boards.report import RESOURCES, component_of, domain_of, read_report
 

@@ -8,7 +8,7 @@ import cmsis_svd
 import pytest
 from lxml import etree
 
-from fanin.glm import PRESETS
+from fanin.glm.facts import PRESETS
 from fanin.hdl import catalog
 from fanin.hdl.bus import svd
 from tests.hdl.bus.test_register_map import MAP

@@ -14,10 +14,10 @@ from cocotbext.axi import (
     AxiStreamSource,
 )
 
-from fanin.codec import MAX_FRAME
+from fanin.codec.facts import MAX_FRAME
 from fanin.hdl.codec.nic.registers import COUNTERS, nic_registers
 from fanin.host.driver import AsyncRegisterDriver
-from tests.fanin.golden.codec.packets import TRANSPORTS, frame_of, gradients, rebuilt
+from tests.fanin.codec.golden.packets import TRANSPORTS, frame_of, gradients, rebuilt
 from tests.hdl.codec.nic_traffic import host_frames, received, sent, wire_frames
 
 REGISTERS = nic_registers()

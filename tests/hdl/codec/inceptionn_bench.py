@@ -6,10 +6,10 @@ import random
 
 import numpy as np
 
-from fanin.codec import TAG_BYTES, Inceptionn, Tag
-from fanin.golden.codec import inceptionn
-from fanin.golden.codec.packet import LENGTH_BYTES, compress_payload
-from fanin.golden.codec.samples import samples
+from fanin.codec.facts import TAG_BYTES, Inceptionn, Tag
+from fanin.codec.golden import inceptionn
+from fanin.codec.golden.packet import LENGTH_BYTES, compress_payload
+from fanin.codec.golden.samples import samples
 
 
 def compressed(frame: bytes, config: Inceptionn) -> bytes:

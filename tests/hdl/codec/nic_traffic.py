@@ -2,9 +2,9 @@
 
 import itertools
 
-from fanin.codec import Inceptionn
-from fanin.golden.codec.packet import receive, transmit
-from tests.fanin.golden.codec.packets import OTHER_TRAFFIC, TRANSPORTS, frame_of, gradients
+from fanin.codec.facts import Inceptionn
+from fanin.codec.golden.packet import receive, transmit
+from tests.fanin.codec.golden.packets import OTHER_TRAFFIC, TRANSPORTS, frame_of, gradients
 
 MAX_FRAME = 2038  # of the components in these tests, unless one says otherwise; no whole beats
 CONFIG = Inceptionn()

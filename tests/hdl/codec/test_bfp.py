@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fanin.codec import Bfp
-from fanin.golden.codec import bfp
+from fanin.codec.facts import Bfp
+from fanin.codec.golden import bfp
 from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
 from tests.hdl.stream.frames import beats, frames
 from tests.support import new_seed, simulate, slow

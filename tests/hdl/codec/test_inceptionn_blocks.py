@@ -9,8 +9,8 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from fanin.codec import MAX_BOUND, MIN_BOUND, TAG_BYTES, Inceptionn, Mode, Tag
-from fanin.golden.codec import inceptionn
+from fanin.codec.facts import MAX_BOUND, MIN_BOUND, TAG_BYTES, Inceptionn, Mode, Tag
+from fanin.codec.golden import inceptionn
 from fanin.hdl.codec.inceptionn.block import (
     COMPRESSION_LATENCY,
     DECOMPRESSION_LATENCY,

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from fanin.codec import GROUPS, Inceptionn, Mode
+from fanin.codec.facts import GROUPS, Inceptionn, Mode
 from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
 from fanin.hdl.emit import emit_verilog
 from tests.hdl.codec.inceptionn_bench import compressed, frames_of, incompressible, zeros

@@ -6,7 +6,7 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from fanin.codec import GROUPS
+from fanin.codec.facts import GROUPS
 from fanin.hdl.codec.inceptionn.counter import GroupCounter
 from tests.support import new_seed
 

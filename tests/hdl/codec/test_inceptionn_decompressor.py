@@ -8,7 +8,7 @@ from amaranth import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import GROUPS, Inceptionn, Mode
+from fanin.codec.facts import GROUPS, Inceptionn, Mode
 from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
 from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
 from fanin.hdl.emit import emit_verilog

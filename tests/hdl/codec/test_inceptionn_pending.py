@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 from amaranth.sim import Simulator
 
-from fanin.codec import GROUPS
+from fanin.codec.facts import GROUPS
 from fanin.hdl.codec.inceptionn.pending import PendingGroups
 from fanin.hdl.codec.inceptionn.shapes import SLOTS, burst_bytes
 from tests.support import new_seed

@@ -6,7 +6,7 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from fanin.codec import GROUPS, Inceptionn
+from fanin.codec.facts import GROUPS, Inceptionn
 from fanin.hdl.codec.inceptionn.pointer import GroupPointer
 from fanin.hdl.codec.inceptionn.shapes import SLOTS
 from tests.support import new_seed, slow

@@ -11,7 +11,7 @@ from fanin.hdl.codec.nic.receiver import InceptionnReceiver
 from fanin.hdl.codec.nic.registers import nic_registers
 from fanin.hdl.codec.nic.shapes import MAX_MAX_FRAME, MIN_MAX_FRAME
 from fanin.hdl.codec.nic.transmitter import InceptionnTransmitter
-from tests.fanin.golden.codec.packets import frame_of, gradients
+from tests.fanin.codec.golden.packets import frame_of, gradients
 from tests.hdl.codec.nic_traffic import CONFIG, MAX_FRAME, host_frames, received, sent, wire_frames
 from tests.hdl.stream.frames import beats, frames
 from tests.support import new_seed, simulate, slow

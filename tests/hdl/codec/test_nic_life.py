@@ -8,7 +8,7 @@ from fanin.hdl.codec.nic.parser import HeaderParser
 from fanin.hdl.codec.nic.receiver import InceptionnReceiver
 from fanin.hdl.codec.nic.transmitter import InceptionnTransmitter
 from fanin.sim.rtl.stalls import Side, Stalls
-from tests.fanin.golden.codec.packets import frame_of
+from tests.fanin.codec.golden.packets import frame_of
 from tests.hdl.codec.nic_traffic import CONFIG, host_frames, received, sent, wire_frames
 from tests.hdl.stream.frames import beats, frames
 from tests.support import new_seed, simulate, slow

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from fanin.codec import TOS_RAW
+from fanin.codec.facts import TOS_RAW
 from fanin.hdl.codec.nic.assembler import FrameAssembler
 from fanin.hdl.codec.nic.cutter import PayloadCutter
 from fanin.hdl.codec.nic.meter import PayloadMeter
@@ -14,7 +14,7 @@ from fanin.hdl.codec.nic.parser import HeaderParser
 from fanin.hdl.codec.nic.shapes import Kind
 from fanin.hdl.codec.nic.verdict import FrameVerdict
 from fanin.wire.ethernet import internet_checksum
-from tests.fanin.golden.codec.packets import frame_of, gradients
+from tests.fanin.codec.golden.packets import frame_of, gradients
 from tests.hdl.stream.frames import beats, frames
 from tests.support import new_seed, simulate
 

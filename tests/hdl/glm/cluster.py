@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fanin.golden.glm import layout
+from fanin.glm.driver import NodeDriver, NodeJob, NodeMemories, NodeStatus
+from fanin.glm.golden import layout
 from fanin.hdl.glm.node import GlmNode
 from fanin.host.driver import AsyncRegisterDriver
-from fanin.host.glm import NodeDriver, NodeJob, NodeMemories, NodeStatus
 from fanin.sim.rtl.memory import ReadMemory
 from fanin.sim.rtl.stalls import Side, Stalls
 from fanin.sim.switch.base import Job as SwitchJob

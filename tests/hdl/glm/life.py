@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fanin.glm import GlmConfig
+from fanin.glm.facts import GlmConfig
 from fanin.hdl.glm.node import GlmNode
 from fanin.host.driver import Operation
 from fanin.sim.rtl.memory import ReadMemory

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanin.fixed import Loss
-from fanin.glm import GlmConfig, Partitioning
-from fanin.golden.glm import layout
+from fanin.glm.driver import NodeDriver, NodeJob, NodeMemories, NodeStatus
+from fanin.glm.facts import GlmConfig, Partitioning
+from fanin.glm.golden import layout
 from fanin.hdl.bus.register_map import Access
 from fanin.hdl.glm.node_registers import Failure
 from fanin.host.driver import Operation
-from fanin.host.glm import NodeDriver, NodeJob, NodeMemories, NodeStatus
 from fanin.sim.switch.base import Job as SwitchJob
 from fanin.sim.switch.base import Member
 from fanin.sim.switch.reference import ReferenceSwitch

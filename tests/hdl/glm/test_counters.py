@@ -2,8 +2,8 @@
 
 import pytest
 
-from fanin.clock import CLOCK_MHZ
-from fanin.glm import PRESETS
+from fanin.base.limits import CLOCK_MHZ
+from fanin.glm.facts import PRESETS
 from fanin.hdl.aggregation.job import ROUND_BITS
 from fanin.hdl.bus.register_map import Access
 from fanin.hdl.glm.node_registers import node_registers

@@ -7,7 +7,7 @@ import pytest
 
 from fanin import fixed
 from fanin.fixed import Loss
-from fanin.glm import PRESETS, Partitioning
+from fanin.glm.facts import PRESETS, Partitioning
 from fanin.hdl.glm.data_parallel import GradientEngine
 from tests.hdl.glm.training import Job
 from tests.hdl.glm.worker_bench import train

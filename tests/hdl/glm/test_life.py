@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fanin.glm import PRESETS, Partitioning
+from fanin.glm.facts import PRESETS, Partitioning
 from fanin.hdl.aggregation.job import FailureCause
 from fanin.hdl.glm.node_control import NodeControl
 from fanin.hdl.glm.node_registers import Failure

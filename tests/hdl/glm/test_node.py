@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fanin import fixed
-from fanin.glm import PRESETS, Partitioning
+from fanin.glm.facts import PRESETS, Partitioning
 from fanin.hdl.glm.node_registers import Failure
 from fanin.hdl.glm.worker import GlmWorker
 from fanin.wire.aggregation import Encap, Kind

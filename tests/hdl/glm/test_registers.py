@@ -8,7 +8,8 @@ from amaranth.sim import Simulator
 
 from fanin import fixed
 from fanin.fixed import Loss
-from fanin.glm import PRESETS, TrainShape
+from fanin.glm.driver import NodeDriver, NodeJob, NodeMemories
+from fanin.glm.facts import PRESETS, TrainShape
 from fanin.hdl.glm.model_window import ModelWindow
 from fanin.hdl.glm.node_registers import (
     COUNTERS,
@@ -22,7 +23,6 @@ from fanin.hdl.glm.node_registers import (
 from fanin.hdl.glm.run_check import RunCheck
 from fanin.hdl.glm.shapes import ModelPortSignature
 from fanin.host.driver import RegisterDriver
-from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
 from fanin.wire.aggregation import Protocol
 from fanin.wire.ethernet import Endpoint
 from tests.support import resolve

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from fanin.glm import PRESETS
+from fanin.glm.facts import PRESETS
 from fanin.hdl.glm.node_registers import Failure
 from fanin.hdl.glm.vanilla import VanillaPhases
 from fanin.wire.aggregation import Kind, Protocol

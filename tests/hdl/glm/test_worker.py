@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fanin.fixed import Loss
-from fanin.glm import PRESETS
+from fanin.glm.facts import PRESETS
 from fanin.hdl.glm.worker import GlmWorker
 from tests.hdl.glm.training import Job
 from tests.hdl.glm.worker_bench import train

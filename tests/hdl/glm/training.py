@@ -14,9 +14,9 @@ from amaranth.lib.wiring import In, Out
 
 from fanin import fixed
 from fanin.fixed import Loss
-from fanin.glm import GlmConfig, TrainShape
-from fanin.golden.glm import layout
-from fanin.golden.glm.train import Epoch, train
+from fanin.glm.facts import GlmConfig, TrainShape
+from fanin.glm.golden import layout
+from fanin.glm.golden.train import Epoch, train
 
 
 @dataclass(frozen=True, kw_only=True)

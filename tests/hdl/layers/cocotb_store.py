@@ -7,7 +7,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from cocotbext.axi import AxiBus, AxiRam
 
-from fanin.cnn_memory import Frames, Ring, StoreConfig
+from fanin.cnn.memory import Frames, Ring, StoreConfig
 from fanin.hdl.layers.interface import LayerControl, Mode
 from tests.hdl.bus.cocotb_peers import stall
 from tests.hdl.bus.cocotb_writer import offer

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from fanin.golden.cnn import layers as golden
-from fanin.golden.cnn.image import state_image
-from fanin.golden.cnn.state import zero_state
+from fanin.cnn.golden import layers as golden
+from fanin.cnn.golden.image import state_image
+from fanin.cnn.golden.state import zero_state
+from fanin.cnn.layers.layer import Parallelism, Shape
+from fanin.cnn.layers.window import Conv, Dense, DepthwiseConv
 from fanin.golden.fp32 import multiply
 from fanin.hdl.layers.convolution import Convolution
 from fanin.hdl.layers.interface import Mode
-from fanin.layers.layer import Parallelism, Shape
-from fanin.layers.window import Conv, Dense, DepthwiseConv
 from fanin.sim.cnn.layer_bench import Job, LayerBench
 from tests.fp32_values import SPECIAL
 

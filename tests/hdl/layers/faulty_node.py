@@ -1,7 +1,7 @@
 # amaranth: UnusedElaboratable=no
 """A cluster node whose memory answers with errors where its host wants it to."""
 
-from fanin.cnn_memory import ADDRESS_BITS
+from fanin.cnn.memory import ADDRESS_BITS
 from fanin.hdl.layers.memory_ports import OUTSTANDING
 from fanin.hdl.layers.node import ClusterNode
 from tests.hdl.bus.faulty_memory import FaultyMemory

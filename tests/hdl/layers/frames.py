@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fanin.golden.cnn import layers as golden
+from fanin.cnn.golden import layers as golden
 from fanin.hdl.layers.interface import Mode
 from tests.fp32_values import SPECIAL
 from tests.support import simulate

@@ -9,14 +9,14 @@ import random
 
 import numpy as np
 
-from fanin.cnn_memory import BEAT_BYTES, MemoryMap, state_stages
-from fanin.cnn_training import Job
-from fanin.cnn_watchdog import silence
-from fanin.errors import CheckFailed
-from fanin.golden.cnn.image import state_image
-from fanin.golden.cnn.network import GoldenNetwork, initial_state
+from fanin.base.errors import CheckFailed
+from fanin.cnn.driver import CnnDriver, HostMemory
+from fanin.cnn.golden.image import state_image
+from fanin.cnn.golden.network import GoldenNetwork, initial_state
+from fanin.cnn.memory import BEAT_BYTES, MemoryMap, state_stages
+from fanin.cnn.training import Job
+from fanin.cnn.watchdog import silence
 from fanin.hdl.layers.registers import Failure, StreamWord
-from fanin.host.cnn import CnnDriver, HostMemory
 from fanin.sim.cosim.program import HostProgram
 from tests.hdl.layers.faulty_node import BAD
 

@@ -5,9 +5,9 @@ from collections import Counter
 from amaranth import Module
 from amaranth.back import rtlil
 
+from fanin.cnn.layers.layer import Storage
 from fanin.hdl.area import read_rtlil
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
-from fanin.layers.layer import Storage
 
 
 def check_cost(component, monkeypatch, storage=Storage.CHIP):

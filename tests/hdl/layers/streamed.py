@@ -5,11 +5,11 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.schedule import Schedule
 from fanin.hdl.layers.interface import FRAME_BITS, Mode, layer_members, word_stream
 from fanin.hdl.layers.streamed_dense import StreamedDense
 from fanin.hdl.stream.credits import Credits
-from fanin.layers.family import WORD_BITS
-from fanin.layers.schedule import Schedule
 from fanin.sim.cnn.layer_bench import LayerBench
 from tests.hdl.layers.convolutions import LOOPS
 

@@ -7,8 +7,8 @@ import pytest
 from amaranth import Module
 from amaranth.sim import Simulator
 
+from fanin.cnn.layers.schedule import Raster
 from fanin.hdl.layers.banks import BLOCK, Banks
-from fanin.layers.schedule import Raster
 
 # Of a row of 8 columns and 12 channels: lanes, columns, stride, padding.
 RASTERS = {

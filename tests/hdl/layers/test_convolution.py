@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from fanin.cnn.layers.layer import ceil_div
+from fanin.cnn.layers.schedule import Schedule, Way
 from fanin.hdl.layers.input_gradient import InputGradient
-from fanin.layers.layer import ceil_div
-from fanin.layers.schedule import Schedule, Way
 from tests.hdl.layers.convolutions import LOOPS, Learner, build, conv, dense, parallel
 from tests.support import new_seed
 

@@ -3,7 +3,13 @@
 import pytest
 from amaranth.back import rtlil
 
-from fanin.cnn_memory import Frames, Ring, SpilledParameters, StoreConfig
+from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.ends import levels
+from fanin.cnn.layers.family import costs
+from fanin.cnn.layers.layer import REUSE, Parallelism, Shape, Storage
+from fanin.cnn.layers.port import DISTRIBUTED_DEPTH
+from fanin.cnn.layers.schedule import LEAVE, Way
+from fanin.cnn.memory import Frames, Ring, SpilledParameters, StoreConfig
 from fanin.hdl.area import read_rtlil
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
 from fanin.hdl.layers.add import Add
@@ -26,12 +32,6 @@ from fanin.hdl.layers.softmax_loss import SoftmaxLoss
 from fanin.hdl.layers.store import Store
 from fanin.hdl.layers.streamed_dense import StreamedDense
 from fanin.hdl.stream import fifo
-from fanin.layers import ends, pointwise, window
-from fanin.layers.ends import levels
-from fanin.layers.family import costs
-from fanin.layers.layer import REUSE, Parallelism, Shape, Storage
-from fanin.layers.port import DISTRIBUTED_DEPTH
-from fanin.layers.schedule import LEAVE, Way
 from tests.hdl.layers.convolutions import conv, dense
 from tests.hdl.layers.operators import check_cost
 

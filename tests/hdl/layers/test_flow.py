@@ -3,7 +3,10 @@
 
 import pytest
 
-from fanin.flow import node, parts, stages
+from fanin.cnn.flow import node, parts, stages
+from fanin.cnn.layers.layer import Parallelism, Shape
+from fanin.cnn.layers.schedule import Way
+from fanin.cnn.layers.window import Conv
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
 from fanin.hdl.layers import lines, norm_forward, softmax_loss
 from fanin.hdl.layers.forward import Forward
@@ -12,9 +15,6 @@ from fanin.hdl.layers.input_gradient import InputGradient
 from fanin.hdl.layers.max_pool import Maxima
 from fanin.hdl.layers.parameter_walk import RENEW_LATENCY
 from fanin.hdl.layers.places import WindowPlaces
-from fanin.layers.layer import Parallelism, Shape
-from fanin.layers.schedule import Way
-from fanin.layers.window import Conv
 from fanin.sim.cosim.run import MEMORY_LATENCY
 
 

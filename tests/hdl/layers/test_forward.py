@@ -7,14 +7,14 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.golden.cnn import layers as golden
-from fanin.golden.cnn.image import state_image
-from fanin.golden.cnn.state import zero_state
+from fanin.cnn.golden import layers as golden
+from fanin.cnn.golden.image import state_image
+from fanin.cnn.golden.state import zero_state
+from fanin.cnn.layers.layer import Parallelism, Shape
+from fanin.cnn.layers.schedule import Schedule, Way
+from fanin.cnn.layers.window import Conv, Dense, DepthwiseConv
 from fanin.hdl.layers.forward import Forward
 from fanin.hdl.layers.interface import word_stream
-from fanin.layers.layer import Parallelism, Shape
-from fanin.layers.schedule import Schedule, Way
-from fanin.layers.window import Conv, Dense, DepthwiseConv
 from tests.fp32_values import SPECIAL
 from tests.support import new_seed, simulate, slow
 

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
+from fanin.cnn.layers import window
+from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.hdl.layers.global_pool import GlobalAvgPool
 from fanin.hdl.layers.interface import Mode
-from fanin.layers import window
-from fanin.layers.layer import Parallelism, Shape
 from tests.hdl.layers.frames import check, starts
 from tests.support import new_seed, simulate, slow
 

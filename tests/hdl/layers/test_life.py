@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import pytest
 
-from fanin.cnn_examples import EXAMPLES
+from fanin.cnn.examples import EXAMPLES
 from fanin.hdl.layers.node import ClusterNode
 from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.cluster import Cluster

@@ -6,20 +6,20 @@ import re
 import pytest
 from amaranth import Module
 
-from fanin.cli.bench.netlist import Goal, synthesise
-from fanin.cnn import Stage
-from fanin.cnn_examples import EXAMPLES
-from fanin.cnn_parts import Placement
+from fanin.cnn.examples import EXAMPLES
+from fanin.cnn.facts import Stage
+from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.ends import Egress, Ingress
+from fanin.cnn.layers.family import family
+from fanin.cnn.layers.layer import Parallelism, Shape, Storage
+from fanin.cnn.layers.links import links_of
+from fanin.cnn.layers.logic import device_luts, logic_luts
+from fanin.cnn.parts import Placement
+from fanin.evaluation.bench.netlist import Goal, synthesise
 from fanin.hdl.arith.array import AdderArray, LaneArray
 from fanin.hdl.emit import emit_verilog, module_name
 from fanin.hdl.layers.components import component_class
 from fanin.hdl.layers.node import ClusterNode
-from fanin.layers import ends, pointwise, window
-from fanin.layers.ends import Egress, Ingress
-from fanin.layers.family import family
-from fanin.layers.layer import Parallelism, Shape, Storage
-from fanin.layers.links import links_of
-from fanin.layers.logic import device_luts, logic_luts
 from tests.hdl.layers.convolutions import conv, dense, parallel
 from tests.support import slow
 

@@ -3,12 +3,12 @@
 
 import pytest
 
+from fanin.cnn.layers import pointwise, window
+from fanin.cnn.layers.layer import Parallelism, Shape, Storage
 from fanin.hdl.area import LARGE_BITS, Area
 from fanin.hdl.emit import emit_verilog
 from fanin.hdl.layers.bias import Bias
 from fanin.hdl.layers.global_pool import GlobalAvgPool
-from fanin.layers import pointwise, window
-from fanin.layers.layer import Parallelism, Shape, Storage
 
 CHANNELS = LARGE_BITS // 32  # so many that the emitted file names each memory
 

@@ -4,12 +4,12 @@
 import numpy as np
 import pytest
 
-from fanin.golden.cnn import layers as golden
-from fanin.golden.cnn.image import state_image, state_of_image
+from fanin.cnn.golden import layers as golden
+from fanin.cnn.golden.image import state_image, state_of_image
+from fanin.cnn.layers import pointwise
+from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.online_norm import OnlineNorm
-from fanin.layers import pointwise
-from fanin.layers.layer import Parallelism, Shape
 from fanin.sim.cnn.layer_bench import Job, LayerBench
 from fanin.sim.cosim.arrays import Arith
 from tests.fp32_values import SPECIAL

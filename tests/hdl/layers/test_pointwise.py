@@ -4,11 +4,11 @@
 import numpy as np
 import pytest
 
-from fanin.golden.cnn.folds import tree
+from fanin.cnn.golden.folds import tree
+from fanin.cnn.layers import pointwise
+from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.hdl.layers import add, concat, fork, relu
 from fanin.hdl.layers.interface import Mode
-from fanin.layers import pointwise
-from fanin.layers.layer import Parallelism, Shape
 from tests.hdl.layers.frames import check, collected, drawn, transfers
 from tests.support import new_seed, simulate, slow
 

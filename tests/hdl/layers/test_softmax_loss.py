@@ -4,11 +4,11 @@
 import numpy as np
 import pytest
 
-from fanin.golden.cnn.normalise import loss
+from fanin.cnn.golden.normalise import loss
+from fanin.cnn.layers.ends import SoftCrossLoss
+from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.softmax_loss import SoftmaxLoss
-from fanin.layers.ends import SoftCrossLoss
-from fanin.layers.layer import Parallelism, Shape
 from fanin.sim.cnn.layer_bench import Job, LayerBench
 from fanin.sim.cosim.arrays import Arith
 from tests.fp32_values import SPECIAL

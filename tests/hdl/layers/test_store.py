@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fanin.cnn_memory import BEAT_BYTES, Frames, Ring, SpilledParameters, StoreConfig, beats
+from fanin.cnn.memory import BEAT_BYTES, Frames, Ring, SpilledParameters, StoreConfig, beats
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.store import Store
 from fanin.sim.rtl.memory import ReadMemory, WriteMemory

@@ -7,12 +7,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from fanin.cnn.layers.family import WORD_BITS, family
+from fanin.cnn.layers.layer import Parallelism, Storage
+from fanin.cnn.layers.port import beat_bits
 from fanin.hdl.layers.forward import Forward
 from fanin.hdl.layers.streamed_gradient import StreamedInputGradient
 from fanin.hdl.layers.weight_gradient import WeightGradient
-from fanin.layers.family import WORD_BITS, family
-from fanin.layers.layer import Parallelism, Storage
-from fanin.layers.port import beat_bits
 from tests.hdl.layers.convolutions import Learner, dense
 from tests.hdl.layers.streamed import all_loops, build, read_streams
 from tests.support import new_seed

@@ -7,10 +7,10 @@ import pytest
 from amaranth import Module
 from amaranth.sim import Simulator
 
+from fanin.cnn.layers.schedule import REUSE
 from fanin.golden.fp32 import add
 from fanin.hdl.layers.banks import BLOCK, Banks
 from fanin.hdl.layers.gradient_rows import SumBanks
-from fanin.layers.schedule import REUSE
 from tests.fp32_values import SPECIAL
 from tests.hdl.layers.test_banks import RASTERS, ROWS, Model, accesses, widths
 from tests.support import new_seed

@@ -4,13 +4,13 @@
 import numpy as np
 import pytest
 
-from fanin.golden.cnn import layers as golden
+from fanin.cnn.golden import layers as golden
+from fanin.cnn.layers import window
+from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.hdl.layers.avg_pool import AvgPool
 from fanin.hdl.layers.im2col import Im2col
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.max_pool import MaxPool
-from fanin.layers import window
-from fanin.layers.layer import Parallelism, Shape
 from fanin.sim.cnn.layer_bench import Job, LayerBench
 from tests.hdl.layers.frames import check, drawn
 from tests.support import new_seed

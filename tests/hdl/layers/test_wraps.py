@@ -3,7 +3,7 @@
 
 import pytest
 
-from fanin.clock import CLOCK_MHZ
+from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.boards.registers import board_registers
 from fanin.hdl.bus.register_map import Access
 from fanin.hdl.layers import network_port, watch
@@ -12,7 +12,7 @@ from fanin.hdl.layers.registers import cluster_registers
 from fanin.hdl.layers.watch import Watch
 from fanin.hdl.param_server.registers import param_server_registers
 from fanin.hdl.param_server.server import ParamServer
-from fanin.rdma import PRESETS
+from fanin.rdma.facts import PRESETS
 
 DAY = 24 * 60 * 60  # seconds
 TINY = PRESETS["tiny"]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fanin import __version__
+from fanin.base.tools import yosys
 from fanin.hdl.package.package import package
 from fanin.sim.cosim.build import find_verilator
-from fanin.tools import yosys
 from tests.support import slow
 
 FUSESOC = (sys.executable, "-m", "fusesoc.main", "--config", "fusesoc.conf")  # no other settings count

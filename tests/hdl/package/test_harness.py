@@ -3,8 +3,8 @@
 import json
 import subprocess
 
+from fanin.base.tools import yosys
 from fanin.hdl.package.harness import Port, harness
-from fanin.tools import yosys
 
 ADDER = """module adder(input clk, input rst, input [7:0] a, input [7:0] b, output reg [8:0] sum);
 always @(posedge clk) sum <= rst ? 0 : a + b;

@@ -14,14 +14,14 @@ from lxml import etree
 from pyEDAA import IPXACT
 from pyslang import ast, syntax
 
-from fanin.glm import PRESETS
+from fanin.base.tools import yosys
+from fanin.glm.facts import PRESETS
 from fanin.hdl import catalog
 from fanin.hdl.bus.register_map import Access, Register, RegisterMap
 from fanin.hdl.package.harness import Port
 from fanin.hdl.package.ip_xact import component
 from fanin.hdl.package.package import IP_XACT, MARK, file_names, package
 from fanin.sim.cosim.build import find_verilator
-from fanin.tools import yosys
 from tests.hdl.bus.test_register_map import MAP
 from tests.hdl.test_catalog import LARGE
 from tests.support import slow

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from amaranth.sim import Simulator
 
-from fanin.golden.param_server import ParameterServer, WorkerEndpoint
 from fanin.hdl.param_server import server as rtl
 from fanin.hdl.param_server import update_control
-from fanin.host.param_server import lgvnum_of, vacated
-from fanin.param_server import VERSION_BYTES, ParamServerConfig, RowLayout, ServerLayout, WorkerLayout
-from fanin.rdma import Ending
+from fanin.param_server.driver import lgvnum_of, vacated
+from fanin.param_server.facts import VERSION_BYTES, ParamServerConfig, RowLayout, ServerLayout, WorkerLayout
+from fanin.param_server.golden import ParameterServer, WorkerEndpoint
+from fanin.rdma.facts import Ending
 from fanin.sim.rtl.memory import ReadMemory, WriteMemory
 from tests.hdl.rdma.payloads import bursts_of
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fanin.rdma import PRESETS
+from fanin.rdma.facts import PRESETS
 from tests.hdl.param_server.life import LifeBench
 from tests.support import new_seed
 

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from fanin.golden.param_server import ParameterServer
 from fanin.hdl.bus.axi4 import Resp
 from fanin.hdl.param_server import node
 from fanin.hdl.param_server.server import ParamServer
 from fanin.hdl.param_server.server_control import Refusal
 from fanin.host.driver import AsyncRegisterDriver
-from fanin.host.param_server import ParamServerDriver
 from fanin.job import worker_endpoint
-from fanin.param_server import ParamServerConfig, ServerLayout
-from fanin.rdma import PRESETS, Connection
+from fanin.param_server.driver import ParamServerDriver
+from fanin.param_server.facts import ParamServerConfig, ServerLayout
+from fanin.param_server.golden import ParameterServer
+from fanin.rdma.facts import PRESETS, Connection
 from fanin.sim.rtl.memory import ReadMemory, WriteMemory
 from tests.hdl.bus.test_registers import Host
 from tests.hdl.param_server.server_bench import Bytes

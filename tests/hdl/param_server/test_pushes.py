@@ -5,7 +5,7 @@ from itertools import chain, pairwise
 import pytest
 
 from fanin.hdl.param_server.pushes import Pushes
-from fanin.rdma import PRESETS, Ending
+from fanin.rdma.facts import PRESETS, Ending
 from tests.hdl.rdma.bench import Bench
 from tests.support import new_seed
 

@@ -7,7 +7,7 @@ import pytest
 
 from fanin.hdl.bus.axi4 import BOUNDARY, MAX_BURST
 from fanin.hdl.param_server.read_gate import ReadGate
-from fanin.rdma import PRESETS
+from fanin.rdma.facts import PRESETS
 from fanin.sim.rtl.memory import ReadMemory
 from tests.hdl.rdma.bench import Bench
 from tests.support import new_seed

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fanin.hdl.param_server.row import RowMaker
-from fanin.param_server import ParamServerConfig, RowLayout
-from fanin.rdma import RdmaConfig
+from fanin.param_server.facts import ParamServerConfig, RowLayout
+from fanin.rdma.facts import RdmaConfig
 from tests.hdl.rdma.bench import Bench
 from tests.support import new_seed, simulate
 

@@ -5,7 +5,7 @@ from itertools import groupby, pairwise
 import pytest
 
 from fanin.hdl.param_server.scan_queue import ScanQueue
-from fanin.rdma import PRESETS
+from fanin.rdma.facts import PRESETS
 from tests.hdl.rdma.bench import Bench
 from tests.support import new_seed
 

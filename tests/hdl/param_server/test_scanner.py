@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from fanin.hdl.param_server.scanner import Scanner
-from fanin.rdma import PRESETS
+from fanin.rdma.facts import PRESETS
 from fanin.sim.rtl.memory import ReadMemory
 from tests.hdl.rdma.bench import Bench
 from tests.support import new_seed

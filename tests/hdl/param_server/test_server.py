@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 
 from fanin.hdl.param_server import update_control
-from fanin.rdma import PRESETS
+from fanin.rdma.facts import PRESETS
 from tests.hdl.param_server.server_bench import ServerBench
 from tests.support import new_seed, slow
 

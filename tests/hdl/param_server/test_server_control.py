@@ -3,8 +3,8 @@
 import pytest
 
 from fanin.hdl.param_server.server_control import Refusal, ServerControl
-from fanin.param_server import ParamServerConfig, ServerLayout
-from fanin.rdma import PRESETS
+from fanin.param_server.facts import ParamServerConfig, ServerLayout
+from fanin.rdma.facts import PRESETS
 from tests.support import simulate
 
 CONFIG = PRESETS["tiny"]

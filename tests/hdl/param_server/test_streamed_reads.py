@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from fanin.hdl.param_server.streamed_reads import StreamedReads
-from fanin.rdma import PRESETS
+from fanin.rdma.facts import PRESETS
 from fanin.sim.rtl.memory import ReadMemory
 from tests.hdl.rdma.bench import Bench
 from tests.hdl.rdma.payloads import bursts_of

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from fanin.golden.param_server import update
 from fanin.hdl.param_server.update import UpdateLanes
+from fanin.param_server.golden import update
 from tests.fp32_values import SPECIAL, close_pairs
 from tests.support import new_seed, simulate
 

@@ -6,7 +6,7 @@ import pytest
 
 from fanin.hdl.param_server.staleness import Staleness
 from fanin.hdl.param_server.update_control import UpdateControl
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 from tests.hdl.rdma.bench import Bench
 from tests.support import new_seed
 

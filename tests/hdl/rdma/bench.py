@@ -4,8 +4,8 @@ import random
 
 from amaranth.sim import Simulator
 
-from fanin.golden.rdma import Status
-from fanin.rdma import Ending
+from fanin.rdma.facts import Ending
+from fanin.rdma.golden.nic import Status
 from fanin.sim.rtl.monitor import Monitored
 from fanin.sim.rtl.stalls import Side, Stalls
 from fanin.wire.rdma import PATH_MTUS

@@ -15,13 +15,13 @@ from amaranth import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.golden.rdma import Responder
 from fanin.hdl.rdma.queue_pair import answer_layout, completion_layout, connect_layout, write_layout
 from fanin.hdl.rdma.requester import Requester
 from fanin.hdl.rdma.shapes import Headers, fetch_layout
 from fanin.hdl.rdma.write_queue import WriteQueue
 from fanin.hdl.stream.connect import connect_typed
-from fanin.rdma import Connection, Ending, RdmaConfig, Region, Write, next_psn
+from fanin.rdma.facts import Connection, Ending, RdmaConfig, Region, Write, next_psn
+from fanin.rdma.golden.nic import Responder
 from fanin.wire.rdma import Opcode, RdmaPacket
 from tests.hdl.rdma.bench import connect_fields, post_fields
 

@@ -9,11 +9,11 @@ from typing import Any
 from amaranth import Module, ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from fanin.golden.rdma_node import Node
 from fanin.hdl.rdma.node import RdmaNode
 from fanin.host.driver import AsyncRegisterDriver
-from fanin.host.rdma import RdmaDriver
-from fanin.rdma import FIRST_QUEUE_PAIR, PRESETS, Connection, Ending, Refusal, Region, Write, next_psn
+from fanin.rdma.driver import RdmaDriver
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, PRESETS, Connection, Ending, Refusal, Region, Write, next_psn
+from fanin.rdma.golden.node import Node
 from fanin.sim.rtl.memory import ReadMemory, WriteMemory
 from fanin.wire.ethernet import Endpoint
 from tests.hdl.bus.test_registers import Host

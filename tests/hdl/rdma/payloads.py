@@ -1,7 +1,7 @@
 """What the tests of fetch and store share: where payloads lie."""
 
 from fanin.hdl.bus.axi4 import BOUNDARY
-from fanin.rdma import MAX_PAYLOAD
+from fanin.rdma.facts import MAX_PAYLOAD
 
 SIZES = [1, 2, 15, 16, 17, 63, 64, 65, 100, 1000, 4095, MAX_PAYLOAD]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fanin.hdl.rdma.event_choice import Event, EventChoice
-from fanin.rdma import RdmaConfig
+from fanin.rdma.facts import RdmaConfig
 from tests.hdl.rdma.bench import Bench
 
 CONFIG = RdmaConfig(address_width=32, queue_pairs=4, regions=2)

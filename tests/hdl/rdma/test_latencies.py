@@ -6,8 +6,6 @@ from itertools import pairwise
 
 import pytest
 
-from fanin.golden.rdma import Connection, Region
-from fanin.golden.rdma import Responder as Golden
 from fanin.hdl.rdma import node
 from fanin.hdl.rdma.answers import Answers
 from fanin.hdl.rdma.header_reader import HeaderReader
@@ -17,7 +15,9 @@ from fanin.hdl.rdma.nic import RdmaNic
 from fanin.hdl.rdma.payload_filter import PayloadFilter
 from fanin.hdl.rdma.responder import Responder
 from fanin.hdl.rdma.transmitter import Transmitter
-from fanin.rdma import FIRST_QUEUE_PAIR, PRESETS, RdmaConfig
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, PRESETS, RdmaConfig
+from fanin.rdma.golden.nic import Connection, Region
+from fanin.rdma.golden.nic import Responder as Golden
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import MOST_HEADER_BYTES, Fault, Opcode, RdmaPacket, encode
 from tests.hdl.rdma.bench import Bench, connect_fields, cycles_until

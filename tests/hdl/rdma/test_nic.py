@@ -7,7 +7,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from fanin.hdl.rdma.nic import RdmaNic
-from fanin.rdma import FIRST_QUEUE_PAIR, PRESETS, Connection, Ending, Write
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, PRESETS, Connection, Ending, Write
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import ACK_SYNDROME, Nak, Opcode, RdmaPacket, encode
 from tests.hdl.rdma.bench import connect_fields, post_fields

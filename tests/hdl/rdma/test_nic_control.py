@@ -10,7 +10,7 @@ from fanin.hdl.bus.register_map import Access
 from fanin.hdl.rdma.nic import RdmaNic
 from fanin.hdl.rdma.nic_control import nic_settings
 from fanin.hdl.rdma.registers import rdma_registers
-from fanin.rdma import PRESETS, Refusal
+from fanin.rdma.facts import PRESETS, Refusal
 
 CONFIG = replace(PRESETS["tiny"], address_width=20)
 END = 1 << CONFIG.address_width

@@ -7,7 +7,7 @@ from amaranth import Signal
 from fanin.hdl.rdma import in_hand, requester
 from fanin.hdl.rdma.event_choice import Event
 from fanin.hdl.rdma.requester import Requester
-from fanin.rdma import Ending, RdmaConfig
+from fanin.rdma.facts import Ending, RdmaConfig
 from tests.formal import Proof
 
 pytestmark = [pytest.mark.formal, pytest.mark.slow]

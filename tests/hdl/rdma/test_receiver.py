@@ -11,7 +11,7 @@ from scapy.packet import Raw
 
 from fanin.hdl.rdma.receiver import Receiver
 from fanin.hdl.rdma.regions import LATENCY as REGION_LATENCY
-from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, RdmaConfig
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import REFUSED_OPCODES, Fault, Opcode, RdmaPacket, encode, judge
 from tests.hdl.rdma.bench import Bench

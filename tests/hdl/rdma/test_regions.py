@@ -5,7 +5,7 @@ import random
 from amaranth.sim import Simulator
 
 from fanin.hdl.rdma.regions import LATENCY, RegionTable
-from fanin.rdma import RdmaConfig, Region
+from fanin.rdma.facts import RdmaConfig, Region
 from tests.support import new_seed
 
 CONFIG = RdmaConfig(address_width=24)

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from fanin.golden.rdma import Connection, Region, Responder, Status, Write, psn_after
-from fanin.golden.rdma import Requester as Golden
 from fanin.hdl.rdma.requester import Requester
-from fanin.rdma import Ending, RdmaConfig, next_psn
+from fanin.rdma.facts import Ending, RdmaConfig, next_psn
+from fanin.rdma.golden.nic import Connection, Region, Responder, Status, Write, psn_after
+from fanin.rdma.golden.nic import Requester as Golden
 from fanin.wire.rdma import NOT_READY, Nak, Opcode, RdmaPacket, header_bytes
 from tests.hdl.rdma.bench import ENDINGS, Bench, connect_fields, cycles_until, post_fields
 from tests.support import new_seed, slow

@@ -8,10 +8,10 @@ import pytest
 from amaranth import Module, ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from fanin.golden.rdma import Connection, Region, psn_after
-from fanin.golden.rdma import Responder as Golden
 from fanin.hdl.rdma.responder import Responder
-from fanin.rdma import DROPPED, RdmaConfig
+from fanin.rdma.facts import DROPPED, RdmaConfig
+from fanin.rdma.golden.nic import Connection, Region, psn_after
+from fanin.rdma.golden.nic import Responder as Golden
 from fanin.wire.rdma import PATH_MTUS, REFUSED_OPCODES, Fault, Nak, Opcode, RdmaPacket, header_bytes
 from tests.hdl.rdma.bench import Bench, connect_fields, cycles_until
 from tests.support import new_seed, slow

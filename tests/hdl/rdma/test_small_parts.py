@@ -7,7 +7,7 @@ import pytest
 from fanin.hdl.rdma.timers import Timers
 from fanin.hdl.rdma.write_queue import WriteQueue
 from fanin.hdl.stream.round_robin import RoundRobin
-from fanin.rdma import RdmaConfig, Refusal
+from fanin.rdma.facts import RdmaConfig, Refusal
 from tests.hdl.rdma.bench import Bench
 from tests.support import new_seed
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from fanin.hdl.rdma.transmitter import Transmitter
-from fanin.rdma import FIRST_QUEUE_PAIR
+from fanin.rdma.facts import FIRST_QUEUE_PAIR
 from fanin.wire.ethernet import Endpoint, tagged
 from fanin.wire.rdma import Opcode, RdmaPacket, encode, header_bytes
 from tests.support import new_seed, simulate, slow

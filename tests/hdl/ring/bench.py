@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fanin.golden.ring.all_reduce import all_reduce
 from fanin.hdl.bus.axi4 import Resp
 from fanin.hdl.ring.node import RingNode
 from fanin.host.driver import AsyncRegisterDriver
-from fanin.host.ring import RingDriver, RingMember, RingStatus
-from fanin.ring import RingConfig
+from fanin.ring.driver import RingDriver, RingMember, RingStatus
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.rtl.memory import ReadMemory
 from fanin.sim.rtl.stalls import Side, Stalls
 from tests.hdl.aggregation.bench import beats_of

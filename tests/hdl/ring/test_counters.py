@@ -2,11 +2,11 @@
 
 import pytest
 
-from fanin.clock import CLOCK_MHZ
+from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.bus.register_map import WORD_BITS, Access
 from fanin.hdl.codec.nic.registers import nic_registers
 from fanin.hdl.ring.registers import MAX_POSTED, ring_nic_registers, ring_registers
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 
 DAY_SECONDS = 24 * 60 * 60
 MAPS = {

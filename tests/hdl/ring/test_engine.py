@@ -9,11 +9,11 @@ from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import Out
 
-from fanin.codec import Bfp, Inceptionn, Mode
+from fanin.codec.facts import Bfp, Inceptionn, Mode
 from fanin.hdl.ring.engine import RingEngine, RingEvents
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 from tests.hdl.ring.bench import ADDRESS_WIDTH, HALTED, Memory, vectors
 from tests.support import new_seed, simulate, slow
 

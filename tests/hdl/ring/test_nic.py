@@ -10,8 +10,8 @@ from fanin.hdl.bus.axi4 import Resp
 from fanin.hdl.ring.nic import RingNic
 from fanin.hdl.ring.registers import NIC_IDENTITY
 from fanin.host.driver import AsyncRegisterDriver
-from fanin.host.ring import RingDriver, RingNicDriver
-from fanin.ring import PRESETS
+from fanin.ring.driver import RingDriver, RingNicDriver
+from fanin.ring.facts import PRESETS
 from fanin.wire.link import ETHERTYPE_LINK
 from tests.hdl.bus.test_registers import Host
 from tests.hdl.stream.frames import beats, frames

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.codec import Bfp, Inceptionn
+from fanin.codec.facts import Bfp, Inceptionn
 from fanin.hdl.emit import flat_ports
 from fanin.hdl.ring.node import RingNode
 from fanin.hdl.ring.registers import IDENTITY, VERSION, Failure
-from fanin.host.ring import RingDriver, RingMember
-from fanin.ring import RingConfig
+from fanin.ring.driver import RingDriver, RingMember
+from fanin.ring.facts import RingConfig
 from fanin.wire.link import LinkKind
 from fanin.wire.ring import RING_LINK
 from tests.hdl.ring.bench import BYTES, Ring, mac_of, vectors

@@ -12,7 +12,7 @@ from fanin.hdl.ring.descriptors import DescriptorQueue
 from fanin.hdl.ring.lanes import RingLanes
 from fanin.hdl.ring.words import FrameWords
 from fanin.hdl.stream.fork import StreamFork
-from fanin.ring import PRESETS
+from fanin.ring.facts import PRESETS
 from tests.support import new_seed, simulate, slow
 
 TINY = PRESETS["tiny"]

@@ -9,7 +9,7 @@ from fanin.hdl.ring.link_job import Difference
 from fanin.hdl.ring.orders import Step
 from fanin.hdl.ring.receive import ReceivePath
 from fanin.hdl.ring.store import StorePath
-from fanin.ring import PRESETS
+from fanin.ring.facts import PRESETS
 from tests.hdl.ring.bench import Memory
 from tests.support import simulate
 

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""RingSequencer against the slices of ``fanin.ring`` and the steps of docs/systems/ring.md."""
+"""RingSequencer against the slices of ``fanin.ring.facts`` and the steps of docs/systems/ring.md."""
 
 import random
 from itertools import pairwise
@@ -9,7 +9,7 @@ import pytest
 from fanin.hdl.ring.orders import PATH_FIELDS, PATH_STEPS, Step
 from fanin.hdl.ring.segments import RingSegments
 from fanin.hdl.ring.sequencer import RingSequencer
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 from tests.support import new_seed, simulate, slow
 
 TINY = RingConfig(lanes=8, frame_words=3, slice_frames=2, buffer_frames=4)

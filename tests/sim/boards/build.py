@@ -10,7 +10,7 @@ from amaranth.back import rtlil
 from amaranth.build import Attrs, Clock, Pins, Resource, Subsignal
 from amaranth.vendor import LatticeECP5Platform
 
-from fanin.tools import program, yosys
+from fanin.base.tools import program, yosys
 from tests.needs import require
 
 DEVICE = ("--25k", "--package", "CABGA381", "--speed", "6")

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from fanin.cli.board.builds import BOARD_FILE, PROJECT
+from fanin.boards.run.folder import BOARD_FILE, PROJECT
 from fanin.cli.main import main
 from fanin.hdl.boards.board import Board, find_board
 from fanin.sim.boards.board import BoardConfig

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.sim.boards import board
 from fanin.sim.boards.board import BoardConfig, Boards, Clock, on_the_wire
 from fanin.sim.boards.direct import LoggedBoards

@@ -19,7 +19,7 @@ from amaranth.lib.cdc import AsyncFFSynchronizer, FFSynchronizer, PulseSynchroni
 from amaranth.lib.fifo import AsyncFIFO, AsyncFIFOBuffered
 from amaranth.lib.memory import Memory
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.sim.boards.crossings import check_crossings, find_crossings
 from fanin.sim.boards.netlist import read_netlist
 from tests.sim.boards.build import Pinned, place, synthesise

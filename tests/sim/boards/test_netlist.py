@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.boards.model import routed_model
 from fanin.sim.boards.netlist import read_netlist
 

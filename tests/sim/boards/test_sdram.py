@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.sdram import SDRAM_8M
+from fanin.boards.sdram import SDRAM_8M
 from fanin.sim.boards.model import BoardModel
 from fanin.sim.boards.pins import Pins
 from fanin.sim.boards.sdram import chip_parameters, chips_verilog, with_chips

@@ -13,7 +13,8 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from fanin.cli.board.builds import BITSTREAM_FILE
+from fanin.base.tools import program
+from fanin.boards.run.folder import BITSTREAM_FILE
 from fanin.cli.main import main
 from fanin.hdl.boards.build import NETLIST, ROUTED
 from fanin.hdl.boards.memory_map import BOARD
@@ -27,7 +28,6 @@ from fanin.sim.boards.crossings import check_crossings
 from fanin.sim.boards.hosts import Listening, UdpHost
 from fanin.sim.boards.world import World
 from fanin.sim.network import LinkConfig
-from fanin.tools import program
 from fanin.wire.arp import Operation, encode_arp
 from fanin.wire.control import CONTROL_PORT
 from fanin.wire.ethernet import Endpoint

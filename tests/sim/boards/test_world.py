@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.boards.hosts import Listening, QueueHost, TapHost, UdpHost, addresses
 from fanin.sim.boards.world import AWAKE_PS, MacSwitch, World
 from fanin.sim.network import LinkConfig
@@ -311,7 +311,7 @@ def test_the_kernel_reaches_boards_through_a_tap_device():
 
 REMOVED = """
 import subprocess
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.boards.hosts import TapHost
 from fanin.sim.boards.world import World
 from tests.sim.boards.echo import EchoBoards

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.sim.checker import group
 from fanin.sim.checker.link import LinkSystem
 from fanin.sim.checker.link_ends import Bounds

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fanin.cnn_training import Job
-from fanin.flow.execute import execute
-from fanin.flow.link import PORT_RATE, WIRE_SECONDS
-from fanin.flow.node import NodeGraph, Sizes
-from fanin.flow.predict import predict
-from fanin.flow.verdict import how_it_stops
+from fanin.cnn.flow.execute import execute
+from fanin.cnn.flow.link import PORT_RATE, WIRE_SECONDS
+from fanin.cnn.flow.node import NodeGraph, Sizes
+from fanin.cnn.flow.predict import predict
+from fanin.cnn.flow.verdict import how_it_stops
+from fanin.cnn.training import Job
 from fanin.hdl.net.link.job import LinkFailure
 from fanin.host.causes import cause_of
 from fanin.sim.cnn.cosim import ClusterCosim, JobFailed

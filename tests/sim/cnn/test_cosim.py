@@ -8,27 +8,27 @@ from functools import cached_property
 import numpy as np
 import pytest
 
-from fanin.cnn_examples import EXAMPLES
-from fanin.cnn_memory import state_stages
-from fanin.cnn_training import Job
-from fanin.flow.execute import execute
-from fanin.flow.node import NodeGraph, Sizes
-from fanin.flow.predict import predict
-from fanin.flow.sizes import SPARE, Flow
-from fanin.flow.verdict import how_it_stops, verdict_of
-from fanin.golden.cnn.image import state_image
-from fanin.golden.cnn.network import GoldenNetwork, initial_state
+from fanin.cnn.driver import CnnDriver
+from fanin.cnn.examples import EXAMPLES
+from fanin.cnn.flow.execute import execute
+from fanin.cnn.flow.node import NodeGraph, Sizes
+from fanin.cnn.flow.predict import predict
+from fanin.cnn.flow.sizes import SPARE, Flow
+from fanin.cnn.flow.verdict import how_it_stops, verdict_of
+from fanin.cnn.golden.image import state_image
+from fanin.cnn.golden.network import GoldenNetwork, initial_state
+from fanin.cnn.layers.family import family
+from fanin.cnn.layers.port import BEAT_BITS
+from fanin.cnn.memory import state_stages
+from fanin.cnn.training import Job
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import Fifo, Way
-from fanin.host.cnn import CnnDriver
-from fanin.layers.family import family
-from fanin.layers.port import BEAT_BITS
 from fanin.planner.plan.network import STORE_SHARE
 from fanin.sim.cnn.cosim import NodeCosim, part_of
 from fanin.sim.cnn.epochs import Epoch
 from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.simulator import SimulationFailed, simulation_sources
-from tests.fanin.flow.turns import CONCAT, PERIOD, TURNS
+from tests.fanin.cnn.flow.turns import CONCAT, PERIOD, TURNS
 from tests.support import slow
 
 pytestmark = pytest.mark.verilator

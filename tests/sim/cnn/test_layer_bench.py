@@ -6,7 +6,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.hdl.layers.interface import LayerControl, Mode, word_stream
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.fifo import StreamFIFO

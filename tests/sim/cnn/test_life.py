@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from fanin.cnn_training import Job
-from fanin.errors import CheckFailed
-from fanin.golden.cnn.network import GoldenNetwork, initial_state
+from fanin.base.errors import CheckFailed
+from fanin.cnn.driver import CnnDriver, HostMemory
+from fanin.cnn.golden.network import GoldenNetwork, initial_state
+from fanin.cnn.training import Job
 from fanin.hdl.layers.registers import Failure
-from fanin.host.cnn import CnnDriver, HostMemory
 from fanin.job import worker_endpoint
 from fanin.sim.cnn.device import load_states
 from fanin.sim.cosim.program import HostProgram

@@ -4,19 +4,19 @@
 import numpy as np
 import pytest
 
-from fanin.cnn import Network, Stage
-from fanin.cnn_memory import beats, state_stages
-from fanin.cnn_training import Job
-from fanin.flow.sizes import Flow
-from fanin.golden.cnn.image import state_image
-from fanin.golden.cnn.network import GoldenNetwork, initial_state
+from fanin.cnn.facts import Network, Stage
+from fanin.cnn.flow.sizes import Flow
+from fanin.cnn.golden.image import state_image
+from fanin.cnn.golden.network import GoldenNetwork, initial_state
+from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.family import family
+from fanin.cnn.layers.layer import Parallelism, Shape, Storage
+from fanin.cnn.layers.pointwise import Bias
+from fanin.cnn.layers.port import BEAT_BITS
+from fanin.cnn.layers.window import Dense
+from fanin.cnn.memory import beats, state_stages
+from fanin.cnn.training import Job
 from fanin.hdl.layers.node import ClusterNode
-from fanin.layers.ends import Input, Output, SoftCrossLoss
-from fanin.layers.family import family
-from fanin.layers.layer import Parallelism, Shape, Storage
-from fanin.layers.pointwise import Bias
-from fanin.layers.port import BEAT_BITS
-from fanin.layers.window import Dense
 from fanin.sim.cnn.cosim import Epoch, NodeCosim
 
 pytestmark = [pytest.mark.verilator, pytest.mark.slow]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fanin.cnn_examples import EXAMPLES
-from fanin.cnn_parts import Placement
+from fanin.cnn.examples import EXAMPLES
+from fanin.cnn.parts import Placement
 from fanin.sim.cnn.timeout import link_timeout
 from fanin.sim.network import LinkConfig
 from fanin.wire.ethernet import Encap

@@ -5,12 +5,12 @@ from functools import cached_property
 
 import numpy as np
 
-from fanin.cnn_examples import EXAMPLES
-from fanin.cnn_memory import state_stages
-from fanin.cnn_parts import Placement
-from fanin.cnn_training import Job
-from fanin.golden.cnn.image import state_image
-from fanin.golden.cnn.network import GoldenNetwork, initial_state
+from fanin.cnn.examples import EXAMPLES
+from fanin.cnn.golden.image import state_image
+from fanin.cnn.golden.network import GoldenNetwork, initial_state
+from fanin.cnn.memory import state_stages
+from fanin.cnn.parts import Placement
+from fanin.cnn.training import Job
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.network import unplanned
 from fanin.sim.cnn.cosim import ClusterCosim

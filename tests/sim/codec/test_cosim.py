@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fanin.cli.bench import codec as bench
-from fanin.codec import Bfp, Inceptionn, Mode
-from fanin.golden.codec import bfp
-from fanin.golden.codec.samples import samples
+from fanin.codec.facts import Bfp, Inceptionn, Mode
+from fanin.codec.golden import bfp
+from fanin.codec.golden.samples import samples
+from fanin.evaluation.bench import codec as bench
 from fanin.sim.codec import cosim as codec
 from fanin.sim.codec.cosim import CodecRtl, cut, decode_frame, encode_frame
 from fanin.sim.cosim.stream_file import StreamRun

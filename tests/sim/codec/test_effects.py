@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fanin.codec import Inceptionn, Mode
+from fanin.codec.facts import Inceptionn, Mode
 from fanin.sim.codec import effects, tags, tasks
 from fanin.sim.codec.effects import CODECS, Effect, Run, Spread, fidelities, legs, more_epochs, run, spread
 from fanin.sim.codec.exchanges import Ring, WorkerAggregator

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fanin.codec import Inceptionn, Mode
+from fanin.codec.facts import Inceptionn, Mode
 from fanin.sim.codec import error as codec_error
 
 

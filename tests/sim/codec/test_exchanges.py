@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fanin.codec import Bfp, Inceptionn, Mode
-from fanin.golden.codec import bfp, inceptionn
-from fanin.golden.ring.all_reduce import all_reduce
-from fanin.ring import RingConfig
+from fanin.codec.facts import Bfp, Inceptionn, Mode
+from fanin.codec.golden import bfp, inceptionn
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.codec.exchanges import AggregatorTree, Ring, RingOfRings, RingsUnderAggregator, WorkerAggregator
 from fanin.sim.codec.wire import Leg, Traffic, Truncation, transfer
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fanin.codec import Bfp
+from fanin.codec.facts import Bfp
 from fanin.sim.codec.exponents import FORMATS, cost, table
 
 

@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from fanin.codec import Bfp, Inceptionn, Mode
+from fanin.codec.facts import Bfp, Inceptionn, Mode
 from fanin.sim.codec import gradients as stages
 from fanin.sim.codec import tags
 from fanin.sim.codec.exchanges import Ring, RingOfRings, WorkerAggregator

@@ -8,15 +8,14 @@ import numpy as np
 
 from fanin import fixed
 from fanin.fixed import Loss
-from fanin.glm import PRESETS, Partitioning, TrainShape
+from fanin.glm.facts import PRESETS, Partitioning, TrainShape
 from fanin.golden.mlp import Mlp
 from fanin.hbm import HBM2
-from fanin.param_server import Algorithm, PushAfter, Receivers
-from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig, Region, Write
-from fanin.ring import PRESETS as RING_PRESETS
-from fanin.ring import RingConfig
-from fanin.ring_groups import Groups
-from fanin.scheme import Scheme
+from fanin.param_server.facts import Algorithm, PushAfter, Receivers
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, RdmaConfig, Region, Write
+from fanin.ring.facts import PRESETS as RING_PRESETS
+from fanin.ring.facts import RingConfig
+from fanin.ring.groups import Groups, Scheme
 from fanin.sim.cnn.hosts import Cut
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.learning.learner import Training

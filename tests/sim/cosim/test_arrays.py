@@ -8,7 +8,7 @@ from amaranth import Module
 from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out
 
-from fanin.codec import FLOAT_BITS
+from fanin.codec.facts import FLOAT_BITS
 from fanin.golden import fp32
 from fanin.hdl.arith.array import AdderArray, LaneArray
 from fanin.hdl.arith.delay import delayed

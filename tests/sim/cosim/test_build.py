@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fanin import cache
-from fanin.cache import cache_directory
-from fanin.errors import InputError
+from fanin.base import cache
+from fanin.base.cache import cache_directory
+from fanin.base.errors import InputError
 from fanin.sim.cosim import build as module
 from fanin.sim.cosim.build import EXECUTABLE, build, run_tool
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.hdl.bus.register_map import Field, Register, RegisterMap
 from fanin.host.driver import BaseDriver
 from fanin.sim.cosim.cluster import Cluster, Reads, check_identities

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scapy.utils import rdpcap
 
-from fanin.codec import Inceptionn
-from fanin.golden.codec.packet import receive, transmit
+from fanin.codec.facts import Inceptionn
+from fanin.codec.golden.packet import receive, transmit
 from fanin.hdl.codec.nic.nic import InceptionnNic
 from fanin.sim.cosim.cluster import Cluster
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
 from fanin.sim.network import LinkConfig
-from tests.fanin.golden.codec.packets import frame_of, gradients
+from tests.fanin.codec.golden.packets import frame_of, gradients
 from tests.sim.cosim import kinds
 from tests.sim.cosim.copy_node import CopyNode, mac
 from tests.sim.cosim.host_node import BEAT, FAULT, HOLD, REGISTERS, HostNode

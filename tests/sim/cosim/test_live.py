@@ -7,7 +7,7 @@ from time import monotonic
 import numpy as np
 import pytest
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.sim.cosim.live import MAX_IDLE_SKIPS, SimulationError
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase

@@ -5,7 +5,7 @@ import pytest
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.glm import PRESETS
+from fanin.glm.facts import PRESETS
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature, AXI4WriteSignature
 from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.stream.packet import packet_stream

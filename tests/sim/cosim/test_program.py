@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.hdl.bus.register_map import Field, Register, RegisterMap
 from fanin.sim.cosim.build import EXECUTABLE
 from fanin.sim.cosim.clock import Clock, period_of, port_rate

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.sim.cosim import program_build as module
 from fanin.sim.cosim.program_build import VerilogModel, build_program
 

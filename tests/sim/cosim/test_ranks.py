@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.meeting import MAX_WINDOW, window
 from fanin.sim.cosim.ranks import spread

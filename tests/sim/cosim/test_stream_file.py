@@ -7,7 +7,7 @@ from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.packet import packet_layout, packet_stream
 from fanin.sim.cosim.stream_file import StreamFile

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import pywellen
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.capture import read_capture
 from fanin.sim.cosim.cluster import Cluster
 from fanin.sim.cosim.program import HostProgram

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fanin.errors import CheckFailed
-from fanin.host.glm import NodeMemories
+from fanin.base.errors import CheckFailed
+from fanin.glm.driver import NodeMemories
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.switch.base import OutsideSwitch
 from tests.hdl.glm.faulty_node import BAD, MEMORY

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.job import SWITCH, worker_endpoint
 from fanin.sim.boards.board import Transmission
 from fanin.sim.boards.direct import Handed

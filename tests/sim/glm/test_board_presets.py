@@ -8,8 +8,8 @@ import pytest
 
 from fanin import fixed
 from fanin.fixed import Loss
-from fanin.glm import PRESETS, TrainShape
-from fanin.golden.glm.train import train
+from fanin.glm.facts import PRESETS, TrainShape
+from fanin.glm.golden.train import train
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.network import LinkConfig, NetworkConfig
 from tests.support import new_seed

@@ -7,9 +7,9 @@ import pytest
 from sklearn.datasets import load_iris
 
 from fanin.fixed import Loss
-from fanin.glm import PRESETS
-from fanin.golden.glm.model import GlmModel
-from fanin.golden.glm.train import train
+from fanin.glm.facts import PRESETS
+from fanin.glm.golden.model import GlmModel
+from fanin.glm.golden.train import train
 from fanin.sim.glm.classes import together
 from fanin.sim.glm.course import TrainRun
 from fanin.sim.glm.train import TrainOptions, trainers

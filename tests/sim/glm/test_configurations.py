@@ -15,8 +15,8 @@ from scapy.utils import rdpcap
 
 from fanin import fixed
 from fanin.fixed import Loss
-from fanin.glm import PRESETS, Partitioning, TrainShape
-from fanin.golden.glm.train import train
+from fanin.glm.facts import PRESETS, Partitioning, TrainShape
+from fanin.glm.golden.train import train
 from fanin.hdl.glm.node_registers import FAULT_COUNTERS
 from fanin.job import SLOTS as SWITCH_SLOTS
 from fanin.job import SWITCH, worker_endpoint

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from fanin import fixed
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.fixed import Loss
-from fanin.glm import PRESETS, TrainShape
-from fanin.golden.glm.train import train
+from fanin.glm.facts import PRESETS, TrainShape
+from fanin.glm.golden.train import train
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.network import LinkConfig, NetworkConfig

@@ -10,10 +10,10 @@ import pytest
 from sklearn.datasets import dump_svmlight_file, load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
-from fanin import archive
-from fanin.errors import InputError
+from fanin.base import archive
+from fanin.base.errors import InputError
 from fanin.fixed import Loss
-from fanin.golden.glm.quantise import ColumnRanges, quantise
+from fanin.glm.golden.quantise import ColumnRanges, quantise
 from fanin.sim.glm import data
 from tests.support import new_seed
 

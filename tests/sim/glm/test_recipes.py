@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fanin.fixed import Loss
-from fanin.golden.glm import metrics
-from fanin.golden.glm.float64 import train_float64
+from fanin.glm.golden import metrics
+from fanin.glm.golden.float64 import train_float64
 from fanin.sim.glm import data
 from fanin.sim.glm.recipes import BUNDLED, OF_A_FILE, rate_of
 from fanin.sim.glm.result import warning_of

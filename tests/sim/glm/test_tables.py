@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.fixed import Loss
 from fanin.sim.glm import data
 

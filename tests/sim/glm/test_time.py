@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fanin.glm import PRESETS, TrainShape
+from fanin.glm.facts import PRESETS, TrainShape
 from fanin.sim.glm.time import EpochTime
 
 PAGE = (Path(__file__).parents[3] / "docs/systems/scale.md").read_text()

@@ -3,7 +3,7 @@
 import heapq
 import itertools
 
-from fanin.golden.codec import packet
+from fanin.codec.golden import packet
 from fanin.job import worker_endpoint
 from fanin.sim.network import LinkConfig, Network
 from fanin.sim.switch.forward import Forwarder

@@ -9,12 +9,12 @@ import pytest
 from scapy.layers.inet import IP, TCP
 from scapy.utils import rdpcap
 
-from fanin.codec import Inceptionn
-from fanin.errors import InputError
-from fanin.golden.codec.exchange import Wire, exchange, hand_down
+from fanin.base.errors import InputError
+from fanin.codec.facts import Inceptionn
+from fanin.codec.golden.exchange import Wire, exchange, hand_down
 from fanin.golden.mlp import Mlp
-from fanin.inceptionn import Leg, Topology
-from fanin.scheme import Scheme
+from fanin.inceptionn.facts import Leg, Topology
+from fanin.ring.groups import Scheme
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.inceptionn import training
 from fanin.sim.inceptionn.cosim import InceptionnCosim

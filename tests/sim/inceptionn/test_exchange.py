@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fanin.codec import Inceptionn, Mode
-from fanin.errors import CheckFailed
-from fanin.golden.codec.exchange import Packets, Wire, exchange, hand_down
-from fanin.inceptionn import Leg, Topology, TransportConfig
-from fanin.scheme import Scheme
+from fanin.base.errors import CheckFailed
+from fanin.codec.facts import Inceptionn, Mode
+from fanin.codec.golden.exchange import Packets, Wire, exchange, hand_down
+from fanin.inceptionn.facts import Leg, Topology, TransportConfig
+from fanin.ring.groups import Scheme
 from fanin.sim.inceptionn.exchange import Part, Work
 from fanin.sim.inceptionn.host import Host, HostCosts
 from fanin.sim.network import LinkConfig

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from fanin.codec import Inceptionn
-from fanin.errors import CheckFailed
-from fanin.golden.codec.exchange import Wire, exchange
+from fanin.base.errors import CheckFailed
+from fanin.codec.facts import Inceptionn
+from fanin.codec.golden.exchange import Wire, exchange
 from fanin.golden.mlp import Mlp
-from fanin.inceptionn import Leg, Topology
-from fanin.scheme import Scheme
+from fanin.inceptionn.facts import Leg, Topology
+from fanin.ring.groups import Scheme
 from fanin.sim.inceptionn import exchange as programs
 from fanin.sim.inceptionn.host import HostCosts
 from fanin.sim.inceptionn.hosts import Plan

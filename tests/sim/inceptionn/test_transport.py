@@ -9,8 +9,8 @@ import pytest
 from scapy.layers.inet import IP, TCP
 from scapy.layers.l2 import Ether
 
-from fanin.errors import CheckFailed
-from fanin.inceptionn import TransportConfig
+from fanin.base.errors import CheckFailed
+from fanin.inceptionn.facts import TransportConfig
 from fanin.job import worker_endpoint
 from fanin.sim.inceptionn.transport import Connection, _distance
 from fanin.wire.tcp import ACK, PSH, Segment, decode_tcp

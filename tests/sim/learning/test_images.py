@@ -5,9 +5,9 @@ import struct
 import numpy as np
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
+from fanin.cnn.layers.layer import Shape
 from fanin.hdl.layers.interface import FRAME_BITS
-from fanin.layers.layer import Shape
 from fanin.sim.learning import images
 from fanin.sim.learning.images import load_images
 

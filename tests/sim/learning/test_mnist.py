@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.learning.mnist import load_mnist
 from tests.support import new_seed
 

@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.learning.npz import load_npz
 from fanin.sim.learning.workloads import build, load, source_of
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.golden.mlp import Mlp
-from fanin.golden.ring.all_reduce import all_reduce
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.learning.mlp import Samples, load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State, measure, train
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import default_deployment
 from fanin.sim.nic import agreement

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fanin.errors import InputError, ToolFailed
+from fanin.base.errors import InputError, ToolFailed
 from fanin.host.nic import RdmaNic
-from fanin.rdma import Ending
+from fanin.rdma.facts import Ending
 from fanin.sim.nic.control import MAX_CLIENTS, MAX_LINE, ControlServer, check_control
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fanin.codec import MAX_FRAME, TOS_COMPRESSIBLE, TOS_RAW, Inceptionn
-from fanin.rdma import FIRST_QUEUE_PAIR, PRESETS, Connection, Ending, Region, Write
+from fanin.codec.facts import MAX_FRAME, TOS_COMPRESSIBLE, TOS_RAW, Inceptionn
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, PRESETS, Connection, Ending, Region, Write
 from fanin.sim.nic.address import Address
 from fanin.sim.nic.control import MAX_LINE, ControlServer
 from fanin.sim.nic.ports import HOST, WIRE, InceptionnPorts
@@ -21,7 +21,7 @@ from fanin.wire.arp import Operation, encode_arp
 from fanin.wire.ethernet import Endpoint, internet_checksum
 from fanin.wire.icmp import EchoType, encode_echo
 from fanin.wire.rdma import icrc
-from tests.fanin.golden.codec.packets import frame_of
+from tests.fanin.codec.golden.packets import frame_of
 from tests.fuzzing import JsonMutator, Memory, Mutator, is_one_line, lengths, new_random, speak, within
 from tests.sim.nic.test_rdma_model import A, B, Wire
 from tests.sim.switch.service.served import FakeInterface

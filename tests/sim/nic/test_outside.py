@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from fanin.errors import InputError
+from fanin.base.errors import InputError
 from fanin.sim.network import LinkConfig, Network
 from fanin.sim.nic import outside
 from fanin.sim.nic.outside import InterfaceSwitch, check_interfaces

@@ -1,11 +1,11 @@
 """The twin between two ports: each frame leaves by the other one."""
 
-from fanin.codec import TOS_COMPRESSIBLE, TOS_RAW, Inceptionn
-from fanin.golden.codec.packet import receive, transmit
+from fanin.codec.facts import TOS_COMPRESSIBLE, TOS_RAW, Inceptionn
+from fanin.codec.golden.packet import receive, transmit
 from fanin.sim.nic.ports import HOST, WIRE, InceptionnPorts
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.tcp import Segment, encode_tcp
-from tests.fanin.golden.codec.packets import frame_of, gradients
+from tests.fanin.codec.golden.packets import frame_of, gradients
 
 CODEC = Inceptionn(bound=8)
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fanin.host.rdma import RdmaDriver
-from fanin.rdma import FIRST_QUEUE_PAIR, PRESETS, Connection, Ending, Write
+from fanin.rdma.driver import RdmaDriver
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, PRESETS, Connection, Ending, Write
 from fanin.sim.nic.address import Address
 from fanin.sim.nic.pace import Pace
 from fanin.sim.nic.rdma import RdmaHosts

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fanin.host.rdma import Arrived
-from fanin.rdma import FIRST_QUEUE_PAIR, PRESETS, Ending, Region
+from fanin.rdma.driver import Arrived
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, PRESETS, Ending, Region
 from fanin.sim.nic import rdma_control
 from fanin.sim.nic.address import Address
 from fanin.sim.nic.rdma_control import RdmaControl

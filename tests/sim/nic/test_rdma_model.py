@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from fanin.host.rdma import Arrived
-from fanin.rdma import DROPPED, FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
+from fanin.rdma.driver import Arrived
+from fanin.rdma.facts import DROPPED, FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
 from fanin.sim.nic.rdma_model import RdmaNicModel
 from fanin.wire.ethernet import Endpoint
 from tests.support import new_seed

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fanin.errors import CheckFailed
-from fanin.golden.param_server import ParameterServer, WorkerEndpoint
-from fanin.param_server import Algorithm, ParamServerConfig, Receivers, ServerLayout, WorkerLayout
+from fanin.base.errors import CheckFailed
+from fanin.param_server.facts import Algorithm, ParamServerConfig, Receivers, ServerLayout, WorkerLayout
+from fanin.param_server.golden import ParameterServer, WorkerEndpoint
 from fanin.sim.learning.learner import NoTraining
 from fanin.sim.param_server.controller import (
     PS,

@@ -12,10 +12,10 @@ from scapy.contrib.roce import AETH, BTH
 from scapy.layers.inet import UDP
 from scapy.utils import rdpcap
 
+from fanin.base.errors import InputError
 from fanin.cli.main import main
-from fanin.errors import InputError
-from fanin.golden.param_server import ParameterServer
-from fanin.param_server import Algorithm, ParamServerConfig, PushAfter, Receivers, ServerLayout
+from fanin.param_server.facts import Algorithm, ParamServerConfig, PushAfter, Receivers, ServerLayout
+from fanin.param_server.golden import ParameterServer
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.learning.workloads import build, load

@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fanin.errors import CheckFailed
-from fanin.golden.param_server import Tally
-from fanin.param_server import Algorithm, PushAfter, Receivers
+from fanin.base.errors import CheckFailed
+from fanin.param_server.facts import Algorithm, PushAfter, Receivers
+from fanin.param_server.golden import Tally
 from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.learning.workloads import build, load
 from fanin.sim.param_server.costs import ALONE, DESIGN, Compute, Costs

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fanin.golden.param_server import update
+from fanin.param_server.golden import update
 from fanin.sim.learning.learner import Training
 from fanin.sim.learning.workloads import build, load
 from fanin.sim.param_server.costs import DESIGN, Compute

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fanin.param_server import Algorithm
+from fanin.param_server.facts import Algorithm
 from fanin.sim.param_server import paper
 from fanin.sim.param_server.paper import PAPER, cluster, figure_1, job, seconds
 from fanin.sim.param_server.sockets import Sockets

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fanin.errors import CheckFailed
-from fanin.golden.param_server import ParameterServer
-from fanin.param_server import ParamServerConfig, ServerLayout
+from fanin.base.errors import CheckFailed
+from fanin.param_server.facts import ParamServerConfig, ServerLayout
+from fanin.param_server.golden import ParameterServer
 from fanin.sim.param_server.scans import ScannedRows
 from fanin.sim.param_server.training import Applied
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fanin.param_server import Algorithm, PushAfter, Receivers
+from fanin.param_server.facts import Algorithm, PushAfter, Receivers
 from fanin.sim.learning.learner import NoTraining
 from fanin.sim.param_server.cosim import ParamServerCosim
 from fanin.sim.param_server.costs import DESIGN, Compute

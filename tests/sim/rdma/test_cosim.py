@@ -10,11 +10,11 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
 
-from fanin.errors import InputError
-from fanin.golden.rdma import Responder
-from fanin.host.rdma import RdmaDriver
+from fanin.base.errors import InputError
 from fanin.job import worker_endpoint
-from fanin.rdma import FIRST_QUEUE_PAIR, Connection, Ending, RdmaConfig, Region, Write
+from fanin.rdma.driver import RdmaDriver
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, Connection, Ending, RdmaConfig, Region, Write
+from fanin.rdma.golden.nic import Responder
 from fanin.sim.network import LinkConfig
 from fanin.sim.rdma.cosim import Pair, RdmaCosim
 from fanin.wire.ethernet import Endpoint

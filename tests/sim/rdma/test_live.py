@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fanin.hdl.rdma.node import RdmaNode
-from fanin.host.rdma import RdmaDriver
-from fanin.rdma import FIRST_QUEUE_PAIR, PRESETS, Ending, RdmaConfig, Region, Write
+from fanin.rdma.driver import RdmaDriver
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, PRESETS, Ending, RdmaConfig, Region, Write
 from fanin.sim.cosim.cluster import Cluster
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase

@@ -10,9 +10,9 @@ from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Raw
 from scapy.utils import wrpcap
 
-from fanin.golden.rdma_node import Node
 from fanin.job import worker_endpoint
-from fanin.rdma import DROPPED, FIRST_QUEUE_PAIR, PRESETS, Connection, Ending, RdmaConfig, Region, Write
+from fanin.rdma.facts import DROPPED, FIRST_QUEUE_PAIR, PRESETS, Connection, Ending, RdmaConfig, Region, Write
+from fanin.rdma.golden.node import Node
 from fanin.sim.network import LinkConfig
 from fanin.sim.rdma.cosim import SOURCE_PORT, Pair, RdmaCosim
 from fanin.wire.ethernet import Endpoint, untagged
@@ -43,7 +43,7 @@ def sizes(rng, count):
     return [rng.choice([0, 1, 255, 256, 257, 512, rng.randrange(SPACE // 2)]) for _ in range(count)]
 
 
-@pytest.mark.slow  # beside the model it is a fast test: tests/fanin/golden/test_rdma_node.py
+@pytest.mark.slow  # beside the model it is a fast test: tests/fanin/rdma/golden/test_node.py
 def test_both_write_into_one_another_over_a_bad_network(nodes, tmp_path):
     seed = new_seed()
     rng = random.Random(seed)

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from fanin.errors import CheckFailed
-from fanin.golden.ring.all_reduce import all_reduce
+from fanin.base.errors import CheckFailed
 from fanin.hdl.ring.registers import Failure
-from fanin.host.ring import RingDriver, RingFindings, RingMember, RingNicDriver, RingStatus
 from fanin.job import worker_endpoint
-from fanin.ring import RingConfig
+from fanin.ring.driver import RingDriver, RingFindings, RingMember, RingNicDriver, RingStatus
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.switch.forward import Forwarder

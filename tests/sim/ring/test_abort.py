@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fanin.codec import Bfp, Inceptionn
-from fanin.golden.ring import all_reduce
-from fanin.ring import RingConfig
+from fanin.codec.facts import Bfp, Inceptionn
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden import all_reduce
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.ring.cosim import RingCosim
 from tests.sim.ring.test_cosim import NODES, SIZES  # the same builds serve both

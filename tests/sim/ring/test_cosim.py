@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fanin.codec import Bfp, Inceptionn
-from fanin.errors import InputError
-from fanin.golden.ring import all_reduce
-from fanin.ring import RingConfig
+from fanin.base.errors import InputError
+from fanin.codec.facts import Bfp, Inceptionn
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden import all_reduce
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.time import RingTime

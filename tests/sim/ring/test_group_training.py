@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.codec import Bfp, Inceptionn
+from fanin.codec.facts import Bfp, Inceptionn
 from fanin.golden.mlp import Mlp
-from fanin.ring import PRESETS
-from fanin.ring_groups import Groups
-from fanin.scheme import Scheme
+from fanin.ring.facts import PRESETS
+from fanin.ring.groups import Groups, Scheme
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, State

@@ -6,12 +6,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fanin.codec import Bfp, Inceptionn
-from fanin.errors import InputError
-from fanin.golden.ring import groups as golden
-from fanin.ring import PRESETS, RingConfig
-from fanin.ring_groups import Groups, one_ring
-from fanin.scheme import Scheme
+from fanin.base.errors import InputError
+from fanin.codec.facts import Bfp, Inceptionn
+from fanin.ring.facts import PRESETS, RingConfig
+from fanin.ring.golden import groups as golden
+from fanin.ring.groups import Groups, Scheme, one_ring
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.groups import GroupsCosim

@@ -5,8 +5,8 @@ import functools
 import numpy as np
 import pytest
 
-from fanin.codec import Bfp
-from fanin.ring import RingConfig
+from fanin.codec.facts import Bfp
+from fanin.ring.facts import RingConfig
 from fanin.sim.cosim.cluster import Cluster
 from fanin.sim.cosim.simulator import Group
 from fanin.sim.network import LinkConfig

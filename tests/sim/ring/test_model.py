@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fanin.codec import Bfp
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
+from fanin.codec.facts import Bfp
 from fanin.golden.mlp import Mlp
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, State
 from fanin.sim.network import LinkConfig

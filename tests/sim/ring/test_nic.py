@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.flow import Flow

@@ -13,8 +13,8 @@ from multiprocessing.connection import Connection
 import numpy as np
 import pytest
 
-from fanin.golden.ring.all_reduce import all_reduce
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.ring import service as ring_service
 from fanin.sim.ring.service import Nodes, RingService

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fanin.codec import Bfp, Inceptionn
-from fanin.ring import PRESETS, RingConfig
+from fanin.codec.facts import Bfp, Inceptionn
+from fanin.ring.facts import PRESETS, RingConfig
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.time import RingTime
 

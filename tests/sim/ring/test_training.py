@@ -5,10 +5,10 @@ import functools
 import numpy as np
 import pytest
 
-from fanin.codec import Bfp, Inceptionn
+from fanin.codec.facts import Bfp, Inceptionn
 from fanin.golden.mlp import Mlp
-from fanin.golden.ring.all_reduce import all_reduce
-from fanin.ring import RingConfig
+from fanin.ring.facts import RingConfig
+from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, State, measure, train

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fanin.errors import CheckFailed
+from fanin.base.errors import CheckFailed
 from fanin.golden.aggregation import Verdict
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from fanin.cli.bench import serve
+from fanin.base.errors import InputError, ToolFailed
 from fanin.cli.main import main
-from fanin.errors import InputError, ToolFailed
+from fanin.evaluation.bench import serve
 from fanin.job import SWITCH, Job, Member, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.sim.switch.bmv2.frames import StreamFrames

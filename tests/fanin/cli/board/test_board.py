@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fanin.cli.board import making
-from fanin.cli.board.builds import BOARD_FILE, PROJECT
+from fanin.base.errors import InputError
+from fanin.base.tools import yosys
+from fanin.boards.run import build as making
+from fanin.boards.run.folder import BOARD_FILE, PROJECT
 from fanin.cli.main import main
-from fanin.errors import InputError
 from fanin.hdl.boards import build
 from fanin.hdl.boards.build import NETLIST, Step, Tools
 from fanin.hdl.boards.clocks import choose_dividers
@@ -18,7 +19,6 @@ from fanin.hdl.boards.memory_map import BOARD
 from fanin.hdl.boards.registers import board_registers
 from fanin.job import worker_endpoint
 from fanin.sim.boards.crossings import Crossing, CrossingReport, UnsafeCrossings
-from fanin.tools import yosys
 from tests.fanin.cli.json_page import documented
 from tests.fanin.host.fake_board import fake_board
 

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from fanin.cli import live
-from fanin.cli.live import LiveFile
+from fanin.runs import live
+from fanin.runs.live import LiveFile
 from tests.fanin.cli.watch.served import serving
 from tests.needs import chromium
 

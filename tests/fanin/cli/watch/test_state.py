@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-from fanin.cli.live import LiveFile
 from fanin.cli.main import main
-from fanin.cli.output import LIVE_FILE
 from fanin.cli.watch.state import GONE, NOTHING, Watched
+from fanin.runs.live import LiveFile
+from fanin.runs.output import LIVE_FILE
 
 RUN = "ps train --on model --workers 2 --epochs 1 --no-optimum"
 KILLED = """
 import os, sys
 from pathlib import Path
-from fanin.cli.live import LiveFile
+from fanin.runs.live import LiveFile
 with LiveFile(Path(sys.argv[1]), "train", title="x", unit="steps") as live:
     live.stage("training")
     os.kill(os.getpid(), 9)

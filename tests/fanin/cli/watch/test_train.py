@@ -9,8 +9,8 @@ import pytest
 from sklearn.datasets import load_iris
 
 from fanin.cli.main import main
-from tests.fanin.cli.live import noted
 from tests.fanin.cli.watch.served import SECONDS, ask, command, interrupt, progress, serving
+from tests.fanin.runs.live import noted
 
 NODES = ("train", "breast_cancer", "--preset", "tiny", "--workers", "2")
 

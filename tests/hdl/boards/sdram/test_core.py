@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from fanin.sdram import SDRAM_4M, SDRAM_8M
+from fanin.boards.sdram import SDRAM_4M, SDRAM_8M
 
 pytestmark = pytest.mark.needs("litedram")
 WRITE = """
 from fanin.hdl.boards.sdram.core import core_verilog
-from fanin.sdram import {sdram} as sdram
+from fanin.boards.sdram import {sdram} as sdram
 print(core_verilog(sdram, sdram.timing(50e6), ports=2))
 """
 

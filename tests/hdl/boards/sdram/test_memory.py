@@ -3,7 +3,7 @@
 
 import pytest
 
-from fanin.sdram import SDRAM_4M, SDRAM_8M
+from fanin.boards.sdram import SDRAM_4M, SDRAM_8M
 from tests.hdl.boards.sdram.chips import PortsWithChips, ReadersWithChips, verilog
 from tests.peers import run_cocotb
 from tests.support import new_seed

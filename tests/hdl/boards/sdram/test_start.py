@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from amaranth.sim import Simulator
 
+from fanin.boards.sdram import SDRAM_8M
 from fanin.hdl.boards.sdram.start import SdramStart
-from fanin.sdram import SDRAM_8M
 
 TIMING = replace(SDRAM_8M.timing(50e6), start=37)
 PRECHARGE, REFRESH, MODE = 0b101, 0b110, 0b111  # ras, cas, we

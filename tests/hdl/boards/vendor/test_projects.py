@@ -9,8 +9,8 @@ from amaranth import Cat, ClockDomain, ClockSignal, Elaboratable, Module
 from amaranth.lib import io
 from amaranth.lib.fifo import AsyncFIFOBuffered
 
-from fanin.errors import InputError
-from fanin.glm import PRESETS, GlmConfig
+from fanin.base.errors import InputError
+from fanin.glm.facts import PRESETS, GlmConfig
 from fanin.hdl.boards.board import BOARDS, Flow, find_board
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.boards.top import BoardTop
@@ -21,7 +21,7 @@ from fanin.hdl.boards.vendor.series7 import Series7Clocks, Series7RgmiiPins, cho
 from fanin.hdl.boards.vendor.stubs import STUBS
 from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.ring.node import RingNode
-from fanin.ring import PRESETS as RING_PRESETS
+from fanin.ring.facts import PRESETS as RING_PRESETS
 from tests.hdl.boards.vendor.lint import complaints, node_stub
 from tests.needs import require
 from tests.support import slow

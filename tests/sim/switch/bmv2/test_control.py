@@ -4,7 +4,7 @@ import pytest
 from finsy import p4entity
 from finsy.p4schema import P4Schema
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.job import SWITCH, Job, Member, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.control import Exact, Lpm, MulticastGroup, Range, Replica, TableEntry, Ternary

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.sim.switch.bmv2 import exchange
 from fanin.sim.switch.bmv2.exchange import Exchange, marker_entries, spare_port
 from fanin.sim.switch.bmv2.frames import Frames

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fanin.errors import InputError, ToolFailed
+from fanin.base.errors import InputError, ToolFailed
 from fanin.sim.switch.bmv2 import process
 from fanin.sim.switch.bmv2.frames import StreamFrames, VethFrames
 from fanin.sim.switch.bmv2.p4runtime import Unreachable, connect

@@ -146,7 +146,7 @@ def test_a_large_p4info_does_not_stop_frames(apart, primary):
 @pytest.mark.parametrize(("count", "seconds"), slow((16, 20)))
 def test_hostile_controllers_leave_nine_tenths_of_the_rate(apart, primary, count, seconds):
     apart.ask("flood", "on")
-    command = [sys.executable, "-m", "fanin.cli.bench.hostile", apart.address, str(DEVICE), str(count)]
+    command = [sys.executable, "-m", "fanin.evaluation.bench.hostile", apart.address, str(DEVICE), str(count)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as attackers:
         attackers.stdin.write(b"\n")
         attackers.stdin.flush()

@@ -7,7 +7,7 @@ import pytest
 from finsy import p4entity
 from finsy.proto import p4r, rpc_code
 
-from fanin.errors import ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.sim.switch.bmv2.p4runtime import P4Runtime
 from fanin.sim.switch.service.ageing import SCAN
 from tests.sim.switch.service.served import SELECTED, Served, frame_to

@@ -8,7 +8,7 @@ import pytest
 from finsy import p4entity
 from finsy.proto import p4d, p4i, p4r, p4r_grpc, rpc_code, rpc_status
 
-from fanin.errors import InputError, ToolFailed
+from fanin.base.errors import InputError, ToolFailed
 from fanin.p4.control import Exact, Lpm, MulticastGroup, Range, Replica, TableEntry, Ternary
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram, P4Runtime
 from fanin.sim.switch.service.p4info import p4info

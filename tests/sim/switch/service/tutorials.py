@@ -13,10 +13,10 @@ from pathlib import Path
 from finsy import p4entity
 from finsy.proto import p4r
 
+from fanin.base.tools import program
 from fanin.host.ethernet import open_interface
 from fanin.host.lab import Lab
 from fanin.sim.switch.bmv2.p4runtime import P4Runtime
-from fanin.tools import program
 from tests.echo_request import echo_requests
 
 NET = "net"  # the namespace of all switches

@@ -1,0 +1,104 @@
+"""Runs as functions: carried out in this process, with the run's folder as an object."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fanin.api.shown import page_frame
+from fanin.base.errors import InputError
+from fanin.base.extras import how_to_install
+from fanin.base.processes import one_blas_thread
+from fanin.base.scratch import write_file
+from fanin.runs.call import Call
+from fanin.runs.option import RunOptions
+from fanin.runs.output import REPORT_FILE
+
+PathLike = str | os.PathLike[str]
+Repeatable = str | Sequence[str]  #: the value of an option, or of each time that it is given
+
+
+class Folder:
+    """What a command has left: its folder, its results as JSON, what it said, its report.
+
+    It may be given where a function takes a folder. One without ``output`` is deleted with the object.
+    """
+
+    mark: str  #: the file with the results
+
+    def __init__(self, folder: Path, said: str):
+        self.folder = folder
+        self.said = said  #: what the command prints
+        self.values: dict[str, Any] = json.loads((folder / self.mark).read_bytes())
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    def __repr__(self) -> str:
+        return self.said
+
+    @property
+    def page(self) -> str:
+        """The report: one HTML document that refers to nothing outside itself."""
+        return (self.folder / REPORT_FILE).read_text(encoding="utf-8")
+
+    def write_report(self, path: PathLike) -> None:
+        """The report, to another place."""
+        write_file(Path(path), self.page)
+
+    def _repr_html_(self) -> str:
+        """What was said, and the report in a frame, so that its styles stay its own."""
+        report = page_frame(self.page) if (self.folder / REPORT_FILE).exists() else ""
+        return f"<pre>{html.escape(self.said)}</pre>{report}"
+
+
+Result = TypeVar("Result", bound=Folder)
+Asked = TypeVar("Asked", bound=RunOptions)
+
+
+def run_in_folder(
+    kind: type[Result],
+    command: Sequence[str],
+    table: type[Asked],
+    given: Mapping[str, Any],
+    execute: Callable[[Asked, Call, Callable[[str], None]], None],
+) -> Result:
+    """Carry out a run whose options are a table; its result.
+
+    Without ``output`` its folder is a temporary one, or that of the run it resumes. Raises what the run raises.
+    """
+    output = given.get("output") or given.get("resume")
+    scratch = "" if output else tempfile.mkdtemp(prefix="fanin-")
+    output = output or os.path.join(scratch, "run")
+    said: list[str] = []
+    try:
+        options = table.read({**given, "output": output})
+        with one_blas_thread(), missing_named():
+            execute(options, Call((*command, *options.words())), said.append)
+        result = kind(Path(output), "\n".join(said))
+    except BaseException:
+        if scratch:
+            shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    if scratch:
+        weakref.finalize(result, shutil.rmtree, scratch, ignore_errors=True)
+    return result
+
+
+@contextlib.contextmanager
+def missing_named() -> Iterator[None]:
+    """Raise InputError with the install command for a library that is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if install := how_to_install(error):
+            raise InputError(install) from error
+        raise

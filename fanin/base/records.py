@@ -1,0 +1,198 @@
+"""JSON that is read as records, whose fields are asked for by type: job.json, plans, what a run has written.
+
+What is wrong is an InputError with file, place and field. The checker of plans shares this with nothing of the
+solver's: it knows no plans.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fanin.base.errors import InputError
+
+MAX_SIZE = 1 << 31  # of a dimension; like MAX_NUMBER far above any device, and products fit a float
+MAX_NUMBER = 1 << 63
+MAX_DEPTH = 64  #: lists and objects within one another; fanin's own have fewer than ten
+
+T = TypeVar("T")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of JSON that comes from outside.
+
+    Raises ValueError for text that is no JSON, and for values nested deeper than ``MAX_DEPTH``: Python reads
+    almost a thousand levels, but may fail to print or write them again.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return value
+    raise ValueError(f"values are nested deeper than {MAX_DEPTH}")
+
+
+def open_record(path: Path) -> Record:
+    """The object that a file is. Raises InputError."""
+    try:
+        document = parse_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}:{error.colno}: {error.msg}") from None
+    except ValueError as error:  # no UTF-8, numbers without end, lists without end
+        raise InputError(f"{path}: not JSON: {error}") from None
+    return Record(str(path), "", document)
+
+
+class Record:
+    """An object of a file. Every method raises InputError for a field that is missing or no such thing.
+
+    A ``default`` stands for a field that is missing.
+    """
+
+    def __init__(self, file: str, place: str, value: object):
+        self._file, self._place = file, place
+        if not isinstance(value, dict):
+            raise self.wrong(f"must be an object, not {_shown(value)}")
+        self.value: dict[str, Any] = value
+        self._asked: set[str] = set()
+        self._inner: list[Record] = []
+
+    def wrong(self, cause: str) -> InputError:
+        """The error, to be raised."""
+        return InputError(f"{self._file}: {self._place + ': ' if self._place else ''}{cause}")
+
+    def built(self, build: Callable[[], T]) -> T:
+        """What ``build`` returns; its ValueError is about this object."""
+        try:
+            return build()
+        except ValueError as error:
+            raise self.wrong(str(error)) from error
+
+    def finish(self) -> None:
+        """Refuse fields that were never read, here and in the records taken from here: a misspelt name."""
+        for inner in self._inner:
+            inner.finish()
+        if strange := [field for field in self.value if field not in self._asked]:
+            raise self.wrong(f"{', '.join(map(_shown, strange))} is not known here")
+
+    def _take(self, field: str, default: Any = None) -> Any:
+        self._asked.add(field)
+        if field in self.value:
+            return self.value[field]
+        if default is None:
+            raise self.wrong(f"{_shown(field)} is missing")
+        return default
+
+    def _must(self, field: str, what: str) -> InputError:
+        return self.wrong(f"{_shown(field)} must be {what}, not {_shown(self.value[field])}")
+
+    def text(self, field: str, choices: Sequence[str] = (), default: str | None = None) -> str:
+        """A string, one of ``choices`` if there are any."""
+        value = self._take(field, default)
+        if not isinstance(value, str) or not value or not value.isprintable():
+            raise self._must(field, "a text of one line")
+        if choices and value not in choices:
+            raise self._must(field, f"one of {', '.join(choices)}")
+        return value
+
+    def optional_text(self, field: str) -> str | None:
+        """A string or null."""
+        self._asked.add(field)
+        return None if self.value.get(field, "") is None else self.text(field)
+
+    def flag(self, field: str) -> bool:
+        """True or false."""
+        value = self._take(field)
+        if not isinstance(value, bool):
+            raise self._must(field, "true or false")
+        return value
+
+    def integer(self, field: str, low: int = 0, high: int = MAX_NUMBER, default: int | None = None) -> int:
+        """An integer from ``low`` on, below ``high``."""
+        value = self._take(field, default)
+        if not _is_integer(value, low, high):
+            raise self._must(field, f"an integer in {low}…{high - 1}")
+        return value
+
+    def optional(self, field: str) -> int | None:
+        """An integer or null."""
+        return None if self._take(field) is None else self.integer(field)
+
+    def counts(self) -> dict[str, int]:
+        """All fields, which are integers."""
+        return {field: self.integer(field) for field in self.value}
+
+    def number(self, field: str, low: int = 0) -> Fraction:
+        """A number from ``low`` on."""
+        value = self._take(field)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < MAX_NUMBER:
+            raise self._must(field, f"a number of at least {low}")
+        return Fraction(value)
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """A list of strings."""
+        value = self._take(field)
+        if not isinstance(value, list) or not all(
+            isinstance(item, str) and item.isprintable() for item in value
+        ):
+            raise self._must(field, "a list of texts of one line")
+        return tuple(value)
+
+    def integers(self, field: str, length: int, low: int = 1) -> tuple[int, ...]:
+        """A list of so many integers, sizes of something."""
+        value = self._take(field)
+        if not _is_list(value, length, low):
+            raise self._must(field, f"a list of {length} integers in {low}…{MAX_SIZE}")
+        return tuple(value)
+
+    def lists(self, field: str, length: int) -> tuple[tuple[int, ...], ...]:
+        """A list of such lists."""
+        value = self._take(field)
+        if not isinstance(value, list) or not all(_is_list(item, length, 1) for item in value):
+            raise self._must(field, f"a list of lists of {length} integers in 1…{MAX_SIZE}")
+        return tuple(tuple(item) for item in value)
+
+    def record(self, field: str) -> Record:
+        """An object."""
+        return self._child(field, self._take(field))
+
+    def records(self, field: str) -> list[Record]:
+        """A list of objects."""
+        value = self._take(field)
+        if not isinstance(value, list):
+            raise self._must(field, "a list")
+        return [self._child(f"{field}[{n}]", item) for n, item in enumerate(value)]
+
+    def _child(self, place: str, value: object) -> Record:
+        self._inner.append(Record(self._file, f"{self._place}.{place}" if self._place else place, value))
+        return self._inner[-1]
+
+
+def _is_integer(value: object, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value < high
+
+
+def _is_list(value: object, length: int, low: int) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == length
+        and all(_is_integer(v, low, MAX_SIZE + 1) for v in value)
+    )
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value)[:40]

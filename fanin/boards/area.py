@@ -1,0 +1,148 @@
+"""What a GLM node takes of an ECP5, from its parameters alone: at once, and within 15 % of nextpnr's count.
+
+Each part has a formula, linear in what it grows with, fitted to what ``fanin bench board-area`` measures. LUTs
+are those that nextpnr counts: bits of carry chains, their ends, and four for 16 words of 4 bits are among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from fanin.base.errors import DoesNotFit
+from fanin.boards.facts import AROUND, DEVICES, MEMORIES, BoardMemory, Resources
+from fanin.boards.memory import memory_of, node_of
+from fanin.fixed import VALUE_BITS
+from fanin.glm.facts import PRESETS, GlmConfig
+from fanin.wire.aggregation import Encap
+
+USABLE = 0.95  # of a device's LUTs: beyond, there is no legal place for the last ones
+
+_DEEPEST_DISTRIBUTED = 32  # words of a memory of LUTs; of a queue, ``StreamFIFO``'s
+_DEEPEST_QUEUE = 64
+_LUTS_OF_16_WORDS = 1  # for each bit
+_RAM_BITS, _RAM_DEPTH = 36, 512  # of a block RAM at its widest
+
+
+@dataclass(frozen=True)
+class _Logic:
+    """LUTs and flip-flops."""
+
+    luts: float
+    flip_flops: float
+
+    def __add__(self, other: _Logic) -> _Logic:
+        return _Logic(self.luts + other.luts, self.flip_flops + other.flip_flops)
+
+    def __mul__(self, count: float) -> _Logic:
+        return _Logic(self.luts * count, self.flip_flops * count)
+
+
+# What does not grow, and what each adds.
+_ENGINE, _LANE = _Logic(2700, 1830), _Logic(1160, 678)
+_DECAY_LANE = _Logic(300, 80)
+_MODEL_BIT = 2 * _LUTS_OF_16_WORDS  # of 16 words of both models
+_REDUCER, _REDUCER_ENGINE = _Logic(1400, 800), _Logic(800, 470)
+_LOSS_SAMPLE, _LOSS_SEQUENCE = _Logic(525, 405), _Logic(204, 230)
+_WORKER = _Logic(600, 250)
+_TRANSPORT, _TRANSPORT_UDP, _SLOTS_16 = _Logic(2800, 3450), _Logic(900, 900), _Logic(270, 60)
+_BLOCK_RAM_FAS = _Logic(-390, -260)  # less than where they are distributed
+_READER, _ADDRESS_BIT, _QUEUE_BIT = _Logic(400, 230), _Logic(5.2, 5.5), _Logic(2, 2)
+_REGISTERS, _COUNTERS_OF_THEIR_OWN, _COUNTERS_IN_MEMORY = _Logic(950, 800), _Logic(3900, 1650), _Logic(270, 310)
+_WORD_BIT = _Logic(1.1, 2)  # of the registers behind the readers
+_BLOCK_MEMORY = _Logic(160, 100)
+_SDRAM, _SDRAM_PORT = _Logic(930, 310), _Logic(505, 245)  # as yosys counts, with 3 and 5 ports
+_REST = _Logic(-60, 650)
+
+
+def node_area(config: GlmConfig) -> Resources:
+    """What a node of these parameters takes, its samples' and labels' memories apart."""
+    engines = config.engines
+    readers = [config.port_bits] * config.sample_ports + [config.label_width]
+    logic = _REST + _WORKER + _ENGINE * engines + _LANE * (engines * config.lanes)
+    logic += _DECAY_LANE * (config.l2 * engines * config.lanes)
+    logic += _REDUCER + _REDUCER_ENGINE * engines
+    logic += _LOSS_SAMPLE * config.loss_lanes + _LOSS_SEQUENCE * (config.loss_lanes < config.banks)
+    logic += _TRANSPORT + _BLOCK_RAM_FAS * config.block_ram_fas
+    logic += _TRANSPORT_UDP * (config.encap is Encap.UDP) + _SLOTS_16 * ceil(config.slots / 16)
+    logic += (_READER + _ADDRESS_BIT * config.address_width) * len(readers)
+    logic += _QUEUE_BIT * sum(readers) + _WORD_BIT * (engines * config.word_bits + config.label_width)
+    logic += _REGISTERS + (_COUNTERS_IN_MEMORY if config.compact else _COUNTERS_OF_THEIR_OWN)
+    distributed = config.depth <= _DEEPEST_DISTRIBUTED
+    model_bits = 32 * config.lanes * engines
+    luts = logic.luts + distributed * _MODEL_BIT * model_bits * ceil(config.depth / 16)
+    return Resources(
+        luts=round(luts),
+        flip_flops=round(logic.flip_flops),
+        block_rams=_block_rams(config, readers),
+        multipliers=3 * config.loss_lanes + 3,
+    )
+
+
+def _block_rams(config: GlmConfig, readers: list[int]) -> int:
+    """Replay FIFOs, models, tables of σ (two samples share one), readers' queues, counters and FAs."""
+    replay = _rams(config.word_bits, config.sample_fifo)
+    models = 2 * config.lanes * _rams(32, config.depth) if config.depth > _DEEPEST_DISTRIBUTED else 0
+    tables = 3 * ceil(config.loss_lanes / 2)
+    queues = (
+        sum(_rams(width, config.read_ahead) for width in readers) if config.read_ahead > _DEEPEST_QUEUE else 0
+    )
+    fas = _rams(VALUE_BITS * config.values, config.slots) if config.block_ram_fas else 0
+    return config.engines * (replay + models) + tables + queues + 2 * config.compact + fas
+
+
+def _rams(width: int, depth: int) -> int:
+    """Block RAMs of a memory: a deeper one has narrower words, in powers of two."""
+    halvings = max(0, ceil(depth / _RAM_DEPTH) - 1).bit_length()
+    return ceil(width / (_RAM_BITS >> halvings))
+
+
+def memory_area(config: GlmConfig, memory: BoardMemory) -> Resources:
+    """The memories of samples and labels: for each port a ``BlockMemory``, or a part of a ``SdramMemory``."""
+    ports = config.sample_ports + 1
+    logic = _SDRAM + _SDRAM_PORT * ports if memory.sdram else _BLOCK_MEMORY * ports
+    return Resources(
+        luts=round(logic.luts),
+        flip_flops=round(logic.flip_flops),
+        block_rams=memory.block_rams(config.sample_ports),
+        multipliers=0,
+    )
+
+
+def check_fits(config: GlmConfig, device: str, memory: BoardMemory) -> None:
+    """Raise DoesNotFit where node, memories and what stands around them need more than ``device`` has.
+
+    One line names the scarcest resource, by how much it is short, and the largest preset that fits. ``device``
+    is one of :data:`fanin.boards.facts.DEVICES`.
+    """
+    what = _too_much(config, device, memory)
+    if what is None:
+        return
+
+    def fits(name: str) -> bool:
+        node = replace(PRESETS[name], encap=config.encap, l2=config.l2)
+        its = memory_of(node, memory.sdram)
+        return _too_much(node_of(node, its), device, its) is None
+
+    fitting = filter(fits, MEMORIES)
+    best = max(fitting, key=lambda name: (PRESETS[name].lanes, MEMORIES[name].sample_bytes), default=None)
+    hint = f"--preset {best} fits" if best else "no preset fits"
+    raise DoesNotFit(f"{config.name}: {what}; {hint}")
+
+
+def _too_much(config: GlmConfig, device: str, memory: BoardMemory) -> str | None:
+    """What is exceeded by the largest factor, in words."""
+    needed = vars(node_area(config) + memory_area(config, memory) + AROUND)
+    there = dict(vars(DEVICES[device]))
+    there["luts"] = int(USABLE * there["luts"])
+    name = max(needed, key=lambda each: needed[each] / there[each])
+    if needed[name] <= there[name]:
+        return None
+    words = {
+        "luts": "LUTs",
+        "flip_flops": "flip-flops",
+        "block_rams": "block RAMs",
+        "multipliers": "multipliers",
+    }
+    short = needed[name] - there[name]
+    return f"about {needed[name]:,} {words[name]} are needed, {short:,} more than an {device} has to give"

@@ -1,0 +1,42 @@
+"""The memory of a node on a board: block RAM or SDRAM, which addresses reach it, which data sets fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fanin.base.errors import DoesNotFit
+from fanin.boards.facts import MEMORIES, BoardMemory
+from fanin.boards.sdram import Sdram
+from fanin.glm.facts import LABEL_BITS, MICRO_BATCH, GlmConfig, TrainShape, address_width
+
+
+def memory_of(config: GlmConfig, sdram: Sdram | None) -> BoardMemory:
+    """The memory of a node: a board's SDRAM, or else the block RAM of its preset."""
+    if sdram is None:
+        return MEMORIES[config.name]
+    samples, labels = sdram.split(config.sample_ports)
+    return BoardMemory(sample_bytes=samples, label_bytes=labels, sdram=sdram)
+
+
+def node_of(config: GlmConfig, memory: BoardMemory) -> GlmConfig:
+    """The node with addresses that reach all of its memory."""
+    return replace(config, address_width=address_width(memory))
+
+
+def check_set_fits(shape: TrainShape, memory: BoardMemory) -> None:
+    """Raise DoesNotFit where a worker's samples or labels are larger than its node's memory for them."""
+    micro_batches = shape.micro_batches_per_epoch
+    a_micro_batch = {
+        "samples": (shape.words_per_micro_batch * shape.node.port_bits // 8, memory.sample_bytes),
+        "labels": (MICRO_BATCH * LABEL_BITS // 8, memory.label_bytes),
+    }
+    fitting = min(there // each for each, there in a_micro_batch.values())
+    if micro_batches <= fitting:
+        return
+    name, (each, there) = max(a_micro_batch.items(), key=lambda item: item[1][0] / item[1][1])
+    more = ", or more with fanin board build --memory sdram on a board that has SDR SDRAM"
+    hint = "" if memory.sdram else more
+    raise DoesNotFit(
+        f"the {name} of {shape.samples_per_worker:,} samples take {micro_batches * each:,} bytes, their "
+        f"memory has {there:,}: at most {fitting * MICRO_BATCH:,} samples fit{hint}"
+    )

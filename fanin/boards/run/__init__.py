@@ -1,0 +1,1 @@
+"""Builds for boards: ``fanin board build`` and its folder."""

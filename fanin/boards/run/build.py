@@ -1,0 +1,283 @@
+"""What ``fanin board build`` does with its options: check, elaborate, place, report, write."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fanin import __version__
+from fanin.base.errors import CheckFailed, InputError, ToolFailed
+from fanin.base.scratch import write_file
+from fanin.boards.area import check_fits
+from fanin.boards.facts import DEVICES, MEMORIES
+from fanin.boards.memory import memory_of, node_of
+from fanin.boards.run.folder import (
+    BITSTREAM_FILE,
+    BOARD_BUILD,
+    BOARD_FILE,
+    GLM,
+    NUMBER,
+    PROJECT,
+    REPORT_FILE,
+    SDRAM,
+    SEED,
+    SHELL,
+)
+from fanin.boards.run.report import report_text
+from fanin.boards.sdram import Sdram
+from fanin.glm.facts import PRESETS, GlmConfig
+from fanin.hdl.boards.board import Board, Flow, find_board
+from fanin.hdl.boards.build import (
+    BITSTREAM,
+    MAX_PLACE_SEED,
+    NETLIST,
+    Step,
+    Tools,
+    extract,
+    make_plan,
+    run_step,
+    steps,
+)
+from fanin.hdl.boards.clocks import MAX_OUTPUT_MHZ
+from fanin.hdl.boards.identity import Identity, build_number
+from fanin.hdl.boards.report import Placed, read_report
+from fanin.hdl.boards.sdram.core import check_installed
+from fanin.hdl.boards.top import BoardTop, core_dividers
+from fanin.hdl.boards.vendor.project import CARDS, make_project
+from fanin.runs.output import check_directory, print_json
+from fanin.runs.progress import StatusLine
+from fanin.runs.provenance.document import run_directory
+from fanin.sim.boards.crossings import CrossingReport, UnsafeCrossings, check_crossings
+from fanin.wire.aggregation import MAX_WORKERS
+from fanin.wire.ethernet import Encap
+
+STEP_TIMEOUT_S = 7200
+FAILED = ".failed.log"  # behind the output's name: what the step said that failed
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Carry out the command. Raises CheckFailed where timing is missed or clocks are crossed."""
+    design = _design(args)
+    if args.place and design.board.flow is Flow.OPEN:
+        return _place(args, design, Tools.find())
+    with run_directory(args.output, BOARD_BUILD, args) as folder, StatusLine() as status:
+        status.show(f"{design.board.name}: elaborating")
+        extract(_plan(design), _project(folder))
+        _write(folder / BOARD_FILE, design.description)
+    if args.json:
+        print_json(design.description)
+    else:
+        print(f"{args.output / PROJECT}: {'build_top.sh runs the tools' if args.place else 'not placed'}")
+    return 0
+
+
+@dataclass(frozen=True)
+class _Design:
+    """What is built: the board, its node or none, who it is; the core's clock: at most, and as it is.
+
+    Place and route starts from ``seed``. ``description`` is all that as written.
+    """
+
+    board: Board
+    config: GlmConfig | None
+    sdram: Sdram | None
+    identity: Identity
+    core_mhz: float
+    clock_mhz: float
+    seed: int
+    description: dict[str, Any]
+
+
+def _design(args: argparse.Namespace) -> _Design:
+    """The design that the options ask for. Raises InputError, DoesNotFit before anything runs for long."""
+    board = find_board(args.board)
+    card = CARDS.get(board.name)  # whose node is not one of ours around a UDP port
+    _check_taken(args, board)
+    node = args.node or (card.kind if card else GLM)
+    preset = board.preset if args.preset is None else args.preset
+    seed = SEED if args.seed is None else args.seed
+    number = NUMBER if args.number is None else args.number
+    config = None if card or node == SHELL else _config(preset, args.l2)
+    core_mhz = board.core_mhz if args.core_mhz is None else args.core_mhz
+    clock = board.core_mhz if card else _clock(board, core_mhz)
+    sdram = _sdram(board, config, core_mhz) if args.memory == SDRAM else None
+    if config is not None:
+        memory = memory_of(config, sdram)
+        config = node_of(config, memory)
+        if board.device in DEVICES:
+            check_fits(config, board.device, memory)
+    if sdram:
+        check_installed()
+    if not 0 <= number < MAX_WORKERS:
+        raise InputError(f"number must be in 0…{MAX_WORKERS - 1}, not {number}")
+    if not 0 <= seed <= MAX_PLACE_SEED:
+        raise InputError(f"seed must be in 0…{MAX_PLACE_SEED}, not {seed}")
+    check_directory(args.output, BOARD_BUILD)
+    identity = Identity.of(board, number=number, build=build_number(board, config, seed, core_mhz, args.memory))
+    description = {
+        "fanin": __version__,
+        "board": board.name,
+        "node": node,
+        "preset": preset if card or config else None,
+        "l2": args.l2,
+        "memory": args.memory,
+        "core_mhz": clock,
+        "seed": seed if board.flow is Flow.OPEN else None,
+        "identity": identity.as_json(),
+    }
+    return _Design(board, config, sdram, identity, core_mhz, clock, seed, description)
+
+
+def _check_taken(args: argparse.Namespace, board: Board) -> None:
+    """Raise InputError for an option that says nothing of what is built."""
+    card = CARDS.get(board.name)
+    sizes = args.preset is not None
+    if card and (sizes or args.l2 or args.node not in (None, card.kind) or args.core_mhz is not None):
+        fixed = f"{board.preset} at {board.core_mhz:g} MHz"
+        raise InputError(f"{board.name}: has the node {fixed} and no other")
+    if card and args.number is not None:
+        raise InputError(f"{board.name}: its host gives the node its addresses: --number is for other boards")
+    if args.node == SHELL and (args.l2 or sizes):
+        what, option = ("weights", "--l2") if args.l2 else ("sizes", "--preset")
+        raise InputError(f"a shell has no {what}: {option} is for a node")
+    if board.flow is not Flow.OPEN and (args.allow_slow or args.seed is not None):
+        option = "--allow-slow" if args.allow_slow else "--seed"
+        raise InputError(f"{board.name}: its vendor's tool places and routes: {option} is for other boards")
+    if args.allow_slow and not args.place:
+        raise InputError("--no-place writes no bitstream: --allow-slow is for one that misses timing")
+
+
+def _clock(board: Board, core_mhz: float) -> float:
+    """The clock in MHz that the PLL makes of what is asked. Raises InputError where it cannot be had."""
+    if not 0 < core_mhz <= MAX_OUTPUT_MHZ:
+        raise InputError(f"core-mhz must be in (0, {MAX_OUTPUT_MHZ}], not {core_mhz:g}")
+    try:
+        dividers = core_dividers(board, board.make_platform(), core_mhz)
+    except ValueError as error:
+        raise InputError(f"{board.name}: {error}") from None
+    return float(dividers.core_mhz)
+
+
+def _sdram(board: Board, config: GlmConfig | None, core_mhz: float) -> Sdram:
+    """The board's SDRAM for a node. Raises InputError where it has none, or it does not work at that clock."""
+    if board.sdram is None:
+        raise InputError(f"{board.name}: has no SDR SDRAM; DDR would need a CPU that calibrates it")
+    if config is None:
+        raise InputError("a shell has no samples: --memory is for a node")
+    board.sdram.timing(core_mhz * 1e6)
+    return board.sdram
+
+
+def _plan(design: _Design) -> Any:
+    """Amaranth's plan of a design."""
+    board = design.board
+    top = None
+    if board.name not in CARDS:
+        top = BoardTop(
+            board=board,
+            config=design.config,
+            identity=design.identity,
+            core_mhz=design.core_mhz,
+            sdram=design.sdram,
+        )
+    if board.flow is Flow.OPEN:
+        return make_plan(board, top, seed=design.seed)
+    return make_project(board, top=top)
+
+
+def _show(status: StatusLine, what: str, seconds: float) -> None:
+    status.show(f"{what}, {seconds:,.0f} s")
+
+
+def _project(folder: Path) -> Path:
+    project = folder / PROJECT
+    project.mkdir()
+    return project
+
+
+def _place(args: argparse.Namespace, design: _Design, tools: Tools) -> int:
+    """Place and route; the netlist's clock domains are checked before that."""
+    with run_directory(args.output, BOARD_BUILD, args) as folder, StatusLine() as status:
+        project = _project(folder)
+        status.show(f"{design.board.name}: elaborating")
+        plan = _plan(design)
+        extract(plan, project)
+        took = {}
+        for step in steps(plan, tools):
+            began = time.monotonic()
+            _run_step(step, project, args.output, partial(_show, status, f"{design.board.name}: {step.title}"))
+            if step.makes == NETLIST:
+                crossings = _check_crossings(project / NETLIST, args.output)
+            took[step.title] = round(time.monotonic() - began, 1)
+        placed = read_report(project, design.clock_mhz)
+        missed = [clock for clock in placed.clocks if not clock.met]
+        if not missed or args.allow_slow:
+            shutil.copy(project / BITSTREAM, folder / BITSTREAM_FILE)
+        (project / BITSTREAM).unlink()
+        reached = {"tools": tools.versions(), "seconds": took, **placed.as_json()}
+        reached["crossings"] = len(crossings.crossings)
+        _write(folder / BOARD_FILE, design.description)
+        _write(folder / REPORT_FILE, design.description | reached)
+    if args.json:
+        print_json(design.description | reached)
+    else:
+        print(report_text(placed))
+        print(f"\n{len(crossings.crossings)} crossings between clocks, all through synchronisers")
+    if missed and not args.allow_slow:
+        raise CheckFailed(_missed(placed, missed, args.output))
+    return 0
+
+
+def _run_step(step: Step, project: Path, output: Path, tick: Callable[[float], None]) -> None:
+    """Run a step. Raises ToolFailed, and its log is kept."""
+    try:
+        run_step(step, project, timeout=STEP_TIMEOUT_S, tick=tick)
+    except ToolFailed as error:
+        said = _keep(output, (project / step.log).read_bytes())
+        raise ToolFailed(f"{error}{said}") from None
+
+
+def _check_crossings(netlist: Path, output: Path) -> CrossingReport:
+    """Look at the netlist's clocks. Raises CheckFailed with the first fault; all of them are kept."""
+    try:
+        return check_crossings(netlist)
+    except UnsafeCrossings as error:
+        report = error.report
+        said = _keep(output, report.complaint(len(report.faults)).encode())
+        raise CheckFailed(f"{output}: {report.complaint(1)}{said}") from None
+
+
+def _keep(output: Path, said: bytes) -> str:
+    """Write down, beside the output, what explains a failed build; how an error tells of it."""
+    log = Path(f"{output}{FAILED}")
+    try:
+        write_file(log, said)
+    except InputError as error:  # the build's own failure is what counts
+        return f" ({error})"
+    return f" ({log} says more)"
+
+
+def _config(preset: str, l2: bool) -> GlmConfig:
+    """The preset's node, with packets that routers and hosts understand; ``l2``: whether weights can decay."""
+    if preset not in MEMORIES:
+        raise InputError(f"no preset {preset!r} for boards; there are {', '.join(MEMORIES)}")
+    return dataclasses.replace(PRESETS[preset], encap=Encap.UDP, l2=l2)
+
+
+def _missed(placed: Placed, missed: list[Any], output: Path) -> str:
+    """Which clocks, and the worst path of the first."""
+    clocks = ", ".join(f"{c.domain} reaches {c.reached:.1f} of {c.asked:.1f} MHz" for c in missed)
+    path = next((str(path) for path in placed.paths if path.domain == missed[0].domain), "")
+    return f"{output}: timing is missed: {clocks}; {path}; no bitstream (--allow-slow writes it)"
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n")

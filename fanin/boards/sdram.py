@@ -1,0 +1,105 @@
+"""SDR SDRAM of boards: what a board's chips hold, their times, and how a GLM node's memories lie in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor
+
+from fanin.base.errors import InputError
+
+WORD_BYTES = 4  #: of a word of the SDRAM: it has 32 data pins
+CAS_LATENCY = 2  # cycles from a read to its word
+MAX_MHZ = 100  # at that latency
+MIN_MHZ = 10  # refreshes would leave no time for anything else
+START_US = 200  # from the clock's start to the first command
+START_REFRESHES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class SdramTiming:
+    """The chips' times in cycles of a clock; ``refresh`` and ``row_bits`` alone are at most, not at least."""
+
+    activate_to_access: int
+    activate_to_precharge: int
+    activate_to_activate: int  #: of a bank
+    activate_to_other: int  #: of another bank
+    precharge: int
+    refresh_cycle: int
+    write_to_precharge: int
+    mode: int  #: from the mode register to the next command
+    refresh: int  #: from one refresh to the next
+    start: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sdram:
+    """Chips side by side that make words of 32 bits; addresses count words row by row, in a row bank by bank.
+
+    Times are in ns, those of the slowest grade (143 MHz) of the parts that are found on a board.
+    """
+
+    name: str
+    banks: int
+    rows: int
+    columns: int
+    activate_to_access: float = 20  # tRCD
+    activate_to_precharge: float = 49  # tRAS
+    activate_to_activate: float = 70  # tRC
+    activate_to_other: float = 14  # tRRD
+    precharge: float = 20  # tRP
+    refresh_cycle: float = 70  # tRFC
+    refresh: float = 15_600  # tREFI
+    write_to_precharge: int = 2  # tWR, cycles
+    mode: int = 2  # tMRD, cycles
+
+    @property
+    def words(self) -> int:
+        """Words of all banks."""
+        return self.banks * self.rows * self.columns
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.words * WORD_BYTES
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of one bank; the next ones lie in the next bank."""
+        return self.columns * WORD_BYTES
+
+    def timing(self, clock_hz: float) -> SdramTiming:
+        """The times at a clock. Raises InputError for one at which the chips do not work."""
+        if not MIN_MHZ * 1e6 <= clock_hz <= MAX_MHZ * 1e6:
+            raise InputError(f"core-mhz must be in {MIN_MHZ}…{MAX_MHZ} for an SDRAM, not {clock_hz / 1e6:g}")
+
+        def cycles(ns: float) -> int:
+            return ceil(round(ns * clock_hz / 1e9, 6))
+
+        return SdramTiming(
+            activate_to_access=cycles(self.activate_to_access),
+            activate_to_precharge=cycles(self.activate_to_precharge),
+            activate_to_activate=cycles(self.activate_to_activate),
+            activate_to_other=cycles(self.activate_to_other),
+            precharge=cycles(self.precharge),
+            refresh_cycle=cycles(self.refresh_cycle),
+            write_to_precharge=self.write_to_precharge,
+            mode=self.mode,
+            refresh=floor(self.refresh * clock_hz / 1e9),
+            start=cycles(START_US * 1000),
+        )
+
+    def split(self, ports: int) -> tuple[int, int]:
+        """Bytes of each of a node's ``ports`` sample memories, and of its label memory behind them.
+
+        Labels have an eighth. A sample memory ends where the next one begins in another bank: ports are read
+        in step, and two in one bank would close each other's row again and again.
+        """
+        turn = self.banks * self.row_bytes  # bytes until a bank comes again
+        step = max(1, self.banks // ports) * self.row_bytes
+        samples = (self.size - self.size // 8) // ports // turn * turn - turn + step
+        return samples, self.size - samples * ports
+
+
+#: Of the Colorlight boards: one chip M12L64322A or EM638325; two chips M12L16161A or W9816G6.
+SDRAM_8M = Sdram(name="M12L64322A", banks=4, rows=2048, columns=256)
+SDRAM_4M = Sdram(name="2 × M12L16161A", banks=2, rows=2048, columns=256)

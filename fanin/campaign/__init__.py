@@ -1,0 +1,24 @@
+"""``fanin campaign``: many runs of one command, and what two such campaigns differ in; a part per file."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fanin.campaign import compare, run
+
+PARTS = (run, compare)
+
+
+def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.ArgumentParser) -> None:
+    """Declare the command and, below it, its parts; ``whole`` parses the command lines of the runs."""
+    parser = commands.add_parser(
+        "campaign",
+        default_part="run",
+        help="many runs over options and seeds, on many cores or machines",
+        description="Carry out a command over a grid of its options and over seeds, by Dask, and compare what "
+        "came of it. ``fanin campaign FILE`` is ``fanin campaign run FILE``.",
+    )
+    parts = parser.add_subparsers(title="parts", metavar="PART", required=True)
+    for part in PARTS:
+        part.add_parser(parts, whole)

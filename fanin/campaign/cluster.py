@@ -1,0 +1,186 @@
+"""Where the runs of a campaign are carried out: a local cluster, one that is there, or a batch system's."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+from distributed.comm import connect
+from distributed.security import Security
+
+from fanin.base.errors import InputError
+
+_ANSWER = 10.0  # seconds that a scheduler has to answer
+_HTTP = "127.0.0.1:0"  # of Dask's HTTP server, which has no pages
+#: No HTTP pages of schedulers and workers: they would show runs and paths to every user of the machine.
+_NO_PAGES: dict[str, list[str]] = {
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
+_NO_PAGES_IN_JOBS = "export DASK_DISTRIBUTED__WORKER__HTTP__ROUTES='[]'"
+_ROLES = ("client", "scheduler", "worker")
+_DEATHS = 3  # of a run's workers, before the run is left; Dask counts what exceeds it
+#: Of dask-jobqueue, by the names of ``kind``.
+_CLASSES = {
+    "slurm": "SLURMCluster",
+    "pbs": "PBSCluster",
+    "sge": "SGECluster",
+    "lsf": "LSFCluster",
+    "oar": "OARCluster",
+    "htcondor": "HTCondorCluster",
+    "moab": "MoabCluster",
+}
+
+
+def check_cluster(args: argparse.Namespace, file: Path, batch: Mapping[str, Any]) -> None:
+    """Raise InputError for what names no cluster, or two. ``batch`` is the table ``[cluster]``."""
+    if args.workers is not None and not 1 <= args.workers <= 4096:
+        raise InputError(f"--workers {args.workers}: must be in 1…4,096")
+    if args.workers is not None and (args.scheduler or batch):
+        raise InputError("--workers: is for the local cluster")
+    if args.scheduler and batch:
+        raise InputError(f"--scheduler: {file} names a cluster, too")
+    if not batch:
+        return
+    kind, jobs = batch.get("kind"), batch.get("jobs")
+    if kind not in _CLASSES:
+        raise InputError(f"{file}: cluster.kind must be one of {', '.join(_CLASSES)}, not {kind!r}")
+    if type(jobs) is not int or jobs < 1:
+        raise InputError(f"{file}: cluster.jobs must be an integer of at least 1, not {jobs!r}")
+
+
+@contextlib.contextmanager
+def connected(
+    args: argparse.Namespace, file: Path, batch: Mapping[str, Any], scratch: Path
+) -> Iterator[tuple[Client, list[str]]]:
+    """A client of the cluster that is asked for, and the batch system's refusals of jobs, which may grow.
+
+    The cluster ends with the context.
+
+    ``scratch``: a folder for what Dask keeps, which the caller deletes. Raises InputError where a scheduler
+    does not answer, or a batch system does not take its options.
+    """
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
+    for name in (*names, "tornado.application", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what is lost is our line to say
+    dask.config.set(
+        {"distributed.scheduler.allowed-failures": _DEATHS, "temporary-directory": str(scratch)} | _NO_PAGES
+    )
+    refusals: list[str] = []
+    with contextlib.ExitStack() as stack:
+        if args.scheduler:
+            _check_answers(args.scheduler)
+            if not args.scheduler.startswith("tls://"):
+                what = "who reaches its port can have code carried out with your rights; tls:// protects it"
+                print(f"fanin: warning: --scheduler {args.scheduler}: {what}", file=sys.stderr)
+            address = args.scheduler
+        else:
+            cluster: Any = _batch(file, batch, scratch, refusals) if batch else _local(args.workers, scratch)
+            stack.callback(_close_cluster, cluster)
+            if batch:
+                cluster.scale(jobs=batch["jobs"])
+            address = cluster
+        client = Client(address, timeout=_ANSWER)
+        stack.callback(_close, client)
+        yield client, refusals
+
+
+def _check_answers(address: str) -> None:
+    """Raise InputError unless a scheduler answers in time. Dask itself waits for its first words for ever."""
+
+    async def ask() -> None:
+        secure = Security().get_connection_args("client")
+        comm = await asyncio.wait_for(connect(address, timeout=_ANSWER, **secure), _ANSWER)
+        comm.abort()
+
+    try:
+        asyncio.run(ask())
+    except (OSError, ValueError, TypeError, TimeoutError) as error:  # a wrong address is a ValueError
+        told = str(error).partition("\n")[0] or f"nothing in {_ANSWER:g} s"
+        raise InputError(f"--scheduler {address}: does not answer: {told}") from None
+
+
+def _local(workers: int | None, scratch: Path) -> LocalCluster:
+    """A cluster that takes work from this process alone: Dask's port would carry out anybody's code."""
+    return LocalCluster(
+        protocol="tls://",
+        security=Security.temporary(),
+        n_workers=workers or len(os.sched_getaffinity(0)),
+        threads_per_worker=1,
+        memory_limit=None,  # runs are processes of their own
+        dashboard_address=_HTTP,
+        scheduler_kwargs={"dashboard": False},
+        local_directory=str(scratch),
+        silence_logs=logging.CRITICAL,
+    )
+
+
+def _batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: list[str]) -> Any:
+    """A cluster of a batch system's jobs; ``refusals`` gets the system's words for a job that it refuses.
+
+    Unless the options have other keys, the jobs find those of this campaign in ``scratch``.
+    """
+    import dask_jobqueue
+
+    kind = getattr(dask_jobqueue, _CLASSES[batch["kind"]])
+    submit = shlex.split(kind.job_cls.submit_command)[0]
+    if shutil.which(submit) is None:
+        raise InputError(f"{file}: cluster.kind: {submit} of {batch['kind']} is not on this machine")
+    options: dict[str, Any] = {
+        "scheduler_options": {"dashboard": False, "dashboard_address": _HTTP},
+        "job_script_prologue": dask.config.get(f"jobqueue.{kind.job_cls.config_name}.job-script-prologue", []),
+    }
+    options |= {key: value for key, value in batch.items() if key not in ("kind", "jobs")}
+    options["job_script_prologue"] = [_NO_PAGES_IN_JOBS, *options["job_script_prologue"]]
+    if "security" not in options:
+        options |= {"security": _keys(scratch)}
+
+    class Job(kind.job_cls):  # type: ignore[name-defined]
+        async def _submit_job(self, script_filename: str) -> Any:
+            try:
+                return await super()._submit_job(script_filename)
+            except Exception as error:  # dask-jobqueue's, with command, stdout and stderr, which Dask logs
+                told = str(error).rpartition("stderr:")[2].split() or str(error).split()
+                refusals.append(f"{submit} takes no job: {' '.join(told)}")
+                raise
+
+    try:
+        return kind(**options, job_cls=Job)
+    except Exception as error:  # of many kinds: it says which option is missing or wrong
+        raise InputError(f"{file}: cluster: {' '.join(str(error).split())}") from None
+
+
+def _keys(folder: Path) -> Security:
+    """Keys of this campaign in files of a folder, for their owner alone to read: jobs find them there."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    paths = {}
+    for name, text in Security.temporary().get_tls_config_for_role("worker").items():
+        if text and "\n" in text:
+            paths[name] = folder / f"{name}.pem"
+            with open(os.open(paths[name], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(text)
+    roles = {f"tls_{role}_{name}": str(paths[name]) for role in _ROLES for name in ("cert", "key")}
+    return Security(require_encryption=True, tls_ca_file=str(paths["ca_file"]), **roles)
+
+
+def _close_cluster(cluster: Any) -> None:
+    """End a cluster; Dask asserts that its jobs have begun, of which some may have been refused."""
+    with contextlib.suppress(AssertionError):
+        cluster.close(timeout=_ANSWER)
+
+
+def _close(client: Client) -> None:
+    """End a client whose scheduler may have gone."""
+    with contextlib.suppress(OSError, TimeoutError):
+        client.close(timeout=_ANSWER)

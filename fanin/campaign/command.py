@@ -1,0 +1,139 @@
+"""The command of a campaign: which options it has, and the command line that options make."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fanin.base.errors import InputError
+
+Options = dict[str, Any]
+#: What ends with a result, needs no one beside it, and writes nothing but what ``-o`` names.
+COMMANDS = (
+    *("train", "predict", "ps train", "ring train", "ring run", "cluster run", "link check"),
+    *("p4 check", "p4 allreduce", "plan", "codec stats", "codec verify", "reproduce"),
+)
+_BENCH = "bench "
+#: Options that the campaign gives itself, or that name an output: all runs would write to it.
+_OWN = ("-o", "-h", "--json", "--pcap", "--wave", "--model-out")
+_READS = {"predict": ("data",)}  # arguments that name files, of commands without provenance
+_OUTPUT = "output"  # in a command line that is only parsed
+_SLUG = 60  # letters of a run's name that people read
+_DIGITS = 10  # of the digest in it
+
+
+class Command:
+    """A command of fanin, found in its parser. ``place``: the campaign's file, for errors."""
+
+    def __init__(self, place: str, name: str, whole: argparse.ArgumentParser):
+        """Raises InputError for a command that no campaign is made of."""
+        self.words = tuple(name.split())
+        self.name = " ".join(self.words)
+        self._place, self._whole = place, whole
+        if self.name not in COMMANDS and not self.name.startswith(_BENCH):
+            raise InputError(f"{place}: command must be one of {', '.join(COMMANDS)}, bench NAME, not {name!r}")
+        parser = whole
+        for word in self.words:
+            parts = next((a for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None)
+            if parts is None or word not in parts.choices:
+                raise InputError(f"{place}: command: there is no fanin {self.name}")
+            parser = parts.choices[word]
+        self._actions = {name: action for action in parser._actions for name in _names(action)}
+        self.has_output = any("-o" in action.option_strings for action in parser._actions)
+
+    def check_names(self, options: Mapping[str, Any], place: str) -> None:
+        """Raise InputError for an option that the command does not have, or that a campaign may not set."""
+        for key in options:
+            action = self._actions.get(key)
+            if action is None:
+                raise InputError(f"{self._place}: {place}.{key}: fanin {self.name} has no option --{key}")
+            if set(action.option_strings) & set(_OWN):
+                raise InputError(
+                    f"{self._place}: {place}.{key}: names an output, to which all runs would write"
+                )
+
+    def line(self, options: Options, place: str) -> tuple[tuple[str, ...], list[Path]]:
+        """A run's words behind the command, and the paths that it reads. Raises InputError."""
+        words = tuple(self._words(options, place))
+        try:
+            args = self._whole.parse_args(self.whole_line(words, output=_OUTPUT))
+        except InputError as error:
+            raise InputError(f"{self._place}: {place}: {error}") from None
+        files = getattr(args, "files", None)
+        named = (*(files.inputs if files else ()), *_READS.get(self.name, ()))
+        values = [
+            each
+            for name, value in vars(args).items()
+            for each in (value if isinstance(value, list) else [value])
+            if name in named or isinstance(each, Path)
+        ]
+        return words, [Path(value) for value in values if value is not None and str(value) != _OUTPUT]
+
+    def whole_line(self, words: Sequence[str], output: str) -> list[str]:
+        """The command line that prints JSON and writes a folder, where the command does, to ``output``."""
+        return [*self.words, "--json", *(("-o", output) if self.has_output else ()), *words]
+
+    def run_name(self, options: Options, own: Options) -> str:
+        """A run's name: what is its ``own`` of its options, for people, and a digest of all of them."""
+        text = "-".join(f"{key}-{_written(value)}" for key, value in own.items())
+        slug = re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.")[:_SLUG]
+        value = json.dumps([self.name, options], sort_keys=True)
+        return f"{slug}-{hashlib.sha256(value.encode()).hexdigest()[:_DIGITS]}"
+
+    def identity(self, options: Options) -> Hashable:
+        """What is equal for two runs that are the same: options in any order, values as on a command line."""
+        return frozenset((key, *map(_written, _several(value))) for key, value in options.items())
+
+    def _words(self, options: Options, place: str) -> Iterator[str]:
+        """Options first, then arguments without dashes, in the order in which the command takes them."""
+        arguments = []
+        for key, value in options.items():
+            action = self._actions[key]
+            if not all(isinstance(each, str | int | float) for each in _several(value)):
+                kinds = "a text, a number, a flag or a list of such"
+                raise InputError(f"{self._place}: {place}.{key}: must be {kinds}, not {value!r}")
+            if action.option_strings:
+                yield from self._option(action, key, value, f"{place}.{key}")
+            else:
+                arguments.append((list(self._actions).index(key), _several(value)))
+        words = [word for _, several in sorted(arguments) for word in map(_written, several)]
+        if words:
+            yield "--"
+        yield from words
+
+    def _option(self, action: argparse.Action, key: str, value: Any, place: str) -> Iterator[str]:
+        if isinstance(value, bool):
+            if not value and isinstance(action, argparse.BooleanOptionalAction):
+                yield f"--no-{key}"
+            elif action.nargs != 0:
+                raise InputError(f"{self._place}: {place}: takes a value, not {str(value).lower()}")
+            elif value:
+                yield f"--{key}"
+        elif action.nargs == 0:
+            raise InputError(f"{self._place}: {place}: is a flag, true or false, not {value!r}")
+        elif isinstance(action, argparse._AppendAction):
+            for each in _several(value):
+                yield f"--{key}={_written(each)}"
+        elif isinstance(value, list):
+            yield from (f"--{key}", *map(_written, value))
+        else:
+            yield f"--{key}={_written(value)}"
+
+
+def _names(action: argparse.Action) -> Sequence[str]:
+    """How a file names an option, without dashes; of several forms any."""
+    return [option.lstrip("-") for option in action.option_strings] or [action.dest]
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _written(value: Any) -> str:
+    """A value as on a command line."""
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,42 @@
+"""``fanin campaign compare``: what two campaigns differ in, with confidence intervals."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fanin.runs.output import add_json, print_json, table
+
+
+def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentParser) -> None:
+    """Declare the part and its options."""
+    parser = parts.add_parser(
+        "compare",
+        help="what two campaigns differ in, with confidence intervals",
+        description="Pair the runs of two campaigns by the options that vary, and by seed, and say for each "
+        "figure how much B is above A, with the 95 % confidence interval of the mean difference.",
+    )
+    parser.add_argument("before", type=Path, metavar="A", help="a campaign's folder")
+    parser.add_argument("after", type=Path, metavar="B", help="another one's")
+    parser.add_argument(
+        "--figure", action="append", metavar="NAME", help="this one; repeatable (default: all that both have)"
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare. Raises InputError where nothing can be compared."""
+    from fanin.campaign.differences import differences  # PyArrow takes a second; --help need not wait
+
+    options, found = differences(args.before, args.after, args.figure or ())
+    if args.json:
+        value = {"before": str(args.before), "after": str(args.after), "options": options}
+        print_json(value | {"differences": [each.as_json() for each in found]})
+        return 0
+    header = [*options, "figure", "A", "B", "B − A", "95 % interval", "pairs", "B is"]
+    rows = [header, *(each.cells() for each in found)]
+    numbers = range(len(options) + 1, len(header) - 1)
+    print(table(rows, right=list(numbers)))
+    return 0

@@ -1,0 +1,78 @@
+"""Points of a campaign: combinations of lists, and random draws."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Mapping
+from sys import float_info
+from typing import Any
+
+from fanin.base.errors import InputError
+
+_DIGITS = 6  # of a number that is drawn: enough to tell, and short on a command line
+_RANGES = ("uniform", "log", "integer")
+
+
+def products(table: Mapping[str, Any], place: str, *, most: int) -> Iterator[dict[str, Any]]:
+    """All combinations of a table's values; a list has several, anything else is one.
+
+    Raises InputError for an empty list, and for more than ``most`` combinations; ``place`` is the table's.
+    """
+    choices = {key: value if isinstance(value, list) else [value] for key, value in table.items()}
+    for key, values in choices.items():
+        if not values:
+            raise InputError(f"{place}.{key}: is an empty list")
+    if not choices:
+        raise InputError(f"{place}: is empty")
+    if math.prod(map(len, choices.values())) > most:
+        raise InputError(f"{place}: has more than {most:,} combinations")
+    for point in itertools.product(*choices.values()):
+        yield dict(zip(choices, point, strict=True))
+
+
+def draw(table: Mapping[str, Any], place: str) -> list[dict[str, Any]]:
+    """The points that ``[random]`` asks for: the same ones for the same seed. Raises InputError."""
+    if strange := [key for key in table if key not in ("draws", "seed", "options")]:
+        raise InputError(f"{place}.{strange[0]}: is not known here; keys are draws, seed, options")
+    draws, seed, options = table.get("draws"), table.get("seed", 0), table.get("options")
+    if type(draws) is not int or draws < 1:
+        raise InputError(f"{place}.draws: must be an integer of at least 1, not {draws!r}")
+    if type(seed) is not int:
+        raise InputError(f"{place}.seed: must be an integer, not {seed!r}")
+    if not isinstance(options, dict) or not options:
+        raise InputError(f"{place}.options: must be a table of what is drawn")
+    source = random.Random(seed)
+    return [
+        {key: _one(source, value, f"{place}.options.{key}") for key, value in options.items()}
+        for _ in range(draws)
+    ]
+
+
+def _one(source: random.Random, value: Any, place: str) -> Any:
+    """One of a list, or a number of a range."""
+    if isinstance(value, list) and value:
+        return source.choice(value)
+    if not isinstance(value, dict) or len(value) != 1 or not set(value) <= set(_RANGES):
+        raise InputError(f"{place}: must be a list, or a table of one of {', '.join(_RANGES)}, not {value!r}")
+    ((kind, ends),) = value.items()
+    low, high = _ends(ends, kind, place)
+    if kind == "integer":
+        return source.randint(round(low), round(high))
+    drawn = source.uniform(low, high) if kind == "uniform" else low * (high / low) ** source.random()
+    return float(f"{drawn:.{_DIGITS}g}")
+
+
+def _ends(ends: Any, kind: str, place: str) -> tuple[float, float]:
+    """The ends of a range."""
+    kinds = (int,) if kind == "integer" else (int, float)
+    two = (
+        isinstance(ends, list)
+        and len(ends) == 2
+        and all(type(end) in kinds and abs(end) <= float_info.max for end in ends)
+    )
+    if not two or not ends[0] <= ends[1] or (kind == "log" and ends[0] <= 0):
+        what = {"integer": "two integers", "uniform": "two numbers", "log": "two numbers above 0"}[kind]
+        raise InputError(f"{place}.{kind}: must be {what}, the lower one first, not {ends!r}")
+    return ends[0], ends[1]

@@ -1,0 +1,153 @@
+"""What comes of a campaign: ``results.csv``, ``results.parquet`` and ``report.html``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from pyarrow import csv, parquet
+
+from fanin.base.errors import InputError
+from fanin.base.printable import cell
+from fanin.base.records import parse_json
+from fanin.base.scratch import output_file, write_file
+from fanin.campaign.figures import figures_of
+from fanin.campaign.file import Campaign
+from fanin.campaign.folder import Finished, Folder
+from fanin.campaign.page.page import campaign_page
+from fanin.campaign.page.sheet import Sheet
+from fanin.campaign.supervisor import DONE, FAILED
+from fanin.runs.output import REPORT_FILE
+
+MISSING = "missing"
+MAX_CELLS = 10_000_000  #: of a table that is read
+CSV_FILE, PARQUET_FILE = "results.csv", "results.parquet"
+#: Columns of every campaign.
+RUN, STATUS, ERROR = "run", "status", "error"
+COMMON = (RUN, STATUS, ERROR, "seconds", "host")
+_APART = "figure."  # in front of a figure that has another column's name
+_OPTION = "option."  # in front of an option that has
+_ROLES = b"fanin"  # of the Parquet file's metadata: which columns are options, which figures
+
+
+def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
+    """Write table and page of what there is by now; how many runs are done, failed and missing."""
+    finished = {each.run.name: each for each in folder.finished()}
+    keys = dict.fromkeys(key for run in campaign.runs for key in run.options)
+    names = {key: _OPTION + key if key in COMMON else key for key in keys}
+    options = list(names.values())
+    taken = {*COMMON, *options}
+    figures: dict[str, None] = {}
+    rows: list[dict[str, Any]] = []
+    for run in campaign.runs:
+        own = _figures(campaign, finished.get(run.name))
+        own = {_APART + name if name in taken else name: value for name, value in own.items()}
+        figures |= dict.fromkeys(own)
+        given = {names[key]: value for key, value in run.options.items()}
+        rows.append(_facts(run.name, finished.get(run.name)) | given | own)
+    repeated = _repeated(rows, options) if not campaign.figures else set()
+    table = _table(rows, options, [name for name in figures if name not in repeated])
+    with output_file(folder.path / CSV_FILE) as file:
+        csv.write_csv(_of_cells(table), file)
+    with output_file(folder.path / PARQUET_FILE) as file:
+        parquet.write_table(table, file)
+    counts = Counter(row[STATUS] for row in rows)
+    found = {status: counts[status] for status in (DONE, FAILED, MISSING)}
+    chosen = [_APART + name if name in taken else name for name in campaign.figures]
+    page = campaign_page(
+        f"{campaign.command.name}: {campaign.file.stem}",
+        sheet_of(table),
+        counts=found,
+        failures=[(row[RUN], row[ERROR]) for row in rows if row[STATUS] == FAILED],
+        chosen=[name for name in chosen if name in figures],
+        log=[each for name in campaign.log for each in (name, _APART + name, names.get(name, name))],
+    )
+    write_file(folder.path / REPORT_FILE, page)
+    return found
+
+
+def _of_cells(table: pyarrow.Table) -> pyarrow.Table:
+    """Return the table for a spreadsheet: no text of it, a column's name included, begins a formula."""
+    for place, field in enumerate(table.schema):
+        if pyarrow.types.is_string(field.type):
+            texts = [None if text is None else cell(text) for text in table.column(place).to_pylist()]
+            table = table.set_column(place, field, pyarrow.array(texts, field.type))
+    return table.rename_columns([cell(name) for name in table.column_names])
+
+
+def _repeated(rows: Sequence[dict[str, Any]], options: Sequence[str]) -> set[str]:
+    """The figures that say what an option of their name says, in every run that has them."""
+    return {
+        _APART + name
+        for name in options
+        if all(row[_APART + name] == row.get(name) for row in rows if _APART + name in row)
+    }
+
+
+def _facts(name: str, finished: Finished | None) -> dict[str, Any]:
+    """What every row has."""
+    if finished is None:
+        return dict.fromkeys(COMMON) | {RUN: name, STATUS: MISSING}
+    value = finished.record.value
+    return {RUN: name} | {column: value.get(column) for column in COMMON[1:]}
+
+
+def _figures(campaign: Campaign, finished: Finished | None) -> dict[str, Any]:
+    return figures_of(finished.result, campaign.figures) if finished else {}
+
+
+def _table(rows: Sequence[dict[str, Any]], options: Sequence[str], figures: Sequence[str]) -> pyarrow.Table:
+    """Columns of one type each: numbers where all are, else texts."""
+    names = (*COMMON, *options, *figures)
+    columns = {name: _column([row.get(name) for row in rows]) for name in names}
+    roles = json.dumps({"options": list(options), "figures": list(figures)})
+    return pyarrow.table(columns).replace_schema_metadata({_ROLES: roles.encode()})
+
+
+def _column(values: Sequence[Any]) -> pyarrow.Array:
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds <= {bool}:
+        return pyarrow.array(values, pyarrow.bool_() if kinds else pyarrow.string())
+    if kinds <= {int} and all(value is None or abs(value) < 1 << 63 for value in values):
+        return pyarrow.array(values, pyarrow.int64())
+    if kinds <= {int, float}:
+        return pyarrow.array([None if value is None else float(value) for value in values], pyarrow.float64())
+    return pyarrow.array([None if value is None else _text(value) for value in values], pyarrow.string())
+
+
+def _text(value: Any) -> str:
+    """A value as on a command line."""
+    if isinstance(value, list):
+        return " ".join(map(_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def read_table(folder: Path) -> pyarrow.Table:
+    """The table of a campaign's folder. Raises InputError."""
+    path = folder / PARQUET_FILE
+    if not path.is_file():
+        raise InputError(f"{folder}: holds no {PARQUET_FILE} of fanin campaign")
+    try:
+        about = parquet.read_metadata(path)
+        if (cells := about.num_rows * about.num_columns) > MAX_CELLS:
+            raise InputError(f"{path}: has {cells:,} values; at most {MAX_CELLS:,} are read")
+        table = parquet.read_table(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+    try:
+        parse_json((table.schema.metadata or {})[_ROLES])
+    except (KeyError, ValueError):
+        raise InputError(f"{path}: is no table of fanin campaign") from None
+    return table
+
+
+def sheet_of(table: pyarrow.Table) -> Sheet:
+    """The rows that have figures, and which columns are what."""
+    roles = parse_json(table.schema.metadata[_ROLES])
+    rows: Iterable[dict[str, Any]] = table.to_pylist()
+    kept = [row for row in rows if any(row[name] is not None for name in roles["figures"])]
+    return Sheet(kept, roles["options"], roles["figures"])

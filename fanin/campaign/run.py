@@ -1,0 +1,46 @@
+"""``fanin campaign run``: carry out what is missing of a campaign, and write its table and its pictures."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fanin.runs.output import add_json
+
+PATIENCE = 600.0  # seconds without any worker
+
+
+def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentParser) -> None:
+    """Declare the part and its options; ``whole`` parses the command lines of the runs."""
+    parser = parts.add_parser(
+        "run",
+        help="carry out the runs of a file",
+        description="Carry out the runs that a file describes, those that DIR has apart, and write a table "
+        "(results.csv, results.parquet) and a page of pictures. Exit status 1 when a run failed.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="TOML: command, options, grid, seeds")
+    parser.add_argument(
+        "-o", dest="output", type=Path, metavar="DIR", required=True, help="the campaign's folder"
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="of the local cluster; one for each core by default"
+    )
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster, tcp://HOST:PORT")
+    parser.add_argument("--retry-failed", action="store_true", help="carry out again what has failed")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=PATIENCE,
+        metavar="SECONDS",
+        help="end when there has been no worker for so long",
+    )
+    add_json(parser)
+    parser.set_defaults(run=run, whole=whole)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the runs out. Raises CheckFailed when one failed, InputError before anything is written."""
+    from fanin.campaign.execute import execute  # Dask and PyArrow take a second; --help need not wait
+
+    return execute(args)

@@ -1,0 +1,39 @@
+"""``fanin plan``: place a CNN's layers on a cluster of FPGAs."""
+
+from __future__ import annotations
+
+import argparse
+
+from fanin.base.errors import InputError
+from fanin.cli.options import add_options
+from fanin.cnn.plan.options import SEARCH, PlanOptions
+from fanin.runs.call import Call
+from fanin.runs.files import files_of
+from fanin.runs.output import add_json
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    parser = commands.add_parser(
+        "plan",
+        help="place a CNN's layers on a cluster of FPGAs",
+        description="Place the layers of a CNN on the devices of a cluster for the highest training "
+        "throughput, say how good it is, and draw it. With --check, verify plans that were written before.",
+    )
+    add_options(parser, PlanOptions)
+    add_json(parser)
+    parser.set_defaults(run=run, files=files_of(PlanOptions))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, or check."""
+    from fanin.cnn.plan.execute import execute, verify  # OR-Tools takes a second to load; --help need not wait
+
+    options = PlanOptions.of(args)
+    if options.check is None:
+        execute(options, Call.of(args))
+        return 0
+    if options.model is not None:
+        raise InputError("--check takes no MODEL: a plan's folder says what it is of")
+    options.refuse({SEARCH: "is of a search, and --check makes none"})
+    return verify(options.check, args.json)

@@ -1,0 +1,1 @@
+"""CNNs on clusters of FPGAs (NADA): facts, golden model, driver, training, pages."""

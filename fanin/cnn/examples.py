@@ -1,0 +1,128 @@
+"""Small networks, as they are built: for the catalogue, for trials and for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fanin.cnn.facts import Network, Stage
+from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.layer import Layer, Parallelism, Shape, Storage
+from fanin.cnn.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu, Relu6
+from fanin.cnn.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool
+
+_IMAGE = Shape(6, 6, 2)
+_CLASSES = Shape(1, 1, 3)
+_CHANNELS = 4
+
+
+class _Builder:
+    """Stages in order; the first two are the images and the labels."""
+
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+        self.add("images", Input(shape=_IMAGE), Parallelism(po=2))
+        self.labels = self.add("labels", Input(shape=_CLASSES), Parallelism(po=3))
+
+    def add(self, name: str, layer: Layer, parallelism: Parallelism, *sources: int) -> int:
+        """The index of a new stage."""
+        self.stages.append(Stage(name, layer, parallelism, sources))
+        return len(self.stages) - 1
+
+    def wide(self, name: str, make: Callable[..., Layer], lanes: int, *sources: int) -> int:
+        """A stage with so many lanes in and out."""
+        inputs = tuple(self.stages[source].layer.output for source in sources)
+        return self.add(name, make(inputs=inputs, gradient=True), Parallelism(pi=lanes, po=lanes), *sources)
+
+    def conv(self, name: str, source: int, p: Parallelism) -> int:
+        """A 3×3 convolution, which keeps rows and columns."""
+        shape, behind_another = self.stages[source].layer.output, source != 0
+        layer = Conv(
+            inputs=(shape,),
+            kernel=(3, 3),
+            stride=(1, 1),
+            padding=(1, 1, 1, 1),
+            output_channels=_CHANNELS,
+            gradient=behind_another,
+        )
+        return self.add(name, layer, layer.with_streams(p), source)
+
+    def spilled(self, name: str, outputs: int, p: Parallelism, source: int) -> int:
+        """A dense layer with its parameters in memory."""
+        shape, behind_another = self.stages[source].layer.output, source != 0
+        layer = Dense(inputs=(shape,), output_channels=outputs, gradient=behind_another)
+        self.stages.append(Stage(name, layer, layer.with_streams(p), (source,), Storage.DRAM))
+        return len(self.stages) - 1
+
+    def window(
+        self,
+        name: str,
+        make: Callable[..., Layer],
+        size: int,
+        padding: tuple[int, int, int, int],
+        p: Parallelism,
+        source: int,
+    ) -> int:
+        """A stage with windows of size × size, 2 apart."""
+        shape = self.stages[source].layer.output
+        layer = make(inputs=(shape,), gradient=True, kernel=(size, size), stride=(2, 2), padding=padding)
+        return self.add(name, layer, p, source)
+
+    def finish(self, name: str, source: int) -> Network:
+        """Mean, classes, loss and output behind a stage."""
+        pool = self.wide("pool", GlobalAvgPool, 2, source)
+        layer = Dense(inputs=(self.stages[pool].layer.output,), output_channels=_CLASSES.c, gradient=True)
+        dense = self.add("dense", layer, layer.with_streams(Parallelism(pic=2)), pool)
+        bias = self.wide("dense_bias", Bias, 3, dense)
+        loss = self.wide("loss", SoftCrossLoss, 3, bias, self.labels)
+        self.wide("output", Output, 1, loss)
+        return Network(name, tuple(self.stages))
+
+
+def _tiny() -> Network:
+    """A convolution, and what makes it learn."""
+    b = _Builder()
+    bias = b.wide("bias", Bias, 2, b.conv("conv", 0, Parallelism(pic=2, poc=2, ph=2)))
+    return b.finish("tiny", b.wide("relu", Relu, 4, bias))
+
+
+def _residual() -> Network:
+    """Two convolutions, the second one's input added to its output, with online normalisation."""
+    b = _Builder()
+    first = b.wide("norm1", OnlineNorm, 2, b.conv("conv1", 0, Parallelism(pic=1, poc=2, ph=3)))
+    relu = b.wide("relu1", Relu, 4, first)
+    second = b.wide("norm2", OnlineNorm, 2, b.conv("conv2", relu, Parallelism(pic=2, poc=4, ph=2)))
+    total = b.wide("add", Add, 4, second, relu)
+    return b.finish("residual", b.wide("relu2", Relu, 2, total))
+
+
+def _pools() -> Network:
+    """A convolution, two pools beside each other, and a convolution by way of im2col."""
+    b = _Builder()
+    relu = b.wide("relu", Relu6, 2, b.conv("conv1", 0, Parallelism(pic=2, poc=2, ph=2)))
+    largest = b.window("max_pool", MaxPool, 3, (1, 1, 0, 0), Parallelism(pi=2, po=2), relu)
+    mean = b.window("avg_pool", AvgPool, 2, (0, 0, 0, 0), Parallelism(pi=4, po=4), relu)
+    both = b.wide("concat", Concat, 2, largest, mean)
+    windows = b.window("im2col", Im2col, 2, (0, 0, 1, 1), Parallelism(pi=4, po=8), both)
+    layer = Conv(
+        inputs=(b.stages[windows].layer.output,),
+        kernel=(1, 1),
+        stride=(1, 1),
+        output_channels=_CHANNELS,
+        gradient=True,
+    )
+    conv = b.add("conv2", layer, layer.with_streams(Parallelism(pic=4, poc=4)), windows)
+    return b.finish("pools", b.wide("bias", Bias, 4, conv))
+
+
+def _streamed() -> Network:
+    """Three dense layers whose parameters lie in memory; the first sends no gradient back."""
+    b = _Builder()
+    hidden = b.wide("relu", Relu, 2, b.spilled("hidden", 24, Parallelism(pic=2, poc=3), 0))
+    second = b.wide("relu2", Relu, 2, b.spilled("second", 20, Parallelism(pic=2, poc=2), hidden))
+    bias = b.wide("bias", Bias, 3, b.spilled("dense", _CLASSES.c, Parallelism(pic=2), second))
+    loss = b.wide("loss", SoftCrossLoss, 3, bias, b.labels)
+    b.wide("output", Output, 1, loss)
+    return Network("streamed", tuple(b.stages))
+
+
+EXAMPLES = {network.name: network for network in (_tiny(), _residual(), _pools(), _streamed())}

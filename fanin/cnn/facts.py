@@ -1,0 +1,104 @@
+"""A CNN that trains on a cluster: stages, which are layers with the parallelism that they are built with.
+
+What a plan says of a model, without the devices. Golden model, RTL, driver and simulation are made from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.layer import Layer, Parallelism, Storage
+
+LABELS_PORT = 1  # of the loss
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A layer in its place. ``sources``: indices of the stages that feed it, in the order of its inputs."""
+
+    name: str
+    layer: Layer
+    parallelism: Parallelism
+    sources: tuple[int, ...] = ()
+    storage: Storage = Storage.CHIP
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """Who takes a stage's output: the stage with that index, at input ``port``."""
+
+    stage: int
+    port: int
+
+
+@dataclass(frozen=True)
+class Network:
+    """Stages in topological order: every one stands behind its sources."""
+
+    name: str
+    stages: tuple[Stage, ...]
+
+    @cached_property
+    def consumers(self) -> tuple[tuple[Consumer, ...], ...]:
+        """Of each stage, in the order of the edges: by consuming stage, then by port."""
+        found: list[list[Consumer]] = [[] for _ in self.stages]
+        for index, stage in enumerate(self.stages):
+            for port, source in enumerate(stage.sources):
+                found[source].append(Consumer(index, port))
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def loss(self) -> int:
+        """Index of the loss. Raises ValueError where there is not exactly one."""
+        return self._only(SoftCrossLoss, "loss")
+
+    @cached_property
+    def output(self) -> int:
+        """Index of the output. Raises ValueError where there is not exactly one."""
+        return self._only(Output, "output")
+
+    @cached_property
+    def labels(self) -> int:
+        """Index of the input that carries the labels."""
+        return self.stages[self.loss].sources[LABELS_PORT]
+
+    @cached_property
+    def images(self) -> int:
+        """Index of the input that carries the images. Raises ValueError where there is not exactly one."""
+        found = [i for i, s in enumerate(self.stages) if isinstance(s.layer, Input) and i != self.labels]
+        if len(found) != 1:
+            raise ValueError(f"{self.name} has {len(found)} inputs besides the labels; training needs one")
+        return found[0]
+
+    @cached_property
+    def at_host(self) -> bool:
+        """Whether images and labels come from the host and results go there; else it is part of a network."""
+        return any(isinstance(stage.layer, Input) for stage in self.stages)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that the bits of training depend on, and of the streams' widths."""
+        text = [
+            [s.name, s.layer.kind, asdict(s.layer), asdict(s.parallelism), s.sources, s.storage]
+            for s in self.stages
+        ]
+        return _sha256(text)
+
+    @cached_property
+    def model_digest(self) -> str:
+        """SHA-256 of the layers and how they are connected: the same however the network is built."""
+        return _sha256([[s.name, s.layer.kind, asdict(s.layer), s.sources] for s in self.stages])
+
+    def _only(self, kind: type[Layer], title: str) -> int:
+        found = [i for i, stage in enumerate(self.stages) if isinstance(stage.layer, kind)]
+        if len(found) != 1:
+            raise ValueError(f"{self.name} has {len(found)} layers of kind {title}; training needs one")
+        return found[0]
+
+
+def _sha256(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

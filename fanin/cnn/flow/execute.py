@@ -1,0 +1,237 @@
+"""Executes a graph: how far its actors come, and when each of them fires.
+
+Every actor's firings are determined by counts alone, so that the order in which they are tried changes
+nothing: what can fire does, until nothing can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from fanin.cnn.flow.graph import Counts, Graph, Pattern, Port
+
+Times = npt.NDArray[np.float64]
+
+# Columns of what the kernel sees of actors, channels and ports. A list ends before its last one.
+TOTAL, FIRST_PORT, LAST_PORT, FIRST_INTERVAL, INTERVALS, FIRST_TIME = range(6)
+CAPACITY, AHEAD, WRITER, FIRST_READER, LAST_READER = range(5)
+CHANNEL, OWNER, READS, BEFORE, LIMIT = range(5)  # and of two patterns, that of LIMIT and that of DONE:
+OFFSET, PERIOD, STEP = range(3)
+DONE = LIMIT + 3
+
+
+class Tables:
+    """A graph in arrays."""
+
+    def __init__(self, graph: Graph, frames: int):
+        ports = sorted(range(len(graph.ports)), key=lambda port: graph.ports[port].actor)
+        self.graph_ports = [graph.ports[index] for index in ports]
+        owners = [port.actor for port in self.graph_ports]
+        first = np.searchsorted(owners, np.arange(len(graph.actors) + 1))
+        total = np.array([actor.firings * frames for actor in graph.actors])
+        intervals = np.array([len(actor.intervals) for actor in graph.actors])
+        self.intervals = np.concatenate([actor.intervals for actor in graph.actors])
+        self.actors = np.stack(
+            [
+                total,
+                first[:-1],
+                first[1:],
+                np.cumsum(intervals) - intervals,
+                intervals,
+                np.cumsum(total) - total,
+            ],
+            1,
+        )
+        readers: list[list[int]] = [[] for _ in graph.channels]
+        writer = [-1 for _ in graph.channels]
+        for index, port in enumerate(self.graph_ports):
+            if port.reads:
+                readers[port.channel].append(index)
+            else:
+                writer[port.channel] = index
+        counts = np.array(list(map(len, readers)))
+        kinds = [(channel.capacity, channel.ahead) for channel in graph.channels]
+        last = np.cumsum(counts)
+        self.channels = np.column_stack([np.array(kinds), writer, last - counts, last])
+        self.readers = np.array([index for each in readers for index in each])
+        self.delay = np.array([port.delay for port in self.graph_ports], float)
+        self.ports, self.counts = self._patterns()
+
+    def _patterns(self) -> tuple[Counts, Counts]:
+        """Ports, and the counts of their patterns one behind the other, each array once."""
+        offsets: dict[int, int] = {}
+        counts: list[Counts] = []
+        end = 0
+
+        def columns(pattern: Pattern) -> list[int]:
+            nonlocal end
+            if id(pattern.counts) not in offsets:
+                offsets[id(pattern.counts)] = end
+                counts.append(pattern.counts)
+                end += pattern.period
+            return [offsets[id(pattern.counts)], pattern.period, pattern.step]
+
+        rows = [
+            [port.channel, port.actor, int(port.reads), port.before, *columns(port.limit), *columns(port.done)]
+            for port in self.graph_ports
+        ]
+        return np.array(rows), np.concatenate(counts)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Why an actor does not fire: ``port`` waits, and the actor that could end that is ``on``."""
+
+    actor: int
+    port: Port
+    on: int
+
+
+@dataclass(frozen=True, eq=False)
+class Execution:
+    """What came out: firings of each actor, and the cycle of each firing where time was asked for."""
+
+    graph: Graph
+    tables: Tables
+    fired: Counts
+    done: Counts  #: tokens that each port of the tables has done with
+    all_times: Times
+
+    @property
+    def ended(self) -> bool:
+        """Whether every actor has fired for all frames."""
+        return bool(np.all(self.fired == self.tables.actors[:, TOTAL]))
+
+    def times(self, actor: int) -> Times:
+        """Cycles of an actor's firings."""
+        first = self.tables.actors[actor, FIRST_TIME]
+        return self.all_times[first : first + self.fired[actor]]
+
+    @cached_property
+    def waits(self) -> dict[int, Wait]:
+        """Why each actor that has not fired for all frames does not go on."""
+        stopped = np.flatnonzero(self.fired != self.tables.actors[:, TOTAL])
+        return {int(actor): self._wait(int(actor)) for actor in stopped}
+
+    def _wait(self, actor: int) -> Wait:
+        tables, done = self.tables, self.done
+        arrays = tables.actors, tables.channels, tables.ports, tables.counts, tables.readers
+        index = _what_waits(*arrays, done, actor, self.fired[actor])
+        port = tables.graph_ports[index]
+        *_, writer, first, last = tables.channels[port.channel]
+        limit = _at(tables.ports, tables.counts, index, LIMIT, self.fired[actor])
+        lacks = port.reads and limit > done[writer]
+        slowest = min(tables.readers[first:last], key=lambda reader: done[reader])
+        return Wait(actor, port, int(tables.ports[writer if lacks else slowest, OWNER]))
+
+
+def execute(graph: Graph, frames: int, *, timed: bool) -> Execution:
+    """Let the actors fire for so many frames, as far as they come."""
+    tables = Tables(graph, frames)
+    times = np.zeros(tables.actors[:, TOTAL].sum() if timed else 0)
+    arrays = tables.actors, tables.channels, tables.ports, tables.counts, tables.readers
+    fired, done = _run(*arrays, tables.intervals, tables.delay, times, timed)
+    return Execution(graph, tables, fired, done, times)
+
+
+@njit(cache=True)
+def _at(ports, counts, port, pattern, firing):
+    """Tokens of a pattern up to a firing."""
+    period = ports[port, pattern + PERIOD]
+    if period == 1:
+        return counts[ports[port, pattern + OFFSET]] + ports[port, pattern + STEP] * firing
+    again = firing // period
+    place = ports[port, pattern + OFFSET] + firing - again * period
+    return counts[place] + ports[port, pattern + STEP] * again
+
+
+@njit(cache=True)
+def _what_waits(actors, channels, ports, counts, readers, done, actor, firing):
+    """The first port for which an actor cannot fire; -1 where it can."""
+    for port in range(actors[actor, FIRST_PORT], actors[actor, LAST_PORT]):
+        channel = ports[port, CHANNEL]
+        limit = _at(ports, counts, port, LIMIT, firing)
+        if ports[port, READS]:
+            if limit > done[channels[channel, WRITER]]:
+                return port
+            limit -= channels[channel, AHEAD]
+        else:
+            limit -= channels[channel, CAPACITY]
+        for r in range(channels[channel, FIRST_READER], channels[channel, LAST_READER]):
+            if readers[r] != port and limit > done[readers[r]]:
+                return port
+    return -1
+
+
+@njit(cache=True)
+def _seen(actors, ports, counts, delay, times, seen, place, port, wanted):
+    """When a port had done with so many tokens; ``seen[place]``: a firing that is no later."""
+    firing = seen[place]
+    while _at(ports, counts, port, DONE, firing) < wanted:
+        firing += 1
+    seen[place] = firing
+    return times[actors[ports[port, OWNER], FIRST_TIME] + firing] + delay[port]
+
+
+@njit(cache=True)
+def _when(actors, channels, ports, counts, readers, delay, times, seen, actor, firing, time):
+    """The cycle of a firing that may happen, from ``time`` on: words must be there, and room."""
+    for port in range(actors[actor, FIRST_PORT], actors[actor, LAST_PORT]):
+        channel = ports[port, CHANNEL]
+        wanted = _at(ports, counts, port, LIMIT, firing)
+        if ports[port, READS]:
+            writer = channels[channel, WRITER]
+            if wanted > 0:
+                time = max(time, _seen(actors, ports, counts, delay, times, seen[0], port, writer, wanted))
+            continue
+        wanted -= channels[channel, CAPACITY]
+        for r in range(channels[channel, FIRST_READER], channels[channel, LAST_READER]):
+            reader = readers[r]
+            if wanted > ports[reader, BEFORE]:
+                time = max(time, _seen(actors, ports, counts, delay, times, seen[1], reader, reader, wanted))
+    return time
+
+
+@njit(cache=True)
+def _run(actors, channels, ports, counts, readers, intervals, delay, times, timed):
+    """Firings of each actor, and what each port has done with; ``times`` is filled where ``timed``."""
+    fired, done = np.zeros(len(actors), np.int64), ports[:, BEFORE].copy()
+    seen = np.zeros((2, len(ports)), np.int64)
+    queue, queued = np.arange(len(actors)), np.ones(len(actors), np.bool_)
+    head, waiting = 0, len(actors)
+    while waiting:
+        actor = queue[head]
+        head, waiting = (head + 1) % len(actors), waiting - 1
+        queued[actor] = False
+        first, last, begun = actors[actor, FIRST_PORT], actors[actor, LAST_PORT], fired[actor]
+        while fired[actor] < actors[actor, TOTAL]:
+            firing = fired[actor]
+            if _what_waits(actors, channels, ports, counts, readers, done, actor, firing) >= 0:
+                break
+            if timed:
+                time, place = 0.0, actors[actor, FIRST_TIME] + firing
+                if firing:
+                    phase = (firing - 1) % actors[actor, INTERVALS]
+                    time = times[place - 1] + intervals[actors[actor, FIRST_INTERVAL] + phase]
+                times[place] = _when(
+                    actors, channels, ports, counts, readers, delay, times, seen, actor, firing, time
+                )
+            for port in range(first, last):
+                done[port] = _at(ports, counts, port, DONE, firing)
+            fired[actor] += 1
+        if fired[actor] == begun:
+            continue
+        for port in range(first, last):
+            channel = ports[port, CHANNEL]
+            for r in range(channels[channel, FIRST_READER] - 1, channels[channel, LAST_READER]):
+                other = channels[channel, WRITER] if r < channels[channel, FIRST_READER] else readers[r]
+                owner = ports[other, OWNER]
+                if owner != actor and not queued[owner]:
+                    queue[(head + waiting) % len(actors)] = owner
+                    queued[owner], waiting = True, waiting + 1
+    return fired, done

@@ -1,0 +1,175 @@
+"""A network that trains and evaluates, bit for bit as its hardware: docs/systems/cluster.md, "Training"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import TypeVar
+
+import numpy as np
+
+from fanin.cnn.facts import Consumer, Network
+from fanin.cnn.golden import compiled
+from fanin.cnn.golden.folds import tree
+from fanin.cnn.golden.kernels import Kernels
+from fanin.cnn.golden.layers import backward, forward, update
+from fanin.cnn.golden.state import Frames, Saved, State, zero_state
+from fanin.cnn.layers.window import Conv
+from fanin.cnn.training import Job
+from fanin.golden.fp32 import Float32
+
+FORWARD, BACKWARD = "forward", "backward"
+Key = TypeVar("Key", int, Consumer)
+_EVALUATED = 256  # frames at a time
+
+
+def initial_state(network: Network, seed: int) -> list[State]:
+    """Of each stage, before any training.
+
+    Weights of convolutions and dense layers are Kaiming's: normal, of variance 2 / (kh · kw · input channels of
+    a group), drawn for stage i by ``default_rng([seed, i])`` in the order of the array, and rounded once from
+    binary64. All else is as ``zero_state`` has it.
+    """
+    states = [zero_state(stage.layer) for stage in network.stages]
+    for index, (stage, state) in enumerate(zip(network.stages, states, strict=True)):
+        if isinstance(stage.layer, Conv):
+            rows, columns, channels, _ = shape = state["weights"].shape
+            drawn = np.random.default_rng([seed, index]).standard_normal(shape)
+            state["weights"] = (drawn * sqrt(2 / (rows * columns * channels))).astype(np.float32)
+    return states
+
+
+@dataclass(frozen=True)
+class NonFinite:
+    """Where an infinity or a NaN came up: in the output of a stage, or in the gradient that it sends back."""
+
+    stage: str
+    direction: str  #: FORWARD or BACKWARD
+    frame: int  #: of the job
+
+
+@dataclass
+class Trace:
+    """What every stream carries of chosen frames of a job, in their order; filled while it trains."""
+
+    frames: range
+    outputs: dict[int, Frames] = field(default_factory=dict)  #: by stage
+    gradients: dict[Consumer, Frames] = field(
+        default_factory=dict
+    )  #: by the stage that sends it back, and its port
+
+    def add(self, first: int, outputs: dict[int, Frames], gradients: dict[Consumer, Frames]) -> None:
+        """Take its frames out of those of a batch that begins with frame ``first``."""
+        own = slice(max(self.frames.start - first, 0), max(self.frames.stop - first, 0))
+        _extend(self.outputs, outputs, own)
+        _extend(self.gradients, gradients, own)
+
+
+def _extend(kept: dict[Key, Frames], made: dict[Key, Frames], own: slice) -> None:
+    for key, frames in made.items():
+        kept[key] = np.concatenate([kept[key], frames[own]]) if key in kept else frames[own]
+
+
+class GoldenNetwork:
+    """A network with its state: ``states`` by stage, whose arrays are replaced and never written into.
+
+    ``nonfinite``: the first infinity or NaN since the last job began, by frame, forward before backward,
+    and the way through the network.
+    """
+
+    def __init__(
+        self, network: Network, states: Sequence[State], *, kernels: Kernels = compiled.KERNELS
+    ) -> None:
+        self.network = network
+        self.states = [dict(state) for state in states]
+        self.nonfinite: NonFinite | None = None
+        self._kernels = kernels
+
+    def train(self, images: Frames, labels: Float32, job: Job, trace: Trace | None = None) -> Frames:
+        """Carry out a job on its images (frame, row, column, channel) and one-hot labels (frame, class).
+
+        Returns the softmax of every frame, as it was when the frame went forward. Momentum goes on from job to
+        job. What ``trace`` asks for is added to it. Raises ValueError for another number of frames.
+        """
+        if not len(images) == len(labels) == job.frames:
+            raise ValueError(f"{len(images)} images and {len(labels)} labels for a job of {job.frames} frames")
+        self.nonfinite = None
+        results = []
+        for first in range(0, job.frames, job.batch):
+            last = first + job.batch >= job.frames
+            batch = slice(first, first + job.batch)
+            outputs, saved = self._forward(images[batch], labels[batch], train=True)
+            gradients = self._backward(saved)
+            for stage, state in zip(self.network.stages, self.states, strict=True):
+                update(stage.layer, state, job.last_eta if last else job.eta, job.momentum)
+            if self.nonfinite is None:
+                self.nonfinite = self._first_nonfinite(first, outputs, gradients)
+            if trace is not None:
+                trace.add(first, outputs, gradients)
+            results.append(outputs[self.network.loss])
+        return np.concatenate(results)
+
+    def evaluate(self, images: Frames) -> Frames:
+        """The softmax of every frame. Nothing is learned."""
+        shape = self.network.stages[self.network.labels].layer.output
+        results = []
+        for first in range(0, len(images), _EVALUATED):
+            part = images[first : first + _EVALUATED]
+            outputs, _ = self._forward(part, np.zeros((len(part), shape.words), np.float32), train=False)
+            results.append(outputs[self.network.loss])
+        return np.concatenate(results)
+
+    def _forward(
+        self, images: Frames, labels: Float32, *, train: bool
+    ) -> tuple[dict[int, Frames], list[Saved]]:
+        network = self.network
+        outputs: dict[int, Frames] = {}
+        saved = []
+        for index, (stage, state) in enumerate(zip(network.stages, self.states, strict=True)):
+            shape = stage.layer.output
+            host = {network.images: images, network.labels: labels}
+            inputs = [outputs[source] for source in stage.sources] or [
+                host[index].reshape(-1, shape.h, shape.w, shape.c)
+            ]
+            outputs[index], kept = forward(
+                stage.layer, stage.parallelism, state, inputs, train=train, kernels=self._kernels
+            )
+            saved.append(kept)
+        return outputs, saved
+
+    def _backward(self, saved: list[Saved]) -> dict[Consumer, Frames]:
+        """The gradient of every edge on a way to the loss. Where a map has several consumers T adds them."""
+        network = self.network
+        gradients: dict[Consumer, Frames] = {}
+        for index in range(network.loss, -1, -1):
+            stage = network.stages[index]
+            arrived = [gradients[edge] for edge in network.consumers[index] if edge in gradients]
+            if index != network.loss and not (arrived and stage.layer.trains):
+                continue
+            gradient = tree(arrived) if arrived else np.empty(0, np.float32)
+            sent = backward(
+                stage.layer,
+                stage.parallelism,
+                self.states[index],
+                saved[index],
+                gradient,
+                kernels=self._kernels,
+            )
+            gradients.update((Consumer(index, port), frames) for port, frames in enumerate(sent))
+        return gradients
+
+    def _first_nonfinite(
+        self, first: int, outputs: dict[int, Frames], gradients: dict[Consumer, Frames]
+    ) -> NonFinite | None:
+        found = []
+        ways = [(FORWARD, index, frames) for index, frames in outputs.items()]
+        ways += [(BACKWARD, edge.stage, frames) for edge, frames in gradients.items()]
+        for order, (direction, index, frames) in enumerate(ways):
+            if not (finite := np.isfinite(frames)).all():
+                frame = int(np.argmin(finite.reshape(len(frames), -1).all(axis=1)))
+                found.append((frame, order, direction, index))
+        if not found:
+            return None
+        frame, _, direction, index = min(found)
+        return NonFinite(self.network.stages[index].name, direction, first + frame)

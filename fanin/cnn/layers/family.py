@@ -1,0 +1,138 @@
+"""Device families: how many DSP and RAM blocks an operation and a memory take. The numbers are `costs.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from itertools import groupby
+from typing import Any
+
+WORD_BITS = 32  # features, gradients and parameters are FP32
+
+Operations = Mapping[str, int]  #: FP32 operations by kind: mac, mul, add
+
+
+@cache
+def costs() -> Mapping[str, Any]:
+    """The table of constants: ``layer`` by type, ``family`` by name."""
+    return tomllib.loads(resources.files("fanin.cnn.layers").joinpath("costs.toml").read_text("utf-8"))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory of ``depth`` rows of ``width`` bits, with a write port, and a read port for each copy."""
+
+    width: int
+    depth: int
+    copies: int = 1  #: blocks have one read port beside a write port, so that more are copies
+    dual: bool = False  #: it has a second read port, at the address of the write port
+    clocked: bool = True  #: what is read goes through a register, as blocks ask for; else it takes none
+
+    @property
+    def bits(self) -> int:
+        """What it takes."""
+        return self.width * self.depth * self.copies
+
+
+@dataclass(frozen=True)
+class RamKind:
+    """One kind of RAM block, with every (depth, width) that it can be configured as."""
+
+    name: str
+    from_bits: int
+    shapes: tuple[tuple[int, int], ...]
+
+    def blocks(self, memory: Memory, *, true_dual: bool = False) -> int:
+        """Blocks of one memory: both dimensions rounded up, in the best configuration.
+
+        ``true_dual``: blocks can be true dual port RAM, which the widest of several configurations is not.
+        """
+        if not memory.dual:
+            return memory.copies * _fit(memory, self.shapes)
+        twice = 2 * _fit(memory, self.shapes)
+        widest = max(width for _, width in self.shapes) if len(self.shapes) > 1 else 0
+        narrow = [shape for shape in self.shapes if shape[1] != widest]
+        return min(twice, _fit(memory, narrow)) if true_dual and narrow else twice
+
+
+def _fit(memory: Memory, shapes: Iterable[tuple[int, int]]) -> int:
+    return min(-(-memory.width // width) * -(-memory.depth // depth) for depth, width in shapes)
+
+
+@dataclass(frozen=True)
+class Family:
+    """What operations and memories cost on a family of devices."""
+
+    name: str
+    dsp: tuple[tuple[str, int], ...]  #: DSP blocks per kind of operation
+    lut: tuple[tuple[str, int], ...]  #: LUTs per kind of operation
+    ram: tuple[RamKind, ...]  #: by growing ``from_bits``
+    true_dual_port: bool  #: whether blocks are used as that
+    registers_below: int  #: depth from which a memory that is read with a clock takes blocks
+    lut_ram: tuple[int, int, int]  #: depth, width and LUTs of a memory made of LUTs; 0 where none are counted
+
+    def dsp_blocks(self, operations: Operations) -> int:
+        """DSP blocks of the operations."""
+        return _total(self.dsp, operations)
+
+    def luts(self, operations: Operations) -> int:
+        """LUTs of the operations."""
+        return _total(self.lut, operations)
+
+    def ram_luts(self, memories: tuple[Memory, ...]) -> int:
+        """LUTs of the memories that take no blocks."""
+        depth, width, luts = self.lut_ram
+        return sum(
+            memory.copies * luts * -(-memory.depth // depth) * -(-memory.width // width)
+            for memory in memories
+            if not self._takes_blocks(memory)
+        )
+
+    def ram_blocks(self, memories: tuple[Memory, ...]) -> tuple[int, ...]:
+        """Blocks per kind in ``ram``."""
+        blocks = [0] * len(self.ram)
+        for memory, equal in groupby(memories):
+            if self._takes_blocks(memory):
+                kind = max(i for i, ram in enumerate(self.ram) if memory.width * memory.depth >= ram.from_bits)
+                blocks[kind] += len(list(equal)) * self.ram[kind].blocks(memory, true_dual=self.true_dual_port)
+        return tuple(blocks)
+
+    def _takes_blocks(self, memory: Memory) -> bool:
+        return memory.clocked and memory.depth >= self.registers_below
+
+
+def _total(prices: tuple[tuple[str, int], ...], operations: Operations) -> int:
+    price = dict(prices)
+    return sum(price[kind] * count for kind, count in operations.items())
+
+
+def family(name: str) -> Family:
+    """The family of that name. Raises KeyError."""
+    return _families()[name]
+
+
+def family_names() -> tuple[str, ...]:
+    """The families that there are constants for."""
+    return tuple(costs()["family"])
+
+
+@cache
+def _families() -> Mapping[str, Family]:
+    return {
+        name: Family(
+            name=name,
+            dsp=tuple((kind, table["dsp"][kind]) for kind in ("mac", "mul", "add")),
+            lut=tuple((kind, table["lut"][kind]) for kind in ("mac", "mul", "add")),
+            ram=tuple(
+                RamKind(kind, ram["from_bits"], tuple((depth, width) for depth, width in ram["shapes"]))
+                for kind, ram in table["ram"].items()
+            ),
+            true_dual_port=table["true_dual_port"],
+            registers_below=table["registers_below"],
+            lut_ram=(table["lut_ram"][0], table["lut_ram"][1], table["lut_ram"][2]),
+        )
+        for name, table in costs()["family"].items()
+    }

@@ -1,0 +1,260 @@
+"""The page of a CNN's training: how it learnt, which layer limits, what it was trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fanin.cnn.page import charts
+from fanin.report.chart import Axis, Chart
+from fanin.report.curves import curves_chart, epoch_axis, loss_axis
+from fanin.report.html import Rows, fill
+from fanin.sim.network import FAULTS
+
+Metrics = Mapping[str, Any]
+
+NAMES = {"rtl": "in RTL", "golden": "in the golden model", "float64": "in binary64"}
+_LIKE = {"rtl": "run", "golden": "golden", "float64": "binary64"}  # as STYLES has them
+_ENDS = ("input", "output", "soft_cross_loss")  # kinds that wait for the host's data, or for the whole frame
+_TRAINING = {
+    "epochs": "epochs",
+    "batch": "batch",
+    "rate": "learning rate",
+    "schedule": "schedule",
+    "momentum": "momentum",
+    "seed": "seed",
+    "checkpoint": "batches between states",
+}
+
+
+def machines_in(metrics: Metrics) -> list[str]:
+    """What has trained, the run's own machine first."""
+    return [metrics["on"], *(name for name in NAMES if name in metrics["epochs"][-1] and name != metrics["on"])]
+
+
+def title(metrics: Metrics) -> str:
+    """What was trained, on what."""
+    build, data, batch = metrics["build"], metrics["data"], metrics["training"]["batch"]
+    return f"{build['model']} on {data['name']}, {NAMES[metrics['on']]}: batches of {batch}"
+
+
+def exact_line(metrics: Metrics) -> str:
+    """What was compared with the golden model, in words."""
+    if metrics["on"] == "golden":
+        return "this is the golden model"
+    if not metrics["bit_exact"]:
+        return f"NO: {metrics['error']}"
+    states = len(metrics["checkpoints"]) - 1
+    return f"yes: the outputs of all {metrics['frames_compared']:,} frames, and the state {states:,} times"
+
+
+def limit_lines(metrics: Metrics) -> list[str]:
+    """What limits: by plan, and as it was measured; a sentence each."""
+    layers, clock, hardware = metrics["build"]["layers"], metrics["build"]["clock_hz"], metrics["hardware"]
+    cycles = max(layer["cycles"] for layer in layers)
+    slowest = [layer["name"] for layer in layers if layer["cycles"] == cycles]
+    found = [
+        f"{' and '.join(slowest)} limit{'s' * (len(slowest) == 1)} by plan: {cycles:,} cycles a frame, "
+        f"{clock / cycles:,.0f} frames a second at {clock / 1e6:g} MHz"
+    ]
+    if hardware and hardware["cycles_per_frame"]:
+        way = max(
+            (way for way in hardware["ways"] if way["layer"] in slowest), key=lambda way: way["busy_share"]
+        )
+        starved, blocked = (f"{100 * way[share]:.0f} %" for share in ("starved_share", "blocked_share"))
+        found.append(
+            f"Measured, a frame had gone back every {hardware['cycles_per_frame']:,.1f} cycles, "
+            f"{100 * hardware['of_planned']:.1f} % of the planned rate; with drains and updates, "
+            f"{way['layer']} {way['way']} was starved {starved} of the time and blocked {blocked}"
+        )
+    return found
+
+
+def cnn_page(metrics: Metrics) -> str:
+    """The run as one HTML document that refers to nothing outside itself. ``metrics``: its run.json."""
+    machines, hardware, batch = machines_in(metrics), metrics["hardware"], metrics["training"]["batch"]
+    return fill(
+        "cnn.html.j2",
+        title=title(metrics),
+        fault=metrics["error"],
+        verdict="bit-exact" if metrics["on"] == "rtl" else "golden model",
+        headline=_headline(metrics, machines),
+        exact=exact_line(metrics),
+        curves=[
+            *_curves(metrics, machines, "accuracy", Axis.share("accuracy of held-out images")),
+            *_curves(metrics, machines, "loss", loss_axis()),
+        ],
+        cycles=charts.cycles_chart(metrics["build"]["layers"], _ways(metrics)),
+        limits=limit_lines(metrics),
+        shares=charts.shares_chart(_ways(metrics)) if hardware else None,
+        timeline=charts.batch_chart(hardware["timeline"]) if hardware else None,
+        phases=_phases(hardware["timeline"]) if hardware else "",
+        results=charts.results_chart(hardware["results"], batch) if hardware else None,
+        memory=_memory(hardware) if hardware else [],
+        fifos=_fifos(hardware) if hardware else [],
+        use=charts.use_chart(hardware) if hardware else None,
+        rates=_rates(hardware) if hardware else "",
+        connections=_connections(metrics),
+        configuration=_configuration(metrics),
+        epochs=_epoch_table(metrics, machines),
+    )
+
+
+def _headline(metrics: Metrics, machines: Sequence[str]) -> Rows:
+    last, build = metrics["epochs"][-1], metrics["build"]
+    rows = [(f"test accuracy {NAMES[name]}", f"{100 * last[name]['accuracy']:.1f} %") for name in machines]
+    planned = ("planned", f"{build['throughput']:,.0f} frames/s")
+    return [*rows, ("frames trained", f"{metrics['frames']:,}"), planned, *_measured(metrics["hardware"])]
+
+
+def _measured(hardware: Metrics | None) -> Rows:
+    if not hardware or not hardware["frames_per_second"]:
+        return []
+    return [
+        ("measured", f"{hardware['frames_per_second']:,.0f} frames/s"),
+        ("with updates", f"{hardware['frames_per_second_with_updates']:,.0f} frames/s"),
+        *_predicted(hardware["predicted"]),
+    ]
+
+
+def _predicted(predicted: Metrics) -> Rows:
+    """What the timed flow model says of the same; of a batch of two it has no steady rate."""
+    steady = predicted["frames_per_second"]
+    return [
+        *([("predicted", f"{steady:,.0f} frames/s")] if steady else []),
+        ("predicted with updates", f"{predicted['frames_per_second_with_updates']:,.0f} frames/s"),
+    ]
+
+
+def _ways(metrics: Metrics) -> list[Mapping[str, Any]]:
+    """What was measured of layers between the ends."""
+    ends = {layer["name"] for layer in metrics["build"]["layers"] if layer["kind"] in _ENDS}
+    return [way for way in (metrics["hardware"] or {"ways": []})["ways"] if way["layer"] not in ends]
+
+
+def _memory(hardware: Metrics) -> Rows:
+    """Traffic of the last job."""
+    return [
+        (f"{way} by {one['name']}", f"{one[f'{way}_bytes_per_frame']:,.0f} bytes a frame, {100 * share:.1f} %")
+        for one in hardware["devices"]
+        for way, share in (("read", one["read_share"]), ("written", one["write_share"]))
+    ]
+
+
+def _rates(hardware: Metrics) -> str:
+    """How fast memories and links were simulated; a sentence."""
+    memory, link = hardware["dram_gbps"], hardware["link_gbps"]
+    text = f"The last job. Memories move {memory:g} Gb/s each way"
+    if link:
+        text += f", links {link:g} Gb/s, of which all bytes of frames count, and what Ethernet has around them"
+    devices = hardware["devices"]
+    if any(len({one[rate] for one in devices}) > 1 for rate in ("dram_gbps", "network_gbps")):
+        text += "; devices differ in the plan, and all are simulated as fast as the slowest"
+    return text
+
+
+def _connections(metrics: Metrics) -> Rows:
+    """What went over the network in the whole run."""
+    return [
+        (f"{one['from']} to {one['to']}, sent by {end['device']}", _sent(end))
+        for one in metrics["connections"]
+        for end in one["ends"]
+    ]
+
+
+def _sent(end: Metrics) -> str:
+    text = f"{end['sent']:,} frames, {end['retransmitted']:,} again"
+    lost = end["bad_fcs"] + end["out_of_order"] + end["duplicates"]
+    text += f"; {end['received']:,} received, {lost:,} refused" if lost else ""
+    return f"{text}; FAILED: {end['failure']}" if end["failure"] else text
+
+
+def _network(metrics: Metrics) -> Rows:
+    """How devices are connected, and what happened to frames."""
+    build, conditions = metrics["build"], metrics["conditions"]
+    faults = {fault: conditions[fault] for fault in FAULTS}
+    return [
+        ("link", build["link"]),
+        ("frames", build["encap"].upper()),
+        *((fault, f"{100 * share:g} %") for fault, share in faults.items() if share),
+        *([("seed of faults", str(conditions["seed"]))] if any(faults.values()) else []),
+        *([("cut", conditions["cut"])] if conditions["cut"] else []),
+    ]
+
+
+def _phases(timeline: Metrics) -> str:
+    """How long a batch takes to fill the pipeline, to leave it, and to update it; a sentence."""
+    rows, frames = timeline["layers"], timeline["frames"]
+    back = max((row["backward"] for row in rows if row["backward"]), key=lambda span: span[1])
+    forward = rows[0]["forward"]
+    ends = [back[1], *(row["update"][1] for row in rows if row["update"])]
+    return (
+        f"Batch of {frames:,} frames: {back[0] - forward[0]:,} cycles until the first was back, "
+        f"{back[1] - forward[1]:,} from when the last one was in until it was back, "
+        f"{max(ends) - back[1]:,} more for updates; {max(ends) - forward[0]:,} cycles in all"
+    )
+
+
+def _fifos(hardware: Metrics) -> Rows:
+    """The most that each FIFO has held, beside what it can."""
+    return [(f["name"], f"{f['fill']:,} / {f['size']:,} {f['unit']}") for f in hardware["fifos"]]
+
+
+def _curves(metrics: Metrics, machines: Sequence[str], key: str, y: Axis) -> list[Chart]:
+    """Over epochs; nothing where there are no two of them."""
+    epochs = metrics["epochs"]
+    lines = {
+        NAMES[name]: (
+            _LIKE[name],
+            [(epoch["epoch"], epoch[name][key]) for epoch in epochs if epoch[name][key] is not None],
+        )
+        for name in machines
+    }
+    if any(len(points) < 2 for _, points in lines.values()):
+        return []
+    return [curves_chart(lines, epoch_axis(len(epochs)), y)]
+
+
+def _configuration(metrics: Metrics) -> dict[str, Rows]:
+    data, build, training = metrics["data"], metrics["build"], metrics["training"]
+    return {
+        "Training": [
+            (name, _value(training[key])) for key, name in _TRAINING.items() if training[key] is not None
+        ],
+        "Data": [
+            ("images", data["name"]),
+            ("to train on", f"{data['train']:,}"),
+            ("held out", f"{data['test']:,}"),
+            ("SHA-256", data["sha256"][:16]),
+        ],
+        "Build": [
+            ("model", build["model"]),
+            ("devices", ", ".join(build["devices"])),
+            ("clock", f"{build['clock_hz'] / 1e6:g} MHz"),
+            ("operators", build["arithmetic"]),
+            ("network's SHA-256", build["network"][:16]),
+            *_builds(metrics),
+        ],
+        **({"Network": _network(metrics)} if metrics["connections"] else {}),
+    }
+
+
+def _builds(metrics: Metrics) -> Rows:
+    """What has trained from which state on, where that is not one build alone."""
+    builds = metrics["builds"]
+    return [(one["folder"], f"from {one['from']}") for one in builds] if len(builds) > 1 else []
+
+
+def _value(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _epoch_table(metrics: Metrics, machines: Sequence[str]) -> list[list[str]]:
+    heads = [f"{what} {NAMES[name]}" for what in ("held out, %,", "loss") for name in machines]
+    rows = [["epoch", "learning rate", *heads]]
+    for epoch in metrics["epochs"]:
+        runs = [epoch[name] for name in machines]
+        accuracies = [f"{100 * run['accuracy']:.2f}" for run in runs]
+        losses = ["–" if run["loss"] is None else f"{run['loss']:.6f}" for run in runs]
+        rows.append([str(epoch["epoch"]), f"{epoch['lr']:.4g}", *accuracies, *losses])
+    return rows

@@ -1,0 +1,92 @@
+"""The options of ``fanin plan``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from fanin.base.errors import InputError
+from fanin.runs.option import Group, Place, RunOptions, Trait, option
+
+FACTORS = (1, 2, 4, 8)  # of model parallelism
+SEARCH = Trait("a search")
+
+_PLACE = Group("")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(RunOptions):
+    """What ``fanin plan`` and ``fanin.plan`` take."""
+
+    model: str | None = option(
+        _PLACE,
+        None,
+        "example_cnn, mobilenet_v2, mobilenet_v2_32, listing1, digits_cnn, an .onnx file, or a .py file, "
+        "which is a program and runs with your rights",
+        "MODEL",
+        positional=True,
+        place=Place.INPUT,
+    )
+    cluster: str | None = option(
+        _PLACE,
+        None,
+        "arria10xN, u280xN, ecp5-85xN or a .toml file",
+        "CLUSTER",
+        positional=True,
+        place=Place.INPUT,
+    )
+    output: Path | None = option(
+        _PLACE, None, "where to write", "DIR", short="-o", place=Place.OUTPUT, of=SEARCH
+    )
+    check: Path | None = option(_PLACE, None, "verify the plan or plans in DIR, and stop", "DIR")
+    mp: str = option(_PLACE, "1", "model parallelism: limiting groups in K parts", "K,…", of=SEARCH)
+    devices: str | None = option(
+        _PLACE, None, "a plan for every number of the cluster's devices", "A..B", of=SEARCH
+    )
+    batch: int = option(_PLACE, 256, "frames from update to update", "N", low=1, high=10**6, of=SEARCH)
+    time_limit: float | None = option(
+        _PLACE,
+        None,
+        "of one search",
+        "S",
+        unit="seconds",
+        default_text="100; in a sweep 12",
+        low=0.1,
+        high=1e6,
+        of=SEARCH,
+    )
+    gap: float = option(
+        _PLACE,
+        0.5,
+        "end the search when no plan is better by more than this; 0: search for a proof",
+        "%",
+        low=0.0,
+        high=100.0,
+        of=SEARCH,
+    )
+    workers: int = option(_PLACE, 2, "searches side by side", "N", low=1, high=64, of=SEARCH)
+    seed: int = option(_PLACE, 0, "of the search", "N", low=0, high=10**6, of=SEARCH)
+
+
+def factors(text: str) -> list[int]:
+    """The values of ``--mp``. Raises InputError."""
+    chosen = text.split(",")
+    if not all(part.isdecimal() and int(part) in FACTORS for part in chosen):
+        raise InputError(
+            f"--mp must be some of {', '.join(map(str, FACTORS))}, with commas between, not {text!r}"
+        )
+    return sorted({int(part) for part in chosen})
+
+
+def device_counts(text: str | None) -> list[int] | None:
+    """The values of ``--devices``: a number, a range, or several with commas; None where it is not given."""
+    if text is None:
+        return None
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,3})(?:\.\.(\d{1,3}))?", part)
+        if not match or not 1 <= int(match[1]) <= int(match[2] or match[1]):
+            raise InputError(f"--devices must be a range as 3..9, or numbers, not {text!r}")
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return sorted(found)

@@ -1,0 +1,1 @@
+"""``fanin cluster``: builds, training, states, exports."""

@@ -1,0 +1,189 @@
+"""The folder of ``fanin cluster build``: what it holds, how it is made, and how it is read back.
+
+``build.json`` says what was built; ``plan/`` is the plan; ``memory/`` has each device's memory map;
+``verilog/``, where it was asked for, the nodes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fanin import __version__
+from fanin.base.errors import InputError
+from fanin.base.records import Record
+from fanin.cnn.plan.execute import write_plan
+from fanin.cnn.run.conditions import RELIABLE_L2, Wires, wires_of
+from fanin.cnn.run.contents import predicted_json, sizes_json, write_memory
+from fanin.cnn.run.options import ENCAPS, LINKS, BuildOptions
+from fanin.planner.cluster import load_cluster
+from fanin.planner.model.load import load_model
+from fanin.planner.plan.network import PlannedNetwork, read_network
+from fanin.planner.plan.plan import make_plan
+from fanin.planner.search.instance import Instance
+from fanin.planner.search.limits import Limits
+from fanin.runs.call import Call
+from fanin.runs.files import asked
+from fanin.runs.output import (
+    CLUSTER_BUILD,
+    PLAN,
+    Kind,
+    check_directory,
+    is_kind,
+    json_text,
+    open_kind,
+    table,
+)
+from fanin.runs.provenance.document import run_directory
+from fanin.sim.cosim.arrays import Arith
+
+MODEL, CLUSTER = "digits_cnn", "arria10x1"  # where nothing is said
+SECONDS = 20.0  # for the plan of that, which takes one
+PLAN_FOLDER, VERILOG_FOLDER, MEMORY_FOLDER = "plan", "verilog", "memory"
+
+
+@dataclass(frozen=True)
+class Build:
+    """Nodes that were built. ``arithmetic``: what their operators run as in the co-simulation, c or rtl."""
+
+    planned: PlannedNetwork
+    arithmetic: str
+    wires: Wires = RELIABLE_L2
+
+
+def execute(options: BuildOptions, call: Call, say: Callable[[str], None] = print) -> None:
+    """Build, write the folder, and ``say`` what people are told.
+
+    Raises InputError for no plan, and for one whose build would stop.
+    """
+    from fanin.cnn.run.rtl import Rtl, write_verilog  # Amaranth takes a second to load
+
+    output = options.output
+    check_directory(output, CLUSTER_BUILD)
+    build = planned_build(options.plan, options.arith)
+    build = replace(build, wires=wires_of(options, build.planned.placement))
+    with run_directory(output, CLUSTER_BUILD, asked(call, options)) as folder:
+        # its simulator is kept, outside of this folder
+        machine = Rtl(build.planned, build.arithmetic, build.wires)
+        if options.verilog:
+            write_verilog(folder / VERILOG_FOLDER, machine.cosim.nodes)
+        write_memory(folder / MEMORY_FOLDER, build.planned.placement)
+        write_build(folder, build, options.plan)
+    if call.as_json:
+        say(json_text(json.loads((output / CLUSTER_BUILD.mark).read_bytes())))
+    else:
+        say(_summary(build, output))
+
+
+def planned_build(plan: Path, arithmetic: str, wires: Wires = RELIABLE_L2) -> Build:
+    """The build of a plan. Raises InputError of one line: no plan, or one whose build would stop."""
+    build = Build(read_network(plan), arithmetic, wires)
+    _ = build.planned.verdict  # before anything is made
+    return build
+
+
+def default_build(folder: Path) -> Build:
+    """Plan the default model for the default cluster, and build that into a folder."""
+    instance = Instance(load_model(MODEL), load_cluster(CLUSTER))
+    write_plan(folder / PLAN_FOLDER, make_plan(instance, Limits(seconds=SECONDS, workers=1)))
+    build = Build(read_network(folder / PLAN_FOLDER), "c")
+    _write_mark(folder, build)
+    return build
+
+
+def open_build(folder: Path) -> Build:
+    """What was built into a folder. Raises InputError of one line: no build, or not of the files beside it."""
+    hint = "; build the plan first" if is_kind(folder, PLAN) else ""
+    record = open_kind(folder, CLUSTER_BUILD, "fanin cluster build", hint)
+    planned = read_network(folder / PLAN_FOLDER)
+    if record.text("plan") != planned.digest or record.text("network") != planned.network.digest:
+        raise InputError(f"{folder}: its {PLAN_FOLDER} is not the one that was built; build again")
+    _check_verilog(folder, record.record("verilog"))
+    wires = Wires(record.text("link", LINKS), record.text("encap", ENCAPS))
+    return Build(planned, record.text("arithmetic", tuple(Arith)), wires)
+
+
+def _check_verilog(folder: Path, record: Record) -> None:
+    """Raise InputError unless the files are those that were written."""
+    found = _verilog(folder)
+    for name in record.value:
+        if found.get(name) != record.text(name):
+            cause = "was edited" if name in found else "is missing"
+            raise InputError(f"{folder / VERILOG_FOLDER / name}: {cause}; build again")
+
+
+def _verilog(folder: Path) -> dict[str, str]:
+    """SHA-256s of a build's Verilog and C headers, by name."""
+    files = sorted((folder / VERILOG_FOLDER).glob("*"))
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def _copy(source: Path, target: Path, kind: Kind) -> None:
+    """What belongs to a folder of that kind."""
+    target.mkdir(parents=True)
+    for name in kind.names:
+        if (source / name).is_dir():
+            shutil.copytree(source / name, target / name)
+        elif (source / name).is_file():
+            shutil.copy(source / name, target / name)
+
+
+def write_build(folder: Path, build: Build, plan: Path) -> None:
+    """The plan's files and build.json, beside the Verilog that may be there."""
+    _copy(plan, folder / PLAN_FOLDER, PLAN)
+    _write_mark(folder, build)
+
+
+def _write_mark(folder: Path, build: Build) -> None:
+    text = json.dumps(build_json(build) | {"verilog": _verilog(folder)}, indent=2, ensure_ascii=False)
+    (folder / CLUSTER_BUILD.mark).write_text(text + "\n")
+
+
+def build_json(build: Build) -> dict[str, Any]:
+    """build.json; docs/systems/cluster.md, "The command", has the keys."""
+    planned = build.planned
+    return {
+        "fanin": __version__,
+        "model": planned.network.name,
+        "network": planned.network.digest,
+        "plan": planned.digest,
+        "devices": list(planned.placement.names),
+        "clock_hz": planned.clock,
+        "throughput": float(planned.throughput),
+        "arithmetic": build.arithmetic,
+        **asdict(build.wires),
+        "layers": [
+            {"name": stage.name, "kind": stage.layer.kind, "device": device, "cycles": cycles}
+            | asdict(stage.parallelism)
+            for stage, device, cycles in zip(
+                planned.network.stages, planned.placement.devices, planned.cycles, strict=True
+            )
+        ],
+        "sizes": sizes_json(planned),
+        "liveness": {"frames": planned.verdict.frames, "ends": planned.verdict.stop is None},
+        "predicted": predicted_json(planned, planned.batch),
+    }
+
+
+def _summary(build: Build, output: Path) -> str:
+    planned = build.planned
+    rate = planned.prediction(planned.batch).frames_per_cycle(planned.batch)
+    facts = [
+        ["layers", str(len(planned.network.stages))],
+        *(
+            [["connections", f"{count}, {build.wires.link}, {build.wires.encap.upper()}"]]
+            if (count := len(planned.placement.connections))
+            else []
+        ),
+        ["planned", f"{float(planned.throughput):,.2f} frames/s at {planned.clock / 1e6:g} MHz"],
+        ["predicted", f"{planned.clock * rate:,.2f} frames/s with an update every {planned.batch} frames"],
+        ["operators", {Arith.C: "in C, of the RTL's latency", Arith.RTL: "RTL"}[Arith(build.arithmetic)]],
+        ["build", str(output)],
+    ]
+    devices = ", ".join(planned.placement.names)
+    return "\n".join([f"{planned.network.name} on {devices}", "", table(facts)])

@@ -1,0 +1,121 @@
+"""The state of a network between two batches, in a file: a NumPy archive that knows its own SHA-256.
+
+Arrays are called LAYER/NAME: ``fanin.cnn.golden.state`` has the names. Those of the network in binary64, which
+a run trains beside, are called LAYER/NAME@float64. Beside them lies ``about``, JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.base.errors import InputError
+from fanin.cnn.facts import Network
+from fanin.cnn.golden.state import State, zero_state
+from fanin.cnn.run.machine import FLOAT64, AnyState, State64
+from fanin.cnn.run.measures import Tally
+from fanin.cnn.training import Place
+from fanin.runs.states import Arrays, load_state, save_state
+
+_BINARY64 = f"@{FLOAT64}"  # how names of arrays end
+
+
+@dataclass(frozen=True)
+class About:
+    """What a state is of. Digests are SHA-256s; None: not decided yet.
+
+    ``seed``: of the first parameters, None where they came from elsewhere. ``epoch`` and ``frame`` count what
+    has been trained: whole epochs, and frames of the next one. ``training`` has the hyper-parameters.
+    ``tallies``: by machine, of the epoch that the state is in, or has just ended.
+    """
+
+    name: str
+    model: str
+    network: str | None = None
+    data: str | None = None
+    seed: int | None = None
+    epoch: int = 0
+    frame: int = 0
+    training: Mapping[str, Any] | None = None
+    tallies: Mapping[str, Tally] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Place:
+        """Where in the training it is."""
+        return Place(self.epoch, self.frame)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A network's state: of every stage its layer's, which is empty for most.
+
+    ``binary64``: that of the same network in binary64, if it was trained beside.
+    """
+
+    about: About
+    states: tuple[State, ...]
+    binary64: tuple[State64, ...] | None = None
+
+
+def save_checkpoint(path: Path, network: Network, checkpoint: Checkpoint) -> None:
+    """Write it whole or not at all. Raises InputError where the file cannot be written."""
+    arrays = flat(network, checkpoint.states)
+    if checkpoint.binary64 is not None:
+        arrays |= {f"{name}{_BINARY64}": values for name, values in flat(network, checkpoint.binary64).items()}
+    save_state(path, asdict(checkpoint.about), arrays)
+
+
+def load_checkpoint(path: Path, network: Network) -> Checkpoint:
+    """A state of this model, however it is built. Raises InputError of one line for any other file."""
+    fields, arrays = load_state(path, "fanin cluster")
+    tallies = {machine: Tally(**tally) for machine, tally in fields.pop("tallies").items()}
+    about = About(**fields, tallies=tallies)
+    if about.model != network.model_digest:
+        other = "another model of that name" if about.name == network.name else about.name
+        raise InputError(f"{path}: holds a state of {other}, not of {network.name}")
+    beside = {
+        name.removesuffix(_BINARY64): values for name, values in arrays.items() if name.endswith(_BINARY64)
+    }
+    try:
+        binary64 = shaped(network, beside, np.float64) if beside else None
+        return Checkpoint(about, shaped(network, arrays), binary64)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def flat(network: Network, states: Sequence[AnyState]) -> Arrays:
+    """All arrays of a state by LAYER/NAME."""
+    return {
+        f"{stage.name}/{name}": values
+        for stage, state in zip(network.stages, states, strict=True)
+        for name, values in state.items()
+    }
+
+
+def shaped(
+    network: Network, arrays: Mapping[str, npt.NDArray[Any]], dtype: npt.DTypeLike = np.float32
+) -> tuple[AnyState, ...]:
+    """The states that ``flat`` made arrays of. Raises ValueError for one that is missing or no such array."""
+    states: tuple[AnyState, ...] = tuple(
+        {name: zeros.astype(dtype) for name, zeros in zero_state(stage.layer).items()}
+        for stage in network.stages
+    )
+    for stage, state in zip(network.stages, states, strict=True):
+        for name, zeros in state.items():
+            found = arrays.get(f"{stage.name}/{name}")
+            if found is None:
+                raise ValueError(f"{stage.name}/{name} is missing")
+            if found.dtype != zeros.dtype or found.shape != zeros.shape:
+                kinds = [f"{_sizes(each.shape)} of {each.dtype}" for each in (found, zeros)]
+                raise ValueError(f"{stage.name}/{name} is {kinds[0]}, not {kinds[1]}")
+            state[name] = found
+    return states
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "1"

@@ -1,0 +1,80 @@
+"""What a build holds and what is predicted of it: parts of ``build.json``, and ``memory/NAME.json``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fanin.cnn.memory import MemoryMap, Region
+from fanin.cnn.parts import Part, Placement
+from fanin.planner.plan.network import PlannedNetwork
+
+Json = dict[str, Any]
+
+OF_JOB = ("images", "labels", "results")  # regions that have a place for each frame of a job
+
+
+def sizes_json(planned: PlannedNetwork) -> Json:
+    """Transfers of FIFOs on edges, frames of rings, and frames of each connection's two buffers, each way."""
+    stages, sizes = planned.network.stages, planned.sizes
+
+    def ends(edge: tuple[int, int]) -> Json:
+        index, port = edge
+        return {"from": stages[stages[index].sources[port]].name, "to": stages[index].name}
+
+    fifos = sorted({*sizes.skews, *sizes.gradient_skews})
+    return {
+        "fifos": [
+            ends(edge) | {"forward": sizes.skews.get(edge), "backward": sizes.gradient_skews.get(edge)}
+            for edge in fifos
+        ],
+        "rings": [{"layer": stages[index].name, "frames": frames} for index, frames in sizes.rings.items()],
+        "connections": [ends(edge) | {"frames": link.frames.in_flight} for edge, link in sizes.links.items()],
+    }
+
+
+def predicted_json(planned: PlannedNetwork, batch: int) -> Json:
+    """By the timed flow model, in cycles and frames a second; ``batch``: frames between two updates."""
+    found = planned.prediction(batch)
+    return {
+        "cycles_per_frame": found.period or None,  # of one frame, or two, there is none
+        "frames_per_second": planned.clock / found.period if found.period else None,
+        "latency_cycles": float(found.results[0]),
+        "drain_cycles": found.drain,
+        "update_cycles": found.update,
+        "exposed_cycles": found.exposed,
+        "batch": batch,
+        "frames_per_second_with_updates": planned.clock * found.frames_per_cycle(batch),
+    }
+
+
+def write_memory(folder: Path, placement: Placement) -> None:
+    """A file for each device, called after it."""
+    folder.mkdir(parents=True)
+    for part in placement.parts:
+        text = json.dumps(memory_json(part), indent=2, ensure_ascii=False)
+        (folder / f"{part.device}.json").write_text(text + "\n")
+
+
+def memory_json(part: Part) -> Json:
+    """What lies where from byte 0 on; behind that images of all frames of a job, then labels, then results."""
+    memory_map = MemoryMap(part.network, frames=1, rings=part.rings)
+    fixed = [region for region in memory_map.regions if region.name not in OF_JOB]
+    return {
+        "device": part.device,
+        "bytes": fixed[-1].end,
+        "regions": [_region(part, region) for region in fixed],
+        "of_job": [
+            {"name": region.name, "bytes_per_frame": region.size}
+            for region in memory_map.regions
+            if region.name in OF_JOB
+        ],
+    }
+
+
+def _region(part: Part, region: Region) -> Json:
+    """With the name of its stage, where it is one's."""
+    kind, _, stage = region.name.partition(" ")
+    layer = {"layer": part.network.stages[int(stage)].name} if stage else {}
+    return {"name": kind} | layer | {"address": region.address, "bytes": region.size}

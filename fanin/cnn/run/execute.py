@@ -1,0 +1,167 @@
+"""What ``fanin cluster run`` does with its options: train, compare, write the run's folder, tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from fanin.base.errors import CheckFailed
+from fanin.base.scratch import write_file
+from fanin.cnn.page.page import cnn_page
+from fanin.cnn.run.checkpoint import Checkpoint, save_checkpoint
+from fanin.cnn.run.conditions import check_conditions
+from fanin.cnn.run.folder import BUILD, state_file
+from fanin.cnn.run.loop import Loop
+from fanin.cnn.run.machine import RTL
+from fanin.cnn.run.metrics import Metrics, metrics_of
+from fanin.cnn.run.models import machines_of
+from fanin.cnn.run.options import ClusterOptions
+from fanin.cnn.run.setup import Setup, setup_of, training_of
+from fanin.cnn.run.summary import summary
+from fanin.doctor.cluster import cluster_finding
+from fanin.doctor.finding import argv_of
+from fanin.report.failure import failure_page
+from fanin.runs.call import Call
+from fanin.runs.files import asked
+from fanin.runs.live import LiveFile, RunStatus
+from fanin.runs.lock import sole_writer
+from fanin.runs.manifest import list_files
+from fanin.runs.output import CLUSTER_RUN, REPORT_FILE, TRACE_FILE, check_directory, json_text
+from fanin.runs.provenance.document import renew_results, run_directory
+from fanin.runs.ranks import refuse_ranks
+from fanin.runs.unfinished import OUTSIDE, UNENDED, cause_of, stop_again
+from fanin.runs.wave import waveform
+
+if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.cnn.run.rtl import Rtl
+
+LOSS = "mean of the epoch's frames"  # each when it was trained on
+
+
+def execute(options: ClusterOptions, call: Call, say: Callable[[str], None] = print) -> None:
+    """Train, write the run's folder, and ``say`` what people are told.
+
+    Raises CheckFailed where the run cannot be ended or its bits differ, InputError for options that do not fit.
+
+    The folder of a run that has failed, or was stopped in whatever way, says so, and has the states until then.
+    """
+    output = options.output
+    check_directory(output, CLUSTER_RUN)
+    training_of(options)  # said before the plan and the images are read
+    check_conditions(options)
+    if options.on != RTL:
+        refuse_ranks(call, f"--on {options.on}")
+    live = live_file(output, "run", options.data)
+    with sole_writer(output), live, waveform(options, rtl=options.on == RTL) as wave:
+        with RunStatus(live) as status:
+            with run_directory(output, CLUSTER_RUN, asked(call, options), held=True) as folder:
+                status.stage("building")
+                setup = setup_of(options, folder / BUILD)
+                setup = replace(setup, conditions=replace(setup.conditions, wave=wave))
+                kept = Kept(output, setup, status)
+                write_metrics(folder, kept.metrics(UNENDED))
+            list_files(output, CLUSTER_RUN.files)
+            stop = kept.train()
+        end(kept, stop, call.as_json, say)
+
+
+def live_file(folder: Path, part: str, data: str) -> LiveFile:
+    """Of a part of ``fanin cluster`` that trains on ``data``."""
+    return LiveFile(folder, f"cluster {part}", title=data, unit="frames")
+
+
+class Kept:
+    """A run and its folder, in which it keeps each state, and then ``run.json`` with it.
+
+    So a run that is killed has all but what it did behind its last state.
+    """
+
+    def __init__(self, folder: Path, setup: Setup, status: RunStatus):
+        self.folder, self.setup = folder, setup
+        self.states = list(setup.earlier.states)
+        self._status = status
+        status.expect(setup.training.epochs * len(setup.data.train))
+        status.stage("building the simulator")
+        self._loop = Loop(setup, machines_of(setup), self._keep, self._progress)
+        for epoch in setup.earlier.epochs:
+            status.losses(LOSS, epoch["epoch"], epoch[setup.on]["loss"])
+
+    def metrics(self, error: str | None) -> Metrics:
+        """Its ``run.json`` now."""
+        return metrics_of(self.setup, self._loop, self.states, error)
+
+    def train(self) -> BaseException | None:
+        """Train to the end; what has stopped the run before."""
+        try:
+            self._loop.run()
+        except (CheckFailed, *OUTSIDE) as stop:
+            return stop
+        return None
+
+    def trace(self) -> str | None:
+        """The timeline of what it has done, from the state on with which it began; of RTL alone."""
+        machine = self._loop.machines.get(RTL)
+        if machine is None:
+            return None
+        began = {"goes_on_from": self.setup.earlier.states[-1]} if self.setup.earlier.states else {}
+        return cast("Rtl", machine).trace.text(**began)
+
+    def meetings(self) -> list[list[str]]:
+        """How the ranks of RTL have met, for a summary."""
+        machine = self._loop.machines.get(RTL)
+        return cast("Rtl", machine).meetings.facts() if machine else []
+
+    @property
+    def last(self) -> str:
+        """Its last state, in words."""
+        return f"the last state is {self.folder / self.states[-1]}" if self.states else "it has no state"
+
+    def _keep(self, state: Checkpoint) -> None:
+        name = state_file(state.about.place)
+        list_files(self.folder, [name])
+        save_checkpoint(self.folder / name, self.setup.network, state)
+        self.states.append(name)
+        write_metrics(self.folder, self.metrics(UNENDED))
+        tally = state.about.tallies.get(self.setup.on)
+        if tally and tally.frames:
+            at = state.about.place.trained(len(self.setup.data.train)) / len(self.setup.data.train)
+            self._status.losses(LOSS, at, tally.loss / tally.frames)
+
+    def _progress(self, frames: int) -> None:
+        epochs = self.setup.training.epochs
+        epoch = min(frames // len(self.setup.data.train) + 1, epochs)
+        self._status.advance(
+            frames, f"epoch {epoch}/{epochs}: {frames:,} frames trained", epoch=f"{epoch}/{epochs}"
+        )
+
+
+def end(kept: Kept, stop: BaseException | None, as_json: bool, say: Callable[[str], None] = print) -> None:
+    """Write what a run has come to, and ``say`` it. What has stopped it before its end is raised."""
+    metrics = kept.metrics(cause_of(stop) if stop else None)
+    write_metrics(kept.folder, metrics)
+    write_file(
+        kept.folder / REPORT_FILE,
+        cnn_page(metrics) if metrics["epochs"] else _failure_page(kept.folder, metrics),
+    )
+    if trace := kept.trace():
+        write_file(kept.folder / TRACE_FILE, trace)
+    renew_results(kept.folder, CLUSTER_RUN)
+    if as_json:
+        say(json_text(metrics))
+    elif not stop:
+        say(summary(metrics, kept.folder, kept.meetings()))
+    if stop:
+        stop_again(stop, f"{metrics['error']}; {kept.last}")
+
+
+def _failure_page(folder: Path, metrics: Metrics) -> str:
+    finding = cluster_finding(folder, writing=True)
+    return failure_page("A network on a cluster", metrics, finding.lines, finding.advice(argv_of(folder)))
+
+
+def write_metrics(folder: Path, metrics: Metrics) -> None:
+    """``run.json``, whole or not at all."""
+    write_file(folder / CLUSTER_RUN.mark, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")

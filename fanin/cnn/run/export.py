@@ -1,0 +1,70 @@
+"""What ``fanin cluster export`` does: the last state of a run for others to use."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from fanin.base.errors import InputError
+from fanin.base.scratch import write_file
+from fanin.cnn.facts import Network
+from fanin.cnn.golden.state import State
+from fanin.cnn.layers.pointwise import Bias, OnlineNorm
+from fanin.cnn.layers.window import Conv
+from fanin.cnn.run.checkpoint import flat
+from fanin.cnn.run.folder import open_run
+from fanin.cnn.run.initial import LEARNED
+from fanin.cnn.run.onnx_file import convolution_weights, onnx_model
+from fanin.runs.output import check_writable, print_json
+
+
+def execute(folder: Path, output: Path, *, as_json: bool) -> int:
+    """Write the file of which the suffix says what it is. Raises InputError."""
+    check_writable(output)
+    run = open_run(folder)
+    last = run.states[-1]
+    states = run.state(last).states
+    write_file(output, _MAKERS[output.suffix](run.network, states))
+    if as_json:
+        print_json({"output": str(output), "model": run.network.name, "state": str(folder / last)})
+    else:
+        print(f"{output}: {run.network.name} of {folder / last}")
+    return 0
+
+
+def _onnx(network: Network, states: tuple[State, ...]) -> bytes:
+    return onnx_model(network, states).SerializeToString()
+
+
+def _npz(network: Network, states: tuple[State, ...]) -> bytes:
+    """LAYER/NAME, as ``fanin cluster init --from`` takes them."""
+    arrays = {name: a for name, a in flat(network, states).items() if name.rpartition("/")[2] in LEARNED}
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
+
+
+def _pt(network: Network, states: tuple[State, ...]) -> bytes:
+    """PyTorch's names and axes: weight of Conv2d, bias, running_mean and running_var."""
+    try:
+        import torch
+    except ImportError:
+        raise InputError(".pt needs PyTorch: pip install 'fanin[torch]'") from None
+    arrays: dict[str, np.ndarray] = {}
+    for stage, state in zip(network.stages, states, strict=True):
+        match stage.layer:
+            case Conv():
+                arrays[f"{stage.name}.weight"] = convolution_weights(stage.layer, state["weights"])
+            case Bias():
+                arrays[f"{stage.name}.bias"] = state["weights"]
+            case OnlineNorm():
+                arrays[f"{stage.name}.running_mean"] = state["mean"]
+                arrays[f"{stage.name}.running_var"] = state["variance"]
+    file = io.BytesIO()
+    torch.save({name: torch.from_numpy(values.copy()) for name, values in arrays.items()}, file)
+    return file.getvalue()
+
+
+_MAKERS = {".onnx": _onnx, ".npz": _npz, ".pt": _pt}

@@ -1,0 +1,38 @@
+"""A network's first parameters, from an archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fanin.base.errors import InputError
+from fanin.cnn.facts import Network
+from fanin.cnn.golden.state import NORM_STATE, State, zero_state
+from fanin.cnn.run.checkpoint import flat, shaped
+from fanin.runs.states import read_arrays
+
+LEARNED = (
+    "weights",
+    *NORM_STATE[:3],
+)  #: what a trained model consists of; velocities and control terms begin at 0
+
+
+def take(path: Path, network: Network) -> tuple[State, ...]:
+    """LAYER/weights of an archive; of online normalisation also mean, variance and scale, if it has them.
+
+    Raises InputError of one line for an archive that is not of this network.
+    """
+    found = {name: values for name, values in read_arrays(path).items() if name.rpartition("/")[2] in LEARNED}
+    zeros = flat(network, tuple(zero_state(stage.layer) for stage in network.stages))
+    optional = {name: values for name, values in zeros.items() if not name.endswith("/weights")}
+    if strange := [name for name in found if name not in zeros]:
+        raise InputError(f"{path}: has {strange[0]}, and {network.name} has not")
+    try:
+        states = shaped(network, optional | found)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
+    for name, values in flat(network, states).items():
+        if not np.isfinite(values).all():
+            raise InputError(f"{path}: {name} has values that are not finite")
+    return states

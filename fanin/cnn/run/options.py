@@ -1,0 +1,113 @@
+"""The options of ``fanin cluster build`` and ``fanin cluster run``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fanin.base.limits import MAX_SEED
+from fanin.runs.option import OUTPUT, REQUIRED, Group, Place, RunOptions, Trait, option
+from fanin.runs.output import PCAP_FILE
+from fanin.runs.shared_options import fault, images
+from fanin.runs.wave import WaveOptions
+
+LINKS = (RELIABLE, PUBLISHED) = ("reliable", "published")
+ENCAPS = ("l2", "udp")  # by fanin.wire.ethernet
+ARITHMETICS = ("c", "rtl")  # by fanin.sim.cosim.arrays, which --help need not wait for
+PLACES = ("rtl", "golden")  # by fanin.cnn.run.machine
+
+CONNECTIONS = Trait("several devices")
+FRAMES = Trait("frames between devices in RTL")
+
+_PLACE = Group("")
+_CONNECTIONS = Group("connections, of several devices")
+_TRAINING = Group("training")
+_MACHINE = Group("machine")
+_NETWORK = Group("network, of several devices with --on rtl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions(RunOptions):
+    """What ``fanin cluster build`` and ``fanin.cluster_build`` take."""
+
+    plan: Path = option(
+        _PLACE, REQUIRED, "the folder of fanin plan", "PLAN", positional=True, place=Place.INPUT
+    )
+    output: Path = option(_PLACE, REQUIRED, "the build's folder", "BUILD", short="-o", place=Place.OUTPUT)
+    verilog: bool = option(_PLACE, False, "write each node's Verilog and C header, too")
+    arith: str = option(
+        _PLACE,
+        "c",
+        "what binary32 operators run as in the co-simulation: a body in C of the same latency, or RTL",
+        choices=ARITHMETICS,
+    )
+    link: str | None = option(
+        _CONNECTIONS,
+        None,
+        "a lost frame is sent again, or ends the run, as NADA was published",
+        choices=LINKS,
+        default_text=RELIABLE,
+        of=CONNECTIONS,
+    )
+    encap: str | None = option(
+        _CONNECTIONS,
+        None,
+        "raw Ethernet, or UDP over IPv4",
+        choices=ENCAPS,
+        default_text=ENCAPS[0],
+        of=CONNECTIONS,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(WaveOptions, RunOptions):
+    """What ``fanin cluster run`` and ``fanin.cluster`` take."""
+
+    build: Path | None = option(
+        _PLACE, None, "the folder of fanin cluster build", "BUILD", positional=True, place=Place.INPUT
+    )
+    data: str = images(_PLACE)
+
+    epochs: int = option(_TRAINING, 15, "times that all images are trained on", "N")
+    batch: int = option(_TRAINING, 32, "frames from update to update", "N")
+    lr: float = option(_TRAINING, 0.1, "learning rate of the first epoch", "R")
+    momentum: float = option(_TRAINING, 0.9, "share of a velocity that stays", "M")
+    schedule: str = option(_TRAINING, "cosine", "of the rate: constant, cosine, step:30:0.1", "S")
+    seed: int = option(_TRAINING, 0, "of first parameters and the frames' order", "N")
+    init: Path | None = option(
+        _TRAINING,
+        None,
+        "first parameters: a checkpoint, as of fanin cluster init",
+        "FILE",
+        place=Place.INPUT,
+    )
+
+    on: str = option(_MACHINE, "rtl", "what trains: the RTL, or its golden model", choices=PLACES)
+
+    drop: float = fault(_NETWORK, FRAMES)
+    duplicate: float = fault(_NETWORK, FRAMES)
+    reorder: float = fault(_NETWORK, FRAMES)
+    corrupt: float = fault(_NETWORK, FRAMES)
+    network_seed: int | None = option(
+        _NETWORK, None, "of these", "N", default_text="--seed", low=0, high=MAX_SEED, of=FRAMES
+    )
+    cut: str | None = option(
+        _NETWORK,
+        None,
+        "fpga1@12: cut off a device in the run's batch 12, counted from 1; fpga1-fpga2@12: these two from "
+        "one another",
+        "DEVICE@BATCH",
+        of=FRAMES,
+    )
+    pcap: bool = option(_NETWORK, False, f"write all frames to {PCAP_FILE} in the run's folder", of=FRAMES)
+
+    checkpoint: int | None = option(
+        OUTPUT,
+        None,
+        "keep the state every N batches of an epoch, and behind it",
+        "N",
+        default_text="behind each epoch",
+    )
+    output: Path = option(
+        OUTPUT, Path("runs/cluster"), "the run's folder", "RUN", short="-o", place=Place.OUTPUT
+    )

@@ -1,0 +1,49 @@
+"""What ``fanin cluster run`` says of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fanin.cnn.page.page import NAMES, exact_line, machines_in, title
+from fanin.cnn.run.metrics import Metrics
+from fanin.runs.output import REPORT_FILE, table
+
+SHOWN_EPOCHS = 20
+
+
+def summary(metrics: Metrics, output: Path, more: list[list[str]]) -> str:
+    """The result for people; ``more`` is of what no file has."""
+    others = machines_in(metrics)[1:]
+    last = metrics["epochs"][-1]
+    beside = ", ".join(f"{100 * last[name]['accuracy']:.1f} % {NAMES[name]}" for name in others)
+    facts = [
+        ["test accuracy", f"{100 * metrics['accuracy']:.1f} %" + (f"; {beside}" if beside else "")],
+        ["bit-exact", exact_line(metrics)],
+        *_throughput(metrics),
+        *more,
+        ["last state", str(output / metrics["checkpoints"][-1])],
+        ["report", str(output / REPORT_FILE)],
+    ]
+    return "\n".join([title(metrics), "", _epochs(metrics), "", table(facts)])
+
+
+def _throughput(metrics: Metrics) -> list[list[str]]:
+    """Of frames that stream, beside the plan's; nothing where none was measured."""
+    hardware = metrics["hardware"]
+    if not hardware or not hardware["frames_per_second"]:
+        return []
+    planned = f"{100 * hardware['of_planned']:.1f} % of the plan's {metrics['build']['throughput']:,.0f}"
+    return [["throughput", f"{hardware['frames_per_second']:,.0f} frames/s, {planned}"]]
+
+
+def _epochs(metrics: Metrics) -> str:
+    """Every epoch, or of many every so many and the last one."""
+    epochs, machines = metrics["epochs"], machines_in(metrics)
+    rows = [["epoch", "lr", *(f"loss {name}" for name in machines), *(f"accuracy {name}" for name in machines)]]
+    each = -(-len(epochs) // SHOWN_EPOCHS)
+    for epoch in epochs:
+        if epoch["epoch"] % each == 0 or epoch is epochs[-1]:
+            losses = ["not finite" if epoch[n]["loss"] is None else f"{epoch[n]['loss']:.4f}" for n in machines]
+            accuracies = [f"{100 * epoch[n]['accuracy']:.1f} %" for n in machines]
+            rows.append([str(epoch["epoch"]), f"{epoch['lr']:.4g}", *losses, *accuracies])
+    return table(rows, right=range(len(rows[0])))

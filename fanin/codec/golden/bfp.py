@@ -1,0 +1,113 @@
+"""Block floating point (AI Smart NIC, section IV-B) and its bit stream (docs/systems/codec.md)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.base.errors import InputError
+from fanin.codec.facts import FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT, Bfp
+
+UInt8 = npt.NDArray[np.uint8]
+UInt32 = npt.NDArray[np.uint32]
+Float32 = npt.NDArray[np.float32]
+
+_FARTHEST = FRACTION_BITS + 2  # a leading one shifted by more rounds to zero
+
+
+def compress(values: Float32, config: Bfp) -> tuple[UInt8, UInt32]:
+    """Exponent's code of each block and code of each value (sign above the magnitude).
+
+    Zeros fill the last block. One whose exponent is out of the codec's range takes the nearest in it: so small
+    values lose bits, and large ones become the largest.
+    """
+    flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
+    bits = np.pad(flat, (0, -len(flat) % config.block)).view(np.uint32).reshape(-1, config.block)
+    exponent = (bits >> FRACTION_BITS & 0xFF).astype(np.int64)
+    fraction = (bits & (1 << FRACTION_BITS) - 1).astype(np.int64)
+    largest = exponent.max(axis=1, keepdims=True) if bits.size else exponent[:, :1]
+    finite = np.clip(largest, config.lowest, config.highest)
+    shared = np.where(largest == SPECIAL_EXPONENT, SPECIAL_EXPONENT, finite)
+    whole = np.where(exponent > 0, 1 << FRACTION_BITS | fraction, 0)  # subnormals are flushed
+    distance = np.clip(shared - exponent, -1, _FARTHEST)  # a value above the range is too large by far enough
+    magnitude = _rounded(whole, FRACTION_BITS + 1 - config.mantissa + distance)
+    infinite = 1 << config.mantissa - 1
+    most = np.where(largest == SPECIAL_EXPONENT, infinite - 1, 2 * infinite - 1)
+    magnitude = np.minimum(magnitude, most)
+    special = exponent == SPECIAL_EXPONENT
+    magnitude = np.where(special, np.where(fraction == 0, infinite, 2 * infinite - 1), magnitude)
+    sign = np.where(magnitude > 0, bits >> 31, 0).astype(np.int64)
+    codes = sign << config.mantissa | magnitude
+    coded = np.where(largest == SPECIAL_EXPONENT, config.special, finite - config.lowest)
+    return coded.reshape(-1).astype(np.uint8), codes.reshape(-1).astype(np.uint32)
+
+
+def _rounded(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """``whole`` · 2^-shift to the nearest integer, ties to even."""
+    down = whole >> shift
+    rest = whole - (down << shift)
+    half = np.int64(1) << shift - 1
+    return down + ((rest > half) | (rest == half) & (down & 1 == 1))
+
+
+def decompress(exponents: UInt8, codes: UInt32, config: Bfp) -> Float32:
+    """The values of whole blocks, from the codes of their exponents and of themselves.
+
+    A result that would be subnormal is +0, as every zero is.
+    """
+    coded = exponents.astype(np.int64).reshape(-1, 1)
+    shared = np.where(coded == config.special, SPECIAL_EXPONENT, coded + config.lowest)
+    code = codes.astype(np.int64).reshape(-1, config.block)
+    magnitude, sign = code & (1 << config.mantissa) - 1, code >> config.mantissa
+    place = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # of the leading one, from 1; 0: none
+    exponent = shared - config.mantissa + place
+    fraction = (magnitude << FRACTION_BITS + 1 - np.maximum(place, 1)) & (1 << FRACTION_BITS) - 1
+    bits = sign << 31 | exponent << FRACTION_BITS | fraction
+    bits = np.where((magnitude == 0) | (exponent <= 0), 0, bits)
+    infinite = 1 << config.mantissa - 1
+    special = shared == SPECIAL_EXPONENT
+    bits = np.where(special & (magnitude > infinite), QUIET_NAN, bits)  # == infinite: exponent 255, fraction 0
+    return bits.reshape(-1).astype(np.uint32).view(np.float32)
+
+
+def roundtrip(values: Float32, config: Bfp) -> Float32:
+    """What the receiver sees; the shape is kept."""
+    return decompress(*compress(values, config), config)[: np.size(values)].reshape(np.shape(values))
+
+
+def encode(values: Float32, config: Bfp) -> bytes:
+    """The bit stream of ``values``, lowest bit of a byte first: per block its exponent, then its codes."""
+    exponents, codes = compress(values, config)
+    blocks = np.concatenate(
+        [
+            _bits(exponents.astype(np.uint32).reshape(-1, 1), config.exponent),
+            _bits(codes.reshape(-1, config.block), config.code_bits),
+        ],
+        axis=1,
+    )
+    return np.packbits(blocks.reshape(-1), bitorder="little").tobytes()
+
+
+def _bits(numbers: UInt32, width: int) -> UInt8:
+    spread = numbers[:, :, None] >> np.arange(width, dtype=np.uint32) & 1
+    return spread.reshape(len(numbers), numbers.shape[1] * width).astype(np.uint8)
+
+
+def decode(stream: bytes, count: int, config: Bfp) -> Float32:
+    """The first ``count`` values of a bit stream. Raises InputError unless its length is right for them."""
+    blocks = -(-count // config.block)
+    size = -(-blocks * config.block_bits // 8)
+    if len(stream) != size:
+        raise InputError(f"compressed stream: {len(stream)} bytes, but {blocks} blocks take {size}")
+    flat = np.unpackbits(np.frombuffer(stream, dtype=np.uint8), bitorder="little")
+    bits = flat[: blocks * config.block_bits].reshape(blocks, config.block_bits).astype(np.uint32)
+    exponents = (bits[:, : config.exponent] << np.arange(config.exponent, dtype=np.uint32)).sum(axis=1)
+    parts = bits[:, config.exponent :].reshape(blocks, config.block, config.code_bits)
+    codes = (parts << np.arange(config.code_bits, dtype=np.uint32)).sum(axis=2)
+    values = decompress(exponents.astype(np.uint8), codes.astype(np.uint32), config)
+    return values[:count]
+
+
+def decode_prefix(stream: bytes, count: int, config: Bfp) -> tuple[Float32, int]:
+    """The first ``count`` values of a bit stream that is theirs alone, and its bytes."""
+    return decode(stream, count, config), len(stream)

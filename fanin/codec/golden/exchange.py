@@ -1,0 +1,159 @@
+"""INCEPTIONN's exchanges, bit for bit: order of additions, and what the NICs make of each packet
+(docs/systems/inceptionn-training.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec.facts import TAG_BYTES, CodecConfig, Inceptionn, Tag
+from fanin.codec.golden import inceptionn
+from fanin.codec.golden.codecs import roundtrip
+from fanin.codec.golden.packet import LENGTH_BYTES
+from fanin.inceptionn.facts import VALUE_BYTES, Leg, Topology, blocks
+from fanin.ring.groups import Scheme
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+_SIZES = np.array([TAG_BYTES[tag] for tag in Tag], dtype=np.int64)
+_NIC_GROUP = 8  # values of a group: InceptionnNic's bursts have 256 bits
+
+
+@dataclass(frozen=True)
+class Packets:
+    """How a message of float32 values becomes packets: of ``mss`` bytes, each on its own through the codec.
+
+    Raises ValueError for a codec that the NIC does not have.
+    """
+
+    codec: Inceptionn | None
+    mss: int
+
+    def __post_init__(self) -> None:
+        if self.codec and self.codec.group != _NIC_GROUP:
+            raise ValueError(f"group must be {_NIC_GROUP}, the NIC's, not {self.codec.group!r}")
+
+    def carry(self, values: Float32) -> tuple[Float32, Int64]:
+        """What arrives of a message, and the payload bytes of each of its packets on the wire.
+
+        A packet that does not shrink arrives as it is.
+        """
+        each = self.mss // VALUE_BYTES
+        counts = np.diff(np.append(np.arange(0, values.size, each), values.size))  # values of each packet
+        plain = counts * VALUE_BYTES
+        if self.codec is None:
+            return values, plain
+        rows = np.zeros((len(counts), each), dtype=np.float32)
+        rows.reshape(-1)[: values.size] = values
+        tags, _ = inceptionn.compress(rows.reshape(-1), self.codec)
+        groups = -(-counts // self.codec.group)
+        coded = LENGTH_BYTES + groups * self.codec.tag_bytes + _SIZES[tags].reshape(rows.shape).sum(axis=1)
+        shrinks = coded < plain
+        received = np.where(shrinks[:, None], inceptionn.roundtrip(rows, self.codec), rows)
+        return received.reshape(-1)[: values.size], np.where(shrinks, coded, plain)
+
+    def settled(self, values: Float32) -> Float32:
+        """A message that arrives as it is sent, however often: what two round trips leave of ``values``.
+
+        One is not enough in strict mode: a value that arrives as 2^-b exactly is a zero of the next.
+        """
+        once, _ = self.carry(values)
+        twice, _ = self.carry(once)
+        return twice
+
+
+@dataclass
+class Wire:
+    """Carries messages, and counts their packets and payload bytes, leg by leg; lost ones do not exist."""
+
+    packets: Packets
+    frames: Counter[Leg] = field(default_factory=Counter)
+    payload: Counter[Leg] = field(default_factory=Counter)
+
+    def of(self, leg: Leg) -> Packets:
+        """How a leg's messages become packets: weights keep their bits."""
+        return self.packets if leg.gradients else Packets(None, self.packets.mss)
+
+    def send(self, leg: Leg, values: Float32, *, times: int = 1) -> Float32:
+        """What arrives of a message that is sent so many ``times``."""
+        received, sizes = self.of(leg).carry(values)
+        self.frames[leg] += times * len(sizes)
+        self.payload[leg] += times * int(sizes.sum())
+        return received
+
+
+def exchange(topology: Topology, gradients: Sequence[Float32], wire: Wire) -> Float32:
+    """The sum that all workers end with, or that the aggregator updates the weights with; in order of nodes.
+
+    Weights are not sent: see :func:`hand_down`.
+    """
+    groups = [[gradients[worker] for worker in members] for members in topology.members]
+    if topology.groups == 1:
+        return _SCHEMES[topology.below](groups[0], wire, _ONLY[topology.below])
+    below = Leg.GROUP_RING if topology.below is Scheme.RING else Leg.GROUP_UP
+    sums = [_SCHEMES[topology.below](group, wire, below) for group in groups]
+    if topology.above is Scheme.AGGREGATOR:
+        return aggregate(sums, wire, Leg.UP)
+    total = ring(sums, wire, Leg.UPPER_RING)
+    for block in blocks(total.size, topology.groups):  # each is settled already
+        wire.send(Leg.SUM_DOWN, total[block], times=topology.workers - topology.groups)
+    return total
+
+
+def hand_down(topology: Topology, weights: Float32, wire: Wire) -> None:
+    """Count what sends the aggregator's weights to all other nodes."""
+    if topology.groups == 1:
+        wire.send(Leg.DOWN, weights, times=topology.workers)
+        return
+    wire.send(Leg.DOWN, weights, times=topology.groups)
+    children = topology.workers - (topology.groups if topology.below is Scheme.RING else 0)
+    wire.send(Leg.GROUP_DOWN, weights, times=children)
+
+
+def ring(gradients: Sequence[Float32], wire: Wire, leg: Leg) -> Float32:
+    """Algorithm 1: block b starts at node b, each next node adds its own, and the last one's total goes round.
+
+    The total is settled, so that the node that has made it and all others have the same.
+    """
+    nodes, total = len(gradients), np.empty_like(gradients[0])
+    for first, block in enumerate(blocks(total.size, nodes)):
+        travelling = gradients[first][block]
+        for hop in range(1, nodes):
+            travelling = wire.send(leg, travelling) + gradients[(first + hop) % nodes][block]
+        total[block] = wire.of(leg).settled(travelling)
+        wire.send(leg, total[block], times=nodes - 1)
+    return total
+
+
+def host_ring(gradients: Sequence[Float32], codec: CodecConfig | None) -> Float32:
+    """Algorithm 1 with the codec in the hosts: a message is one stream, and a total is encoded once."""
+    nodes, total = len(gradients), np.empty_like(gradients[0])
+    if nodes == 1:
+        return gradients[0].copy()
+    for first, block in enumerate(blocks(total.size, nodes)):
+        travelling = gradients[first][block]
+        for hop in range(1, nodes):
+            travelling = roundtrip(travelling, codec) + gradients[(first + hop) % nodes][block]
+        total[block] = roundtrip(travelling, codec)
+    return total
+
+
+def aggregate(gradients: Sequence[Float32], wire: Wire, leg: Leg) -> Float32:
+    """What an aggregator makes of the gradients that are sent to it, in their order."""
+    total, *others = [wire.send(leg, gradient) for gradient in gradients]
+    for gradient in others:
+        total = total + gradient
+    return total
+
+
+_SCHEMES: dict[Scheme, Callable[[Sequence[Float32], Wire, Leg], Float32]] = {
+    Scheme.RING: ring,
+    Scheme.AGGREGATOR: aggregate,
+}
+_ONLY = {Scheme.RING: Leg.RING, Scheme.AGGREGATOR: Leg.UP}

@@ -1,0 +1,89 @@
+"""Files of compressed gradients: a header of 16 bytes, then the stream
+(docs/systems/codec.md, "The byte stream").
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.base.errors import InputError
+from fanin.codec.facts import BLOCKS, CONFIGS, FLOAT_BITS, CodecConfig
+from fanin.codec.golden.codecs import decode_prefix
+
+Float32 = npt.NDArray[np.float32]
+
+MAGIC, VERSION = b"FANC", 1
+_HEADER = struct.Struct("<4sBB2sQ")
+HEADER_BYTES = _HEADER.size
+PIECE = 1 << 18  # values that are coded at a time: whole groups, and blocks that end with a byte
+FLOAT_BYTES = FLOAT_BITS // 8
+assert PIECE % (8 * max(BLOCKS)) == 0
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of its stream: the codec with its parameters, and how many values there are."""
+
+    config: CodecConfig
+    count: int
+
+    def pack(self) -> bytes:
+        """The 16 bytes."""
+        return _HEADER.pack(MAGIC, VERSION, self.config.kind.id, self.config.pack(), self.count)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Header:
+        """Read the 16 bytes. Raises InputError that says what is wrong with them."""
+        if not MAGIC.startswith(data[: len(MAGIC)]):
+            raise InputError(f"is no file of fanin codec: it begins with {data[: len(MAGIC)]!r}, not {MAGIC!r}")
+        if len(data) < HEADER_BYTES:
+            raise InputError(f"ends after {len(data)} bytes, within its header of {HEADER_BYTES}")
+        _, version, codec, parameters, count = _HEADER.unpack(data[:HEADER_BYTES])
+        if version != VERSION:
+            raise InputError(f"has version {version} of the file format; this is version {VERSION}")
+        if count == 0:
+            raise InputError("holds no values")
+        return cls(_unpack_parameters(codec, parameters), count)
+
+    def check_size(self, size: int) -> None:
+        """Raise InputError unless a stream of ``size`` bytes can hold the values: before they take memory."""
+        least, most = self.config.stream_limits(self.count)
+        if not least <= size <= most:
+            limits = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+            raise InputError(f"has {size:,} bytes behind its header, but {self.count:,} values take {limits}")
+
+
+def _unpack_parameters(codec: int, parameters: bytes) -> CodecConfig:
+    known = {config.kind.id: config for config in CONFIGS.values()}
+    if codec not in known:
+        names = " and ".join(f"{number} ({config.kind})" for number, config in known.items())
+        raise InputError(f"has codec {codec}; known are {names}")
+    try:
+        return known[codec].unpack(parameters)
+    except ValueError as error:
+        raise InputError(f"has parameters that no codec has: {error}") from error
+
+
+def decode_pieces(file: BinaryIO, header: Header) -> Iterator[Float32]:
+    """The values behind a header, ``PIECE`` at a time; ``file`` stands at the stream's begin.
+
+    Raises InputError when the stream ends before them or goes on behind them.
+    """
+    rest = b""
+    for first in range(0, header.count, PIECE):
+        count = min(PIECE, header.count - first)
+        rest += file.read(header.config.stream_limits(count)[1] - len(rest))
+        try:
+            values, used = decode_prefix(rest, count, header.config)
+        except InputError as error:
+            raise InputError(f"its stream ends within values {first:,} to {first + count - 1:,}") from error
+        rest = rest[used:]
+        yield values
+    if rest or file.read(1):
+        raise InputError(f"has bytes behind its {header.count:,} values")

@@ -1,0 +1,189 @@
+"""INCEPTIONN's error-bounded codec (algorithms 2 and 3) in both modes, and its byte stream
+(docs/systems/codec.md).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.base.errors import InputError
+from fanin.codec.facts import (
+    EXPONENT_BIAS,
+    FRACTION_BITS,
+    MAX_BOUND,
+    SHORT_FRACTION,
+    TAG_BITS,
+    TAG_BYTES,
+    Inceptionn,
+    Mode,
+    Tag,
+)
+
+UInt8 = npt.NDArray[np.uint8]
+UInt32 = npt.NDArray[np.uint32]
+Float32 = npt.NDArray[np.float32]
+
+_SIZES = np.array([TAG_BYTES[tag] for tag in Tag], dtype=np.int64)
+_VALUE_BYTES = 4
+_KEPT = (SHORT_FRACTION[Tag.BITS8], SHORT_FRACTION[Tag.BITS16])
+_FARTHEST = FRACTION_BITS + 2  # a shift by more changes nothing: no bit is left
+_BYTES_OF_TAGS = [  # of the values whose tags a byte holds
+    sum(TAG_BYTES[Tag(byte >> k & 3)] for k in range(0, 8, TAG_BITS)) for byte in range(256)
+]
+
+
+def compress(values: Float32, config: Inceptionn) -> tuple[UInt8, UInt32]:
+    """Tag of each value and, right-aligned, the 0, 8, 16 or 32 bits behind it."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32).reshape(-1)
+    exponent = (bits >> FRACTION_BITS & 0xFF).astype(np.int64)
+    shift = EXPONENT_BIAS - exponent  # |f| is in [2^-shift, 2^(1 - shift))
+    whole = (1 << FRACTION_BITS | bits & (1 << FRACTION_BITS) - 1).astype(np.int64)
+    fraction = whole >> np.clip(shift, 0, _FARTHEST)  # |f| in units of 2^-23, cut off
+    tags = _published(shift, config.bound)
+    if config.mode is Mode.STRICT:
+        tags = _strict(shift, whole, config.bound)
+    sign = (bits >> 31).astype(np.int64)
+    words = np.zeros(bits.shape, dtype=np.int64)
+    for tag, kept in SHORT_FRACTION.items():
+        words = np.where(tags == tag, sign << kept | fraction >> FRACTION_BITS - kept, words)
+    words = np.where(tags == Tag.RAW, bits, words)
+    return tags.astype(np.uint8), words.astype(np.uint32)
+
+
+def _published(shift: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.int64]:
+    """Algorithm 2's choice, with e = 127 − shift and error_bound = 127 − bound."""
+    tags = np.full(shift.shape, Tag.BITS8, dtype=np.int64)
+    tags[shift <= bound // 2] = Tag.BITS16  # e >= error_bound + ceil(bound / 2)
+    tags[shift > bound] = Tag.ZERO
+    tags[shift <= 0] = Tag.RAW
+    return tags
+
+
+def _strict(shift: npt.NDArray[np.int64], whole: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.int64]:
+    """The shortest form whose error is at most 2^-bound, decided on exact integers in units of 2^-(23 + 16)."""
+    finest = MAX_BOUND + 1  # whole >> shift is exact in these units for every shift up to 16
+    exact = whole << finest - np.clip(shift, 0, finest)
+    limit = 1 << FRACTION_BITS + finest - bound
+    tags = np.full(shift.shape, Tag.BITS16, dtype=np.int64)
+    lost = exact & (1 << FRACTION_BITS + finest - SHORT_FRACTION[Tag.BITS8]) - 1
+    tags[lost <= limit] = Tag.BITS8
+    tags[(exact <= limit) | (shift > finest)] = Tag.ZERO
+    tags[shift <= 0] = Tag.RAW
+    return tags
+
+
+def decompress(tags: UInt8, words: UInt32) -> Float32:
+    """Algorithm 3; a short form without a leading one is +0."""
+    word = words.astype(np.int64)
+    bits = np.where(tags == Tag.RAW, word, 0)
+    for tag, kept in SHORT_FRACTION.items():
+        magnitude = word & (1 << kept) - 1
+        length = np.frexp(magnitude.astype(np.float64))[1].astype(
+            np.int64
+        )  # bits, from the leading one on; 0: none
+        exponent = EXPONENT_BIAS - (kept + 1 - length)
+        fraction = (magnitude << FRACTION_BITS + 1 - np.maximum(length, 1)) & (1 << FRACTION_BITS) - 1
+        value = (word >> kept) << 31 | exponent << FRACTION_BITS | fraction
+        bits = np.where((tags == tag) & (magnitude > 0), value, bits)
+    return bits.astype(np.uint32).view(np.float32)
+
+
+def roundtrip(values: Float32, config: Inceptionn) -> Float32:
+    """What the receiver sees; the shape is kept."""
+    return deliver(values, config)[0]
+
+
+def deliver(values: Float32, config: Inceptionn) -> tuple[Float32, UInt8]:
+    """What the receiver sees, and the tag of each value; both in the shape of ``values``.
+
+    The same as ``decompress`` of ``compress`` and its tags, in an eighth of the time: a short form is f cut off
+    behind its fraction bits, and both the scaling by powers of two and the difference are exact.
+    """
+    values = np.asarray(values, dtype=np.float32)
+    size, bound = np.abs(values), np.float32(2.0**-config.bound)
+    with np.errstate(all="ignore"):  # what overflows or is NaN is taken as it is
+        short, long = (np.trunc(values * np.float32(1 << kept)) / np.float32(1 << kept) for kept in _KEPT)
+        if config.mode is Mode.STRICT:
+            is_short, is_zero = np.abs(values - short) <= bound, size <= bound
+        else:
+            is_short, is_zero = size < np.float32(2.0 ** -(config.bound // 2)), size < bound
+        received = np.where(is_short, short, long) * ~is_zero
+    tags = np.where(is_short, np.uint8(Tag.BITS8), np.uint8(Tag.BITS16))
+    tags[is_zero] = Tag.ZERO
+    is_raw = ~(size < 1)
+    tags[is_raw] = Tag.RAW
+    return np.where(is_raw, values, received + np.float32(0)), tags  # adding 0 makes -0 +0
+
+
+def encode(values: Float32, config: Inceptionn) -> bytes:
+    """The byte stream of ``values``: per group its tags, first value lowest, then its values' bytes in order.
+
+    The last group is filled up with zeros, which cost no bytes but their tags.
+    """
+    tags, words = compress(values, config)
+    fill = -len(tags) % config.group
+    tags, words = np.pad(tags, (0, fill)), np.pad(words, (0, fill))
+    tag_bytes = _pack_tags(tags, config)
+    sizes = _SIZES[tags].reshape(-1, config.group)
+    body = sizes.sum(axis=1) + config.tag_bytes
+    starts = np.cumsum(body) - body
+    out = np.zeros(int(body.sum()), dtype=np.uint8)
+    for byte in range(config.tag_bytes):
+        out[starts + byte] = tag_bytes[:, byte]
+    at = (starts[:, None] + config.tag_bytes + np.cumsum(sizes, axis=1) - sizes).reshape(-1)
+    for byte in range(_VALUE_BYTES):
+        chosen = sizes.reshape(-1) > byte
+        out[at[chosen] + byte] = words[chosen] >> 8 * byte & 0xFF
+    return out.tobytes()
+
+
+def _pack_tags(tags: UInt8, config: Inceptionn) -> UInt8:
+    per_byte = 8 // TAG_BITS
+    quads = tags.reshape(-1, config.tag_bytes, per_byte)
+    return (quads << TAG_BITS * np.arange(per_byte)).sum(axis=2).astype(np.uint8)
+
+
+def decode(stream: bytes, count: int, config: Inceptionn) -> Float32:
+    """The first ``count`` values of a byte stream, and never more.
+
+    Raises InputError when the stream ends before them or goes on behind the last group.
+    """
+    values, end = decode_prefix(stream, count, config)
+    if end < len(stream):
+        groups = -(-count // config.group)
+        raise InputError(f"compressed stream: {len(stream) - end} bytes behind its {groups} groups")
+    return values
+
+
+def decode_prefix(stream: bytes, count: int, config: Inceptionn) -> tuple[Float32, int]:
+    """The first ``count`` values of a byte stream that may go on, and the bytes of their groups.
+
+    Raises InputError when the stream ends before them.
+    """
+    data = np.frombuffer(stream, dtype=np.uint8)
+    groups = -(-count // config.group)
+    starts, end = _group_starts(data, groups, config)
+    tag_bytes = data[starts[:, None] + np.arange(config.tag_bytes)]
+    shifts = TAG_BITS * np.arange(8 // TAG_BITS)
+    tags = (tag_bytes[:, :, None] >> shifts & (1 << TAG_BITS) - 1).reshape(groups, config.group)
+    sizes = _SIZES[tags]
+    at = (starts[:, None] + config.tag_bytes + np.cumsum(sizes, axis=1) - sizes).reshape(-1)
+    words = np.zeros(groups * config.group, dtype=np.int64)
+    for byte in range(_VALUE_BYTES):
+        chosen = sizes.reshape(-1) > byte
+        words[chosen] |= data[at[chosen] + byte].astype(np.int64) << 8 * byte
+    return decompress(tags.reshape(-1).astype(np.uint8), words.astype(np.uint32))[:count], end
+
+
+def _group_starts(data: UInt8, groups: int, config: Inceptionn) -> tuple[npt.NDArray[np.int64], int]:
+    """Where each group begins and the last one ends: a chain, since a group's tags say how long it is."""
+    stream, starts, at = data.tobytes(), [], 0
+    for group in range(groups):
+        if at + config.tag_bytes > len(stream):
+            raise InputError(f"compressed stream: it ends in group {group} of {groups}")
+        starts.append(at)
+        at += config.tag_bytes + sum(_BYTES_OF_TAGS[byte] for byte in stream[at : at + config.tag_bytes])
+    if at > len(stream):
+        raise InputError(f"compressed stream: it ends in group {groups - 1} of {groups}")
+    return np.array(starts, dtype=np.int64), at

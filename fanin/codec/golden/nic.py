@@ -1,0 +1,45 @@
+"""INCEPTIONN's NIC, frame by frame: what its stages do, and what its registers count."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fanin.codec.facts import MAX_FRAME, TOS_RAW, Inceptionn
+from fanin.codec.golden import packet
+from fanin.wire.ethernet import ETHERNET
+from fanin.wire.fields import byte_length
+
+_TOS = byte_length(ETHERNET) + 1
+
+
+class InceptionnNicModel:
+    """The twin of :class:`fanin.hdl.codec.nic.nic.InceptionnNic`.
+
+    ``counters`` has the counters of its register map, by name. Frames are Ethernet without FCS.
+    """
+
+    def __init__(self, config: Inceptionn, *, max_frame: int = MAX_FRAME):
+        self.config, self.max_frame = config, max_frame
+        self.counters: Counter[str] = Counter()
+
+    def transmit(self, frame: bytes) -> bytes | None:
+        """The frame on the wire, for one of the host; None where it is dropped."""
+        left = packet.transmit(frame, self.config, max_frame=self.max_frame)
+        return self._counted("tx", frame, left, on_wire=left)
+
+    def receive(self, frame: bytes) -> bytes | None:
+        """The frame for the host, for one from the wire; None where it is dropped."""
+        left = packet.receive(frame, self.config, max_frame=self.max_frame)
+        return self._counted("rx", frame, left, on_wire=frame)
+
+    def _counted(self, way: str, came: bytes, left: bytes | None, *, on_wire: bytes | None) -> bytes | None:
+        self.counters[f"{way}_bytes_in"] += len(came)
+        self.counters[f"{way}_bytes_out"] += len(left or b"")
+        if left is None or on_wire is None:
+            kind = "dropped"
+        elif left is came:  # the stages make a frame of their own of every one that they touch
+            kind = "bypassed"
+        else:
+            kind = "raw" if on_wire[_TOS] == TOS_RAW else "coded"
+        self.counters[f"{way}_{kind}"] += 1
+        return left

@@ -1,0 +1,183 @@
+"""The NIC stages around INCEPTIONN's codec: what they do to a frame (docs/systems/inceptionn-nic.md; section
+VI).
+
+Frames are Ethernet without preamble and FCS. Sums are updated by what was taken out and put in (RFC 1624,
+equation 3): a checksum that was wrong at the sender is wrong at the receiver, and so is one behind an error on
+the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fanin.base.errors import InputError
+from fanin.codec.facts import MAX_FRAME, TOS_COMPRESSIBLE, TOS_RAW, Inceptionn
+from fanin.codec.golden import inceptionn
+from fanin.wire.ethernet import (
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    IP_PROTOCOL_TCP,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    MIN_FRAME_BYTES,
+    TCP,
+    UDP,
+    internet_checksum,
+)
+from fanin.wire.fields import byte_length, pack_fields, unpack_fields
+
+LENGTH_BYTES = 2  # in front of the groups: bytes of the payload before compression
+_IP_START = byte_length(ETHERNET)
+_TRANSPORT_START = _IP_START + byte_length(IPV4)
+_VALUE_BYTES = 4
+_PLACEHOLDER = np.float32(np.inf)  # travels raw, as the tail does
+
+
+@dataclass(frozen=True)
+class _Packet:
+    """A frame that may be compressed: UDP or TCP over plain IPv4, its lengths consistent."""
+
+    frame: bytes
+    ip: dict[str, int]
+    transport: dict[str, int]
+
+    @property
+    def is_udp(self) -> bool:
+        return self.ip["protocol"] == IP_PROTOCOL_UDP
+
+    @property
+    def start(self) -> int:
+        """Where the payload begins."""
+        return _TRANSPORT_START + (byte_length(UDP) if self.is_udp else 4 * self.transport["offset"])
+
+    @cached_property
+    def payload(self) -> bytes:
+        return self.frame[self.start : _IP_START + self.ip["length"]]
+
+    def marked(self, tos: int) -> bytes:
+        """The frame with another ToS, else as it is, padding too."""
+        return self.frame[:_IP_START] + self._ip_header(tos, self.ip["length"]) + self.frame[_TRANSPORT_START:]
+
+    def carrying(self, payload: bytes) -> bytes:
+        """The frame with another payload, padded with zeros to 60 bytes."""
+        length = self.start - _IP_START + len(payload)
+        header = self.frame[:_IP_START] + self._ip_header(self.ip["tos"], length)
+        return (header + self._transport_header(payload) + payload).ljust(MIN_FRAME_BYTES, b"\0")
+
+    def _ip_header(self, tos: int, length: int) -> bytes:
+        checksum = _updated(
+            self.ip["checksum"], taken=[self.ip["tos"], self.ip["length"]], put=[tos, length]
+        )  # the version beside the ToS cancels out
+        return pack_fields(IPV4, self.ip | {"tos": tos, "length": length, "checksum": checksum})
+
+    def _transport_header(self, payload: bytes) -> bytes:
+        header = self.frame[_TRANSPORT_START : self.start]
+        fields = UDP if self.is_udp else TCP
+        lengths = 2 if self.is_udp else 1  # of UDP in the pseudo-header and in the header
+        old, new = len(header) + len(self.payload), len(header) + len(payload)
+        checksum = _updated(
+            self.transport["checksum"],
+            taken=[_sum(self.payload), *[old] * lengths],
+            put=[_sum(payload), *[new] * lengths],
+        )
+        values = self.transport | {"checksum": checksum}
+        if self.is_udp:
+            values["length"] = new
+            values["checksum"] = 0 if self.transport["checksum"] == 0 else checksum or 0xFFFF
+        return pack_fields(fields, values) + header[byte_length(fields) :]
+
+
+def _sum(data: bytes) -> int:
+    return ~internet_checksum(data) & 0xFFFF
+
+
+def _updated(checksum: int, *, taken: list[int], put: list[int]) -> int:
+    """RFC 1624, equation 3, for as many words as there are."""
+    total = (~checksum & 0xFFFF) + sum(~word & 0xFFFF for word in taken) + sum(put)
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def _parse(frame: bytes) -> _Packet | None:
+    """The packet in a frame, or None where the stages must not touch it, whatever its ToS."""
+    if len(frame) < _TRANSPORT_START or unpack_fields(ETHERNET, frame)["ethertype"] != ETHERTYPE_IPV4:
+        return None
+    ip = unpack_fields(IPV4, frame[_IP_START:])
+    fields = {IP_PROTOCOL_UDP: UDP, IP_PROTOCOL_TCP: TCP}.get(ip["protocol"])
+    more_fragments = ip["flags"] & 1
+    if (ip["version"], ip["ihl"]) != (4, 5) or more_fragments or ip["fragment"] or fields is None:
+        return None
+    segment = frame[_TRANSPORT_START : _IP_START + ip["length"]]
+    if len(frame) < _IP_START + ip["length"] or len(segment) < byte_length(fields):
+        return None
+    transport = unpack_fields(fields, segment)
+    if fields is UDP:
+        return _Packet(frame, ip, transport) if transport["length"] == len(segment) else None
+    options_fit = byte_length(TCP) <= 4 * transport["offset"] <= len(segment)
+    return _Packet(frame, ip, transport) if options_fit else None
+
+
+def compress_payload(payload: bytes, config: Inceptionn) -> bytes:
+    """Length and groups of a payload; a tail of less than four bytes is one value more, which travels raw."""
+    tail = payload[len(payload) // _VALUE_BYTES * _VALUE_BYTES :]
+    values = np.frombuffer(payload[: len(payload) - len(tail)], dtype="<f4").astype(np.float32)
+    groups = inceptionn.encode(np.append(values, _PLACEHOLDER) if tail else values, config)
+    if tail:  # the last four bytes: the zeros that fill the group up have none
+        groups = groups[:-_VALUE_BYTES] + tail.ljust(_VALUE_BYTES, b"\0")
+    return len(payload).to_bytes(LENGTH_BYTES, "big") + groups
+
+
+def decompress_payload(data: bytes, config: Inceptionn) -> bytes | None:
+    """The payload, or None where the groups end before it does. What follows the groups is ignored."""
+    length = int.from_bytes(data[:LENGTH_BYTES], "big")
+    try:
+        values, _ = inceptionn.decode_prefix(data[LENGTH_BYTES:], -(-length // _VALUE_BYTES), config)
+    except InputError:
+        return None
+    return values.astype("<f4").tobytes()[:length]
+
+
+def transmit(frame: bytes, config: Inceptionn, *, max_frame: int = MAX_FRAME) -> bytes | None:
+    """The frame on the wire, for one that the host sends; None for one above ``max_frame``: dropped."""
+    if len(frame) > max_frame:
+        return None
+    packet = _parse(frame)
+    if packet is None or packet.ip["tos"] != TOS_COMPRESSIBLE:
+        return frame
+    data = compress_payload(packet.payload, config)
+    return packet.carrying(data) if len(data) < len(packet.payload) else packet.marked(TOS_RAW)
+
+
+def without_compression(frame: bytes) -> bytes:
+    """A frame of ToS 0x28 as a host sends it whose payload is to stay as it is: the other end finds 0x28.
+
+    Every other frame as it is.
+    """
+    packet = _parse(frame)
+    return frame if packet is None or packet.ip["tos"] != TOS_COMPRESSIBLE else packet.marked(TOS_RAW)
+
+
+def receive(frame: bytes, config: Inceptionn | None = None, *, max_frame: int = MAX_FRAME) -> bytes | None:
+    """The frame for the host, for one from the wire; None where it is dropped.
+
+    That is: a frame longer than ``max_frame``, and one with a compressed payload that is broken: it ends before
+    its groups do, is not shorter than what it stands for, or stands for more than fits a frame of ``max_frame``
+    bytes. Of ``config`` only the group counts.
+    """
+    if len(frame) > max_frame:
+        return None
+    packet = _parse(frame)
+    if packet is None or packet.ip["tos"] not in (TOS_COMPRESSIBLE, TOS_RAW):
+        return frame
+    if packet.ip["tos"] == TOS_RAW:
+        return packet.marked(TOS_COMPRESSIBLE)
+    data = packet.payload
+    length = int.from_bytes(data[:LENGTH_BYTES], "big")
+    if len(data) <= LENGTH_BYTES or length <= len(data) or packet.start + length > max_frame:
+        return None
+    payload = decompress_payload(data, config or Inceptionn())
+    return None if payload is None else packet.carrying(payload)

@@ -1,0 +1,1 @@
+"""``fanin codec``: files of values, and what codecs make of them."""

@@ -1,0 +1,118 @@
+"""What codecs make of values: a row per codec, INCEPTIONN's as its table III has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec.facts import FLOAT_BITS, TAG_BYTES, Bfp, CodecConfig, Inceptionn, Mode, Tag
+from fanin.codec.golden import bfp, inceptionn
+from fanin.codec.golden.file import FLOAT_BYTES
+from fanin.runs.output import table
+from fanin.sim.codec.tags import BOUNDS, FORM_BITS, TABLE_III, bits
+
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What one codec makes of values. Errors are those of the finite ones; what does not apply is None."""
+
+    codec: str
+    mode: str | None = None
+    bound: int | None = None  #: of the error bound 2^-bound
+    block: int | None = None
+    mantissa: int | None = None
+    exponent: int | None = None
+    offset: int | None = None
+    shares: dict[int, float] | None = None  #: of the values, by the bits of INCEPTIONN's forms
+    bits: float  #: per value, without what fills up the last group
+    bytes: int | None = None  #: of the whole stream
+    ratio: float
+    max_error: float | None = None
+    mean_error: float | None = None
+
+
+class Meter:
+    """Adds up what a codec makes of values that come in pieces."""
+
+    def __init__(self, config: CodecConfig):
+        self.config = config
+        self._count = self._finite = 0
+        self._forms = np.zeros(len(Tag), dtype=np.int64)
+        self._largest = self._sum = 0.0
+
+    def add(self, values: Float32) -> None:
+        """Take a piece: whole blocks, unless it is the last."""
+        self._count += len(values)
+        if isinstance(self.config, Inceptionn):
+            tags, words = inceptionn.compress(values, self.config)
+            decoded = inceptionn.decompress(tags, words)
+            self._forms += np.bincount(tags, minlength=len(Tag))
+        else:
+            decoded = bfp.roundtrip(values, self.config)
+        finite = np.isfinite(values)
+        errors = np.abs(values[finite].astype(np.float64) - decoded[finite])
+        self._finite += len(errors)
+        self._sum += float(errors.sum())
+        self._largest = max(self._largest, float(errors.max(initial=0.0)))
+
+    def row(self) -> Row:
+        """What has come out so far; at least one value has."""
+        config, (size, _) = self.config, self.config.stream_limits(self._count)  # INCEPTIONN: of tags alone
+        size += sum(TAG_BYTES[tag] * int(self._forms[tag]) for tag in Tag)
+        row = Row(
+            codec="bfp",
+            bits=0,
+            bytes=size,
+            ratio=self._count * FLOAT_BYTES / size,
+            max_error=self._largest if self._finite else None,
+            mean_error=self._sum / self._finite if self._finite else None,
+        )
+        if isinstance(config, Bfp):
+            bits_each = config.block_bits / config.block
+            return replace(row, **vars(config), bits=bits_each)
+        return replace(
+            row,
+            codec="inceptionn",
+            mode=config.mode.name.lower(),
+            bound=config.bound,
+            shares=_by_bits((self._forms / self._count).tolist()),
+            bits=bits(self._forms.tolist()),
+        )
+
+
+def _by_bits(shares: Sequence[float]) -> dict[int, float]:
+    return dict(zip(FORM_BITS, shares, strict=True))
+
+
+def paper_rows(bounds: Sequence[int]) -> Iterator[Row]:
+    """Table III's rows of the handwritten-digit network, where it has the bound."""
+    for bound, percent in zip(BOUNDS, TABLE_III["HDC"], strict=True):
+        if bound in bounds:
+            shares = _by_bits([share / 100 for share in percent])
+            size, mode = bits(percent), Mode.PUBLISHED.name.lower()
+            yield Row(
+                codec="paper, HDC", mode=mode, bound=bound, shares=shares, bits=size, ratio=FLOAT_BITS / size
+            )
+
+
+def format_rows(rows: Sequence[Row]) -> str:
+    """The rows for people."""
+    head = ["codec", "mode", "parameters", *(f"{size} bits" for size in FORM_BITS)]
+    head += ["bits/value", "ratio", "max error", "mean error", "bytes"]
+    return table([head, *map(_cells, rows)], right=range(3, len(head)))
+
+
+def _cells(row: Row) -> list[str]:
+    shares = [f"{share:.1%}" for share in row.shares.values()] if row.shares else [""] * len(FORM_BITS)
+    parameters = f"2^-{row.bound}" if row.bound else f"{row.block} × {row.mantissa}, {row.exponent}"
+    parameters += f" - {row.offset}" if row.offset else ""
+    return [
+        *(row.codec, row.mode or "", parameters, *shares, f"{row.bits:.2f}", f"{row.ratio:.2f}×"),
+        *("" if error is None else f"{error:.3g}" for error in (row.max_error, row.mean_error)),
+        "" if row.bytes is None else f"{row.bytes:,}",
+    ]

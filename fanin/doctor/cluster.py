@@ -1,0 +1,122 @@
+"""How far a CNN's training on a cluster got, what stopped it, and how it goes on."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fanin.base.errors import InputError
+from fanin.base.records import Record, open_record
+from fanin.cnn.run.folder import open_run
+from fanin.cnn.training import Place
+from fanin.doctor.finding import Finding
+from fanin.hdl.net.link.job import LinkFailure
+from fanin.host.causes import explain_name
+from fanin.runs.lock import writer_of
+from fanin.runs.output import CLUSTER_RUN, table
+
+
+@dataclass(frozen=True)
+class EndDiagnosis:
+    """What one end of a connection has counted: frames of the network, by counter."""
+
+    source: str
+    consumer: str
+    device: str
+    counted: dict[str, Any]
+
+    def row(self) -> list[str]:
+        """In words."""
+        counts = (
+            f"{name.replace('_', ' ')} {self._text(value)}"
+            for name, value in self.counted.items()
+            if value is not None
+        )
+        return [f"{self.source} to {self.consumer}, {self.device}", ", ".join(counts)]
+
+    @staticmethod
+    def _text(value: Any) -> str:
+        """Of a counter, or of the name of a cause."""
+        if isinstance(value, int):
+            return f"{value:,}"
+        return explain_name(LinkFailure, value) or str(value)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is wrong with a run, if anything is; its last whole state, and what has been trained up to that.
+
+    ``error`` is None, too, while a process trains it: then it is ``under_way``. ``damage``: why newer states
+    are left out. ``command``: what continues it; None where nothing can, or need.
+    """
+
+    error: str | None
+    under_way: bool
+    epochs: int
+    epochs_asked: int
+    frames: int  #: of the next epoch
+    frames_each: int  #: of an epoch
+    state: str | None
+    damage: str | None
+    ends: list[EndDiagnosis]
+    command: str | None
+
+    def rows(self) -> list[list[str]]:
+        """A row for each fact."""
+        trained = f"{self.epochs:,} of {self.epochs_asked:,} epochs"
+        if self.frames:
+            trained += f", and {self.frames:,} of {self.frames_each:,} frames of the next one"
+        return [
+            ["trained", trained],
+            ["last state", self.state or "none"],
+            *([["damaged", self.damage]] if self.damage else []),
+            *(end.row() for end in self.ends),
+        ]
+
+
+def diagnose(folder: Path, *, under_way: bool) -> Diagnosis:
+    """Of a run's folder; ``under_way``: a process trains it. Raises InputError if it is none."""
+    record = open_record(folder / CLUSTER_RUN.mark)
+    error = record.optional_text("error")
+    state, place, damage = _last(folder) if record.texts("checkpoints") else (None, Place(), None)
+    stopped = not under_way and (error is not None or damage is not None)
+    return Diagnosis(
+        error=None if under_way else error or damage,
+        under_way=under_way,
+        epochs=place.epoch,
+        epochs_asked=record.record("training").integer("epochs"),
+        frames=place.frame,
+        frames_each=record.record("data").integer("train"),
+        state=state,
+        damage=damage,
+        ends=list(_ends(record)),
+        command=shlex.join(["fanin", "cluster", "resume", str(folder)]) if stopped and state else None,
+    )
+
+
+def cluster_finding(folder: Path, *, writing: bool = False) -> Finding:
+    """Of a run's folder; ``writing``: by the process that writes it. Raises InputError if it is none."""
+    found = diagnose(folder, under_way=not writing and writer_of(folder) is not None)
+    resume = f"{found.command} continues from there" if found.command else None
+    return Finding(found.error, asdict(found), table(found.rows(), indent="").split("\n"), resume)
+
+
+def _last(folder: Path) -> tuple[str | None, Place, str | None]:
+    """The last whole state, its place, and what is wrong with newer ones."""
+    run = open_run(folder)
+    try:
+        name, state, damage = run.last_whole()
+    except InputError as error:
+        return None, Place(), str(error)
+    return str(folder / name), state.about.place, str(damage) if damage else None
+
+
+def _ends(record: Record) -> Iterator[EndDiagnosis]:
+    """Of each connection, where the run has counted any, in all jobs since it was begun or resumed."""
+    for one in record.records("connections"):
+        for end in one.records("ends"):
+            counted = {name: value for name, value in end.value.items() if name != "device"}
+            yield EndDiagnosis(one.text("from"), one.text("to"), end.text("device"), counted)

@@ -1,0 +1,89 @@
+"""The process of a run that has not come to its end: from the folder's lock, and from the run's live file."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fanin.base.plain import read_object
+from fanin.runs.live import FORMAT, changed_ns
+from fanin.runs.lock import writer_of
+from fanin.runs.output import LIVE_FILE, RUN_FILE
+from fanin.runs.unfinished import GONE
+
+
+@dataclass(frozen=True)
+class Life:
+    """A process that writes a run's folder, or was killed while it did."""
+
+    running: bool  #: it holds the folder's lock
+    pid: int | None  #: None: not known
+    host: str | None  #: its machine
+    command: str | None  #: of fanin, as ``train``; this and all below: None before it has written a live file
+    began: float | None  #: seconds since 1970
+    written: float | None  #: the same, of its last sign
+    stage: str | None  #: activity, as ``training``
+    epoch: str | None  #: as ``3/10``; None, too, where it does not count epochs
+    done: int | None  #: operations so far
+    total: int | None  #: operations of the whole run; 0: not known yet
+    unit: str | None  #: name of the operations, in the plural
+    earlier: int | None  #: when run.json of an earlier run was written, in ns since 1970
+
+    @property
+    def error(self) -> str | None:
+        """Cause of the end of a process that was killed."""
+        return None if self.running else GONE
+
+    def has_written(self, folder: Path) -> bool:
+        """Whether ``run.json`` in the folder is of this process, and not of an earlier run."""
+        changed = changed_ns(folder / RUN_FILE)
+        return changed is not None and (self.began is None or changed != self.earlier)
+
+    def lines(self) -> list[str]:
+        """State, progress and process, for people."""
+        elsewhere = "" if self.host in (None, socket.gethostname()) else f" on {self.host}"
+        process = f"process {self.pid}{elsewhere}" if self.pid else "another process"
+        if self.began is None or self.written is None:
+            return [f"running: {process} is writing the folder"]
+        if self.running:
+            first = f"running since {_time(self.began)}: {process} is alive"
+        else:
+            times = f"it began at {_time(self.began)}, its last sign is of {_time(self.written)}"
+            first = f"killed: {process} is gone; {times}"
+        return [first, f"fanin {self.command}: {self._progress()}"]
+
+    def _progress(self) -> str:
+        counted = f"{self.done:,} of {self.total:,} {self.unit}" if self.total else ""
+        epoch = f"epoch {self.epoch}" if self.epoch else ""
+        return ", ".join(filter(None, (self.stage, epoch, counted)))
+
+
+def life_of(folder: Path) -> Life | None:
+    """Return the process of a folder; None where no process writes it and none was killed while it did."""
+    writer, live = writer_of(folder), _live(folder)
+    if writer is None and live is None:
+        return None
+    found = live or {}
+    return Life(
+        running=writer is not None,
+        pid=found.get("pid") or (writer.pid if writer else None),
+        host=found.get("host") or (writer.host if writer else None),
+        epoch=(found.get("now") or {}).get("epoch"),
+        **{name: found.get(name) for name in _NAMES},
+    )
+
+
+_NAMES = ("command", "began", "written", "stage", "done", "total", "unit", "earlier")
+
+
+def _live(folder: Path) -> dict[str, Any] | None:
+    """The live file; None without one, or of another version's."""
+    value = read_object(folder / LIVE_FILE)
+    return value if value and value.get("format") == FORMAT else None
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

@@ -1,0 +1,168 @@
+"""``fanin bench``: the figures of docs/reference/benchmarks.md, each beside its limit; a benchmark per file."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+
+from fanin.base.errors import CheckFailed
+from fanin.cli.cache import add_no_cache
+from fanin.evaluation.bench.result import Result
+from fanin.glm.facts import PRESETS
+from fanin.runs.output import add_json, print_json
+
+PAPER_FIGURES = (2, 8, 9, 10, 11, 12, 13, 14, 15)
+CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
+NETWORKS = ("hdc", "cnn", "residual", "templates")  # of fanin.sim.codec.tasks, which brings NumPy with it
+GLM_PARTS = ("memory",)
+PLAN_PARTS = ("layers", "searches")
+CLUSTER_PARTS = ("arrays", "plans", "networks")
+CLUSTER_NETWORKS = ("digits_cnn", "listing1", "mobilenet_v2_32")
+ALLREDUCE_WORKERS = (2, 4, 8)
+ALLREDUCE_LOSSES = (0.0, 0.01)
+AREAS = ("glm", "ring")
+#: All but glm and cluster, which time what is made anew, and what builds nothing.
+USE_CACHE = (
+    *("allreduce", "boards", "ring", "ring-training", "rdma", "ps", "codec", "area", "inceptionn"),
+    "cluster-loss",
+)
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and, below it, one per benchmark."""
+    parser = commands.add_parser(
+        "bench",
+        help="measure speed and area",
+        description="Measure, and print each figure beside its limit. Exit status 1 when one is missed.",
+    )
+    names = parser.add_subparsers(title="benchmarks", metavar="NAME", required=True)
+    glm = _benchmark(names, "glm", "cycles, latency, utilisation and scaling of GLM training")
+    glm.add_argument("--figure", type=int, choices=PAPER_FIGURES, help="a figure of the P4SGD paper instead")
+    glm.add_argument(
+        "--part", choices=GLM_PARTS, help="this instead: cycles of a word whose samples lie in HBM"
+    )
+    glm.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="the paper's data set NAME as a LIBSVM file, for figure 14; cycles depend on no data",
+    )
+    glm.add_argument(
+        "--precision", metavar="S,S,…", help="bits of a feature in figure 14, each a curve; 4 by default"
+    )
+    _add_output(glm)
+    allreduce = _benchmark(names, "allreduce", "AllReduce latency of both protocols, with and without loss")
+    allreduce.add_argument("--workers", type=int, choices=ALLREDUCE_WORKERS, help="so many alone")
+    allreduce.add_argument("--loss", type=float, choices=ALLREDUCE_LOSSES, help="of frames, this alone")
+    _add_output(allreduce)
+    boards = _benchmark(
+        names, "boards", "AllReduce between four simulated boards at 1 Gb/s; the node's share of it"
+    )
+    boards.add_argument(
+        "--board", default="ecpix5", metavar="B", help="of fanin board list; its limit: at 100 MHz"
+    )
+    boards.add_argument("--epochs", type=int, default=32, metavar="N", help="of eight AllReduces each")
+    _benchmark(names, "switch", "the embedded switch: start and packets a second")
+    serve = _benchmark(names, "serve", "the embedded switch on Linux interfaces: packets a second over veth")
+    serve.add_argument(
+        "--attack", action="store_true", help="this instead: without and with 16 hostile controllers"
+    )
+    text = "the planner: time, throughput and gap of the paper's two models; two layers beside its tables"
+    plan = _benchmark(names, "plan", text)
+    plan.add_argument("--part", choices=PLAN_PARTS, help="this alone; layers: seconds")
+    ring = _benchmark(names, "ring", "the ring NIC: the papers' models beside their figures; the RTL's cycles")
+    ring.add_argument("--models", action="store_true", help="the papers' models alone: seconds, not minutes")
+    _add_output(ring)
+    text = "training iterations on the ring's RTL beside AI Smart NIC's model; its figures with them"
+    training = _benchmark(names, "ring-training", text, module="ring_training")
+    text = "the paper's shape scaled down in width alone, or one iteration of it whole"
+    training.add_argument("--part", choices=("scaled", "whole"), help=text)
+    _add_output(training)
+    text = "INCEPTIONN's exchanges over RTL NICs, beside its figures 12 and 15"
+    inceptionn = _benchmark(names, "inceptionn", text)
+    inceptionn.add_argument("--values", type=int, default=40_000, metavar="N", help="of a gradient")
+    _add_output(inceptionn)
+    _benchmark(names, "rdma", "one-sided writes: link use, latency, area and logic depth")
+    text = "the parameter server: rows a second with 15 workers, area and logic depth"
+    server = _benchmark(names, "ps", text, module="param_server")
+    server.add_argument("--models", action="store_true", help="the paper's tables by the event model: a minute")
+    text = "binary32 operators in simulation; NADA's two models in the timed model; planned networks in RTL"
+    cluster = _benchmark(names, "cluster", text)
+    cluster.add_argument("--part", choices=CLUSTER_PARTS, help="this alone")
+    cluster.add_argument("--network", choices=CLUSTER_NETWORKS, help="of the planned networks this one alone")
+    text = "CNNs on devices whose network loses frames: throughput of both link modes"
+    _add_output(_benchmark(names, "cluster-loss", text, module="cluster_loss"))
+    codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
+    codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
+    _add_codec_training(names)
+    text = "DDP's communication hooks: accuracy, bytes, and the time of a step on the ring NIC"
+    hooks = _benchmark(names, "hooks", text)
+    hooks.add_argument("--seeds", type=int, default=3, metavar="N", help="trainings over each hook")
+    hooks.add_argument("--epochs", type=int, default=20, metavar="N", help="of a training")
+    _add_output(hooks)
+    scale = _benchmark(names, "scale", "runs on several ranks beside a model, which foretells more of them")
+    text = "of each point, the quickest of which counts"
+    scale.add_argument("--runs", type=int, default=3, metavar="N", help=text)
+    scale.add_argument("--cores", type=int, default=16, metavar="C", help="of each machine that is foretold")
+    text = "there and back between these machines"
+    scale.add_argument("--rtt-us", type=float, default=30.0, metavar="T", help=text)
+    _add_output(scale)
+    text = "LUTs, flip-flops and logic depth of one engine and a whole node; the ring node's area by part"
+    area = _benchmark(names, "area", text)
+    area.add_argument("--part", choices=AREAS, help="this system's nodes alone")
+    area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the GLM node that is mapped")
+    text = "what nodes for boards take of an ECP5, by nextpnr's count, beside the prediction"
+    board_area = _benchmark(names, "board-area", text, module="board_area")
+    board_area.add_argument("--case", action="append", metavar="NAME", help="this node alone; repeatable")
+    board_area.add_argument("-o", dest="output", metavar="FILE", help="TOML of what was counted")
+    fmax = _benchmark(names, "fmax", "clock by place and route on an ECP5-85, and logic depth, of each part")
+    fmax.add_argument("--part", action="append", metavar="NAME", help="this part alone; repeatable")
+    fmax.add_argument("--seed", type=int, default=1, metavar="N", help="of the placement")
+
+
+def _add_codec_training(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "what codecs do to training: INCEPTIONN's figures 3, 4, 5, 7, 12 to 14 and its table III"
+    parser = _benchmark(names, "codec-training", text, module="codec_training")
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="trainings of each kind")
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, help="these alone")
+    parser.add_argument(
+        "--figure", type=int, action="append", choices=CODEC_FIGURES, help="this alone; repeatable; 14: 13, too"
+    )
+    parser.add_argument("--mnist", type=Path, metavar="DIR", help="MNIST's idx files, for hdc; default: digits")
+    _add_output(parser)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", dest="output", metavar="DIR", type=Path, default="runs", help="for its JSON and PNG"
+    )
+
+
+def _benchmark(
+    names: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, module: str | None = None
+) -> argparse.ArgumentParser:
+    parser = names.add_parser(name, help=text, description=f"Measure {text}.")
+    add_json(parser)
+    if name in USE_CACHE:
+        add_no_cache(parser)
+    parser.set_defaults(run=run, benchmark=module or name)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the figures as they come. Raises CheckFailed when a limit is missed."""
+    # Imported here, as it brings Amaranth and NumPy with it, for which --help need not wait.
+    benchmark = importlib.import_module(f"fanin.evaluation.bench.{args.benchmark}")
+    results: list[Result] = []
+    for result in benchmark.measure(args):
+        results.append(result)
+        if not args.json:
+            print(result, flush=True)
+    if args.json:
+        print_json({"benchmark": args.benchmark, "figures": [result.as_json() for result in results]})
+    missed = [result.name for result in results if not result.ok]
+    if missed:
+        raise CheckFailed(f"{len(missed)} of {len(results)} figures miss their limit: {'; '.join(missed)}")
+    return 0

@@ -1,0 +1,132 @@
+"""AllReduce latency of both protocols: from the PA that the transport takes to the FA that it hands on.
+
+Cycles are the RTL's, the time between nodes and switch is the link model's. The nodes have the smallest of
+engines, for the transport alone is measured, and train, so that PAs come as a training sends them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.base.limits import CLOCK_MHZ
+from fanin.evaluation.bench import ALLREDUCE_LOSSES, ALLREDUCE_WORKERS, nodes
+from fanin.evaluation.bench.figure import Figure, outputs, write
+from fanin.evaluation.bench.nodes import CYCLE_NS
+from fanin.evaluation.bench.result import Result
+from fanin.glm.facts import MICRO_BATCH, PRESETS, GlmConfig, TrainShape
+from fanin.sim.glm.course import TrainRun
+from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.wire.aggregation import Protocol
+
+NAME = "allreduce"
+STATISTICS: dict[str, Callable[[npt.NDArray[np.float64]], float]] = {
+    "mean": lambda ns: float(np.mean(ns)),
+    "p50": lambda ns: float(np.percentile(ns, 50)),
+    "p99": lambda ns: float(np.percentile(ns, 99)),
+}
+BATCH, MINI_BATCHES = 8 * MICRO_BATCH, 500  # 8 PAs, then a wait for the last FA; 4,000 operations a node
+FEW_SLOTS = (8, 16)
+BURST = 64  # PAs in a row that show what few slots let through
+
+
+@dataclass(frozen=True)
+class Point:
+    """Nodes of a protocol behind links that lose some frames."""
+
+    protocol: Protocol
+    workers: int
+
+    @property
+    def node(self) -> GlmConfig:
+        """The transport of a u280 node behind one small engine."""
+        return replace(PRESETS["u280"], engines=1, lanes=8, depth=4, sample_fifo=512, protocol=self.protocol)
+
+    def run(self, network: NetworkConfig, *, batch: int, mini_batches: int, precision: int) -> TrainRun:
+        """Train with as many columns as nodes have lanes: a PA every ``precision`` cycles."""
+        columns, samples = self.node.lanes * self.workers, batch * mini_batches
+        shape = TrainShape(
+            node=self.node,
+            workers=self.workers,
+            samples=samples,
+            columns=columns,
+            batch=batch,
+            precision=precision,
+        )
+        return nodes.train(shape, network)
+
+    def latencies(self, run: TrainRun) -> npt.NDArray[np.float64]:
+        """Of every operation of every node, in ns; FAs come in the order of their PAs."""
+        ways = (nodes.events(run, worker) for worker in range(self.workers))
+        return np.concatenate([way["fa"] - way["pa"] for way in ways]) * CYCLE_NS
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield the figures as they are measured; write the latencies as JSON and picture."""
+    paths = outputs(NAME, args.output)
+    network = NetworkConfig()
+    yield from _setting(network)
+    losses = ALLREDUCE_LOSSES if args.loss is None else [args.loss]
+    figures = {loss: _figure(loss, network) for loss in losses}
+    for workers in [args.workers] if args.workers else ALLREDUCE_WORKERS:
+        for protocol in Protocol:
+            point = Point(protocol, workers)
+            for loss, figure in figures.items():
+                yield from _latency(point, loss, figure, network)
+            if workers == ALLREDUCE_WORKERS[0]:
+                yield from _few_slots(point, network)
+    write(list(figures.values()), paths)
+
+
+def _setting(network: NetworkConfig) -> Iterator[Result]:
+    node = Point(Protocol.P4SGD, 1).node
+    for name, value, unit in (
+        ("clock", CLOCK_MHZ, "MHz"),
+        ("link, each way", network.link.delay_ns, "ns"),
+        ("link rate", network.link.gbps, "Gb/s"),
+        ("switch", network.switch_ns, "ns"),
+        ("timeout", network.timeout_ns, "ns"),
+        ("slots", node.slots, ""),
+        ("operations in a row", BATCH // MICRO_BATCH, ""),
+        ("operations of a node", BATCH // MICRO_BATCH * MINI_BATCHES, ""),
+    ):
+        yield Result(f"{NAME}: {name}", value, unit)
+
+
+def _figure(loss: float, network: NetworkConfig) -> Figure:
+    figure = Figure(NAME, f"{100 * loss:g} % loss", "workers", "AllReduce latency, ns")
+    figure.log_y, figure.over, figure.apart = True, Protocol.SWITCHML.value, True  # without loss all coincide
+    figure.note = (
+        f"PA taken → FA handed on. RTL cycles at {CLOCK_MHZ:g} MHz; links {network.link.gbps:g} Gb/s, "
+        f"{network.link.delay_ns:g} ns; switch {network.switch_ns:g} ns; timeout {network.timeout_ns:g} ns; "
+        f"{BATCH // MICRO_BATCH} operations in a row."
+    )
+    return figure
+
+
+def _latency(point: Point, loss: float, figure: Figure, network: NetworkConfig) -> Iterator[Result]:
+    lossy = replace(network, link=LinkConfig(drop=loss))
+    run = point.run(lossy, batch=BATCH, mini_batches=MINI_BATCHES, precision=4)
+    latencies = point.latencies(run)
+    for name, statistic in STATISTICS.items():
+        result = figure.add(f"{name}, {point.protocol.value}", point.workers, statistic(latencies))
+        yield replace(result, name=f"{result.name}, {figure.title}", unit="ns")
+    packets = sum(run.raw.frames.values()) / len(latencies)
+    name = f"{NAME}: packets, {point.protocol.value}, workers {point.workers}, {figure.title}"
+    yield Result(name, packets, "a node", note="sent for an operation")
+
+
+def _few_slots(point: Point, network: NetworkConfig) -> Iterator[Result]:
+    """Operations in a row, and so few slots that they bound the rate: from a slot's use to its next one."""
+    for slots in FEW_SLOTS:
+        few = replace(network, slots=slots)
+        run = point.run(few, batch=BURST * MICRO_BATCH, mini_batches=4, precision=1)
+        begins = nodes.events(run, 0)["pa"].reshape(-1, BURST)
+        held = float(np.mean(begins[:, slots:] - begins[:, :-slots])) * CYCLE_NS
+        name = f"{NAME}: {point.protocol.value}, {slots} slots"
+        yield Result(f"{name}, a slot is held", held, "ns")
+        yield Result(f"{name}, operations", 1000 * slots / held, "per µs")

@@ -1,0 +1,155 @@
+"""Area and logic depth of the GLM node, and the ring node's area, mapped by yosys to UltraScale+
+(synth_xilinx -family xcup).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from amaranth.lib import wiring
+
+from fanin.evaluation.bench import ring_area
+from fanin.evaluation.bench.netlist import Area, Goal, synthesise
+from fanin.evaluation.bench.result import Result
+from fanin.glm.facts import PRESETS, GlmConfig
+from fanin.hdl.aggregation.transport import AggTransport
+from fanin.hdl.emission import kept_verilog
+from fanin.hdl.emit import module_name, snake_case
+from fanin.hdl.glm.backward import GradientLane
+from fanin.hdl.glm.bank import Bank
+from fanin.hdl.glm.engine import Engine
+from fanin.hdl.glm.node import GlmNode, make_worker
+from fanin.wire.aggregation import Encap, Protocol
+
+# One engine of P4SGD's public RTL, mapped by the same yosys, without DSPs and model memory.
+P4SGD_ENGINE = {"LUTs": 49_550, "flip-flops": 78_749}
+# P4SGD, table III: a worker of 8 engines after Vivado, PCI Express and HBM included.
+P4SGD_WORKER = {"LUTs": 304_000, "flip-flops": 1_100_000, "DSPs": 4096, "RAM": 165}
+MEGABIT = 1e6
+
+# Between two registers: 250 MHz on UltraScale+ with room for the wires.
+MAX_LUTS, MAX_CHAINS, MAX_CHAIN_BITS = 4, 1, 48
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield the figures as they are measured; a quarter of an hour for a u280 node, minutes for a ring's."""
+    if args.part in (None, "glm"):
+        yield from _glm(PRESETS[args.preset])
+    if args.part in (None, "ring"):
+        yield from ring_area.measure()
+
+
+def _glm(config: GlmConfig) -> Iterator[Result]:
+    engine, lanes = _engine_of(config)
+    one = map_parts(engine, lanes, "-nodsp", goal=Goal.AREA)
+    yield from _engine(one, limits=config.lanes == PRESETS["u280"].lanes)
+    yield from depth_figures("engine", map_parts(engine, lanes, "-nodsp"))
+    decaying, its_lanes = _engine_of(replace(config, l2=True))
+    with_l2 = map_parts(decaying, its_lanes, "-nodsp", goal=Goal.AREA)
+    yield Result("engine with L2 regularisation: LUTs", with_l2.luts, "LUTs")
+    yield Result("engine with L2 regularisation: flip-flops", with_l2.flip_flops, "flip-flops")
+    yield from depth_figures("engine with L2 regularisation", map_parts(decaying, its_lanes, "-nodsp"))
+    for protocol, encap in itertools.product(Protocol, Encap):
+        transport = AggTransport(
+            mac_width=config.mac_width,
+            encap=encap,
+            values=config.values,
+            slots=config.slots,
+            protocol=protocol,
+        )
+        yield from depth_figures(f"transport, {encap.upper()}, {protocol.value}", map_parts(transport, [], ""))
+    worker = map_parts(make_worker(config), [engine], "", count_parts=False)
+    yield from depth_figures("worker around its engines", worker)
+    node = GlmNode(config=config)
+    yield from depth_figures("node around its engines", map_parts(node, [engine], "", count_parts=False))
+    around = map_parts(GlmNode(config=config), [engine], "", count_parts=False, goal=Goal.AREA)
+    yield from _total(config, one, around)
+
+
+def _engine_of(config: GlmConfig) -> tuple[Engine, list[wiring.Component]]:
+    """An engine of the node, and the parts of which it has many."""
+    engine = Engine(
+        lanes=config.lanes,
+        banks=config.banks,
+        depth=config.depth,
+        fifo_depth=config.sample_fifo,
+        l2=config.l2,
+    )
+    return engine, [Bank(lanes=config.lanes), GradientLane(banks=config.banks, l2=config.l2)]
+
+
+def map_parts(
+    component: wiring.Component,
+    parts: Sequence[wiring.Component],
+    options: str,
+    *,
+    count_parts: bool = True,
+    goal: Goal = Goal.DEPTH,
+) -> Area:
+    """Map a component without its shared ``parts``, then each part once, counted as often as it occurs.
+
+    yosys takes minutes for one engine flattened whole, most of them for equal lanes. A part's ports count
+    as registers, so its inputs or outputs must come from registers for the depth to be whole.
+    """
+    name = snake_case(type(component).__name__)
+    verilog = kept_verilog(component, name=name)
+    names = [module_name(part) for part in parts]
+    for part in parts:
+        part._MustUse__used = True  # its equals inside ``component`` are elaborated in its place
+    options = f"-uram {options}"
+    area = synthesise(verilog, name, options=options, blackboxes=names, goal=goal)
+    for part in names:
+        count = area.cells.pop(part)
+        if count_parts:
+            area += synthesise(verilog, part, options=options, goal=goal).times(count)
+    return area
+
+
+def _engine(area: Area, *, limits: bool) -> Iterator[Result]:
+    for name, value in (("LUTs", area.luts), ("flip-flops", area.flip_flops)):
+        limit = P4SGD_ENGINE[name] if limits else None
+        yield Result(f"engine without DSPs: {name}", value, name, limit, note="P4SGD's engine is the limit")
+    yield Result("engine: LUTs as memory", area.lutrams, "LUTs")
+    yield Result("engine: model memories and replay FIFO", area.ram_bits / MEGABIT, "Mb")
+
+
+def depth_figures(name: str, area: Area) -> Iterator[Result]:
+    """The depth between two registers, beside its limits."""
+    depth = area.depth
+    yield Result(f"{name}: LUTs between registers", depth.luts, "levels", MAX_LUTS, note=area.worst)
+    yield Result(f"{name}: carry chains between registers", depth.chains, "chains", MAX_CHAINS)
+    yield Result(f"{name}: longest carry chain", depth.chain_bits, "bits", MAX_CHAIN_BITS)
+
+
+def part_figures(part: wiring.Component, name: str = "") -> Iterator[Result]:
+    """The depth of a part, mapped for depth, beside its limit; what it costs, mapped for area."""
+    top = snake_case(type(part).__name__)
+    name = name or type(part).__name__
+    verilog = kept_verilog(part, name=top)
+    deep, area = synthesise(verilog, top), synthesise(verilog, top, goal=Goal.AREA)
+    yield from depth_figures(name, deep)
+    yield Result(f"{name}: LUTs", area.luts, "LUTs", note=f"mapped for depth: {deep.luts:,}")
+    yield Result(f"{name}: LUTs as memory", area.lutrams, "LUTs")
+    yield Result(f"{name}: flip-flops", area.flip_flops, "flip-flops")
+    yield Result(f"{name}: block RAM", area.ram_bits, "bits")
+    yield Result(f"{name}: DSPs", area.dsps, "DSPs")
+
+
+def _total(config: GlmConfig, engine: Area, around: Area) -> Iterator[Result]:
+    def total(of: str) -> int:
+        return config.engines * int(getattr(engine, of)) + int(getattr(around, of))
+
+    paper = P4SGD_WORKER if config.name == "u280" else {}
+    for name, of in (
+        ("LUTs", "luts"),
+        ("LUTs as memory", "lutrams"),
+        ("flip-flops", "flip_flops"),
+        ("DSPs", "dsps"),
+    ):
+        note = f"P4SGD's worker, by Vivado, with PCIe and HBM: {paper[name]:,}" if name in paper else ""
+        yield Result(f"{config.name} node: {name}", total(of), name, note=note)
+    note = f"P4SGD's worker: {paper['RAM']} Mb" if paper else ""
+    yield Result(f"{config.name} node: block and ultra RAM", total("ram_bits") / MEGABIT, "Mb", note=note)

@@ -1,0 +1,65 @@
+"""CNNs that train in simulation: arrays of binary32 operators as RTL and in C; plans, timed and in RTL."""
+
+from __future__ import annotations
+
+import argparse
+import resource
+from collections.abc import Iterator
+
+import numpy as np
+
+from fanin.base.cache import fresh_cache
+from fanin.evaluation.bench import cluster_networks, cluster_plans
+from fanin.evaluation.bench.result import Result
+from fanin.sim.cnn.array_bench import ArrayBench
+from fanin.sim.cosim.arrays import Arith
+
+LANES = {Arith.RTL: (8, 64, 512), Arith.C: (8, 64, 512)}
+CYCLES = 1024  # of different operands
+LEAST_SECONDS = 2.0
+MIN_SPEEDUP = 5.0  # of C over RTL
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield the figures as they are measured: minutes of builds for each network, and some of plans."""
+    if args.part in (None, "arrays"):
+        yield from _arrays()
+    if args.part in (None, "plans"):
+        yield from cluster_plans.measure()
+    if args.part in (None, "networks"):
+        yield from cluster_networks.measure(args.network)
+
+
+def _arrays() -> Iterator[Result]:
+    rates: dict[tuple[Arith, int], float] = {}
+    with fresh_cache():  # nothing that is timed may have been made before
+        ArrayBench(lanes=1, arith=Arith.C)  # Verilator's library, which all builds share
+        for arith, sizes in LANES.items():
+            for lanes in sizes:
+                name = f"{lanes} lanes, {arith}"
+                before = _processor_time()
+                bench = ArrayBench(lanes=lanes, arith=arith)
+                yield Result(f"{name}: build", _processor_time() - before, "s")
+                rate = rates[arith, lanes] = _cycles_a_second(bench)
+                yield Result(f"{name}: simulation", rate, "cycles/s")
+                yield Result(f"{name}: lanes", rate * lanes / 1e6, "M lane-cycles/s")
+    most = max(set(LANES[Arith.RTL]) & set(LANES[Arith.C]))
+    speedup = rates[Arith.C, most] / rates[Arith.RTL, most]
+    yield Result(f"{most} lanes: C over RTL", speedup, "times", MIN_SPEEDUP, at_least=True)
+
+
+def _processor_time() -> float:
+    """Seconds of this process and of all that it has started: other programs on the machine do not count."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(part.ru_utime + part.ru_stime for part in used)
+
+
+def _cycles_a_second(bench: ArrayBench) -> float:
+    """Of processor time, in a run that is long enough for its clock; all operands are ordinary numbers."""
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(2, CYCLES * bench.lanes)).astype(np.float32).view(np.uint32)
+    run, times = bench.run(a, b), 1
+    while run.seconds < LEAST_SECONDS:
+        times *= 8
+        run = bench.run(a, b, times=times)
+    return run.cycles / run.seconds

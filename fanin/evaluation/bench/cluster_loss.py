@@ -1,0 +1,104 @@
+"""A small CNN on three devices whose network loses frames: throughput of both link modes over the loss rate."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fanin.cnn.examples import EXAMPLES
+from fanin.cnn.golden.image import state_image
+from fanin.cnn.golden.network import initial_state
+from fanin.cnn.memory import state_stages
+from fanin.cnn.parts import Placement
+from fanin.cnn.training import Job
+from fanin.evaluation.bench.figure import Figure, outputs, write
+from fanin.evaluation.bench.result import Result
+from fanin.sim.cnn.cosim import ClusterCosim, JobFailed
+from fanin.sim.cnn.epochs import Epoch
+from fanin.sim.network import LinkConfig
+
+NETWORK, DEVICES = "tiny", "aaabcaaaaa"  # conv and bias on devices of their own
+GBPS, MEMORY_GBPS = 40.0, 50.0
+LOSSES = (1e-4, 1e-3, 1e-2, 2e-2)  # per frame and link
+FRAMES, BATCH = 256, 32
+SEEDS = 3
+RELIABLE, PUBLISHED = "reliable", "published"
+LEAST = 50.0  # %, of the lossless rate, that the reliable link keeps at 1 % loss
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run of ``FRAMES`` frames, or until a loss has ended it: frames whose results came, and its cycles."""
+
+    frames: int
+    cycles: int
+
+    @property
+    def kept(self) -> int:
+        """Frames of whole batches, behind each of which there is a state to go on from."""
+        return self.frames // BATCH * BATCH
+
+
+class Trial:
+    """The network on its devices, in one link mode."""
+
+    def __init__(self, *, published: bool):
+        self._network = EXAMPLES[NETWORK]
+        placement = Placement(self._network, tuple(DEVICES))
+        self._cosim = ClusterCosim(placement.parts, published=published)
+
+    @cached_property
+    def _states(self) -> list[np.ndarray]:
+        stages, states = self._network.stages, initial_state(self._network, 1)
+        return [
+            state_image(stages[i].layer, stages[i].parallelism, states[i]) for i in state_stages(self._network)
+        ]
+
+    @cached_property
+    def _epoch(self) -> Epoch:
+        rng = np.random.default_rng(5)
+        image, label = (
+            self._network.stages[i].layer.output for i in (self._network.images, self._network.labels)
+        )
+        images = rng.standard_normal((FRAMES, image.h, image.w, image.c)).astype(np.float32)
+        labels = np.eye(label.words, dtype=np.float32)[rng.integers(0, label.words, FRAMES)]
+        return Epoch(Job.of(FRAMES, BATCH, 0.1, 0.9), images, labels)
+
+    def run(self, loss: float, seed: int) -> Outcome:
+        """Train once."""
+        link = LinkConfig(gbps=GBPS, drop=loss)
+        try:
+            run = self._cosim.run(self._states, [self._epoch], link=link, memory_gbps=MEMORY_GBPS, seed=seed)
+        except JobFailed as failure:
+            return Outcome(failure.results, failure.cycles)
+        return Outcome(FRAMES, run.raw.cycles)
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield the figures as they are measured: two builds, and a minute of runs; write them as a picture."""
+    paths = outputs("cluster-loss", args.output)
+    figure = Figure("cluster-loss", "Training over a network that loses frames", "loss, %", "% of lossless")
+    trials = {name: Trial(published=name == PUBLISHED) for name in (RELIABLE, PUBLISHED)}
+    whole = {name: trial.run(0, 0) for name, trial in trials.items()}
+    for name, outcome in whole.items():
+        yield Result(f"{name}, no loss: cycles a frame", outcome.cycles / outcome.frames, "cycles")
+    for loss in LOSSES:
+        for name, trial in trials.items():
+            runs = [trial.run(loss, seed) for seed in range(SEEDS)]
+            lossless = whole[name].frames / whole[name].cycles
+            share = 100 * sum(run.kept for run in runs) / sum(run.cycles for run in runs) / lossless
+            limit = LEAST if name == RELIABLE and loss <= 1e-2 else None
+            figure.add(name, 100 * loss, share)
+            yield Result(f"{name}, {100 * loss:g} % lost", share, "% of lossless", limit, at_least=True)
+            if name == PUBLISHED:
+                frames = sum(run.frames for run in runs) / SEEDS
+                yield Result(f"{name}, {100 * loss:g} % lost: frames until the end", frames, "frames")
+    figure.note = (
+        f"{NETWORK} on three devices, {FRAMES} frames in batches of {BATCH}, {SEEDS} seeds. Published: "
+        "a loss ends the run, which goes on from its last batch."
+    )
+    write([figure], paths)

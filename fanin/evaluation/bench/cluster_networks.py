@@ -1,0 +1,112 @@
+"""Planned networks in co-simulation, bit by bit like golden models: frames a second beside their plans."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fanin.base.errors import CheckFailed
+from fanin.cnn.facts import Network
+from fanin.cnn.golden.network import initial_state
+from fanin.cnn.run.hardware import hardware_of
+from fanin.cnn.run.machine import Machine, quiet
+from fanin.cnn.run.models import Golden
+from fanin.cnn.run.rtl import Rtl
+from fanin.cnn.training import Job
+from fanin.evaluation.bench.cluster_plans import as_built
+from fanin.evaluation.bench.result import Result
+from fanin.planner.cluster import Cluster, load_cluster
+from fanin.planner.model.load import load_model
+from fanin.planner.plan.network import PlannedNetwork
+from fanin.planner.plan.sweep import best_plan
+from fanin.planner.search.limits import Limits
+
+LIMITS = Limits(seconds=60, workers=1, gap=0.02)
+ROUNDING = 1e-9  # of shares as floats
+MOST_BELOW = 1.0  # % of the plan, where arithmetic limits
+RATE, MOMENTUM = 0.02, 0.9
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network on so many Arria 10, of which each has ``dsp`` multipliers, so that it needs them all.
+
+    It trains on ``batches`` of ``batch`` frames, in ``seconds`` at most.
+    """
+
+    network: str
+    devices: int
+    dsp: int
+    batches: int
+    batch: int
+    seconds: float | None = None
+    ways: int = 1  #: of model parallelism
+
+    def __str__(self) -> str:
+        ways = f", MP{self.ways}" if self.ways > 1 else ""
+        return f"{self.network} on {self.devices}{ways}"
+
+    @property
+    def cluster(self) -> Cluster:
+        """The devices."""
+        whole = load_cluster(f"arria10x{self.devices}")
+        devices = [replace(device, part=replace(device.part, dsp=self.dsp)) for device in whole.devices]
+        return replace(whole, devices=tuple(devices))
+
+    def planned(self) -> PlannedNetwork:
+        """As ``fanin cluster build`` reads its plan."""
+        return as_built(best_plan(load_model(self.network), self.cluster, self.ways, LIMITS))
+
+
+CASES = (
+    Case("digits_cnn", 1, 400, 3, 32),
+    Case("digits_cnn", 2, 200, 3, 32),
+    Case("digits_cnn", 3, 130, 3, 32),
+    Case("listing1", 1, 1500, 2, 32),
+    Case("listing1", 2, 760, 2, 32),
+    Case("listing1", 3, 500, 2, 32),
+    Case("listing1", 4, 780, 5, 64, seconds=120),
+    Case("mobilenet_v2_32", 6, 400, 1, 16, seconds=300),
+    Case("mobilenet_v2_32", 6, 400, 1, 16, ways=2),
+)
+
+
+def measure(network: str | None) -> Iterator[Result]:
+    """Yield the figures of one network, or of all; each build takes minutes. Raises CheckFailed."""
+    for case in CASES:
+        if network in (None, case.network):
+            yield from _measured(case)
+
+
+def _measured(case: Case) -> Iterator[Result]:
+    planned = case.planned()
+    began = time.perf_counter()
+    machine = Rtl(planned, "c")
+    yield Result(f"{case}: build", time.perf_counter() - began, "s")
+    began = time.perf_counter()
+    found = _trained(machine, planned.network, case)
+    yield Result(f"{case}: {case.batches * case.batch} frames", time.perf_counter() - began, "s", case.seconds)
+    if found != _trained(Golden(planned.network), planned.network, case):
+        raise CheckFailed(f"{case}: RTL and golden model differ")
+    hardware = hardware_of(planned, machine)
+    assert hardware is not None  # it has trained
+    rate, share = hardware["frames_per_second"], hardware["of_planned"]
+    yield Result(f"{case}: throughput", rate, "frames/s", note=f"planned: {float(planned.throughput):,.0f}")
+    if share > 1 + ROUNDING:
+        raise CheckFailed(f"{case}: {rate:,.1f} frames/s are more than planned")
+    yield Result(f"{case}: below the plan", 100 * (1 - share), "%", MOST_BELOW)
+
+
+def _trained(machine: Machine, network: Network, case: Case) -> list[bytes]:
+    """The bits that come out: of all results, and of the state behind them."""
+    rng = np.random.default_rng(1)
+    frames, images = case.batches * case.batch, network.stages[network.images].layer.output
+    classes = network.stages[network.labels].layer.output.words
+    machine.load(tuple(initial_state(network, 1)))
+    features = rng.standard_normal((frames, images.h, images.w, images.c)).astype(np.float32)
+    job = Job.of(frames, case.batch, RATE, MOMENTUM)
+    outputs = machine.train(features, rng.integers(0, classes, frames), job, quiet)
+    return [outputs.tobytes(), *(state[name].tobytes() for state in machine.dump() for name in sorted(state))]

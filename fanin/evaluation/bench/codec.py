@@ -1,0 +1,145 @@
+"""The codecs: latency, throughput, logic depth and area, RTL against NumPy, and INCEPTIONN's table III."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fanin.base.errors import InputError
+from fanin.base.limits import CLOCK_MHZ
+from fanin.codec.facts import FLOAT_BITS, MAX_BOUND, MIN_BOUND, Bfp, CodecConfig, Inceptionn, Mode
+from fanin.codec.golden.samples import samples
+from fanin.codec.run.measure import Meter, Row, paper_rows
+from fanin.evaluation.bench.area import part_figures
+from fanin.evaluation.bench.result import Result
+from fanin.hdl.codec.make import make_compressor, make_decompressor
+from fanin.sim.codec.cosim import CodecRtl, encode_frame
+from fanin.sim.codec.gradients import gradients
+from fanin.sim.codec.tags import BOUNDS
+
+MAX_LATENCY = 20  # cycles, compression and decompression
+MAX_NS = 590  # what a network of FPGAs with lossy compression takes (TPDS, February 2026)
+KINDS = {"compressible": 0.0, "incompressible": 1.5}  # a value that shrinks most, and one not at all
+MIN_COMPRESSIBLE, TOLERANCE = 0.99, 0.01  # groups a cycle
+STALLS = (0.1, 0.2)  # of every second bound
+LONG_FRAME, FRAMES = 512, 32  # groups of a frame, frames
+# Each with the width of its words: INCEPTIONN's is its group's.
+CODECS: tuple[tuple[CodecConfig, int], ...] = (
+    (Inceptionn(group=8), 256),
+    (Inceptionn(group=16), 512),
+    (Bfp(), 256),
+    (Bfp(), 512),
+)
+MORE_BFP = ((Bfp(4, 3), 256), (Bfp(64, 15), 512), (Bfp(32, 8), 256), (Bfp(4, 7, 5, 8), 512))
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield the figures as they are measured: half an hour, most of it builds and synthesis.
+
+    Raises InputError unless there are values to compare.
+    """
+    if args.values < 1:
+        raise InputError(f"--values {args.values}: must be at least 1")
+    yield from _table(BOUNDS)
+    for config, width in CODECS:
+        rtl = CodecRtl(config, width=width, quiet=True)
+        name = f"{'bfp' if isinstance(config, Bfp) else 'inceptionn'}, {width} bits"
+        yield from latency(name, config, rtl)
+        yield from throughput(name, config, rtl)
+        yield from equality(name, config, rtl, args.values)
+    for config, width in MORE_BFP:
+        rtl = CodecRtl(config, width=width, quiet=True)
+        yield from equality(f"{config}, {width} bits", config, rtl, args.values)
+    for config, width in CODECS:
+        yield from _area(config, width)
+
+
+def _frame(rtl: CodecRtl, value: float, words: int) -> bytes:
+    """A frame of so many words of equal values."""
+    return np.full(words * rtl.word_bytes * 8 // FLOAT_BITS, value, dtype="<f4").tobytes()
+
+
+def latency(name: str, config: CodecConfig, rtl: CodecRtl) -> Iterator[Result]:
+    """From the only group or block of a frame to the first word that leaves, both ways added up."""
+    words = -(-config.block * FLOAT_BITS // 8 // rtl.word_bytes) if isinstance(config, Bfp) else 1
+    cycles = 0
+    for value in KINDS.values():
+        frame = _frame(rtl, value, words)
+        there = rtl.compress([frame], config)
+        back = rtl.decompress([encode_frame(frame, config)], [len(frame)])
+        cycles = max(cycles, sum(int(run.given[0] - run.taken[0]) for run in (there, back)))
+    yield Result(f"{name}: compression and decompression", cycles, "cycles", MAX_LATENCY)
+    ns = 1000 * cycles / CLOCK_MHZ
+    yield Result(f"{name}: the same at {CLOCK_MHZ:g} MHz", ns, "ns", MAX_NS, note="a compressing FPGA network")
+
+
+def throughput(name: str, config: CodecConfig, rtl: CodecRtl) -> Iterator[Result]:
+    """Words of values a cycle, frame after frame."""
+    least = MIN_COMPRESSIBLE
+    for kind, value in KINDS.items():
+        if kind == "incompressible" and isinstance(config, Inceptionn):
+            least = FLOAT_BITS * config.group // 8 / config.max_group_bytes - TOLERANCE
+        frames = [_frame(rtl, value, LONG_FRAME)] * FRAMES
+        there = rtl.compress(frames, config)
+        streams = [encode_frame(frame, config) for frame in frames]
+        back = rtl.decompress(streams, [len(frame) for frame in frames])
+        for way, run in (("compressor", there), ("decompressor", back)):
+            rate = LONG_FRAME * FRAMES / run.cycles
+            yield Result(f"{name}: {way}, {kind}", rate, "groups/cycle", least, at_least=True)
+
+
+def equality(name: str, config: CodecConfig, rtl: CodecRtl, count: int) -> Iterator[Result]:
+    """RTL against NumPy, both ways: of INCEPTIONN every bound in both modes."""
+    if isinstance(config, Bfp):
+        yield _differences(f"{name}: RTL ≠ NumPy", [config], rtl, count)
+        return
+    for mode in Mode:
+        bounds = range(MIN_BOUND, MAX_BOUND + 1)
+        configs = [replace(config, bound=bound, mode=mode) for bound in bounds]
+        yield _differences(f"{name}, {mode.name.lower()}: RTL ≠ NumPy", configs, rtl, count)
+
+
+def _differences(name: str, configs: Sequence[CodecConfig], rtl: CodecRtl, count: int) -> Result:
+    outcomes = [
+        outcome
+        for seed, config in enumerate(configs)
+        for outcome in rtl.check(
+            config, samples(count, seed), seed=seed, stalls=STALLS if seed % 2 else (0.0, 0.0)
+        )
+    ]
+    first = next((outcome.first for outcome in outcomes if outcome.mismatches), "")
+    of = f"{len(configs)} × {count:,} values each way"
+    return Result(
+        name, sum(outcome.mismatches for outcome in outcomes), "values", 0, note=f"{of} {first}".strip()
+    )
+
+
+def _area(config: CodecConfig, width: int) -> Iterator[Result]:
+    for make in make_compressor, make_decompressor:
+        component = make(config, width)
+        yield from part_figures(component, f"{type(component).__name__}, {width} bits")
+
+
+def _table(bounds: Sequence[int]) -> Iterator[Result]:
+    """Table III on the trained network's gradients; its own row of that network in the notes."""
+    paper = {row.bound: row for row in paper_rows(bounds)}
+    for stage, values in gradients().items():
+        for bound in bounds:
+            for mode in Mode:
+                meter = Meter(Inceptionn(bound, mode))
+                meter.add(values)
+                row = meter.row()
+                name = f"gradients, {stage}: {mode.name.lower()}, 2^-{bound}"
+                note = f"{_shares(row)}; the paper: {_shares(paper[bound])}, {paper[bound].ratio:.1f}×"
+                yield Result(name, row.ratio, "× smaller", note=note)
+        meter = Meter(Bfp())
+        meter.add(values)
+        yield Result(f"gradients, {stage}: {Bfp()}", meter.row().ratio, "× smaller")
+
+
+def _shares(row: Row) -> str:
+    assert row.shares is not None
+    return "/".join(f"{100 * share:.1f}" for share in row.shares.values()) + " %"

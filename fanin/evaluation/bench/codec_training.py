@@ -1,0 +1,204 @@
+"""What gradient codecs do to training: INCEPTIONN's figures 13 and 14 and its table III, over seeds.
+
+``codec_training_costs`` has its figures 3, 4, 5, 7 and 12.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from fanin.base.errors import InputError
+from fanin.base.extras import how_to_install
+from fanin.base.scratch import write_file
+from fanin.codec.facts import Inceptionn, Mode
+from fanin.evaluation.bench import codec_training_costs as costs
+from fanin.evaluation.bench.codec_training_bench import HDC, TEMPLATES, Bench
+from fanin.evaluation.bench.figure import Figure, outputs, write
+from fanin.evaluation.bench.result import Result
+from fanin.runs.output import check_writable
+from fanin.runs.progress import progress_bar
+from fanin.sim.codec import exchange_cost, tags
+from fanin.sim.codec.effects import CODECS, MORE, NONE, Effect, effects, fidelities, more_epochs
+from fanin.sim.codec.tasks import TASKS, hdc
+from fanin.sim.codec.trainers import Training
+
+PAGE = "codec-training.md"
+GENTLE, HARSH = "INCEPTIONN 2^-10, strict", "24 LSBs truncated"
+LONGER = (GENTLE, "INCEPTIONN 2^-10, published", "INCEPTIONN 2^-6, strict", HARSH)  # figure 13's
+MAX_LOST, MIN_LOST = 1.0, 10.0  # points that the task for it loses to GENTLE at most, and to HARSH at least
+MAX_MORE = MORE[-1]
+FEW_MORE = 2  # epochs, with which the paper's networks reach the same accuracy (section VIII-B)
+FACTORS = (0.5, 1, 2, 4)  # of the rate, for the task that truncation hurts
+LEAST_SHOWN = 60.0  # % of the accuracy without a codec, in the picture
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield the figures as they are measured; write their pictures and a page of tables into ``args.output``.
+
+    Raises InputError for less than one seed, unusable MNIST files or a folder that cannot be written.
+    """
+    if args.seeds < 1:
+        raise InputError(f"--seeds {args.seeds}: must be at least 1")
+    page = args.output / PAGE
+    check_writable(page)
+    with progress_bar(unit=" trainings") as bar:
+        bench = Bench(_trainings(args.networks or list(TASKS), args.mnist), args.seeds, args.output, bar)
+        parts: dict[int, Callable[[Bench], Iterator[Result]]] = {**costs.PARTS, 14: _figure_14}
+        for number in sorted(args.figure or parts):
+            try:
+                yield from parts[number](bench)
+            except ModuleNotFoundError as error:
+                said = how_to_install(error) or error
+                print(f"fanin: warning: figure {number} is left out: {said}", file=sys.stderr)
+    write_file(page, "\n".join(bench.tables))
+
+
+def _trainings(names: Sequence[str], mnist: Path | None) -> dict[str, Training]:
+    """Those whose packages are installed; what is missing is said on stderr."""
+    if mnist and HDC not in names:
+        raise InputError(f"--mnist {mnist}: {HDC} alone trains on it, and is left out")
+    found = {}
+    for name in names:
+        try:
+            found[name] = hdc(mnist) if name == HDC else TASKS[name]()
+        except ImportError as error:
+            print(f"fanin: warning: {name} is left out: {error}", file=sys.stderr)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)  # the same seed, the same bits
+    return found
+
+
+def _figure_14(bench: Bench) -> Iterator[Result]:
+    """Figures 13 and 14 and table III, network by network."""
+    paths = outputs("inceptionn-figure14", bench.folder)
+    figures: list[Figure] = []
+    forms: list[tuple[object, ...]] = []
+    for network, training in bench.trainings.items():
+        figure = Figure("figure 14", network, "compression ratio", "accuracy, % of none's", log_x=False)
+        figure.y_from = LEAST_SHOWN
+        figures.append(figure)
+        found: dict[str, Effect] = {}
+        more: dict[str, list[int | None]] = {}
+        for codec, effect in effects(training, bench.seeds, ran=bench.ran):
+            found[codec] = effect
+            yield from _effect(network, codec, effect)
+            if codec in LONGER:
+                more[codec] = more_epochs(training, CODECS[codec], effect)
+                yield from _more(network, training, codec, effect, more[codec])
+            if codec != NONE:
+                relative = 100 * effect.accuracy.mean / found[NONE].accuracy.mean
+                figure.add(codec, effect.ratio.mean, relative)
+        _accuracy_table(bench, network, training, found, more)
+        forms += list(_forms(network, found))
+        if network == TEMPLATES:
+            yield from _rates(bench, training)
+    bench.table("Table III", ("network", "codec", "2 bits", "10 bits", "18 bits", "34 bits"), forms)
+    if figures:
+        write(figures, paths)
+
+
+def _effect(network: str, codec: str, effect: Effect) -> Iterator[Result]:
+    name = f"{network}: {codec}"
+    yield Result(f"{name}: accuracy", effect.accuracy.mean, "%", note=f"± {effect.accuracy.deviation:.1f}")
+    lost = partial(Result, f"{name}: lost", effect.lost.mean, "points", note=f"± {effect.lost.deviation:.1f}")
+    if network == TEMPLATES and codec in (GENTLE, HARSH):
+        yield lost(limit=MAX_LOST) if codec == GENTLE else lost(limit=MIN_LOST, at_least=True)
+    else:
+        yield lost()
+    published = _published(network, codec)
+    paper = f"; the paper: {tags.ratio(published):.1f}" if published else ""
+    note = f"± {effect.ratio.deviation:.1f}{paper}"
+    yield Result(f"{name}: ratio", effect.ratio.mean, "× smaller", note=note)
+    if isinstance(CODECS[codec], Inceptionn):
+        yield from _shares(name, effect, published)
+
+
+def _shares(name: str, effect: Effect, published: Sequence[float]) -> Iterator[Result]:
+    """Of the values that travelled, those in each form: table III."""
+    for place, (bits, share) in enumerate(zip(tags.FORM_BITS, effect.shares, strict=True)):
+        note = f"± {share.deviation:.1f}" + (f"; the paper: {published[place]:.1f}" if published else "")
+        yield Result(f"{name}: {bits} bits", share.mean, "% of values", note=note)
+
+
+def _published(network: str, codec: str) -> Sequence[float]:
+    """Table III's shares of the digit classifier, where it has some."""
+    config = CODECS[codec]
+    if network != HDC or not isinstance(config, Inceptionn) or config.mode is not Mode.PUBLISHED:
+        return ()
+    return tags.TABLE_III["HDC"][tags.BOUNDS.index(config.bound)]
+
+
+def _more(
+    network: str, training: Training, codec: str, effect: Effect, more: Sequence[int | None]
+) -> Iterator[Result]:
+    """Figure 13: epochs, and the speed-up that is left of the paper's benchmark."""
+    enough = [epochs for epochs in more if epochs is not None]
+    name = f"{network}: {codec}"
+    note = f"with 0 to {MAX_MORE} epochs more: {_listed(more)}"
+    note += "; the paper: 1 or 2" if isinstance(CODECS[codec], Inceptionn) else ""
+    yield Result(f"{name}: seeds that end equal", len(enough), f"of {len(more)}", note=note)
+    few = sum(epochs <= FEW_MORE for epochs in enough)
+    yield Result(f"{name}: … with at most {FEW_MORE} epochs more", 100 * few / len(more), "% of seeds")
+    if network == HDC and isinstance(CODECS[codec], Inceptionn) and enough:
+        benchmark = next(of for of in exchange_cost.BENCHMARKS if of.name == "HDC")
+        longer = 1 + sum(enough) / len(enough) / training.epochs
+        faster = exchange_cost.speedup(benchmark, effect.ratio.mean) / longer
+        note = "with its mean number of epochs; the paper: 2.2 to 3.1 of its four networks"
+        yield Result(f"figure 13: HDC, {codec}", faster, "× WA", note=note)
+
+
+def _listed(more: Sequence[int | None]) -> str:
+    return ", ".join("–" if epochs is None else str(epochs) for epochs in more)
+
+
+def _accuracy_table(
+    bench: Bench,
+    network: str,
+    training: Training,
+    found: dict[str, Effect],
+    more: dict[str, list[int | None]],
+) -> None:
+    sums = fidelities(training)
+    columns = ("codec", "ratio", "accuracy, %", "lost, points", "more epochs", "length", "cosine")
+    rows = [
+        (
+            codec,
+            effect.ratio,
+            effect.accuracy,
+            effect.lost,
+            _listed(more[codec]) if codec in more else "",
+            f"{sums[codec].length.mean:.2f}",
+            f"{sums[codec].cosine.mean:.3f}",
+        )
+        for codec, effect in found.items()
+    ]
+    bench.table(f"Figures 13 and 14: {network}", columns, rows)
+
+
+def _rates(bench: Bench, training: Training) -> Iterator[Result]:
+    """Whether truncation, which shortens what it sums, is made good by a higher rate."""
+    rows = []
+    for factor in FACTORS:
+        descent = replace(training.descent, rate=factor * training.descent.rate)
+        codecs = {name: CODECS[name] for name in (NONE, GENTLE, HARSH)}
+        found = dict(effects(replace(training, descent=descent), bench.seeds, codecs, bench.ran))
+        for codec, effect in found.items():
+            name, note = f"{TEMPLATES}, rate {descent.rate:g}: {codec}", f"± {effect.accuracy.deviation:.1f}"
+            yield Result(f"{name}: accuracy", effect.accuracy.mean, "%", note=note)
+        rows.append((f"{descent.rate:g}", *(effect.accuracy for effect in found.values())))
+    bench.table("Accuracy in per cent at other rates: templates", ("rate", NONE, GENTLE, HARSH), rows)
+
+
+def _forms(network: str, found: dict[str, Effect]) -> Iterator[tuple[object, ...]]:
+    """Rows of table III, and the paper's below the digit classifier's."""
+    for codec, effect in found.items():
+        if isinstance(CODECS[codec], Inceptionn):
+            yield network, codec, *effect.shares
+    if network == HDC:
+        for bound, shares in zip(tags.BOUNDS, tags.TABLE_III["HDC"], strict=True):
+            yield "the paper's HDC", f"INCEPTIONN 2^-{bound}", *shares

@@ -1,0 +1,152 @@
+"""Why gradients, why in hardware: INCEPTIONN's figures 3, 4, 5, 7, and what travels in figure 12's systems."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fanin.evaluation.bench.codec_training_bench import HDC, TEMPLATES, Bench
+from fanin.evaluation.bench.figure import Figure, outputs, write
+from fanin.evaluation.bench.result import Result, number
+from fanin.sim.codec import exchange_cost, host_compression
+from fanin.sim.codec.effects import TRUNCATIONS, legs, run, spread
+from fanin.sim.codec.exchanges import WorkerAggregator
+from fanin.sim.codec.gradients import STAGES, gradients, histogram
+from fanin.sim.codec.trainers import Training
+from fanin.sim.codec.wire import Truncation
+
+TRAFFIC_EPOCHS = 5
+SMALL = 2.0**-10
+
+
+def _figure_3(bench: Bench) -> Iterator[Result]:
+    """Share of the time that a worker-aggregator system communicates."""
+    rows = []
+    for each in exchange_cost.communication_shares():
+        note = f"the paper: {number(each.published)}" + (", fitted" if each.fitted else "")
+        yield Result(f"figure 3: {each.name}, communication", each.model, "% of time", note=note)
+        rows.append((each.name, f"{each.model:.1f} %", f"{each.published:.1f} %"))
+    bench.table("Figure 3: communication's share of the training time", ("", "model", "the paper"), rows)
+
+
+@dataclass(frozen=True)
+class Truncated:
+    """What loses its low bits: gradients on their way up, weights on their way down."""
+
+    gradients: bool
+    weights: bool
+    master: bool = False
+
+    def run(self, training: Training, dropped: int) -> float:
+        """The last epoch's accuracy in per cent."""
+        codec = Truncation(dropped)
+        training = replace(training, weights=codec if self.weights else None, master=self.master)
+        return run(training, WorkerAggregator(codec if self.gradients else None)).last
+
+
+TRUNCATED = {
+    "gradients": Truncated(True, False),
+    "weights": Truncated(False, True),
+    "both": Truncated(True, True),
+    "weights, whole copy kept": Truncated(False, True, master=True),
+}
+
+
+def _figure_4(bench: Bench) -> Iterator[Result]:
+    """Gradients, weights or both truncated, through a worker-aggregator."""
+    paths = outputs("inceptionn-figure4", bench.folder)
+    chosen = {name: of for name, of in bench.trainings.items() if name in (HDC, TEMPLATES)}
+    figures, rows = [], []
+    for network, training in chosen.items():
+        figure = Figure("figure 4", network, "LSBs truncated", "accuracy, %", log_x=False)
+        figures.append(figure)
+        for what, truncated in TRUNCATED.items():
+            found = []
+            for dropped in TRUNCATIONS:
+                values = []
+                for seed in range(bench.seeds):
+                    values.append(truncated.run(replace(training, seed=seed), dropped))
+                    bench.ran()
+                found.append(spread(values))
+                result = figure.add(what, dropped, found[-1].mean)
+                yield replace(result, name=f"figure 4: {network}, {what}, {dropped} LSBs")
+            rows.append((network, what, *found))
+    columns = ("network", "truncated", *(f"{dropped} LSBs" for dropped in TRUNCATIONS))
+    bench.table("Figure 4: accuracy in per cent, weights and gradients truncated", columns, rows)
+    if figures:
+        write(figures, paths)
+
+
+def _figure_5(bench: Bench) -> Iterator[Result]:
+    """Gradient values at an early, a middle and the last iteration."""
+    paths = outputs("inceptionn-figure5", bench.folder)
+    figures, rows = [], []
+    for network, training in bench.trainings.items():
+        figure = Figure("figure 5", network, "gradient", "% of the values", log_x=False, log_y=True)
+        figures.append(figure)
+        for stage, values in gradients(training=training).items():
+            figure.series[stage] = histogram(values)
+            small = 100 * float(np.mean(np.abs(values) <= SMALL))
+            largest, deviation = float(np.abs(values).max()), float(values.std())
+            note = f"standard deviation {number(deviation)}, largest {number(largest)}; the paper: all below 1"
+            yield Result(f"figure 5: {network}, {stage}: at most 2^-10", small, "% of values", note=note)
+            inside = 100 * float(np.mean(np.abs(values) < 1))
+            yield Result(f"figure 5: {network}, {stage}: between -1 and 1", inside, "% of values")
+            rows.append((network, stage, f"{deviation:.2g}", f"{largest:.2g}", f"{small:.1f} %"))
+        bench.ran()
+    columns = ("network", "gradient", "standard deviation", "largest", "at most 2^-10")
+    bench.table("Figure 5: gradient values", columns, rows)
+    if figures:
+        write(figures, paths)
+
+
+def _figure_7(bench: Bench) -> Iterator[Result]:
+    """Compression on the host, timed on the digit classifier's gradients."""
+    if HDC not in bench.trainings:
+        return
+    of = [benchmark for benchmark in exchange_cost.BENCHMARKS if benchmark.name in ("AlexNet", "HDC")]
+    rows = []
+    found = gradients(training=bench.trainings[HDC])
+    for name, make in host_compression.CODECS.items():
+        try:
+            codec = make()
+        except ImportError as error:
+            text = f"{name} is left out: {error}: pip install 'fanin[compressors]'"
+            print(f"fanin: warning: {text}", file=sys.stderr)
+            continue
+        for stage in STAGES:
+            cost = host_compression.cost(codec, found[stage])
+            times = [
+                exchange_cost.with_host_codec(each, cost.ratio, cost.compress, cost.decompress) for each in of
+            ]
+            speeds = f"{cost.compress / 1e9:.2f} and {cost.decompress / 1e9:.2f} GB/s"
+            for each, factor in zip(of, times, strict=True):
+                paper = "slightly below 1" if "truncated" in name else "2 to 4"
+                note = f"{cost.ratio:.3g}× smaller, {speeds}; the paper: {paper}"
+                yield Result(f"figure 7: {name}, {stage}: {each.name}", factor, "× the time", note=note)
+            rows.append((name, stage, f"{cost.ratio:.3g}", speeds, *(f"{factor:.2f}" for factor in times)))
+    columns = ("", "gradient", "ratio", "compress and decompress", *(f"{each.name}'s time" for each in of))
+    bench.table("Figure 7: training time with compression on the host, over that without", columns, rows)
+
+
+def _figure_12(bench: Bench) -> Iterator[Result]:
+    """What travels on each leg of an exchange."""
+    if HDC not in bench.trainings:
+        return
+    rows = []
+    for exchange, leg, size, ratio in legs(replace(bench.trainings[HDC], epochs=TRAFFIC_EPOCHS)):
+        yield Result(f"{exchange}: {leg}", size, "MB/iteration", note=f"{ratio:.2f}× smaller")
+        rows.append((exchange, leg, f"{size:.2f}", f"{ratio:.2f}"))
+    bench.table("Bytes of each leg", ("", "leg", "MB an iteration", "ratio"), rows)
+
+
+PARTS: dict[int, Callable[[Bench], Iterator[Result]]] = {
+    3: _figure_3,
+    4: _figure_4,
+    5: _figure_5,
+    7: _figure_7,
+    12: _figure_12,
+}

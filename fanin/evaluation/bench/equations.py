@@ -1,0 +1,118 @@
+"""P4SGD's table I on simulated RTL: a mini-batch's cycles beside equations 1 to 3 of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fanin.evaluation.bench import nodes
+from fanin.evaluation.bench.figure import Figure
+from fanin.evaluation.bench.nodes import Measured
+from fanin.evaluation.bench.result import Result
+from fanin.glm.facts import MICRO_BATCH, GlmConfig
+from fanin.wire.aggregation import frame_length
+
+ENGINES = 8
+BATCHES = (16, 64, 256, 1024)
+CASES = ((1, 16_384), (4, 47_236))  # workers, D; the second is rcv1
+TOLERANCE = 5.0  # percent, between RTL and equation
+EQUATION = "equation"
+
+
+def figure_2(latency_ns: float) -> tuple[list[Figure], Iterator[Result]]:
+    """The three kinds of parallelism over B, with the paper's T_l; a picture for each case."""
+    figures = [
+        Figure(
+            f"figure 2: {_setting(*case)}",
+            _setting(*case),
+            "mini-batch size B",
+            "cycles of a mini-batch",
+            log_y=True,
+            over=EQUATION,
+            note=f"RTL, T_l = {latency_ns / 1000:g} µs, 4 bits; equations 1 to 3 from M, C·s and T_l.",
+        )
+        for case in CASES
+    ]
+    return figures, _points(figures, latency_ns)
+
+
+def _setting(workers: int, columns: int) -> str:
+    return f"{workers} worker{'s' * (workers > 1)}, D {columns}"
+
+
+def _points(figures: list[Figure], latency_ns: float) -> Iterator[Result]:
+    for (workers, columns), figure in zip(CASES, figures, strict=True):
+        measure = partial(
+            nodes.measure, workers=workers, columns=columns, latency_ns=latency_ns, mini_batches=1
+        )
+        config = nodes.node(ENGINES, vanilla=True)
+        first = measure(config, batch=BATCHES[0])
+        assert first.ways is not None, "model-parallel"
+        latency = first.latency + first.ways.word_to_agg + first.ways.result_to_gradient
+        yield Result(f"table 1: {_setting(workers, columns)}: T_l, with the node's own", latency, "cycles")
+        for batch in BATCHES:
+            pipelined = measure(config, batch=batch)
+            yield from _beside(figure, "P4SGD MP", pipelined, equation_3(pipelined, latency))
+            vanilla = measure(config, batch=batch, vanilla=True)
+            yield from _beside(figure, "vanilla MP", vanilla, equation_2(vanilla, latency))
+        for batch in BATCHES:
+            data_parallel = measure(nodes.node(ENGINES, data_parallel=True), batch=batch)
+            yield from _beside(figure, "DP", data_parallel, equation_1(data_parallel, latency))
+
+
+def equation_1(measured: Measured, latency: int) -> int:
+    """T_f + T_b of MB samples + D / BW + T_l, in cycles."""
+    return measured.ideal + _micro_batch(measured) + _transfer(measured, measured.shape.columns) + latency
+
+
+def equation_2(measured: Measured, latency: int) -> int:
+    """T_f + T_b + B / BW + T_l, in cycles; T_f and T_b are M·C·s each."""
+    return 2 * measured.ideal + _transfer(measured, measured.shape.batch) + latency
+
+
+def equation_3(measured: Measured, latency: int) -> int:
+    """T_f of MB samples + T_b + MB / BW + T_l, in cycles."""
+    return _micro_batch(measured) + measured.ideal + _transfer(measured, MICRO_BATCH) + latency
+
+
+def _micro_batch(measured: Measured) -> int:
+    return measured.shape.words_per_micro_batch
+
+
+def _transfer(measured: Measured, values: int) -> int:
+    """n / BW: cycles that values take on a node's MAC."""
+    node = measured.shape.node
+    return -(-values // node.values) * packet_cycles(node)
+
+
+def packet_cycles(node: GlmConfig) -> int:
+    """Of the MAC, for all that a node sends in an AllReduce: an AGG, and with acknowledgements an ACK."""
+    beats = -(-8 * frame_length(node.encap, node.values) // node.mac_width)
+    return beats * len(node.protocol.to_switch)
+
+
+def _beside(figure: Figure, kind: str, measured: Measured, equation: int) -> Iterator[Result]:
+    """Measured cycles, the equation's, and how far they are apart.
+
+    Where RTL overlaps what an equation has in a row, a limit is for what is left. Equation 3 has backward of
+    the last micro-batch before forward of the next; equation 1 has computing before the gradients' exchange,
+    whose ACKs go while the next mini-batch is computed: no limit is right for that.
+    """
+    shape = measured.shape
+    number = {"DP": 1, "vanilla MP": 2, "P4SGD MP": 3}[kind]
+    figure.add(f"{kind}, RTL", shape.batch, measured.mini_batch)
+    figure.add(f"{kind}, {EQUATION}", shape.batch, equation)
+    name = f"table 1: {kind}, {_setting(shape.workers, shape.columns)}, B {shape.batch}"
+    yield Result(f"{name}: measured", measured.mini_batch, "cycles")
+    yield Result(f"{name}: equation {number}", equation, "cycles")
+    if number == 2:
+        yield Result(f"{name}: off equation 2", abs(_apart(measured, equation)), "%", TOLERANCE)
+        return
+    yield Result(f"{name}: RTL over equation {number}", _apart(measured, equation), "%")
+    if number == 3:
+        less = equation - _micro_batch(measured)
+        yield Result(f"{name}: off equation 3 less C·s", abs(_apart(measured, less)), "%", TOLERANCE)
+
+
+def _apart(measured: Measured, equation: int) -> float:
+    return 100 * (measured.mini_batch / equation - 1)

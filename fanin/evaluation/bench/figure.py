@@ -1,0 +1,121 @@
+"""A figure: series of points, as results one by one, then as JSON and a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fanin.base.scratch import write_file
+from fanin.evaluation.bench.result import Result
+from fanin.runs.output import check_writable
+
+_MARKERS = "osD^vPX*<>" * 2
+_ASIDE = 0.12  # of the distance between two names
+
+
+@dataclass
+class Figure:
+    """A figure: per series, points (x, y).
+
+    Where ``over`` is given, series are called ``what, which``: one ``what`` has one marker, and those with
+    ``over`` for their ``which`` are dotted and black, for they may lie over others. With ``apart`` they stand
+    beside these, and every x is a name.
+    """
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    log_x: bool = True
+    x_names: list[str] = field(default_factory=list)  # of x = 0, 1, ... that are no numbers: points, no lines
+    log_y: bool = False
+    y_from: float = 0.0  # the least y of a linear axis
+    note: str = ""
+    over: str = ""
+    apart: bool = False
+
+    def add(self, series: str, x: float, y: float) -> Result:
+        """Add a point, and say so."""
+        self.series.setdefault(series, []).append((x, y))
+        return Result(f"{self.name}: {series}, {self.x_label} {x:g}", y, self.y_label)
+
+
+def outputs(name: str, folder: Path) -> tuple[Path, Path]:
+    """Where a figure's JSON and PNG go. Raises InputError where they cannot be written.
+
+    Raises ModuleNotFoundError without what draws them, before anything is measured.
+    """
+    import matplotlib  # noqa: F401  (main says how to install it)
+
+    json_path, png_path = (folder / f"{name}.{kind}" for kind in ("json", "png"))
+    for path in (json_path, png_path):
+        check_writable(path)
+    return json_path, png_path
+
+
+def write(figures: Sequence[Figure], paths: tuple[Path, Path]) -> None:
+    """Figures side by side as one: JSON and PNG. Several must have the same series; they share the y axis."""
+    values: list[dict[str, Any]] = [vars(figure) for figure in figures]
+    write_file(paths[0], json.dumps(values[0] if len(values) == 1 else values, indent=2) + "\n")
+    _plot(figures, paths[1])
+
+
+def _plot(figures: Sequence[Figure], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")  # no display is asked for
+    from matplotlib import pyplot
+
+    size = (7 if len(figures) == 1 else 4.5 * len(figures), 4.5)
+    drawing = pyplot.figure(figsize=size, layout="constrained")
+    row = drawing.subplots(1, len(figures), sharey=True, squeeze=False)[0]
+    for figure, axes in zip(figures, row, strict=True):
+        _draw(figure, axes)
+    row[0].set_ylabel(figures[0].y_label)
+    row[-1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    drawing.text(0.01, -0.02, figures[-1].note, fontsize=7, va="top", wrap=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawing.savefig(path, dpi=150, bbox_inches="tight")
+    pyplot.close(drawing)
+
+
+def _draw(figure: Figure, axes: Any) -> None:
+    kinds = {name: name.rpartition(", ") if figure.over else (name, "", "") for name in figure.series}
+    markers = dict(zip(dict.fromkeys(what for what, *_ in kinds.values()), _MARKERS, strict=False))
+    ticks = sorted({x for points in figure.series.values() for x, _ in points})
+    names = [f"{tick:g}" for tick in ticks] if figure.apart else figure.x_names
+    aside = _aside(figure, {name: what for name, (what, *_) in kinds.items()})
+    for name, points in figure.series.items():
+        what, _, which = kinds[name]
+        if names:
+            points = [(aside[name] + (ticks.index(x) if figure.apart else x), y) for x, y in points]
+        (line,) = axes.plot(*zip(*points, strict=True), marker=markers[what], label=name, markersize=5)
+        if figure.over and which == figure.over:
+            line.set(color="black", linestyle=":", markerfacecolor="none", markersize=8)
+        if names:
+            line.set(linestyle="none")
+    if names:
+        axes.set_xticks(range(len(names)), names)
+    elif figure.log_x:
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set(xlabel=figure.x_label, title=figure.title)
+    if figure.log_y:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=figure.y_from, auto=None)  # its top may yet rise with the next figure
+    axes.grid(alpha=0.3)
+
+
+def _aside(figure: Figure, whats: dict[str, str]) -> dict[str, float]:
+    """How far beside their name the points of each series stand: each ``what``, or each series, has a place."""
+    order = list(dict.fromkeys(whats.values()))
+    places = {name: order.index(what) for name, what in whats.items()}
+    if figure.apart:
+        places = {name: n for n, name in enumerate(sorted(places, key=places.__getitem__))}
+    middle = max(places.values()) / 2
+    return {name: _ASIDE * (place - middle) for name, place in places.items()}

@@ -1,0 +1,150 @@
+"""Cycles, latency, utilisation and scaling of GLM training, beside P4SGD's public RTL."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+from fanin.base.cache import fresh_cache
+from fanin.base.errors import InputError
+from fanin.evaluation.bench import figures, memory, nodes
+from fanin.evaluation.bench.nodes import Measured, Ways
+from fanin.evaluation.bench.result import Result
+
+# Engines, D, B: the cycles of a mini-batch in P4SGD's public RTL, simulated at 4 bits and T_l = 0.
+P4SGD_CYCLES = {
+    (8, 1024, 64): 152,
+    (8, 1024, 16): 92,
+    (8, 4096, 64): 344,
+    (8, 16384, 64): 1112,
+    (1, 1024, 64): 598,
+    (1, 4096, 64): 2134,
+}
+P4SGD_WORD_TO_AGG = 41
+P4SGD_RESULT_TO_GRADIENT = 24
+EXPOSED = 44  # cycles of a mini-batch beyond M·C·s + T_l + s, at most
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield the figures as they are measured; a figure of the paper or a part, if one is asked for."""
+    if (args.data or args.precision) and not args.figure:
+        raise InputError(f"--{'data' if args.data else 'precision'}: needs --figure")
+    if args.part and args.figure:
+        raise InputError("--part: a figure of the paper is none of them")
+    if args.part == "memory":
+        yield from memory.measure(args.output)
+        return
+    if args.figure:
+        yield from figures.draw(args.figure, args.output, args.data, args.precision)
+        return
+    with fresh_cache():  # nothing that is timed may have been made before
+        yield from _emission()
+        yield from _mini_batches()
+        yield from _scale_up()
+        yield from _scale_out()
+        yield from _demo()
+
+
+def _timed(name: str, limit: float, action: Callable[[], object]) -> Result:
+    """Seconds that ``action`` takes; on a busy machine its CPU time says more."""
+    start, cpu_start = time.monotonic(), _cpu_seconds()
+    action()
+    seconds, cpu_seconds = time.monotonic() - start, _cpu_seconds() - cpu_start
+    return Result(name, seconds, "s", limit, note=f"{cpu_seconds:.0f} s of CPU")
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of all its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _fanin(*arguments: str) -> None:
+    command = [sys.executable, "-m", "fanin", *arguments]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _emission() -> Iterator[Result]:
+    command = ("verilog", "glm-node", "--preset", "u280", "-o", "-")
+    yield _timed("u280 node: Verilog", 60, lambda: _fanin(*command))
+    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    yield Result("u280 node: Verilog, memory", memory, "GiB", 4)
+
+
+def _mini_batches() -> Iterator[Result]:
+    yield _timed("u280 node: Verilated", 90, lambda: nodes.build(nodes.node(8), 1))
+    for (engines, columns, batch), theirs in P4SGD_CYCLES.items():
+        measured = nodes.measure(nodes.node(engines), columns=columns, batch=batch)
+        yield _mini_batch(measured, f"{engines} engines, D={columns:,}, B={batch}", theirs)
+        if (engines, columns, batch) == (8, 4096, 64):
+            assert measured.ways is not None, "model-parallel"
+            yield from _latencies(measured.ways)
+        if (engines, columns, batch) == (8, 16384, 64):
+            yield from _rate()
+            yield from _utilisation()
+
+
+def _mini_batch(measured: Measured, name: str, theirs: int) -> Result:
+    limit = measured.ideal + measured.latency + EXPOSED + measured.shape.precision
+    note = f"P4SGD {theirs:,} at T_l = 0; ideal {measured.ideal:,}; T_l here {measured.latency}"
+    return Result(f"mini-batch, {name}", measured.mini_batch, "cycles", limit, note=note)
+
+
+def _latencies(ways: Ways) -> Iterator[Result]:
+    for name, value, limit, theirs in (
+        ("last word in → AGG on the wire", ways.word_to_agg, 24, P4SGD_WORD_TO_AGG),
+        ("RESULT in → first gradient", ways.result_to_gradient, 16, P4SGD_RESULT_TO_GRADIENT),
+        ("transport: PA accepted → frame out", ways.pa_to_agg, 6, None),
+        ("transport: RESULT in → FA out", ways.result_to_fa, 6, None),
+    ):
+        yield Result(name, value, "cycles", limit, note=f"P4SGD {theirs}" if theirs else "")
+
+
+def _rate() -> Iterator[Result]:
+    """With C·s = 1 every cycle brings a micro-batch; no more of them than there are slots."""
+    measured = nodes.measure(nodes.node(8), columns=512, batch=512, precision=1)
+    assert measured.ways is not None, "model-parallel"
+    yield Result("transport: PA to PA at C·s = 1", measured.ways.pa_to_pa, "cycles", 1)
+
+
+def _utilisation() -> Iterator[Result]:
+    measured = nodes.measure(nodes.node(8), columns=8192, batch=1024)
+    words = measured.shape.words_per_micro_batch
+    name = f"utilisation, B=1024, C·s={words}, T_l={measured.latency}"
+    yield Result(name, measured.utilisation, "%", 99, at_least=True)
+    yield Result("u280 node: simulated", measured.cycles_per_second, "cycles/s", 40_000, at_least=True)
+
+
+def _scale_up() -> Iterator[Result]:
+    one, eight = (
+        nodes.measure(nodes.node(engines), columns=262_144, batch=64, latency_ns=figures.T_L_NS, mini_batches=1)
+        for engines in (1, 8)
+    )
+    note = f"{one.mini_batch:,} and {eight.mini_batch:,} cycles a mini-batch, T_l = {eight.latency} cycles"
+    speedup = one.mini_batch / eight.mini_batch
+    yield Result("1 → 8 engines, D=262,144, B=64", speedup, "×", 7.8, at_least=True, note=note)
+
+
+def _scale_out() -> Iterator[Result]:
+    one = nodes.measure(nodes.node(8), columns=1 << 20, batch=64, latency_ns=figures.T_L_NS, mini_batches=1)
+    yield _timed("8 u280 nodes: Verilated", 120, lambda: nodes.build(nodes.node(8), 8))
+    eight = nodes.measure(
+        nodes.node(8), workers=8, columns=1 << 20, batch=64, latency_ns=figures.T_L_NS, mini_batches=1
+    )
+    note = f"{one.mini_batch:,} and {eight.mini_batch:,} cycles a mini-batch, T_l = {eight.latency} cycles"
+    speedup = one.mini_batch / eight.mini_batch
+    yield Result("1 → 8 workers of 8 engines, D=1,048,576, B=64", speedup, "×", 7.65, at_least=True, note=note)
+    yield Result("8 u280 nodes: simulated", eight.cycles_per_second, "cycles/s")
+
+
+def _demo() -> Iterator[Result]:
+    with tempfile.TemporaryDirectory(prefix="fanin-demo-") as folder:
+        command = ("train", "breast_cancer", "-o", f"{folder}/run")
+        yield _timed("demo, nothing built yet", 300, lambda: _fanin(*command))
+        yield _timed("demo, again", 60, lambda: _fanin(*command))

@@ -1,0 +1,184 @@
+"""INCEPTIONN as published, on RTL NICs: ring against aggregator, with and without codec; figures 12 and 15.
+
+Hosts run the exchanges over simulated NICs. Nothing is fitted: links have 10 Gb/s, and what a host takes for a
+packet, and the NIC's clock, are stated.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.base.errors import InputError
+from fanin.codec.facts import Inceptionn, Mode
+from fanin.evaluation.bench.figure import Figure, outputs, write
+from fanin.evaluation.bench.result import Result, number
+from fanin.inceptionn.facts import Leg, Topology
+from fanin.ring.groups import Scheme
+from fanin.sim.codec import exchange_cost, tags
+from fanin.sim.codec.exchange_cost import BENCHMARKS, ITERATIONS, WORKERS, Benchmark
+from fanin.sim.inceptionn.cosim import ExchangeRun, InceptionnCosim
+from fanin.sim.inceptionn.host import HostCosts
+from fanin.sim.inceptionn.hosts import Plan
+
+Float32 = npt.NDArray[np.float32]
+
+CODEC = Inceptionn(10, Mode.PUBLISHED)
+FIGURE_15 = (4, 6, 8)
+VALUE_BYTES = 4
+SCHEMES = {"WA": Scheme.AGGREGATOR, "INC": Scheme.RING}
+BARS = ("WA", "WA+C", "INC", "INC+C")
+PAPER = "paper"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """NICs at a clock, and hosts that take so many seconds for a packet."""
+
+    name: str
+    clock_mhz: float
+    packet: float
+
+    def costs(self, *, sums: bool) -> HostCosts:
+        """The hosts', whose sums take γ of table II, or nothing."""
+        return HostCosts(packet=self.packet, sum=exchange_cost.aggregator_link().add if sums else 0.0)
+
+
+SETTINGS = (
+    Setting("NIC at 250 MHz, hosts take no time", 250, 0.0),
+    Setting("NIC at 100 MHz, hosts take no time", 100, 0.0),
+    Setting("NIC at 250 MHz, hosts take 1 µs a packet", 250, 1e-6),
+)
+FAST, PUBLISHED, _ = SETTINGS
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield times and traffic; write figures 12 and 15 into ``args.output``. Raises InputError.
+
+    A simulation of 5, 7 and 9 nodes is built, a minute or two each.
+    """
+    if args.values < 1:
+        raise InputError(f"--values must be at least 1, not {args.values}")
+    paths = [outputs(f"inceptionn-{name}", args.output) for name in ("figure12", "figure15")]
+    bench = _Bench(args.values)
+    figures = []
+    for setting in SETTINGS:
+        figure = Figure("figure 12", setting.name, "", "communication, WA = 1")
+        figure.log_x, figure.x_names, figure.over, figure.note = False, list(BARS), PAPER, _NOTE_12
+        yield from bench.figure_12(setting, figure)
+        figures.append(figure)
+    write(figures, paths[0])
+    figures = []
+    for setting in SETTINGS[:2]:
+        figure = Figure("figure 15", setting.name, "workers", "exchange time, WA of 4 = 1")
+        figure.log_x, figure.over, figure.note = False, "formula", _NOTE_15
+        yield from bench.figure_15(setting, figure)
+        figures.append(figure)
+    write(figures, paths[1])
+
+
+_NOTE_12 = "RTL, four workers, table III's shares at 2^-10 (published). Open markers: what the paper states."
+_NOTE_15 = "RTL, AlexNet's shares; sums included. Dots: section VIII-D's formula, as fitted to the paper."
+
+
+class _Bench:
+    """Runs exchanges; simulations are built once, and nodes that one does not need keep still."""
+
+    def __init__(self, values: int):
+        self._values = values
+        self._built: dict[tuple[int, float], InceptionnCosim] = {}
+
+    def _run(
+        self, name: str, setting: Setting, of: Benchmark, workers: int = WORKERS, *, sums: bool = False
+    ) -> ExchangeRun:
+        """``name``: WA or INC, with +C or without."""
+        scheme, _, coded = name.partition("+")
+        key = workers + 1, setting.clock_mhz
+        if key not in self._built:
+            self._built[key] = InceptionnCosim(nodes=key[0], clock_mhz=setting.clock_mhz)
+        topology = Topology(workers, SCHEMES[scheme])
+        plan = Plan(topology, CODEC if coded else None, costs=setting.costs(sums=sums))
+        gradients = tags.gradients(tags.TABLE_III[of.name][0], self._values, workers)
+        return self._built[key].exchange(plan, gradients)
+
+    def figure_12(self, setting: Setting, figure: Figure) -> Iterator[Result]:
+        """Communication of all four benchmarks; without compression it is one for all, a byte like another."""
+        plain = {name: self._run(name, setting, BENCHMARKS[0]) for name in ("WA", "INC")}
+        faster = {}
+        for of in BENCHMARKS:
+            runs = plain | {name: self._run(name, setting, of) for name in ("WA+C", "INC+C")}
+            seconds = {name: runs[name].seconds for name in BARS}
+            for x, name in enumerate(BARS):
+                figure.add(f"{of.name}, measured", x, seconds[name] / seconds["WA"])
+            for x, left in _published(of).items():
+                figure.add(f"{of.name}, {PAPER}", x, left)
+            yield from self._times(setting, of, seconds)
+            if of is BENCHMARKS[0]:
+                yield from _traffic(setting, runs)
+            faster[of.name] = _total(of, self._scaled(of, seconds["WA"]), of.sum) / _total(
+                of, self._scaled(of, seconds["INC+C"]), of.sum / WORKERS
+            )
+        yield Result(f"{setting.name}: INC+C, faster, least", min(faster.values()), "×", note="the paper: 2.2")
+        yield Result(f"{setting.name}: INC+C, faster, most", max(faster.values()), "×", note="the paper: 3.1")
+
+    def _scaled(self, of: Benchmark, seconds: float) -> float:
+        """Seconds of table II's iterations at the benchmark's own size: time grows with bytes."""
+        return ITERATIONS * seconds * of.size / (VALUE_BYTES * self._values)
+
+    def _times(self, setting: Setting, of: Benchmark, seconds: Mapping[str, float]) -> Iterator[Result]:
+        name = f"{setting.name}: {of.name}"
+        note = f"the paper: {number(of.communicate)}"
+        yield Result(f"{name}: WA, communicate", self._scaled(of, seconds["WA"]), "s", note=note)
+        paper = _published(of)
+        for x, bar in enumerate(BARS[1:], start=1):
+            note = f"the paper: {number(100 * (1 - paper[x]))}" if x in paper else ""
+            saved = 100 * (1 - seconds[bar] / seconds["WA"])
+            yield Result(f"{name}: {bar}, communication saved", saved, "%", note=note)
+        left = seconds["INC+C"] / seconds["INC"]
+        fixed = 100 * (left - 1 / of.ratio) / (1 - 1 / of.ratio)
+        note = f"saved {number(100 * (1 - left))} %, the paper: 53.9; the model of VIII-D is fitted with 39 %"
+        yield Result(f"{name}: INC, share that compression leaves", fixed, "%", note=note)
+
+    def figure_15(self, setting: Setting, figure: Figure) -> Iterator[Result]:
+        """Exchange times over workers, sums among them."""
+        of, one = exchange_cost.ALEXNET, 0.0
+        for workers in FIGURE_15:
+            for name in BARS:
+                run = self._run(name, setting, of, workers, sums=True)
+                one = one or run.seconds
+                result = figure.add(f"{name}, measured", workers, run.seconds / one)
+                yield Result(f"{setting.name}, {result.name}", result.value, result.unit)
+            for name, value in zip(("WA", "INC"), exchange_cost.scaling(workers), strict=True):
+                figure.add(f"{name}, formula", workers, value)
+
+
+def _published(of: Benchmark) -> dict[int, float]:
+    """Communication over WA's, as far as the paper states it, by bar."""
+    found = {BARS.index("WA"): 1.0, BARS.index("INC"): 1 - of.saved_communication / 100}
+    if of is exchange_cost.ALEXNET:
+        found[BARS.index("WA+C")] = 1 - exchange_cost.SAVED_BY_WA_C / 100
+    if of is exchange_cost.RESNET:
+        found[BARS.index("INC+C")] = found[BARS.index("INC")] * (1 - exchange_cost.SAVED_BY_COMPRESSION / 100)
+    return found
+
+
+def _total(of: Benchmark, communicate: float, summing: float) -> float:
+    """Seconds of training: the update at no cost, as exchange_cost reads the paper's."""
+    return of.local + summing + communicate
+
+
+def _traffic(setting: Setting, runs: Mapping[str, ExchangeRun]) -> Iterator[Result]:
+    """Packets and headers of each leg."""
+    for name in BARS:
+        legs: Mapping[Leg, object] = runs[name].legs
+        for leg in legs:
+            traffic = runs[name].legs[leg]
+            which = f"{setting.name}: AlexNet: {name}, {leg.label}"
+            note = f"{number(traffic.acknowledgements)} acknowledgements, {number(traffic.raw)} raw"
+            yield Result(f"{which}: packets", traffic.packets, "packets", note=note)
+            note = f"{number(traffic.payload)} of {number(traffic.wire)} bytes are payload"
+            yield Result(f"{which}: headers, of the wire", 100 * traffic.header_share, "%", note=note)

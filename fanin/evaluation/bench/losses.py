@@ -1,0 +1,116 @@
+"""P4SGD's figure 14: loss per epoch of features of few bits beside float64's, on whole sparse data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scipy import sparse
+
+from fanin import fixed
+from fanin.base.errors import InputError
+from fanin.evaluation.bench.figure import Figure
+from fanin.evaluation.bench.result import Result
+from fanin.fixed import Loss
+from fanin.glm.facts import PRESETS, TrainShape
+from fanin.glm.golden import metrics
+from fanin.glm.golden.float64 import train_float64
+from fanin.glm.golden.quantise import ColumnRanges, Float64, fractions, quantise_sparse
+from fanin.glm.golden.train import train
+from fanin.sim.glm.data import TABLE_II, read, split, synthetic
+
+RATES = {"rcv1": (1.0, 4.0), "avazu": (1.0, 4.0)}
+EPOCHS = 10
+BATCH = 64
+WORKERS = 8
+SAMPLES_AT_MOST = 50_000  # rcv1 whole, a share of avazu: minutes, not hours
+FLOAT64 = "float64"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A data set before it is quantised, in training order; ``source``: what it is, for a reader."""
+
+    name: str
+    features: sparse.csr_matrix
+    labels: Float64
+    source: str
+
+
+def figure_14(files: Mapping[str, Path], precisions: Sequence[int]) -> tuple[list[Figure], Iterator[Result]]:
+    """The loss at each precision, and of float64 on features that are not quantised."""
+    bits = " and ".join(str(precision) for precision in precisions)
+    title = f"Training loss, B = {BATCH}, {bits} bits"
+    figure = Figure("figure 14", title, "epoch", "logistic loss", log_x=False, over=FLOAT64)
+
+    def points() -> Iterator[Result]:
+        notes = []
+        for name, rates in RATES.items():
+            samples = read_samples(name, files.get(name))
+            notes.append(samples.source)
+            figure.note = "Golden model, which the RTL equals bit for bit; " + "; ".join(notes)
+            for rate in rates:
+                for precision in precisions:
+                    for epoch, loss in enumerate(fixed_losses(samples, rate, precision), start=1):
+                        yield figure.add(f"{name}, γ={rate:g}, {precision} bits", epoch, loss)
+                for epoch, loss in enumerate(float64_losses(samples, rate), start=1):
+                    yield figure.add(f"{name}, γ={rate:g}, {FLOAT64}", epoch, loss)
+
+    return [figure], points()
+
+
+def read_samples(name: str, file: Path | None) -> Samples:
+    """The first samples of a set, shuffled once: of a file, or synthetic ones as many, as wide, as sparse."""
+    raw = (
+        synthetic(name, TABLE_II[name], samples=min(TABLE_II[name].samples, SAMPLES_AT_MOST))
+        if file is None
+        else read(str(file), Loss.LOGISTIC)
+    )
+    if raw.classes is None or len(raw.classes) != 2:
+        raise InputError(f"{file}: {len(raw.classes or ())} classes: figure 14 is of two")
+    order, _ = split(raw, test=0, shuffle=True, seed=0)
+    order = order[order < SAMPLES_AT_MOST]
+    features = sparse.csr_matrix(raw.features)[order]
+    of = len(raw.labels) if file else TABLE_II[name].samples
+    entries = features.count_nonzero() / len(order)
+    source = (
+        f"{name}: {file.name if file else 'synthetic'}, {len(order):,} of {of:,} samples, {entries:.3g} of "
+        f"{features.shape[1]:,} features are not 0"
+    )
+    return Samples(name, features, raw.labels[order], source)
+
+
+def fixed_losses(samples: Samples, gamma: float, precision: int) -> Iterator[float]:
+    """Of the golden model after each epoch, on features as it sees them."""
+    config = PRESETS["u280"]
+    try:
+        features = quantise_sparse(samples.features, ColumnRanges.of(samples.features), precision, bias=True)
+    except ValueError as error:
+        raise InputError(f"{samples.name}: {error}") from error
+    count, columns = features.shape
+    shape = TrainShape(
+        node=config, workers=WORKERS, samples=count, columns=columns, batch=BATCH, precision=precision
+    )
+    labels = fixed.labels(samples.labels, Loss.LOGISTIC, config.frac)
+    rate = fixed.learning_rate(gamma / BATCH)
+    for epoch in train(features, labels, shape, loss=Loss.LOGISTIC, rate=rate, epochs=EPOCHS):
+        fa = metrics.activations(features, epoch.model, precision=precision, frac=config.frac)
+        yield metrics.score(fa, samples.labels, Loss.LOGISTIC).loss
+
+
+def float64_losses(samples: Samples, gamma: float) -> Iterator[float]:
+    """Of the same training in float64, on features scaled as they are for the nodes, but not rounded."""
+    features = fractions(samples.features, ColumnRanges.of(samples.features), bias=True)
+    models = train_float64(
+        features,
+        samples.labels,
+        loss=Loss.LOGISTIC,
+        precision=0,
+        batch=BATCH,
+        rate=gamma / BATCH,
+        epochs=EPOCHS,
+    )
+    for model in models:
+        fa = metrics.activations_float64(features, model, precision=0)
+        yield metrics.score(fa, samples.labels, Loss.LOGISTIC).loss

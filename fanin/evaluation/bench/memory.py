@@ -1,0 +1,85 @@
+"""Whether a GLM node takes a word a cycle from HBM, and how far it must read ahead to do so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fanin.base.limits import CLOCK_MHZ
+from fanin.evaluation.bench import nodes
+from fanin.evaluation.bench.figure import Figure, outputs, write
+from fanin.evaluation.bench.result import Result
+from fanin.glm.facts import GlmConfig, TrainShape
+from fanin.hbm import HBM2, Hbm
+from fanin.sim.glm.data import TABLE_II
+
+COLUMNS = TABLE_II["rcv1"].features
+WORDS = 20_000  # at least, of an engine: 20 refreshes
+READ_AHEAD = (32, 64, 128, 256, 512)
+A_WORD_A_CYCLE = 1.01  # cycles of a word, with the wait for the first one
+CARD_CHANNELS = 32  # pseudo-channels of a U280
+FUTURE_MHZ = 225.0  # P4SGD, section VII: 512 bits a cycle from one pseudo-channel
+
+
+@dataclass(frozen=True)
+class Case:
+    """A memory and the clock of the nodes that read it."""
+
+    name: str
+    hbm: Hbm | None
+    clock_mhz: float = CLOCK_MHZ
+    limit: float | None = None
+
+
+_SHARED = replace(HBM2, ports_per_channel=2)
+CASES = (
+    Case("constant latency", None, limit=A_WORD_A_CYCLE),
+    Case("HBM2, a pseudo-channel a port", HBM2, limit=A_WORD_A_CYCLE),
+    Case("HBM2, a pseudo-channel an engine", _SHARED),
+    Case(f"HBM2, a pseudo-channel an engine, {FUTURE_MHZ:g} MHz", _SHARED, FUTURE_MHZ),
+)
+
+
+def measure(folder: Path) -> Iterator[Result]:
+    """Yield the figures as they are measured; then write ``memory.json`` and ``memory.png`` into ``folder``."""
+    paths = outputs("memory", folder)
+    for engines in (1, 8):
+        for case in CASES:
+            yield from _case(case, nodes.node(engines))
+    figure = Figure(
+        "read ahead",
+        f"8 engines, a pseudo-channel a port, {CLOCK_MHZ:g} MHz",
+        "words read ahead",
+        "cycles a word",
+        note="RTL; samples in HBM2, refreshes included (docs/reference/memory.md).",
+    )
+    for ahead in READ_AHEAD:
+        node = replace(nodes.node(8), read_ahead=ahead)
+        for case in CASES[:2]:
+            cycles, _ = cycles_of_a_word(case, node)
+            yield figure.add(case.name, ahead, cycles)
+    write([figure], paths)
+
+
+def cycles_of_a_word(case: Case, node: GlmConfig) -> tuple[float, float]:
+    """Cycles in which an engine takes a word or has none, per word; and all cycles, per word."""
+    shape = TrainShape(node=node, workers=1, samples=8, columns=COLUMNS, batch=8)
+    micro_batches = -(-WORDS // shape.words_per_micro_batch)
+    shape = replace(shape, samples=8 * micro_batches, batch=8 * micro_batches)
+    run = nodes.train(shape, nodes.network(0), clock_mhz=case.clock_mhz, hbm=case.hbm)
+    (counters,) = run.counters
+    words = counters["words"]
+    return (words + counters["stall_no_word"]) / words, counters["cycles"] * node.engines / words
+
+
+def _case(case: Case, node: GlmConfig) -> Iterator[Result]:
+    cycles, all_cycles = cycles_of_a_word(case, node)
+    name = f"{node.engines} engine{'s' * (node.engines > 1)}, {case.name}"
+    note = f"{all_cycles:.3f} with what else a mini-batch waits for"
+    yield Result(f"{name}: cycles a word", cycles, "cycles", case.limit, note=note)
+    yield Result(f"{name}: waiting for memory", 100 * (1 - 1 / cycles), "%")
+    if case.hbm:
+        taken = node.engines * node.word_bits / 8 * case.clock_mhz / 1000 / cycles
+        share = 100 * taken / (CARD_CHANNELS * case.hbm.gigabytes_a_second)
+        yield Result(f"{name}: of the card's bandwidth", share, "%", note=f"{taken:.1f} GB/s")

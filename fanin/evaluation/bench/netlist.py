@@ -1,0 +1,258 @@
+"""Area and logic depth of a Verilog module, from yosys' mapping to Xilinx UltraScale+ primitives.
+
+yosys is no vendor tool: the counts stand beside those of other designs mapped by the same yosys, and the
+depth is structural (docs/reference/benchmarks.md: LUT levels and carry chains between two registers).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from fanin.base.errors import ToolFailed
+from fanin.base.tools import yosys
+
+# Memories made of LUTs, with the LUTs each takes and the port that addresses its write.
+_RAM_LUTS = {
+    "RAM32M": 4,
+    "RAM32M16": 8,
+    "RAM64M": 4,
+    "RAM64M8": 8,
+    "RAM32X1D": 2,
+    "RAM64X1D": 2,
+    "RAM128X1D": 4,
+}
+_RAM_WRITE_ADDRESS = {"RAM32M": "ADDRD", "RAM64M": "ADDRD", "RAM32M16": "ADDRH", "RAM64M8": "ADDRH"}
+_SHIFT_REGISTERS = ("SRL16E", "SRLC16E", "SRLC32E")
+# What a signal passes through without a clock; all else, black boxes included, is a register to the walk.
+_FREE = ("MUXF", "INV")
+_LONG_WIRE = 2000  # ps behind each LUT: more than any chain or memory takes
+_COMBINATIONAL = ("LUT", "CARRY4", *_FREE, *_RAM_LUTS)
+
+
+class Goal(Enum):
+    """What the mapper minimises first.
+
+    Without a wire's delay it adds up picoseconds of LUTs, and saves area on every path that is faster than the
+    slowest one of all that it maps. Told that wires are dear, it takes the fewest LUTs in series.
+    """
+
+    DEPTH = "depth"
+    AREA = "area"
+
+
+@dataclass(frozen=True, order=True)
+class Depth:
+    """The worst path into one register: LUTs in series, carry chains in series, bits of the longest chain."""
+
+    luts: int = 0
+    chains: int = 0
+    chain_bits: int = 0
+
+    def join(self, other: Depth) -> Depth:
+        """The worst of each, member by member."""
+        return Depth(
+            max(self.luts, other.luts), max(self.chains, other.chains), max(self.chain_bits, other.chain_bits)
+        )
+
+
+@dataclass
+class Area:
+    """Primitives of a mapped module, and its worst path."""
+
+    cells: Counter[str] = field(default_factory=Counter)
+    depth: Depth = Depth()
+    worst: str = ""
+
+    def __add__(self, other: Area) -> Area:
+        """Both together; the worse path of the two."""
+        worst = self.worst if self.depth >= other.depth else other.worst
+        return Area(self.cells + other.cells, self.depth.join(other.depth), worst)
+
+    def times(self, count: int) -> Area:
+        """``count`` of them side by side."""
+        return Area(Counter({name: n * count for name, n in self.cells.items()}), self.depth, self.worst)
+
+    @property
+    def luts(self) -> int:
+        """LUTs used as logic."""
+        return sum(n for name, n in self.cells.items() if name in {f"LUT{i}" for i in range(1, 7)})
+
+    @property
+    def lutrams(self) -> int:
+        """LUTs used as memory or shift register."""
+        rams = sum(_RAM_LUTS.get(name, 0) * n for name, n in self.cells.items())
+        return rams + sum(self.cells[name] for name in _SHIFT_REGISTERS)
+
+    @property
+    def flip_flops(self) -> int:
+        """Flip-flops."""
+        return sum(n for name, n in self.cells.items() if name.startswith("FD"))
+
+    @property
+    def dsps(self) -> int:
+        """DSP blocks."""
+        return self.cells["DSP48E2"]
+
+    @property
+    def ram_bits(self) -> int:
+        """Capacity of the block and ultra RAMs taken, in bits."""
+        kib = {"RAMB36E2": 36, "RAMB18E2": 18, "URAM288": 288}
+        return sum(kib.get(name, 0) * 1024 * n for name, n in self.cells.items())
+
+
+def synthesise(
+    verilog: str,
+    top: str,
+    *,
+    options: str = "",
+    goal: Goal = Goal.DEPTH,
+    blackboxes: Collection[str] = (),
+    timeout: float = 3600,
+) -> Area:
+    """Map ``top`` with ``synth_xilinx -family xcup -flatten`` and measure it.
+
+    ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on). The modules ``blackboxes`` are
+    left out: their ports count as registers, their instances as cells. Raises ToolFailed with yosys' last lines
+    when it fails or outlasts ``timeout`` seconds.
+    """
+    with tempfile.TemporaryDirectory(prefix="fanin-area-") as folder:
+        source, netlist = Path(folder, "top.v"), Path(folder, "top.json")
+        source.write_text(verilog)
+        boxes = "".join(f" blackbox {name};" for name in blackboxes)
+        wires = f" scratchpad -set synth_xilinx.abc9.W {_LONG_WIRE};" if goal is Goal.DEPTH else ""
+        script = (
+            f"read_verilog {source.name};{boxes}{wires} synth_xilinx -family xcup -flatten -noiopad {options}"
+            f" -top {top}; write_json {netlist.name}"
+        )
+        done = subprocess.run(
+            [yosys(), "-q", "-p", script],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if done.returncode:
+            raise ToolFailed(f"yosys: {(done.stdout + done.stderr).strip()[-500:]}")
+        return analyse(json.loads(netlist.read_text())["modules"][top])
+
+
+def analyse(module: dict[str, Any]) -> Area:
+    """Count the cells of a flat mapped module and walk all its register-to-register paths.
+
+    Ports and black boxes count as registers. Block memories, shift registers and DSP blocks start and end a
+    path; a LUT memory is read like a LUT. MUXF and inverters are free: they lie inside the slice.
+    """
+    cells = module["cells"]
+    area = Area(cells=Counter(cell["type"] for cell in cells.values()))
+    arrival: dict[int, Depth] = {}
+    length = _chain_lengths(cells)
+    for name in _topological(cells):
+        cell = cells[name]
+        if cell["type"] == "CARRY4":
+            _carry_arrival(cell, arrival, length[name])
+            continue
+        depth = _worst(_through(cell), arrival)
+        cost = 0 if cell["type"].startswith(_FREE) else 1
+        for bit in _bits(cell, "output"):
+            arrival[bit] = Depth(depth.luts + cost, depth.chains, depth.chain_bits)
+    for name, cell in cells.items():
+        if not cell["type"].startswith(_COMBINATIONAL) or cell["type"] in _RAM_LUTS:
+            depth = _worst(_bits(cell, "input"), arrival)
+            if depth > area.depth:
+                area.worst = name
+            area.depth = area.depth.join(depth)
+    return area
+
+
+def _bits(cell: dict[str, Any], direction: str) -> Iterator[int]:
+    for port, bits in cell["connections"].items():
+        if cell["port_directions"].get(port) == direction:
+            yield from (bit for bit in bits if isinstance(bit, int))
+
+
+def _through(cell: dict[str, Any]) -> Iterator[int]:
+    """The inputs that reach an output without a clock: of a memory, its read addresses only."""
+    if cell["type"] not in _RAM_LUTS:
+        yield from _bits(cell, "input")
+        return
+    write = _RAM_WRITE_ADDRESS.get(cell["type"])
+    for port, bits in cell["connections"].items():
+        if port.startswith(("ADDR", "DPRA")) and port != write:
+            yield from (bit for bit in bits if isinstance(bit, int))
+
+
+def _worst(bits: Iterator[int], arrival: dict[int, Depth]) -> Depth:
+    depth = Depth()
+    for bit in bits:
+        if bit in arrival:
+            depth = depth.join(arrival[bit])
+    return depth
+
+
+def _carry_arrival(cell: dict[str, Any], arrival: dict[int, Depth], bits: int) -> None:
+    """A chain of CARRY4 counts once: its carry input, coming from a CARRY4, adds nothing."""
+    wires = cell["connections"]
+    entering = _worst((b for p in ("S", "DI", "CYINIT") for b in wires[p] if isinstance(b, int)), arrival)
+    passing = _worst((b for b in wires["CI"] if isinstance(b, int)), arrival)
+    depth = Depth(entering.luts, entering.chains + 1, max(entering.chain_bits, bits)).join(passing)
+    for bit in _bits(cell, "output"):
+        arrival[bit] = depth
+
+
+def _chain_lengths(cells: dict[str, Any]) -> dict[str, int]:
+    """Bits of the carry chain up to and including each CARRY4; the last one counts its used outputs only."""
+    driver = {
+        cell["connections"]["CO"][3]: name
+        for name, cell in cells.items()
+        if cell["type"] == "CARRY4" and isinstance(cell["connections"]["CO"][3], int)
+    }
+    readers = {b for cell in cells.values() for b in _bits(cell, "input")}
+
+    def own(cell: dict[str, Any]) -> int:
+        used = [i + 1 for i in range(4) for p in ("O", "CO") if cell["connections"][p][i] in readers]
+        return max(used, default=0)
+
+    lengths: dict[str, int] = {}
+    for name, cell in cells.items():
+        if cell["type"] != "CARRY4":
+            continue
+        total, before = own(cell), driver.get(cell["connections"]["CI"][0])
+        while before is not None:
+            total += 4
+            before = driver.get(cells[before]["connections"]["CI"][0])
+        lengths[name] = total
+    return lengths
+
+
+def _topological(cells: dict[str, Any]) -> Iterator[str]:
+    """The combinational cells, each behind all that drive it. Raises ValueError on a combinational loop."""
+    combinational = {name for name, cell in cells.items() if cell["type"].startswith(_COMBINATIONAL)}
+    driver = {bit: name for name in combinational for bit in _bits(cells[name], "output")}
+    waiting: dict[str, int] = {}
+    feeds: dict[str, list[str]] = defaultdict(list)
+    for name in combinational:
+        sources = {driver[bit] for bit in _through(cells[name]) if bit in driver}
+        waiting[name] = len(sources)
+        for source in sources:
+            feeds[source].append(name)
+    ready = [name for name, count in waiting.items() if count == 0]
+    done = 0
+    while ready:
+        name = ready.pop()
+        done += 1
+        yield name
+        for reader in feeds[name]:
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                ready.append(reader)
+    if done != len(combinational):
+        raise ValueError(f"{len(combinational) - done} cells lie on a combinational loop")

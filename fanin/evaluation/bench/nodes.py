@@ -1,0 +1,174 @@
+"""Simulated nodes for the benchmarks: a few mini-batches of synthetic words, and what they took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from fanin import fixed
+from fanin.base.limits import CLOCK_MHZ
+from fanin.fixed import Loss
+from fanin.glm.facts import MICRO_BATCH, PRESETS, GlmConfig, Partitioning, TrainShape
+from fanin.hbm import Hbm
+from fanin.hdl.glm.backward import backward_latency
+from fanin.sim.glm.cosim import Cosim
+from fanin.sim.glm.course import TrainRun
+from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.wire.aggregation import MAX_VALUES, Protocol
+
+CYCLE_NS = 1000 / CLOCK_MHZ
+RATE = 2.0**-10
+MINI_BATCHES = 3
+
+
+def node(engines: int, *, data_parallel: bool = False, vanilla: bool = False) -> GlmConfig:
+    """A u280 node with so many engines; ``vanilla``: that can also train without overlap.
+
+    A data-parallel one has what makes its exchange short: packets of as many gradients as a switch adds, and
+    the protocol without acknowledgements. Half of its 256 slots keep its MAC busy at the paper's T_l.
+    """
+    if data_parallel:
+        return replace(
+            PRESETS["u280"],
+            engines=engines,
+            mode=Partitioning.DATA_PARALLEL,
+            protocol=Protocol.SWITCHML,
+            gradient_values=MAX_VALUES,
+        )
+    return replace(PRESETS["u280"], engines=engines, vanilla=vanilla)
+
+
+def build(config: GlmConfig, workers: int, *, clock_mhz: float = CLOCK_MHZ, hbm: Hbm | None = None) -> Cosim:
+    """W simulated nodes, with samples in ``hbm`` if there is one; Verilated once."""
+    return _built(config, workers, clock_mhz, hbm)
+
+
+@lru_cache(maxsize=1)  # a build of eight nodes is large; benchmarks take their configurations in order
+def _built(config: GlmConfig, workers: int, clock_mhz: float, hbm: Hbm | None) -> Cosim:
+    return Cosim(config, workers=workers, clock_mhz=clock_mhz, hbm=hbm)
+
+
+def network(latency_ns: float) -> NetworkConfig:
+    """Links that take no time, and a switch that takes ``latency_ns``: T_l is that and a cycle."""
+    link = LinkConfig(delay_ns=0, gbps=float("inf"))
+    return NetworkConfig(link=link, switch_ns=latency_ns, timeout_ns=1e6)
+
+
+@dataclass(frozen=True)
+class Ways:
+    """The ways of an activation and back, in cycles."""
+
+    word_to_agg: int  #: from the last word of a micro-batch to its AGG on ``mac_tx``, the slowest
+    pa_to_agg: int  #: of that, the transport's part
+    pa_to_pa: int  #: between PAs of a mini-batch that the transport takes, the slowest; 0 for a single one
+    result_to_fa: int  #: from the RESULT on ``mac_rx`` to the FA that the transport hands on
+    result_to_gradient: int  #: from the RESULT on ``mac_rx`` to the first gradient
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What some mini-batches on simulated nodes took, in cycles."""
+
+    shape: TrainShape
+    mini_batch: int  #: from the last AllReduce that the one before begins to its own, the slowest
+    latency: int  #: T_l: from an AGG on ``mac_tx`` to its RESULT on ``mac_rx``, the slowest
+    ways: Ways | None  #: None in data-parallel mode: no activation is on the network
+    cycles_per_second: float  #: of one core
+
+    @property
+    def ideal(self) -> int:
+        """M·C·s: a word a cycle."""
+        return self.shape.micro_batches * self.shape.words_per_micro_batch
+
+    @property
+    def utilisation(self) -> float:
+        """The share of the cycles in which a word is taken, in percent."""
+        return 100 * self.ideal / self.mini_batch
+
+
+def measure(
+    config: GlmConfig,
+    *,
+    workers: int = 1,
+    columns: int,
+    batch: int,
+    latency_ns: float = 0.0,
+    precision: int = fixed.DEFAULT_PRECISION,
+    mini_batches: int = MINI_BATCHES,
+    vanilla: bool = False,
+) -> Measured:
+    """Train one mini-batch more than is measured, and measure what does not depend on the data."""
+    shape = TrainShape(
+        node=config,
+        workers=workers,
+        samples=(mini_batches + 1) * batch,
+        columns=columns,
+        batch=batch,
+        precision=precision,
+        vanilla=vanilla,
+    )
+    return _measured(train(shape, network(latency_ns)), shape)
+
+
+def train(
+    shape: TrainShape, network: NetworkConfig, *, clock_mhz: float = CLOCK_MHZ, hbm: Hbm | None = None
+) -> TrainRun:
+    """An epoch of random features, with its events: one micro-batch a worker, over and over."""
+    share = min(shape.batch_per_worker, MICRO_BATCH)
+    samples = share * shape.workers if shape.data_parallel else share
+    part = replace(shape, samples=samples, batch=samples)
+    rng = np.random.default_rng(shape.columns)
+    features = rng.integers(0, 1 << shape.precision, (samples, shape.columns), dtype=np.uint8)
+    labels = fixed.labels(rng.integers(0, 2, samples), Loss.LOGISTIC, shape.node.frac)
+    return build(shape.node, shape.workers, clock_mhz=clock_mhz, hbm=hbm).train(
+        shape,
+        features,
+        labels,
+        loss=Loss.LOGISTIC,
+        rate=fixed.learning_rate(RATE),
+        epochs=1,
+        network=network,
+        part=part,
+        events=1 << 20,
+        models=False,
+    )
+
+
+def _measured(run: TrainRun, shape: TrainShape) -> Measured:
+    event = events(run, 0)
+    # Not of words: data-parallel, engine 0 goes on when its own sums have come, and the others wait for theirs.
+    ends = event["pa"][shape.operations - 1 :: shape.operations]
+    return Measured(
+        shape=shape,
+        mini_batch=int(np.diff(ends).max()),
+        latency=int(np.max(run.raw.allreduce_cycles)),
+        ways=_ways(run, shape, event) if shape.node.mode is Partitioning.MODEL_PARALLEL else None,
+        cycles_per_second=run.raw.cycles / run.raw.cpu_seconds,
+    )
+
+
+def _ways(run: TrainRun, shape: TrainShape, event: Mapping[str, np.ndarray]) -> Ways:
+    last_word, backward_word = event["forward_last"] - 1, event["backward_first"] - 1
+    agg = event["agg"]
+    result = agg[0] + run.raw.allreduce_cycles[0]
+    return Ways(
+        word_to_agg=int((agg - last_word).max()),
+        pa_to_agg=int((agg - event["pa"]).max()),
+        pa_to_pa=int(np.diff(event["pa"].reshape(-1, shape.micro_batches)).max(initial=0)),
+        result_to_fa=int(event["fa"][0] - result),
+        result_to_gradient=int(backward_word[0] - result) + backward_latency(MICRO_BATCH) - 1,
+    )
+
+
+def events(run: TrainRun, node: int) -> Mapping[str, np.ndarray]:
+    """Cycles of a node's events, by name."""
+    timeline = run.timeline
+    assert timeline is not None
+    own = timeline.node == node
+    return {
+        name: timeline.cycle[own & (timeline.event == index)].astype(np.int64)
+        for index, name in enumerate(timeline.names)
+    }

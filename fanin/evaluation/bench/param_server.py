@@ -1,0 +1,121 @@
+"""The parameter server: how much of its link is w, with 15 workers that push as fast as they can; its parts."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from amaranth.lib import wiring
+
+from fanin.base.limits import CLOCK_MHZ
+from fanin.evaluation.bench import param_server_models, param_server_sweeps
+from fanin.evaluation.bench.area import part_figures
+from fanin.evaluation.bench.result import Result
+from fanin.hdl.param_server.pushes import Pushes
+from fanin.hdl.param_server.read_gate import ReadGate
+from fanin.hdl.param_server.row import RowMaker
+from fanin.hdl.param_server.scanner import Scanner
+from fanin.hdl.param_server.server import ParamServer
+from fanin.hdl.param_server.streamed_reads import StreamedReads
+from fanin.hdl.param_server.update import UpdateLanes
+from fanin.param_server.facts import ParamServerConfig, RowLayout
+from fanin.rdma.facts import MAX_PAYLOAD, RdmaConfig
+from fanin.sim.learning.learner import NoTraining
+from fanin.sim.network import LinkConfig
+from fanin.sim.param_server.cosim import ParamServerCosim
+from fanin.sim.param_server.costs import PACKET_OVERHEAD, Compute, Costs
+from fanin.sim.param_server.hosts import WildRun
+from fanin.sim.param_server.training import TrainingJob
+
+WORKERS = 15
+MODELS = {"lr": 7_850, "fcnn": 101_770}  # the paper's, on MNIST
+GRADIENTS = {"lr": 8, "fcnn": 3}  # of each worker
+MIN_BUSY = 95.0  # %
+AS_FAST = LinkConfig(gbps=float("inf"))  # as the MAC: a word a cycle
+PACED = LinkConfig()
+AT_ONCE = Compute(per_sample=0.0)
+FREE = Costs(byte=0.0, latency=0.0, update=0.0)
+_CONTROL_CYCLES = 4  # a MAC's link is occupied no longer than that by an answer
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model's size, and the links."""
+
+    model: str
+    link: LinkConfig = AS_FAST
+
+    @property
+    def sizes(self) -> ParamServerConfig:
+        """Of the server."""
+        return ParamServerConfig(parameters=MODELS[self.model], workers=WORKERS)
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield the figures as they are measured: half an hour, a third of it for the simulator to be built.
+
+    With ``--models`` the paper's tables by the event model, and sweeps around them: a minute.
+    """
+    if args.models:
+        yield from param_server_models.measure()
+        yield from param_server_sweeps.measure()
+        return
+    cosim = ParamServerCosim(workers=WORKERS, clock_mhz=CLOCK_MHZ)
+    for model in MODELS:
+        yield busy(cosim, Case(model))
+        yield paced(cosim, Case(model, PACED))
+    for part in parts(RdmaConfig()):
+        yield from part_figures(part)
+
+
+def busy(cosim: ParamServerCosim, case: Case) -> Result:
+    """Words of w of all cycles from the first beat of the first row to the last one of the last row."""
+    run = _run(cosim, case)
+    cycles, words = _cycles(run), len(run.updates) * case.sizes.words
+    name = f"w of the server's mac_tx, {case.model}, {WORKERS} workers, a word a cycle"
+    note = f"{len(run.updates)} updates: {words:,} words of w in {cycles:,} cycles"
+    return Result(name, 100 * words / cycles, "%", MIN_BUSY, at_least=True, note=note)
+
+
+def paced(cosim: ParamServerCosim, case: Case) -> Result:
+    """Rows' rate beside what a link has for them, in packets of which all but a row's last are full."""
+    run = _run(cosim, case)
+    size = RowLayout(case.sizes, 0, 0).size
+    packets = -(-size // MAX_PAYLOAD)
+    most = case.link.gbps * size / (size + packets * PACKET_OVERHEAD)
+    gbps = len(run.updates) * size * 8 / (_cycles(run) * cosim.period_ps / 1000)
+    name = f"rows at {case.link.gbps:g} Gb/s, {case.model}, {WORKERS} workers"
+    note = f"{gbps:.2f} of {most:.2f} Gb/s"
+    return Result(name, 100 * gbps / most, "% of most", MIN_BUSY, at_least=True, note=note)
+
+
+def _run(cosim: ParamServerCosim, case: Case) -> WildRun:
+    """Carry it out. Raises AssertionError unless each gradient is applied once."""
+    learner = NoTraining(MODELS[case.model], GRADIENTS[case.model])
+    job = TrainingJob(workers=WORKERS, compute=AT_ONCE, costs=FREE)
+    run = cosim.run(job, learner, link=case.link)
+    tally = run.outcome.tally
+    assert (tally.lost, tally.repeated, tally.applied) == (0, 0, tally.pushed)
+    return run
+
+
+def _cycles(run: WildRun) -> int:
+    """From the first beat of the server's first row to the end of its last one."""
+    begin, end = run.raw.occupied[WORKERS].astype(np.int64).T
+    rows = np.flatnonzero(end - begin > _CONTROL_CYCLES)
+    return int(end[rows[-1]] - begin[rows[0]])
+
+
+def parts(config: RdmaConfig) -> list[wiring.Component]:
+    """What a server of that configuration consists of, and all of it."""
+    return [
+        Scanner(config=config),
+        UpdateLanes(lanes=config.width // 32),
+        RowMaker(config=config),
+        Pushes(config=config),
+        ReadGate(config=config),
+        StreamedReads(config=config),
+        ParamServer(config=config),
+    ]

@@ -1,0 +1,176 @@
+"""One-sided writes: how much of the link is payload, latency, area and logic depth of the NIC's parts."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from amaranth.lib import wiring
+
+from fanin.base.limits import CLOCK_MHZ
+from fanin.evaluation.bench.area import part_figures
+from fanin.evaluation.bench.rdma_latency import Move, NicMeter
+from fanin.evaluation.bench.result import Result
+from fanin.hdl.rdma.fetch import PayloadFetch
+from fanin.hdl.rdma.nic import RdmaNic
+from fanin.hdl.rdma.receiver import Receiver
+from fanin.hdl.rdma.regions import RegionTable
+from fanin.hdl.rdma.requester import Requester
+from fanin.hdl.rdma.responder import Responder
+from fanin.hdl.rdma.store import PayloadStore
+from fanin.hdl.rdma.transmitter import Transmitter
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, Ending, RdmaConfig, Region, Write
+from fanin.sim.network import LinkConfig
+from fanin.sim.rdma.cosim import Pair, RdmaCosim, RdmaRun
+from fanin.wire.ethernet import AROUND_FRAME
+from fanin.wire.rdma import ICRC_BYTES, Opcode, header_bytes
+
+MIB = 1 << 20
+WRITES = 4  # of 1 MiB each
+MTU = 4096
+WINDOW = 1024  # packets; those of some round trips at any MTU
+TIMEOUT = 100_000  # cycles: more than all of them take, so that none is sent again
+SPACE = (WRITES + 1) * MIB  # bytes of a memory
+KEY = 0x1234
+AS_FAST = LinkConfig(gbps=float("inf"))  # as the MAC: a word a cycle
+PACED = LinkConfig()
+ALIGNED, UNALIGNED = 0, (1, 21 * 64 + 55)  # where the first byte lies in its page of 4 KiB
+
+MIN_LINK_USE = 98.0  # %; 64 of 65 words are 98.46 %
+MAX_SEND, MAX_RECEIVE = 24, 16  # cycles
+PLACES = (0, 55, 4096 - 43)  # where the first byte lies in its page: the last crosses into the next
+
+
+@dataclass(frozen=True)
+class Case:
+    """Writes of 1 MiB, one behind the other, from a byte of a page on."""
+
+    mtu: int
+    source: int
+    link: LinkConfig = AS_FAST
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield the figures as they are measured: ten minutes, most of them synthesis."""
+    config = RdmaConfig()
+    yield from latency(config)
+    yield from link_use(config)
+    for component in mapped(config):
+        yield from part_figures(component)
+
+
+def latency(config: RdmaConfig) -> Iterator[Result]:
+    """The NIC alone, once with frames that begin when all their payload is there, once at its first word."""
+    whole, through = (NicMeter(replace(config, start_words=words)) for words in (0, 1))
+    word = config.width // 8
+    short, long = ([Move(size, place) for place in PLACES] for size in (word, MTU))
+    sent, received = whole.measure(short + long, short + long)
+    cut, _ = through.measure(short + long, [])
+    for name, cycles in (("whole payload first", sent), ("cut-through", cut)):
+        yield _latency(f"post → mac_tx, {word} bytes, {name}", cycles[: len(short)], MAX_SEND, _NO_MEMORY)
+    note = "start_words = 1, for a memory that does not pause"
+    yield _latency(f"post → mac_tx, {MTU} bytes, cut-through", cut[len(short) :], MAX_SEND, note)
+    note = "start_words = 0: waits until memory has given the last word, one a cycle"
+    yield _latency(f"post → mac_tx, {MTU} bytes, whole payload first", sent[len(short) :], None, note)
+    for size, cycles in ((word, received[: len(short)]), (MTU, received[len(short) :])):
+        yield _latency(f"mac_rx → write.wvalid, {size} bytes", cycles, MAX_RECEIVE, "from the last word")
+
+
+_NO_MEMORY = "to the first word, without the memory's own latency"
+
+
+def _latency(name: str, cycles: list[int], limit: float | None, note: str) -> Result:
+    """The worst of some places."""
+    shown = ", ".join(map(str, cycles))
+    at = ", ".join(map(str, PLACES))
+    return Result(name, max(cycles), "cycles", limit, note=f"{note}; {shown} at byte {at} of a page")
+
+
+def link_use(config: RdmaConfig) -> Iterator[Result]:
+    """Node 0 writes to node 1, over a link as fast as the MAC's bus, and over one of 100 Gb/s."""
+    cosim = RdmaCosim(config, clock_mhz=CLOCK_MHZ)
+    for source in (ALIGNED, *UNALIGNED):
+        yield _share(cosim, Case(MTU, source), MIN_LINK_USE)
+    for mtu in (1024, 256):
+        for source in (ALIGNED, UNALIGNED[-1]):
+            yield _share(cosim, Case(mtu, source))
+    for source in (ALIGNED, UNALIGNED[-1]):
+        yield _paced(cosim, Case(MTU, source, PACED))
+
+
+def _share(cosim: RdmaCosim, case: Case, limit: float | None = None) -> Result:
+    """Payload's words of all cycles."""
+    run = _run(cosim, case)
+    cycles, beats = _cycles(run), _busy(run)
+    words = WRITES * MIB * 8 / cosim.config.width
+    name = f"payload of mac_tx, MTU {case.mtu}, {_place(case)}"
+    note = f"{WRITES} MiB, first to last beat: {words:,.0f} words in {beats:,} beats and {cycles:,} cycles"
+    return Result(name, 100 * words / cycles, "%", limit, at_least=True, note=note)
+
+
+def _paced(cosim: RdmaCosim, case: Case) -> Result:
+    """Payload's rate beside what a link has for it, if every packet is a full middle one."""
+    run = _run(cosim, case)
+    nanoseconds = _cycles(run) * cosim.period_ps / 1000
+    gbps = WRITES * MIB * 8 / nanoseconds
+    frame = header_bytes(Opcode.WRITE_MIDDLE) + case.mtu + ICRC_BYTES
+    most = case.link.gbps * case.mtu / (frame + AROUND_FRAME)
+    name = f"payload at {case.link.gbps:g} Gb/s, MTU {case.mtu}, {_place(case)}"
+    return Result(name, 100 * gbps / most, "% of most", note=f"{gbps:.2f} of {most:.2f} Gb/s")
+
+
+def _place(case: Case) -> str:
+    return f"source ≡ {case.source % 64} (mod 64)" if case.source % 64 else "aligned source"
+
+
+def _run(cosim: RdmaCosim, case: Case) -> RdmaRun:
+    """Carry out the writes. Raises AssertionError unless all bytes arrive, and each packet goes out once."""
+    content = random.Random(case.source).randbytes(SPACE)
+    writes = [Write(tag, case.source + tag * MIB, tag * MIB, KEY, MIB) for tag in range(WRITES)]
+    region = Region(0, SPACE, KEY, frozenset([FIRST_QUEUE_PAIR]))
+    run = cosim.run(
+        memories=[content, bytes(SPACE)],
+        pairs=[Pair.of((0, 0), (1, 0), mtu=case.mtu, window=WINDOW)],
+        regions=[[], [region]],
+        writes=[[(0, write) for write in writes], []],
+        link=case.link,
+        timeout=TIMEOUT,
+    )
+    size = WRITES * MIB
+    assert run.memories[1][:size] == content[case.source : case.source + size]
+    assert [done.ending for done in run.completions[0]] == [Ending.DONE] * WRITES
+    assert run.counters[0]["went_back"] == run.counters[1]["lost"] == 0
+    return run
+
+
+def _cycles(run: RdmaRun) -> int:
+    """From the first beat of node 0's first frame to the end of its last one: it sends the writes alone."""
+    intervals = run.raw.occupied[0]
+    return int(intervals[-1, 1] - intervals[0, 0])
+
+
+def _busy(run: RdmaRun) -> int:
+    """Cycles of them in which the link was occupied."""
+    return int(np.diff(run.raw.occupied[0].astype(np.int64), axis=1).sum())
+
+
+def mapped(config: RdmaConfig) -> list[wiring.Component]:
+    """What is mapped: each part, whose ports count as registers, and the NIC as one, where they do not."""
+    return [*parts(config), RdmaNic(config=config)]
+
+
+def parts(config: RdmaConfig) -> list[wiring.Component]:
+    """What a NIC of that configuration consists of, made as it makes them."""
+    path = {"width": config.width, "address_width": config.address_width}
+    return [
+        PayloadFetch(**path, depth=config.fetch_words, start_words=config.start_words),
+        PayloadStore(**path),
+        Transmitter(width=config.width),
+        Receiver(config=config),
+        Requester(config=config),
+        Responder(config=config),
+        RegionTable(config=config),
+    ]

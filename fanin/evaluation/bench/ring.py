@@ -1,0 +1,103 @@
+"""The ring all-reduce NIC: AI Smart NIC's performance model beside its published figures, which it draws.
+
+An input is the paper's or fitted to a published figure; the model is then held to those that were not used.
+INCEPTIONN's exchange times follow, then fanin's own ring on its RTL.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from fanin.evaluation.bench import ring_groups, ring_nic, ring_rtl
+from fanin.evaluation.bench import smart_nic_drawing as drawing
+from fanin.evaluation.bench import smart_nic_figures as figures
+from fanin.evaluation.bench.result import Result, number
+from fanin.sim.codec import exchange_cost
+from fanin.sim.ring import smart_nic_paper as paper
+from fanin.sim.ring.smart_nic_paper import BFP16, Fact, Inputs
+from fanin.sim.ring.timeline import makespan
+
+MAX_DEVIATION = 10.0  # % of each published figure that the model predicts
+NOT_MET = {"B = 1792, 6 nodes: exposed, naive over overlapped"}  # why: docs/systems/gradient-training.md
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield inputs, facts and curves; draw the paper's figures into ``args.output``. Raises InputError."""
+    paths = drawing.outputs(args.output)
+    inputs = paper.fitted()
+    yield from _inputs(inputs)
+    yield from (_fact(fact, inputs) for fact in paper.FACTS)
+    for batch in paper.BATCHES:
+        yield from _curves(batch, inputs)
+    yield from _parts("figure 2a", figures.figure_2a(inputs))
+    yield from _parts("figure 4a", figures.figure_4a(inputs))
+    yield from _scaling("figure 2b", figures.figure_2b(inputs), "speed-up")
+    for batch in paper.BATCHES:
+        yield from _scaling(f"figure 4b: B = {batch}", figures.faster(inputs, batch), "× conventional NICs")
+    drawing.write(paths, inputs, figures.Measured())
+    yield from _exchange_times()
+    if not args.models:
+        yield from ring_rtl.measure()
+        yield from ring_groups.measure()
+        yield from ring_nic.measure()
+
+
+def _inputs(inputs: Inputs) -> Iterator[Result]:
+    for batch, flops in zip(paper.BATCHES, inputs.flops, strict=True):
+        yield Result(f"P_Worker at B = {batch}", flops / 1e12, "TFLOPS", note="fitted; peak of 28 cores: 4.3")
+    yield Result("P_FPGA", inputs.adds / 1e9, "GFLOPS", note=f"fitted: 8 lanes at {inputs.adds / 8e6:.0f} MHz")
+    yield Result("conventional NIC: α", 1e6 * inputs.latency, "µs", note="fitted: a step of MPI's ring")
+    yield Result("conventional NIC: β", 1e9 * paper.BASELINE_BYTE, "ns/byte", note="the paper: 100 Gb/s")
+    yield Result("conventional NIC: γ, two threads", 1e9 * inputs.add, "ns/byte", note="fitted")
+    yield Result("conventional NIC: γ, one thread", 1e9 * inputs.lone_add, "ns/byte", note="fitted")
+    yield Result("backward pass beside two threads", 11, "% slower", note="the paper")
+    yield Result("smart NIC: link", paper.ETHERNET / 1e9, "Gb/s", note="the paper")
+    yield Result("smart NIC: BFP16", BFP16, "×", note="the paper: 136 bits for 512")
+    yield Result("smart NIC: PCIe", paper.PCIE / 1e9, "Gb/s", note="Gen3 x8 both ways, 81 % of it payload")
+    yield Result("T_U", paper.UPDATE, "s", note="no time is left for it by the published figures")
+
+
+def _fact(fact: Fact, inputs: Inputs) -> Result:
+    """What is fitted as it is; what is predicted as its deviation from what was published."""
+    value = fact.model(inputs)
+    if fact.fitted:
+        return Result(fact.name, value, fact.unit, note=f"the paper: {number(fact.published)}; fitted")
+    deviation = abs(100 * (value / fact.published - 1))
+    note = f"{number(value)} {fact.unit}, the paper: {number(fact.published)}; predicted"
+    if fact.name in NOT_MET:
+        return Result(fact.name, deviation, "% off", note=f"{note}, not met")
+    return Result(fact.name, deviation, "% off", MAX_DEVIATION, note=note)
+
+
+def _curves(batch: int, inputs: Inputs) -> Iterator[Result]:
+    for series, points in figures.figure_4b(inputs, batch).items():
+        if series == figures.IDEAL:
+            continue
+        for nodes, speedup in points:
+            spans = figures.iteration(inputs, batch, int(nodes), series)
+            note = f"speed-up {number(speedup)}"
+            yield Result(f"B = {batch}, {nodes} nodes, {series}", 1e3 * makespan(spans), "ms", note=note)
+
+
+def _scaling(figure: str, curves: figures.Curves, unit: str) -> Iterator[Result]:
+    for name, points in curves.items():
+        for nodes, value in points:
+            yield Result(f"{figure}: {name}, {nodes:g} nodes", value, unit)
+
+
+def _parts(figure: str, bars: figures.Bars) -> Iterator[Result]:
+    for bar, parts in bars.items():
+        for part, milliseconds in parts.items():
+            yield Result(f"{figure}: {bar}, {part}", milliseconds, "ms")
+
+
+def _exchange_times() -> Iterator[Result]:
+    """INCEPTIONN's analytic exchange times; figure 15 has curves alone."""
+    for each in exchange_cost.comparisons():
+        deviation = 100 * (each.model / each.published - 1)
+        note = f"the paper: {number(each.published)}, " + ("fitted" if each.fitted else f"{deviation:+.1f} %")
+        yield Result(f"INCEPTIONN: {each.name}", each.model, each.unit, note=note)
+    for workers in (4, 6, 8):
+        for name, value in zip(("WA", "INC"), exchange_cost.scaling(workers), strict=True):
+            yield Result(f"INCEPTIONN, figure 15: {name}, {workers} workers", value, "× WA of 4")

@@ -1,0 +1,107 @@
+"""Area of the ring node, split as AI Smart NIC's table I: all-reduce, BFP compression, the shim around both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from fanin.codec.facts import Bfp
+from fanin.evaluation.bench.netlist import Area, Goal, synthesise
+from fanin.evaluation.bench.result import Result
+from fanin.hdl.emission import kept_verilog
+from fanin.hdl.ring.node import RingNode
+from fanin.ring.facts import PRESETS, RingConfig
+
+ALL_REDUCE, CODEC, SHIM = "all-reduce", "BFP", "shim"
+ADDED = "all-reduce and BFP"  # what the paper adds to a smart NIC that has a shim anyway
+TOP = "ring_node"
+
+#: Whose a module of the node is; what it contains is its own, but for the modules that stand here as well.
+OWNERS = {
+    TOP: SHIM,  # registers, control
+    f"{TOP}__link": SHIM,
+    f"{TOP}__engine": ALL_REDUCE,
+    f"{TOP}__engine__local__reader": SHIM,  # AXI
+    f"{TOP}__engine__store__writer": SHIM,
+    f"{TOP}__engine__receive__decoder": CODEC,
+    f"{TOP}__engine__send__encoder": CODEC,
+    f"{TOP}__engine__send__decoder": CODEC,
+    "fp32_adder": ALL_REDUCE,
+}
+
+#: Nodes by name, with how many of them one network interface takes.
+NODES = {
+    "8 lanes, 40 Gb/s": (PRESETS["prototype"], 1),
+    "16 lanes, 100 Gb/s": (PRESETS["u280"], 1),
+    "4 × 16 lanes, 400 Gb/s": (PRESETS["u280"], 4),
+}
+
+BLOCK_BITS = 36 * 1024  # of an UltraScale+ block RAM; Arria 10's M20K has 20 kb
+PAPER = {
+    ("8 lanes, 40 Gb/s", ALL_REDUCE): ("2,233 ALMs", "46 M20Ks", "8 DSPs"),
+    ("8 lanes, 40 Gb/s", CODEC): ("2,857 ALMs", "120 M20Ks", "none"),
+    ("8 lanes, 40 Gb/s", SHIM): ("64,480 ALMs, PCIe and MAC among them", "368 M20Ks", "none"),
+    ("8 lanes, 40 Gb/s", ADDED): ("5,090 ALMs", "166 M20Ks", "8 DSPs"),
+    ("8 lanes, 40 Gb/s", "total"): ("69,570 ALMs", "534 M20Ks", "8 DSPs"),
+    ("4 × 16 lanes, 400 Gb/s", ADDED): ("< 8,544 ALMs (2 %)", "< 244 M20Ks (9 %)", "< 76 DSPs (5 %)"),
+}
+
+
+def measure() -> Iterator[Result]:
+    """Yield the figures as they are measured; some minutes for each of two nodes."""
+    mapped: dict[RingConfig, dict[str, Area]] = {}
+    for name, (sizes, count) in NODES.items():
+        if sizes not in mapped:
+            mapped[sizes] = _node(sizes)
+        yield from _figures(name, {part: area.times(count) for part, area in mapped[sizes].items()})
+
+
+def _node(sizes: RingConfig) -> dict[str, Area]:
+    config = RingConfig(**{**vars(sizes), "codec": Bfp()})
+    return split(kept_verilog(RingNode(config=config), name=TOP), TOP, OWNERS)
+
+
+def split(verilog: str, top: str, owners: Mapping[str, str]) -> dict[str, Area]:
+    """The area of each owner's modules inside ``top``; together they are all of it.
+
+    A module that has an owner is mapped apart, and counted as often as it occurs; one that has none is part of
+    the module around it. Emission may append a number to a module's name. Raises ValueError for an owned module
+    that occurs not at all, or under several names.
+    """
+    modules = {name: _module(verilog, name) for name in owners}
+    mapped = {
+        name: synthesise(verilog, module, goal=Goal.AREA, blackboxes=set(modules.values()) - {module})
+        for name, module in modules.items()
+    }
+    parts = {owner: Area() for owner in owners.values()}
+
+    def count(name: str, times: int) -> None:
+        area = mapped[name].times(times)
+        for inner, module in modules.items():
+            if inside := mapped[name].cells[module]:
+                count(inner, times * inside)
+                del area.cells[module]
+        parts[owners[name]] += area
+
+    count(top, 1)
+    return parts
+
+
+def _module(verilog: str, name: str) -> str:
+    found = re.findall(rf"^module ({name}(?:_\d+)?)\(", verilog, re.MULTILINE)
+    if len(found) != 1:
+        raise ValueError(f"one module must be called {name}, not {len(found)}")
+    return str(found[0])
+
+
+def _figures(node: str, parts: Mapping[str, Area]) -> Iterator[Result]:
+    total = sum(parts.values(), Area())
+    added = parts[ALL_REDUCE] + parts[CODEC]
+    for part, area in {**parts, ADDED: added, "total": total}.items():
+        notes = [f"the paper: {figure}" for figure in PAPER.get((node, part), ())] or [""] * 3
+        name = f"ring node, {node}: {part}"
+        yield Result(f"{name}, LUTs", area.luts + area.lutrams, "LUTs", note=notes[0])
+        yield Result(f"{name}, LUTs as memory", area.lutrams, "LUTs")
+        yield Result(f"{name}, flip-flops", area.flip_flops, "flip-flops")
+        yield Result(f"{name}, block RAM", area.ram_bits / BLOCK_BITS, "× 36 kb", note=notes[1])
+        yield Result(f"{name}, DSPs", area.dsps, "DSPs", note=notes[2])

@@ -1,0 +1,106 @@
+"""The ring on its RTL: cycles beside the time model, how busy the links are, exact with loss; logic depth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec.facts import Bfp, Inceptionn
+from fanin.evaluation.bench.area import depth_figures, map_parts
+from fanin.evaluation.bench.result import Result, number
+from fanin.hdl.arith.fp32 import FP32Adder
+from fanin.hdl.codec.make import make_compressor, make_decompressor
+from fanin.hdl.ring.node import RingNode
+from fanin.ring.facts import PRESETS, RingConfig
+from fanin.ring.golden import all_reduce
+from fanin.sim.network import LinkConfig
+from fanin.sim.ring.cosim import RingCosim, RingRun
+from fanin.sim.ring.time import RingTime
+
+COUNT = 1 << 18  # values of an engine's stripe: 1 MiB
+LOSS = 0.01
+MAX_DEVIATION = 3.0  # % of the model's cycles
+MIN_BUSY = 98.0  # % of the time, where the link binds
+TIMEOUT = 4000  # cycles: some hops there and back
+CODECS = {"no codec": None, "BFP": Bfp(), "INCEPTIONN": Inceptionn(group=16)}
+
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A ring whose hosts have ``engines`` of ``sizes``, each on a link of its own, with codecs by name."""
+
+    name: str
+    sizes: RingConfig
+    link: LinkConfig = field(default_factory=LinkConfig)
+    nodes: Sequence[int] = (3, 4, 5, 6)
+    codecs: Sequence[str] = ("no codec", "BFP")
+    engines: int = 1
+
+
+POINTS = (
+    Point("16 lanes, 100 Gb/s", PRESETS["u280"], codecs=tuple(CODECS)),
+    Point("8 lanes, 40 Gb/s", PRESETS["prototype"], LinkConfig(gbps=40)),  # the paper's prototype
+    Point("4 × 16 lanes, 4 × 100 Gb/s", PRESETS["u280"], nodes=(3,), engines=4),
+)
+
+
+def measure() -> Iterator[Result]:
+    """Yield the figures; a simulation is built for each codec of a point, a minute or two each."""
+    for name, codec in CODECS.items():
+        yield from _depth(name, RingConfig(codec=codec))
+    for point in POINTS:
+        for name in point.codecs:
+            yield from _point(point, name)
+
+
+def _point(point: Point, codec: str) -> Iterator[Result]:
+    rng, count = np.random.default_rng(5), point.engines * COUNT
+    gradients = [rng.normal(0, 1e-2, count).astype(np.float32) for _ in range(max(point.nodes))]
+    config = replace(point.sizes, codec=CODECS[codec])
+    cosim = RingCosim(config, nodes=max(point.nodes), engines=point.engines)
+    for nodes in point.nodes:
+        name = f"{point.name}, {codec}, {nodes} nodes, {count >> 18} MiB"
+        yield from _case(name, cosim, gradients[:nodes], point.link)
+
+
+def _case(name: str, cosim: RingCosim, gradients: list[Float32], link: LinkConfig) -> Iterator[Result]:
+    expected = all_reduce.striped(gradients, cosim.config, cosim.engines)
+    run = _run(cosim, gradients, link)
+    model = RingTime.of(gradients, cosim.config, link=link, engines=cosim.engines)
+    note = f"the model: {number(round(model.total))}; bound by the {model.binds}"
+    yield Result(f"{name}: cycles", run.cycles, "cycles", note=note)
+    yield Result(f"{name}: off the model", 100 * abs(run.cycles / model.total - 1), "%", MAX_DEVIATION)
+    busy = 100 * min(run.transmit_busy(node) for node in range(len(run.status)))
+    limit = MIN_BUSY if model.binds == "link" else None
+    yield Result(f"{name}: Tx link busy", busy, "% of time", limit, at_least=True, note="the idlest node's")
+    yield Result(
+        f"{name}: values wrong", wrong_values(run, expected), "values", 0, note="all nodes' against NumPy"
+    )
+    lossy = _run(cosim, gradients, replace(link, drop=LOSS))
+    note = f"{lossy.cycles / run.cycles:.2f} times the cycles"
+    yield Result(f"{name}, 1 % loss: values wrong", wrong_values(lossy, expected), "values", 0, note=note)
+
+
+def _run(cosim: RingCosim, gradients: list[Float32], link: LinkConfig) -> RingRun:
+    return cosim.all_reduce([[gradient] for gradient in gradients], link=link, timeout=TIMEOUT)
+
+
+def wrong_values(run: RingRun, expected: Float32) -> int:
+    """Values that differ in any bit; all of them for a node that has failed, or has written elsewhere."""
+    if run.failed or not run.intact:
+        return expected.size
+    return sum(int((own.view(np.uint32) != expected.view(np.uint32)).sum()) for (own,) in run.sums)
+
+
+def _depth(name: str, config: RingConfig) -> Iterator[Result]:
+    """Of a node around its adders and its codec, which have their own figures (`fanin bench codec`)."""
+    parts = [FP32Adder()]
+    if config.codec is not None:
+        parts += [make(config.codec, config.width) for make in (make_compressor, make_decompressor)]
+    area = map_parts(RingNode(config=config), parts, "", count_parts=False)
+    yield from depth_figures(f"node, {name}", area)

@@ -1,0 +1,189 @@
+"""Training iterations on the ring's RTL beside AI Smart NIC's model (section IV-C), and its figures with them.
+
+The paper's shape, 20 layers and its mini-batches, is scaled down in width: computing and reducing both take
+time by the weights, so that their ratio stays. The model has the same worker, α and β of the frame format, and
+nothing that is fitted to the RTL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fanin.base.limits import CLOCK_MHZ
+from fanin.codec.facts import Bfp, CodecConfig
+from fanin.evaluation.bench import smart_nic_drawing as drawing
+from fanin.evaluation.bench.result import Result, number
+from fanin.evaluation.bench.smart_nic_figures import (
+    NAIVE,
+    OVERLAPPED,
+    SMART,
+    SMART_BFP,
+    TRACE_LAYERS,
+    Measured,
+)
+from fanin.ring.facts import PRESETS, RingConfig
+from fanin.sim.network import LinkConfig
+from fanin.sim.ring import smart_nic, timeline
+from fanin.sim.ring import smart_nic_paper as paper
+from fanin.sim.ring.model import World
+from fanin.sim.ring.profile import WorkerProfile
+from fanin.sim.ring.schedule import Overlap, Schedule, Times
+from fanin.sim.ring.smart_nic import NIC, WORKER, SmartNic, Worker
+from fanin.sim.ring.sums import Sums
+from fanin.sim.ring.time import RingTime
+from fanin.sim.ring.timed import Timed
+from fanin.sim.ring.timeline import makespan
+from fanin.sim.ring.train_cosim import RingTrainingCosim
+
+NODES = (2, 3, 4, 5, 6)
+LAYERS = len(paper.WIDTHS)
+WIDTH = 512
+MAX_DEVIATION = 3.0  # %, as the paper says of its model
+LINK = LinkConfig(gbps=paper.ETHERNET / 1e9)
+CODECS: dict[str, CodecConfig | None] = {SMART: None, SMART_BFP: Bfp()}
+DEFAULT = WorkerProfile()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """An iteration: ``layers`` of ``width`` × ``width`` weights, ``batch`` samples a node."""
+
+    nodes: int
+    batch: int
+    width: int = WIDTH
+    layers: int = LAYERS
+    profile: WorkerProfile
+
+    @property
+    def counts(self) -> list[int]:
+        """Values of each layer."""
+        return [self.width**2] * self.layers
+
+    @property
+    def to_paper(self) -> float:
+        """How many times longer the paper's width takes."""
+        return (paper.WIDTHS[0] / self.width) ** 2
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield the figures; draw the paper's into ``args.output``. Raises InputError."""
+    paths = drawing.outputs(args.output)
+    measured = Measured()
+    if args.part in (None, "scaled"):
+        yield from _on_cores(measured)
+        yield from _scaled(measured)
+        drawing.write(paths, paper.fitted(), measured)
+    if args.part in (None, "whole"):
+        yield from _whole()
+
+
+def _scaled(measured: Measured) -> Iterator[Result]:
+    """All node counts, mini-batches and codecs with the paper's worker; then updates that take time."""
+    for series, codec in CODECS.items():
+        config = replace(PRESETS["prototype"], codec=codec)
+        for nodes in NODES:
+            cosim = RingTrainingCosim(config, nodes=nodes)
+            for batch in paper.BATCHES:
+                shape = Shape(nodes=nodes, batch=batch, profile=_worker(batch))
+                seconds, _ = _run(cosim, shape)
+                measured.seconds[batch, nodes, series] = seconds * shape.to_paper
+                yield from _figures(f"{series}, {nodes} nodes, B = {batch}", cosim, shape, seconds)
+        shape = Shape(nodes=nodes, batch=448, profile=DEFAULT)
+        seconds, _ = _run(cosim, shape)
+        yield from _figures(f"{series}, {nodes} nodes, B = 448, with T_U", cosim, shape, seconds)
+        if codec is None:
+            shape = Shape(nodes=nodes, batch=448, layers=TRACE_LAYERS, profile=_worker(448))
+            _, times = _run(cosim, shape)
+            measured.trace = _spans(times, shape.to_paper)
+
+
+def _on_cores(measured: Measured) -> Iterator[Result]:
+    """Figure 2a: the training's hosts reduce themselves. There is no RTL in it, and nothing is added up."""
+    batch, nodes, inputs = 1792, paper.PROTOTYPE, paper.fitted()
+    cores, worker = inputs.cores(), _worker(batch)
+    for bar, spans in (
+        (NAIVE, paper.naive(inputs, batch, nodes)),
+        (OVERLAPPED, paper.conventional(inputs, batch, nodes)),
+    ):
+        alone = bar == NAIVE
+        timed = Timed(
+            counts=[width**2 for width in paper.WIDTHS],
+            nodes=nodes,
+            batch=batch,
+            profile=worker if alone else replace(worker, slowdown=cores.slowdown),
+            schedule=Schedule(Overlap.NONE) if alone else Schedule(outstanding=LAYERS),
+        )
+        seconds = functools.partial(cores.seconds, nodes=nodes, alone=alone)
+        world = World(timed, nodes, Sums(lambda gradients: gradients[0], nodes), seconds)
+        measured.cores[bar] = max(times.steps[-1] for times in world.run())
+        yield from _beside(f"regular NICs, {bar}, 6 nodes, B = {batch}", measured.cores[bar], makespan(spans))
+
+
+def _whole() -> Iterator[Result]:
+    """One iteration at the paper's width, on three nodes."""
+    config = PRESETS["prototype"]
+    shape = Shape(nodes=3, batch=448, width=paper.WIDTHS[0], profile=_worker(448))
+    cosim = RingTrainingCosim(config, nodes=shape.nodes)
+    seconds, _ = _run(cosim, shape)
+    yield from _figures(f"{SMART}, 3 nodes, B = 448", cosim, shape, seconds)
+
+
+def _worker(batch: int) -> WorkerProfile:
+    """The paper's worker, whose update takes no time (docs/systems/gradient-training.md)."""
+    return WorkerProfile(flops=paper.fitted().worker(batch).flops, memory_bandwidth=float("inf"))
+
+
+def _run(cosim: RingTrainingCosim, shape: Shape) -> tuple[float, Times]:
+    """Seconds of the iteration at the slowest node, and what the first one did; each sum is checked."""
+    learners = functools.partial(
+        Timed,
+        counts=shape.counts,
+        nodes=shape.nodes,
+        batch=shape.batch,
+        profile=shape.profile,
+        schedule=Schedule(),
+    )
+    found, _ = cosim.run(learners, shape.counts, link=LINK, pcie=shape.profile.pcie)
+    return max(times.steps[-1] for times in found.times), found.times[0]
+
+
+def model(config: RingConfig, shape: Shape) -> float:
+    """Seconds of the iteration by the paper's formula: α and β of the frames, the worker of the run."""
+    time = RingTime(config=config, nodes=shape.nodes, count=shape.counts[0], link=LINK)
+    nic = SmartNic(
+        ethernet=LINK.gbps * 1e9,
+        pcie=2 * shape.profile.pcie,
+        adds=config.lanes * CLOCK_MHZ * 1e6,
+        ratio=time.ratio,
+        utilisation=time.utilisation,
+    )
+    worker = Worker(shape.profile.flops, shape.profile.update(1))
+    widths = [shape.width] * shape.layers
+    return smart_nic.total(smart_nic.layers(widths, shape.batch, worker, nic, shape.nodes))
+
+
+def _figures(name: str, cosim: RingTrainingCosim, shape: Shape, seconds: float) -> Iterator[Result]:
+    yield from _beside(f"{name}, {shape.layers} × {shape.width}²", seconds, model(cosim.config, shape))
+
+
+def _beside(name: str, seconds: float, expected: float) -> Iterator[Result]:
+    """A time, and how far it is off the paper's model."""
+    note = f"the model: {number(1e3 * expected)}"
+    yield Result(f"{name}: iteration", 1e3 * seconds, "ms", note=note)
+    deviation = 100 * (seconds / expected - 1)
+    yield Result(f"{name}: off the model", abs(deviation), "%", MAX_DEVIATION, note=f"{deviation:+.2f} %")
+
+
+def _spans(times: Times, scale: float) -> list[timeline.Span]:
+    """What figure 3b shows of a host, in seconds at the paper's width."""
+    return [
+        timeline.Span(
+            timeline.Task(f"{span.kind}{span.layer}", NIC if span.kind == "AR" else WORKER, 0.0),
+            scale * span.begin,
+            scale * span.end,
+        )
+        for span in times.spans
+    ]

@@ -1,0 +1,106 @@
+"""The embedded switch on Linux interfaces: packets a second over veth pairs, through ``fanin p4 serve``.
+
+Beside it, where it is installed, BMv2: the same program, job and packets. With ``--attack``, the embedded
+switch without and with hostile controllers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import selectors
+import sys
+import time
+from collections.abc import Iterator
+
+from fanin.base.errors import CheckFailed, InputError
+from fanin.evaluation.bench import serve_attack
+from fanin.evaluation.bench.result import Result
+from fanin.evaluation.bench.served import SLOTS, VALUES, WORKERS, aggregate, cpu_seconds, serving
+from fanin.host.ethernet import Interface, open_interface
+from fanin.job import SWITCH
+from fanin.p4.aggregation import ProgramConfig
+from fanin.p4.deployment import default_deployment
+from fanin.wire.aggregation import Kind
+
+ROUNDS = 150  # of every slot: 76,800 packets with ACKs
+MIN_RATE = 20_000.0
+_IN_FLIGHT = 16  # slots
+_PATIENCE = 30.0  # seconds for one answer
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield packets in per second of time, and of the switch's CPU time."""
+    if args.attack:
+        yield from serve_attack.attacked()
+        return
+    with serving() as served:
+        by_clock, by_core = _rates(served.hosts, served.process.pid)
+    yield Result("serve over veth, v1model, l2", by_clock, "packets/s", note="sender on the other core")
+    yield Result("serve over veth, one core", by_core, "packets/s", MIN_RATE, at_least=True)
+    yield from beside()
+
+
+def beside() -> Iterator[Result]:
+    """Yield BMv2's figures, or say why there are none."""
+    try:
+        by_clock, by_core = _bmv2_rates()
+    except InputError as error:
+        print(f"BMv2 is not measured: {error}", file=sys.stderr)
+        return
+    yield Result("BMv2 over veth, the same packets", by_clock, "packets/s", note="its threads on all cores")
+    yield Result("BMv2 over veth, one core", by_core, "packets/s")
+
+
+def _rates(hosts: list[Interface], pid: int) -> tuple[float, float]:
+    """Packets a second of time, and of the switch's CPU time."""
+    before, began = cpu_seconds(pid), time.perf_counter()
+    packets = _all_reduced(hosts)
+    seconds, busy = time.perf_counter() - began, cpu_seconds(pid) - before
+    return packets / seconds, packets / busy
+
+
+def _bmv2_rates() -> tuple[float, float]:
+    """The same of BMv2. Raises InputError where it or p4c is not installed."""
+    from fanin.sim.switch.bmv2.process import host_end
+    from fanin.sim.switch.bmv2.switch import bmv2_switch
+
+    config = ProgramConfig(workers=WORKERS, slots=SLOTS, values=VALUES)
+    with (
+        bmv2_switch(config, endpoint=SWITCH, ports=range(WORKERS), veth=True) as switch,
+        contextlib.ExitStack() as opened,
+    ):
+        for job in default_deployment(config).jobs:
+            switch.add_job(job)
+        process = switch.pipeline.bmv2
+        names = [host_end(port) for port in range(WORKERS)]
+        hosts = process.inside(lambda: [opened.enter_context(open_interface(name)) for name in names])
+        return _rates(hosts, process.pid)
+
+
+def _all_reduced(hosts: list[Interface]) -> int:
+    """Packets sent: all workers' of all rounds, so many slots in flight that no queue fills."""
+    selector = selectors.DefaultSelector()
+    for host in hosts:
+        selector.register(host, selectors.EVENT_READ, host)
+    sent = 0
+    for number in range(1, ROUNDS + 1):
+        for begin in range(0, SLOTS, _IN_FLIGHT):
+            for kind in (Kind.AGG, Kind.ACK):
+                for slot in range(begin, begin + _IN_FLIGHT):
+                    for worker, host in enumerate(hosts):
+                        host.send(aggregate(worker, slot, number, kind))
+                        sent += 1
+                _await(selector, _IN_FLIGHT * len(hosts))
+    selector.close()
+    return sent
+
+
+def _await(selector: selectors.BaseSelector, wanted: int) -> None:
+    """Until every host has all its answers."""
+    end = time.monotonic() + _PATIENCE
+    while wanted:
+        for key, _ in selector.select(0.1):
+            wanted -= len(key.data.receive())
+        if time.monotonic() > end:
+            raise CheckFailed(f"{wanted} answers are missing")

@@ -1,0 +1,103 @@
+"""A switch of ``fanin p4 serve`` in a network of its own, with its aggregation job, for measurements."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fanin.base.errors import CheckFailed, ToolFailed
+from fanin.base.tools import program
+from fanin.host.ethernet import Interface, open_interface
+from fanin.host.lab import Lab
+from fanin.job import SWITCH, worker_endpoint
+from fanin.wire.aggregation import AggPacket, Encap, Kind, encode
+
+WORKERS, SLOTS, VALUES = 4, 64, 8
+_START = _EMIT = 120.0  # seconds; other programs may have the cores
+
+
+@dataclass
+class Served:
+    """A switch that ``fanin p4 serve`` runs.
+
+    ``lab``: the network; the switch and all interfaces are in its namespace ``switch``
+    ``process``: the forwarding process
+    ``hosts``: the other end of each port's veth pair, by port
+    ``outcome``: the object that the command prints; empty until it has ended
+    """
+
+    lab: Lab
+    process: subprocess.Popen[str]
+    hosts: list[Interface]
+    outcome: dict[str, Any] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[Served]:
+    """Serve the aggregation program with its job until the context ends.
+
+    Raises CheckFailed at the end if the switch has lost a frame, InputError where there may be no namespaces.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="fanin-serve-") as name,
+        Lab(["switch"]) as lab,
+        contextlib.ExitStack() as opened,
+    ):
+        for port in range(WORKERS):
+            lab.wire("switch", f"port{port}", "switch", f"host{port}")
+        process = opened.enter_context(_started(lab, Path(name)))
+        names = [f"host{port}" for port in range(WORKERS)]
+        hosts = lab.opened("switch", lambda: [opened.enter_context(open_interface(n)) for n in names])
+        served = Served(lab, process, hosts)
+        yield served
+        process.terminate()
+        served.outcome = json.loads(process.communicate(timeout=_START)[0])
+        counters = served.outcome["ports"].values()
+        lost = sum(c["refused"] + c["overrun"] + c["lost"] + c["unsent"] for c in counters)
+        if lost:
+            raise CheckFailed(f"the switch lost {lost} packets")
+
+
+@contextlib.contextmanager
+def _started(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    fanin = program("fanin", "pip install fanin")
+    emit = [fanin, "p4", "emit", "--workers", str(WORKERS), "--slots", str(SLOTS), "--values", str(VALUES)]
+    lab.run("switch", [*emit, "-o", str(folder)], limit=_EMIT)
+    ports = itertools.chain.from_iterable(("--port", f"{n}=port{n}") for n in range(WORKERS))
+    program_and_job = [str(folder / "aggregation.p4"), "--job", str(folder / "job.json")]
+    command = [fanin, "p4", "serve", *program_and_job, *ports, "--json"]
+    pipe = subprocess.PIPE
+    with lab.start("switch", command, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stderr is not None
+            late = threading.Timer(_START, process.kill)  # the lines below are empty then
+            late.start()
+            started = "P4Runtime" in process.stderr.readline() + process.stderr.readline()
+            late.cancel()
+            if not started:
+                raise ToolFailed(f"fanin p4 serve did not start in {_START:g} s")
+            yield process
+        finally:
+            process.kill()
+
+
+def aggregate(worker: int, slot: int, number: int, kind: Kind = Kind.AGG) -> bytes:
+    """Return a worker's frame of one slot and round."""
+    values = tuple(range(number, number + VALUES)) if kind is Kind.AGG else (0,) * VALUES
+    packet = AggPacket(kind, 1, slot, number, 1 << worker, values)
+    return encode(packet, encap=Encap.L2, source=worker_endpoint(worker), destination=SWITCH)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

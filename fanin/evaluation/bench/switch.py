@@ -1,0 +1,72 @@
+"""The embedded switch: how long a program takes to load, and how many aggregation packets a second it takes."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Iterator
+
+from fanin.evaluation.bench.result import Result
+from fanin.job import SWITCH, Job, Member, worker_endpoint
+from fanin.p4.aggregation import ProgramConfig, Target
+from fanin.p4.emit import program_text
+from fanin.sim.switch.base import Switch
+from fanin.sim.switch.reference import ReferenceSwitch
+from fanin.wire.aggregation import AggPacket, Encap, Protocol, encode
+
+WORKERS, SLOTS, VALUES = 4, 64, 8
+ROUNDS = 40  # of every slot: 20,480 packets with ACKs
+MAX_LOAD, MIN_RATE = 2.0, 10_000.0
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield the figures as they are measured, in a minute."""
+    for target in Target:
+        config = ProgramConfig(target=target, encap=Encap.UDP)
+        yield Result(f"load, {target}, whole program", _load(config), "s", MAX_LOAD)
+    for target, encap in itertools.product(Target, Encap):
+        yield Result(
+            f"embedded, {target}, {encap}", _embedded(target, encap), "packets/s", MIN_RATE, at_least=True
+        )
+    reference = ReferenceSwitch(endpoint=SWITCH, ports=WORKERS)
+    yield Result("reference switch, l2", _rate(reference, Encap.L2), "packets/s")
+
+
+def _load(config: ProgramConfig) -> float:
+    """Seconds from the text to a running switch; the first time with the parser's own start."""
+    text = program_text(config)
+    begin = time.perf_counter()
+    from fanin.sim.switch.embedded import load
+
+    load(text).switch()
+    return time.perf_counter() - begin
+
+
+def _embedded(target: Target, encap: Encap) -> float:
+    from fanin.sim.switch.emitted import embedded_switch
+
+    config = ProgramConfig(target=target, encap=encap, workers=WORKERS, slots=SLOTS)
+    return _rate(embedded_switch(config, endpoint=SWITCH, ports=range(WORKERS)), encap)
+
+
+def _rate(switch: Switch, encap: Encap) -> float:
+    """Packets in per second: what all workers of a job send, without losses. One core."""
+    members = tuple(Member(w, 1 << w, worker_endpoint(w)) for w in range(WORKERS))
+    switch.add_job(Job(1, 0, SLOTS, members))
+    frames = [
+        (member.port, encode(packet, encap=encap, source=member.endpoint, destination=SWITCH))
+        for number, slot, kind in itertools.product(
+            range(1, ROUNDS + 1), range(SLOTS), Protocol.P4SGD.to_switch
+        )
+        for member in members
+        for packet in [AggPacket(kind, 1, slot, number, member.bitmap, tuple(range(number, number + VALUES)))]
+    ]
+    begin = time.process_time()
+    for port, frame in frames:
+        switch.inject(port, frame, 0)
+    seconds = time.process_time() - begin
+    counters = switch.job_counters(1)
+    if counters.results != ROUNDS * SLOTS or counters.confirms != ROUNDS * SLOTS:
+        raise AssertionError(f"the switch lost packets: {counters}")
+    return len(frames) / seconds

@@ -1,0 +1,1 @@
+"""GLM training (P4SGD): facts, golden model, driver, training, pages."""

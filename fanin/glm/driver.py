@@ -1,0 +1,154 @@
+"""The host's side of a node: training jobs in, batches of register accesses out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin import fixed
+from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
+from fanin.glm.facts import GlmConfig, TrainShape
+from fanin.glm.golden.layout import place_of
+from fanin.hdl.glm.node_registers import Failure, model_address, node_constants, node_registers
+from fanin.host.driver import BaseDriver, Batch, Value
+from fanin.wire.ethernet import Endpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeJob:
+    """The aggregation job as one worker sees it; ``timeout`` in cycles, ``slots`` a power of two."""
+
+    id: int
+    base: int
+    slots: int
+    member: int
+    own: Endpoint
+    switch: Endpoint
+    timeout: int
+    retries: int = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeMemories:
+    """Byte addresses of what a node reads: two ports of samples an engine, and labels."""
+
+    samples: Sequence[int]
+    labels: int
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """What a node does."""
+
+    busy: bool
+    idle: bool
+    failed: bool
+    cause: Failure
+
+
+class NodeDriver(BaseDriver):
+    """Batches of register accesses for a node of ``config`` whose registers lie at ``base``."""
+
+    def __init__(self, config: GlmConfig, *, base: int = 0):
+        super().__init__(node_registers(config), node_constants(config), base=base)
+        self.config = config
+
+    def configure(
+        self,
+        shape: TrainShape,
+        *,
+        loss: Loss,
+        rate: LearningRate,
+        epochs: int,
+        job: NodeJob,
+        memories: NodeMemories,
+        decay: Decay = NO_DECAY,
+    ) -> Batch:
+        """Everything that a run needs; the transport is reset for the job.
+
+        Raises ValueError for a decay of a node whose weights cannot.
+        """
+        batch = self.batch().write("control", reset_transport=1)
+        batch.write(
+            "training",
+            planes=shape.precision,
+            loss=loss,
+            clamp_bits=fixed.clamp_bits(shape.workers),
+            **({"serial": int(shape.vanilla)} if self.config.vanilla else {}),
+        )
+        batch.write("rate", mantissa=rate.mantissa, shift=rate.shift)
+        self._write_decay(batch, decay, shape, job)
+        batch.write("job", job_id=job.id, log2_slots=job.slots.bit_length() - 1, slot_base=job.base)
+        for name, value in {
+            "chunks": shape.chunks,
+            "mini_batch": shape.micro_batches,
+            "epoch": shape.micro_batches_per_epoch,
+            "epochs": epochs,
+            "member": job.member,
+            "timeout": job.timeout,
+            "retries": job.retries,
+            "own_mac": job.own.mac,
+            "own_ip": job.own.ip,
+            "switch_mac": job.switch.mac,
+            "switch_ip": job.switch.ip,
+            "udp_port": job.own.port,
+            "label_address": memories.labels,
+        }.items():
+            batch.write(name, value)
+        for port, address in enumerate(memories.samples):
+            batch.write("sample_address", address, index=port)
+        return batch
+
+    def _write_decay(self, batch: Batch, decay: Decay, shape: TrainShape, job: NodeJob) -> None:
+        if not self.config.l2:
+            if decay.shift:
+                raise ValueError("decay must be none for a node that was made without l2")
+            return
+        place = None if decay.spared is None else place_of(decay.spared, shape, job.member.bit_length() - 1)
+        engine, chunk, lane = place or (0, 0, 0)
+        batch.write(
+            "decay",
+            decay_shift=decay.shift,
+            spared=int(place is not None),
+            spared_lane=lane,
+            spared_chunk=chunk,
+            spared_engine=engine,
+        )
+
+    def status(self) -> Batch:
+        """Read the status; see :meth:`status_of`."""
+        return self.batch().read("status")
+
+    @staticmethod
+    def status_of(values: Sequence[Value]) -> NodeStatus:
+        """The status that was read."""
+        (fields,) = values
+        assert isinstance(fields, dict)
+        cause = Failure(fields["cause"]) if fields["failed"] else Failure.NONE
+        return NodeStatus(bool(fields["busy"]), bool(fields["idle"]), bool(fields["failed"]), cause)
+
+    def read_model(self, chunks: int) -> Batch:
+        """Read the first ``chunks`` chunks of every engine; see :meth:`model_of`."""
+        batch = self.batch()
+        for engine in range(self.config.engines):
+            batch.write("model_address", model_address(engine, 0))
+            for _ in range(chunks * self.config.lanes):
+                batch.read("model_data")
+        return batch
+
+    def write_model(self, weights: npt.NDArray[np.int32]) -> Batch:
+        """Write weights, [engine, chunk, lane]; the node must not be busy."""
+        batch = self.batch()
+        for engine, part in enumerate(weights):
+            batch.write("model_address", model_address(engine, 0))
+            for weight in part.ravel().view(np.uint32).tolist():
+                batch.write("model_data", weight)
+        return batch
+
+    def model_of(self, values: Sequence[Value]) -> npt.NDArray[np.int32]:
+        """The weights that were read, [engine, chunk, lane]."""
+        weights = np.array(values, dtype=np.uint32).view(np.int32)
+        return weights.reshape(self.config.engines, -1, self.config.lanes)

@@ -1,0 +1,53 @@
+"""The same training in floating point: what the fixed-point formats cost is the distance to this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fanin.fixed import NO_DECAY, Decay, Loss, unknown_loss
+from fanin.glm.golden.quantise import Float64, Samples
+
+
+def derivative(fa: Float64, labels: Float64, loss: Loss) -> Float64:
+    """df of each sample; ``labels`` are the targets (linear) or the classes 0 and 1."""
+    match loss:
+        case Loss.LINEAR:
+            return fa - labels
+        case Loss.LOGISTIC:
+            return 0.5 * (1 + np.tanh(fa / 2)) - labels  # σ without overflow
+        case Loss.HINGE:
+            y = 2 * labels - 1
+            return np.where(y * fa < 1, -y, 0.0)
+        case _:
+            raise unknown_loss(loss)
+
+
+def train_float64(
+    features: Samples,
+    labels: Float64,
+    *,
+    loss: Loss,
+    precision: int,
+    batch: int,
+    rate: float,
+    epochs: int,
+    decay: Decay = NO_DECAY,
+) -> Iterator[Float64]:
+    """Mini-batch SGD in float64 on the same quantised features, in the same order; ``rate`` is γ/B.
+
+    Features, dense or CSR, are those given times 2^-``precision``. Weights decay by just as much, 2^-shift in
+    each mini-batch. Yields the model after every epoch.
+    """
+    samples, columns = features.shape
+    model = np.zeros(columns)
+    kept = np.full(columns, 1 - 2.0**-decay.shift if decay.shift else 1.0)
+    if decay.spared is not None:
+        kept[decay.spared] = 1.0
+    for _ in range(epochs):
+        for start in range(0, samples, batch):
+            a = features[start : start + batch] / (1 << precision)
+            df = derivative(a @ model, labels[start : start + batch], loss)
+            model = kept * model - rate * (df @ a)
+        yield model

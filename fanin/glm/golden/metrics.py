@@ -1,0 +1,99 @@
+"""Loss and fit of a model on quantised samples, in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import issparse
+
+from fanin.fixed import Loss, unknown_loss
+from fanin.glm.golden.quantise import Float64, Samples, column_blocks
+
+
+class Score(NamedTuple):
+    """Mean loss, and how well the predictions fit, as ``measure_of`` the loss names it."""
+
+    loss: float
+    fit: float
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a fit is: ``name`` for people, ``key`` in JSON."""
+
+    name: str
+    key: str
+
+    def text(self, fit: float | None) -> str:
+        """A fit for people."""
+        if fit is None:
+            return "none held out"
+        return f"{fit:.4f}" if self is R2 else f"{100 * fit:.1f} %"
+
+    def loss_text(self, loss: float, digits: int = 4) -> str:
+        """A loss for people; that of targets is in their units, squared, and may be of any size."""
+        return f"{loss:.{digits}g}" if self is R2 else f"{loss:.{digits}f}"
+
+
+ACCURACY = Measure("accuracy", "accuracy")  #: share of samples whose class is predicted
+R2 = Measure("R²", "r2")  #: 1 − Σ(y − prediction)² / Σ(y − mean of y)²
+
+
+def measure_of(loss: Loss) -> Measure:
+    """How well a model fits that was trained with this loss: targets have an R², classes an accuracy."""
+    return ACCURACY if loss.classifies else R2
+
+
+def activations(features: Samples, model: npt.NDArray[np.int32], *, precision: int, frac: int) -> Float64:
+    """FA = (Σ_k q_k · x_k) / 2^(s + frac): the sum is exact, so its order does not matter."""
+    if issparse(features):
+        fa = features.astype(np.int64) @ model.astype(np.int64)
+        return np.ldexp(fa.astype(np.float64), -precision - frac)
+    fa = np.zeros(len(features), dtype=np.int64)
+    for columns in column_blocks(features.shape[1]):
+        fa += (features[:, columns].astype(np.float64) @ model[columns].astype(np.float64)).astype(np.int64)
+    return np.ldexp(fa.astype(np.float64), -precision - frac)
+
+
+def activations_float64(features: Samples, model: Float64, *, precision: int) -> Float64:
+    """FA of a float64 model."""
+    if issparse(features):
+        return np.ldexp(features.astype(np.float64) @ model, -precision)
+    fa = np.zeros(len(features))
+    for columns in column_blocks(features.shape[1]):
+        fa += features[:, columns].astype(np.float64) @ model[columns]
+    return np.ldexp(fa, -precision)
+
+
+def score(fa: Float64, labels: Float64, loss: Loss) -> Score:
+    """Loss and fit; ``labels`` are the targets (linear) or the classes 0 and 1.
+
+    linear: mean ½(FA − y)². logistic: mean cross-entropy. hinge: mean max(0, 1 − y·FA), y = ±1.
+    """
+    match loss:
+        case Loss.LINEAR:
+            losses = (fa - labels) ** 2 / 2
+        case Loss.LOGISTIC:
+            losses = np.logaddexp(0, fa) - labels * fa
+        case Loss.HINGE:
+            losses = np.maximum(0, 1 - (2 * labels - 1) * fa)
+        case _:
+            raise unknown_loss(loss)
+    fit = float(np.mean(is_larger_class(fa) == (labels >= 0.5))) if loss.classifies else r_squared(fa, labels)
+    return Score(float(np.mean(losses)), fit)
+
+
+def is_larger_class(fa: Float64) -> npt.NDArray[np.bool_]:
+    """Which samples are predicted to be of the larger class: those of FA >= 0, where σ(FA) >= ½."""
+    return fa >= 0
+
+
+def r_squared(predictions: Float64, targets: Float64) -> float:
+    """1 for exact predictions, 0 for those of no more use than the mean; of equal targets nothing between."""
+    missed, spread = np.sum((targets - predictions) ** 2), np.sum((targets - np.mean(targets)) ** 2)
+    if spread:
+        return float(1 - missed / spread)
+    return 0.0 if missed else 1.0

@@ -1,0 +1,157 @@
+"""A trained model with all that a prediction takes: scaling, number format, classes, float64's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from fanin.base.archive import read_archive
+from fanin.base.errors import InputError
+from fanin.fixed import Loss
+from fanin.glm.golden import metrics
+from fanin.glm.golden.quantise import ColumnRanges, Features, Float64, quantise
+from fanin.glm.golden.targets import AS_THEY_ARE, TargetScale
+
+Label: TypeAlias = float | str
+
+FORMAT, READ = 3, (2, 3)  # of the file: written, and read; another one is refused
+_NO_INDEX = -1  # in the file: the samples were in no LIBSVM file, or the model is older than the array
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlmModel:
+    """Weights of the nodes, in fixed point of ``frac`` bits, and those of float64, trained on the same samples.
+
+    The last weight is the bias' if there is one. ``l2``: λ of the regularisation. ``classes``: the labels of
+    the smaller and the larger class; none for the linear loss. Of more than two classes the weights have a row
+    for each, which tells it from the rest. ``columns`` and ``target``: names in the CSV file of the samples, if
+    it was one. ``first_index``: index of the first feature in the LIBSVM file of the samples, if it was one.
+    ``scale``: from sums to targets, of the linear loss.
+    """
+
+    loss: Loss
+    weights: npt.NDArray[np.int32]
+    float64: Float64
+    ranges: ColumnRanges
+    precision: int
+    frac: int
+    bias: bool
+    l2: float
+    classes: tuple[Label, ...] | None
+    columns: tuple[str, ...]
+    target: str
+    first_index: int | None = None
+    scale: TargetScale = AS_THEY_ARE
+
+    def activations(self, features: Features) -> tuple[Float64, Float64]:
+        """Σ of features times weights, by the nodes' weights and by float64's; a column for each row of these.
+
+        Sparse features may have fewer columns than the model, as a LIBSVM file has that ends in zeros. Raises
+        ValueError for any other number.
+        """
+        wanted = len(self.ranges.low)
+        samples, columns = features.shape
+        if columns < wanted and sparse.issparse(features):
+            features = features.copy()
+            features.resize(samples, wanted)
+        elif columns != wanted:
+            raise ValueError(f"{columns:,} features, but the model has {wanted:,}")
+        q = quantise(features, self.ranges, self.precision, bias=self.bias)
+        return (
+            _by_row(partial(metrics.activations, q, precision=self.precision, frac=self.frac), self.weights),
+            _by_row(partial(metrics.activations_float64, q, precision=self.precision), self.float64),
+        )
+
+    def predict(self, activations: Float64) -> npt.NDArray[Any]:
+        """Labels of these sums; of more than two classes the largest decides. The linear loss': targets."""
+        if self.classes is None:
+            return self.scale.to_targets(activations)
+        if activations.ndim == 2:
+            return np.array(self.classes)[np.argmax(activations, axis=1)]
+        return np.array(self.classes)[metrics.is_larger_class(activations).astype(int)]
+
+    @classmethod
+    def of_classes(cls, models: Sequence[GlmModel], classes: tuple[Label, ...]) -> GlmModel:
+        """One model of these classes: from a model of two; of more, from those that tell each from the rest."""
+        if len(classes) == 2:
+            return replace(models[0], classes=classes)
+        return replace(
+            models[0],
+            weights=np.stack([model.weights for model in models]),
+            float64=np.stack([model.float64 for model in models]),
+            classes=classes,
+        )
+
+    def save(self, file: BinaryIO) -> None:
+        """Write an .npz that :meth:`load` reads, and NumPy without us."""
+        np.savez(
+            file,
+            format=FORMAT,
+            loss=self.loss.name.lower(),
+            weights=self.weights,
+            float64=self.float64,
+            low=self.ranges.low,
+            high=self.ranges.high,
+            precision=self.precision,
+            frac=self.frac,
+            bias=self.bias,
+            l2=self.l2,
+            classes=np.array(self.classes or ()),
+            columns=np.array(self.columns, dtype=np.str_),
+            target=self.target,
+            first_index=_NO_INDEX if self.first_index is None else self.first_index,
+            target_offset=self.scale.offset,
+            target_scale=self.scale.scale,
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> GlmModel:
+        """A file that :meth:`save` wrote. Raises InputError for another one."""
+        try:
+            found = read_archive(path)
+            if (version := int(found["format"])) not in READ:
+                raise InputError(f"{path}: a model of format {version}; this version reads 2 and 3")
+            model = cls._of(found)
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror or error}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path}: no model of fanin train ({error})") from error
+        return model
+
+    @classmethod
+    def _of(cls, found: dict[str, npt.NDArray[Any]]) -> GlmModel:
+        low, high, weights = found["low"], found["high"], found["weights"]
+        bias, classes = bool(found["bias"]), tuple(found["classes"].tolist())
+        first = int(found.get("first_index", _NO_INDEX))
+        rows = (len(classes),) if len(classes) > 2 else ()
+        if not low.shape == high.shape or not weights.shape == found["float64"].shape == (
+            *rows,
+            len(low) + bias,
+        ):
+            raise ValueError("its arrays do not fit one another")
+        return cls(
+            loss=Loss[str(found["loss"]).upper()],
+            weights=weights,
+            float64=found["float64"],
+            ranges=ColumnRanges(low, high),
+            precision=int(found["precision"]),
+            frac=int(found["frac"]),
+            bias=bias,
+            l2=float(found["l2"]),
+            classes=classes or None,
+            columns=tuple(found["columns"].tolist()),
+            target=str(found["target"]),
+            first_index=None if first == _NO_INDEX else first,
+            scale=TargetScale(float(found.get("target_offset", 0.0)), float(found.get("target_scale", 1.0))),
+        )
+
+
+def _by_row(sums: Callable[[npt.NDArray[Any]], Float64], weights: npt.NDArray[Any]) -> Float64:
+    return np.column_stack([sums(row) for row in weights]) if weights.ndim == 2 else sums(weights)

@@ -1,0 +1,153 @@
+"""The golden trainers: exactly what the RTL computes, in integer NumPy (docs/reference/numbers.md).
+
+Both modes start from model 0, take the samples in order, and keep γ/B for a short last mini-batch.
+
+Products of bits with shifted integers are summed by float64 matrix products, block by block of columns:
+every partial sum is an integer below 2^53, hence exact in any order. Blocks are then added in int64; a sum
+over D columns stays below D · 2^31, so nothing overflows for D < 2^32. CSR samples give the same bits
+(``fanin.glm.golden.sparse``) in time and memory of what is not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import issparse
+
+from fanin import fixed
+from fanin.fixed import NO_DECAY, Decay, Int64, LearningRate, Loss
+from fanin.glm.facts import MICRO_BATCH, TrainShape
+from fanin.glm.golden import sparse
+from fanin.glm.golden.quantise import Samples, column_blocks
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The end of an epoch: the model in column order, and how many values were clamped in it.
+
+    ``clamps`` counts, over all workers, the PAs (and, in data-parallel mode, the gradients) that lay
+    outside the clamp's range.
+    """
+
+    model: npt.NDArray[np.int32]
+    clamps: int
+
+
+def forward(features: npt.NDArray[np.uint8], model: Int64, precision: int) -> Int64:
+    """The exact PA of every sample: Σ_k Σ_j b_kj · (x_k >> j)."""
+    pa: Int64 = np.zeros(len(features), dtype=np.int64)
+    for columns in column_blocks(features.shape[1]):
+        block, weights = features[:, columns], model[columns]
+        for j in range(1, precision + 1):
+            bits = (block >> (precision - j) & 1).astype(np.float64)
+            pa += (bits @ (weights >> j).astype(np.float64)).astype(np.int64)
+    return pa
+
+
+def gradient(features: npt.NDArray[np.uint8], scale: Int64, precision: int) -> Int64:
+    """The exact gradient of every column: g_k = Σ_samples Σ_j b_kj · (scale >> j)."""
+    codes = np.arange(1 << precision)
+    g: Int64 = np.zeros(features.shape[1], dtype=np.int64)
+    for row, value in zip(features, scale, strict=True):
+        g += np.take(fixed.bit_serial(codes, value, precision), row)  # all products of one scale
+    return g
+
+
+def train(
+    features: Samples,
+    labels: npt.NDArray[np.int32],
+    shape: TrainShape,
+    *,
+    loss: Loss,
+    rate: LearningRate,
+    epochs: int,
+    decay: Decay = NO_DECAY,
+) -> Iterator[Epoch]:
+    """Train in the mode of ``shape.node``; yields the end of every epoch.
+
+    ``features`` are quantised, (samples, columns), dense or CSR; ``labels`` are as ``fixed.labels`` gives them.
+    """
+    if features.shape != (shape.samples, shape.columns) or labels.shape != (shape.samples,):
+        raise ValueError(
+            f"features must be {(shape.samples, shape.columns)} with as many labels, "
+            f"not {features.shape} and {labels.shape}"
+        )
+    trainer = _DataParallel if shape.data_parallel else _ModelParallel
+    run = trainer(shape, loss, rate, decay)
+    for _ in range(epochs):
+        run.clamps = 0
+        for start in range(0, shape.samples, shape.batch):
+            end = start + shape.batch
+            run.mini_batch(features[start:end], labels[start:end])
+        yield Epoch(run.model.astype(np.int32), run.clamps)
+
+
+class _Trainer:
+    def __init__(self, shape: TrainShape, loss: Loss, rate: LearningRate, decay: Decay) -> None:
+        self.shape, self.loss, self.rate, self.decay = shape, loss, rate, decay
+        self.model: Int64 = np.zeros(shape.columns, dtype=np.int64)
+        self.clamps = 0
+
+    def clamp(self, x: Int64, c: int) -> Int64:
+        clamped = fixed.clamp(x, c)
+        self.clamps += int(np.count_nonzero(clamped != x))
+        return clamped
+
+    def scale(self, fa: Int64, labels: npt.NDArray[np.int32]) -> Int64:
+        return fixed.scale(fixed.df(fa, labels, self.loss, self.shape.node.frac), *self.rate)
+
+    def decay_model(self) -> None:
+        """Take the mini-batch's decay from each weight; none grows by it."""
+        if not self.decay.shift:
+            return
+        lost = fixed.decay(self.model, self.decay.shift)
+        if self.decay.spared is not None:
+            lost[self.decay.spared] = 0
+        self.model -= lost
+
+    def activations(self, features: Samples, share: int) -> Int64:
+        """The exact PA of every sample over every ``share`` columns: [slice, sample]."""
+        precision = self.shape.precision
+        if issparse(features):
+            return sparse.forward(features, self.model, precision, share=share)
+        slices = [slice(start, start + share) for start in range(0, self.shape.columns, share)]
+        return np.stack([forward(features[:, part], self.model[part], precision) for part in slices])
+
+    def gradient(self, features: Samples, scale: Int64) -> tuple[slice | npt.NDArray[np.int64], Int64]:
+        """Columns that the samples may change, and the exact gradient of each."""
+        if issparse(features):
+            return sparse.gradient(features, scale, self.shape.precision)
+        return slice(None), gradient(features, scale, self.shape.precision)
+
+
+class _ModelParallel(_Trainer):
+    """Workers hold columns; FAs are summed over them; the model changes once per micro-batch."""
+
+    def mini_batch(self, features: Samples, labels: npt.NDArray[np.int32]) -> None:
+        pa = self.activations(features, self.shape.columns_per_worker)
+        scale = self.scale(self.clamp(pa, fixed.clamp_bits(self.shape.workers)).sum(axis=0), labels)
+        self.decay_model()  # RTL takes it together with the first micro-batch's gradient
+        for start in range(0, len(labels), MICRO_BATCH):
+            micro_batch = slice(start, start + MICRO_BATCH)
+            columns, g = self.gradient(features[micro_batch], scale[micro_batch])
+            self.model[columns] = fixed.saturate32(self.model[columns] - g)
+
+
+class _DataParallel(_Trainer):
+    """Workers hold samples; gradients are summed over them; the model changes once per mini-batch."""
+
+    def mini_batch(self, features: Samples, labels: npt.NDArray[np.int32]) -> None:
+        shape = self.shape
+        c = fixed.clamp_bits(shape.workers)
+        total: Int64 = np.zeros(shape.columns, dtype=np.int64)
+        for start in range(0, len(labels), shape.batch_per_worker):
+            run = slice(start, start + shape.batch_per_worker)
+            (pa,) = self.activations(features[run], shape.columns)
+            fa = self.clamp(pa, fixed.clamp_bits(1))
+            columns, g = self.gradient(features[run], self.scale(fa, labels[run]))
+            total[columns] += self.clamp(g, c)
+        self.decay_model()
+        self.model = fixed.saturate32(self.model - total)

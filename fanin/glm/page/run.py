@@ -1,0 +1,203 @@
+"""From the result of a run to the page that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fanin.glm.page.charts import Span
+from fanin.glm.page.page import Report
+from fanin.report.html import Rows
+from fanin.sim.glm.course import Timeline
+from fanin.sim.glm.result import TrainResult
+from fanin.sim.network import FAULTS
+
+TIMELINE_NODES = 4
+TIMELINE_BARS = 12  # micro-batches a node: more would be too narrow to read
+# Stage: the events that begin and end it, each counting micro-batches in order, and how late they come.
+_STAGES = {
+    "F": ("forward_first", "forward_last", 1),
+    "C": ("agg", "fa", 0),
+    "B": ("backward_first", "backward_last", 1),
+}
+# What engines' cycles go into: the counter, and what has its colour; the rest is the end of each epoch.
+_CYCLES = {
+    "word taken": ("words", "forward"),
+    "model waits for its gradient": ("stall_model_wait", "communication"),
+    "no word from memory": ("stall_no_word", "waiting"),
+    "replay FIFO full": ("stall_fifo_full", "blocked"),
+    "PA queue full": ("stall_pa_full", "sum"),
+}
+_REST = "epoch's start and end"
+
+
+def report_of(result: TrainResult) -> Report:
+    """The page of a run."""
+    options = result.options
+    run = result.run
+    return Report(
+        title=f"{options.data}: {_what(result)}, {_count(options.workers, 'worker')}{_here(result)}",
+        bit_exact=result.bit_exact,
+        verdict="bit-exact with the golden model" if result.bit_exact else "differs from the golden model",
+        warning=result.warning,
+        headline=_headline(result),
+        losses={
+            "run": [epoch.loss for epoch in result.epochs],
+            "golden": result.golden_loss,
+            "binary64": result.float64_loss,
+        },
+        measure=result.measure,
+        fits={"run": [epoch.fit for epoch in result.epochs], "binary64": result.float64_fit},
+        timeline=_timeline(result),
+        window=_window(len(run.counters)),
+        cycle_ns=1000 / options.clock_mhz,
+        allreduce_ns=run.allreduce_ns.tolist(),
+        allreduce_marks={f"p{share}": result.percentile(share) for share in (50, 99)},
+        stalls=[_stalls(result, counters) for counters in run.counters],
+        causes={cause: like for cause, (_, like) in _CYCLES.items()} | {_REST: "overhead"},
+        configuration=_configuration(result),
+        counters=_counters(result),
+        epochs=_epochs(result),
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _here(result: TrainResult) -> str:
+    """Whose nodes the run had, where it had not all."""
+    here = result.options.network.here
+    nodes = ", ".join(f"node {place} here is worker {worker}'s" for place, worker in enumerate(here))
+    return f" ({nodes})" if here else ""
+
+
+def _what(result: TrainResult) -> str:
+    loss, label = f"{result.options.loss.name.lower()} loss", result.against_the_rest
+    return loss if label is None else f"{label} against the rest, {loss}"
+
+
+def _headline(result: TrainResult) -> Rows:
+    fit = "–" if result.test_fit is None else result.measure.text(result.test_fit)
+    return [
+        (f"test {result.measure.name}", fit),
+        ("loss", result.measure.loss_text(result.epochs[-1].loss)),
+        ("cycles", f"{result.cycles:,}"),
+        ("utilisation", f"{100 * result.cycles_ideal / result.cycles:.1f} %"),
+        ("AllReduce p50", f"{result.percentile(50):,.0f} ns"),
+        ("retransmissions", f"{result.total('retransmissions'):,}"),
+    ]
+
+
+def _timeline(result: TrainResult) -> list[Span]:
+    """Data-parallel nodes send gradients, not micro-batches, so that C has no place in their picture."""
+    if result.run.timeline is None:
+        return []
+    found = spans(result.run.timeline, result.shape.micro_batches)
+    return [span for span in found if span.stage != "C" or not result.shape.data_parallel]
+
+
+def _window(workers: int) -> str:
+    """Which part of the run the timeline is, in words."""
+    nodes = "all nodes" if workers <= TIMELINE_NODES else f"the first {TIMELINE_NODES} of {workers} nodes"
+    return f"the first {TIMELINE_BARS} micro-batches of {nodes} (trace.json has more)"
+
+
+def spans(timeline: Timeline, micro_batches: int) -> list[Span]:
+    """The first micro-batches of the first nodes; ``micro_batches`` make a mini-batch.
+
+    Cycles count from the first word that any node takes.
+    """
+    found = stage_spans(timeline, micro_batches, nodes=TIMELINE_NODES, most=TIMELINE_BARS)
+    origin = min((span.start for span in found), default=0)
+    return [Span(s.node, s.stage, s.mini_batch, s.micro_batch, s.start - origin, s.end - origin) for s in found]
+
+
+def stage_spans(timeline: Timeline, micro_batches: int, *, nodes: int, most: int | None = None) -> list[Span]:
+    """The micro-batches of the first ``nodes``, the first ``most`` of each; cycles are the run's."""
+    found = []
+    for node in range(nodes):
+        for stage, (first_event, last_event, late) in _STAGES.items():
+            begin, end = (_cycles(timeline, node, name, late, most) for name in (first_event, last_event))
+            for index, (first, last) in enumerate(zip(begin, end, strict=False)):
+                mini_batch, micro_batch = divmod(index, micro_batches)
+                found.append(Span(node, stage, mini_batch, micro_batch, first, last + 1))
+    return found
+
+
+def _cycles(timeline: Timeline, node: int, name: str, late: int, most: int | None) -> list[int]:
+    """When the first events of a name happened."""
+    wanted = (timeline.node == node) & (timeline.event == timeline.names.index(name))
+    return [int(cycle) - late for cycle in timeline.cycle[wanted][:most]]
+
+
+def _stalls(result: TrainResult, counters: Mapping[str, int]) -> dict[str, int]:
+    """Engine cycles of a node by what they went into."""
+    engine_cycles = counters["cycles"] * result.options.node.engines
+    parts = {cause: counters[counter] for cause, (counter, _) in _CYCLES.items()}
+    return parts | {_REST: max(engine_cycles - sum(parts.values()), 0)}
+
+
+def _configuration(result: TrainResult) -> dict[str, Rows]:
+    options, shape, node = result.options, result.shape, result.options.node
+    network, link, hbm = options.network, options.network.link, options.hbm
+    return {
+        "Training": [
+            ("data", options.data),
+            ("samples × columns", f"{shape.samples:,} × {shape.columns:,}"),
+            ("loss", options.loss.name.lower()),
+            ("epochs", f"{options.epochs:,}"),
+            ("mini-batch B", f"{options.batch:,}"),
+            ("learning rate γ", f"{options.lr:g}"),
+            ("L2 regularisation λ", f"{result.l2:.4g}"),
+            ("seed", str(options.seed)),
+        ],
+        "Hardware": [
+            ("mode", f"{node.mode.value}{', vanilla' * shape.vanilla}"),
+            ("workers × engines", f"{options.workers} × {node.engines}"),
+            ("features per word", str(node.lanes)),
+            ("precision s", f"{options.precision} bits"),
+            ("weights", f"32 bits, {node.frac} fraction"),
+            ("words a micro-batch C·s", f"{shape.words_per_micro_batch:,}"),
+            ("clock", f"{options.clock_mhz:g} MHz"),
+            *([("memory", f"HBM, ports of a pseudo-channel: {hbm.ports_per_channel}")] if hbm else []),
+            ("Verilog, SHA-256", f"{result.verilog_sha256[:12]}…"),
+        ],
+        "Network": [
+            ("protocol", node.protocol.value),
+            ("encapsulation", node.encap.value),
+            ("link", f"{link.gbps:g} Gb/s, {link.delay_ns:g} ns"),
+            ("switch", f"{network.switch_ns:g} ns"),
+            ("timeout", f"{network.timeout_ns:,.0f} ns, {network.retries:,} retries"),
+            *((name, f"{100 * getattr(link, name):g} %") for name in FAULTS),
+        ],
+    }
+
+
+def _counters(result: TrainResult) -> dict[str, list[list[str]]]:
+    raw, nodes = result.run.raw, result.run.counters
+    node_rows = [["counter", *(f"node {index}" for index in range(len(nodes)))]]
+    node_rows += [[name, *(f"{node[name]:,}" for node in nodes)] for name in nodes[0]]
+    tables = {"Nodes": node_rows}
+    if raw.links:  # boards' are not seen
+        link_rows = [["link", "direction", *raw.links[0]["up"]]]
+        link_rows += [
+            [f"node {node}", direction, *(f"{value:,}" for value in counts.values())]
+            for node, link in enumerate(raw.links)
+            for direction, counts in link.items()
+        ]
+        tables["Links"] = link_rows
+    jobs = {f"job {job}: {name}": value for job, counts in raw.jobs.items() for name, value in counts.items()}
+    switch_rows = [["counter", "value"]]
+    switch_rows += [[name, f"{value:,}"] for name, value in (raw.switch | jobs).items()]
+    return tables | {"Switch": switch_rows}
+
+
+def _epochs(result: TrainResult) -> list[list[str]]:
+    measure = result.measure
+    rows = [["epoch", "loss", "float64's", measure.name, "float64's", "cycles"]]
+    exact = zip(result.float64_loss, result.float64_fit, strict=True)
+    for number, (epoch, (loss, fit)) in enumerate(zip(result.epochs, exact, strict=True), start=1):
+        fits = [measure.text(each) for each in (epoch.fit, fit)]
+        losses = [measure.loss_text(each, 6) for each in (epoch.loss, loss)]
+        rows.append([str(number), *losses, *fits, f"{epoch.cycles:,}"])
+    return rows

@@ -1,0 +1,93 @@
+"""The timeline of ``fanin train``: micro-batches in the nodes, packets at the switch, AllReduces by slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fanin.glm.page.run import stage_spans
+from fanin.job import SWITCH
+from fanin.report.perfetto import Trace
+from fanin.sim.glm.result import TrainResult
+from fanin.sim.network import LinkConfig
+from fanin.wire.aggregation import AggPacket, Kind, decode_payload, header_length, payload_length
+from fanin.wire.ethernet import FCS_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
+
+_STAGES = {"F": "forward", "C": "communication", "B": "backward"}
+_MAC = 6  # bytes
+
+
+def train_trace(result: TrainResult, frames: Iterable[tuple[int, bytes]]) -> str:
+    """The trace of a run; ``frames`` are those at the switch, each with its time in nanoseconds.
+
+    Micro-batches are as many as the run's timeline has, frames the first ``MOST_EVENTS``.
+    """
+    trace = Trace()
+    options, timeline = result.options, result.run.timeline
+    if timeline is not None:
+        cycle_ns = 1000 / options.clock_mhz
+        workers = options.network.here or range(options.workers)
+        for span in stage_spans(timeline, result.shape.micro_batches, nodes=len(workers)):
+            if span.stage == "C" and result.shape.data_parallel:
+                continue  # these send gradients, not micro-batches
+            name = f"{span.mini_batch + 1}.{span.micro_batch + 1}"
+            trace.slice(
+                f"node {workers[span.node]}",
+                _STAGES[span.stage],
+                name,
+                span.start * cycle_ns,
+                span.end * cycle_ns,
+            )
+    _Packets(trace, result).add(trace.first("frames", frames))
+    return trace.text()
+
+
+class _Packets:
+    """Packets as they are on the switch's links, and what they are of."""
+
+    def __init__(self, trace: Trace, result: TrainResult):
+        node = result.options.node
+        self._trace, self._header, self._values = trace, header_length(node.encap), node.values
+        self._link: LinkConfig = result.options.network.link
+        self._sent: set[tuple[Kind, int, int, int]] = set()  # by workers: kind, worker, slot, round
+        self._begun: dict[tuple[int, int], float] = {}  # AllReduces by slot and round
+        self._summed: set[tuple[int, int]] = set()
+
+    def add(self, frames: Iterable[tuple[int, bytes]]) -> None:
+        """All packets, in order of time. Other frames, as a board may send them, are left out."""
+        for time, frame in frames:
+            if len(frame) < self._header + payload_length(self._values):
+                continue
+            packet = decode_payload(frame[self._header :], self._values)
+            if packet.kind not in list(Kind):
+                continue
+            size = max(len(frame), MIN_FRAME_BYTES) + PREAMBLE_BYTES + FCS_BYTES
+            wire_ns = self._link.duration(size) / 1000
+            facts = {"slot": packet.slot, "round": packet.round, "bitmap": packet.bitmap}
+            kind = Kind(packet.kind)
+            if frame[:_MAC] == SWITCH.mac.to_bytes(_MAC, "big"):
+                worker = packet.bitmap.bit_length() - 1
+                name = self._received(kind, worker, packet, time)
+                # Captured when its last bit has come; an answer, when its first one leaves.
+                self._trace.slice("switch", f"from node {worker}", name, time - wire_ns, time, **facts)
+            else:
+                worker = int.from_bytes(frame[_MAC - 2 : _MAC], "big") - 1
+                self._answered(kind, packet, time)
+                self._trace.slice("switch", f"to node {worker}", kind.name, time, time + wire_ns, **facts)
+
+    def _received(self, kind: Kind, worker: int, packet: AggPacket, time: float) -> str:
+        """The name of a packet from a worker, which says whether it has come before."""
+        key = (kind, worker, packet.slot, packet.round)
+        again = key in self._sent
+        self._sent.add(key)
+        if kind is Kind.AGG:
+            self._begun.setdefault((packet.slot, packet.round), time)
+        return f"{kind.name} again" if again else kind.name
+
+    def _answered(self, kind: Kind, packet: AggPacket, time: float) -> None:
+        """The first RESULT of a round ends its sum in the switch."""
+        key = packet.slot, packet.round
+        if kind is Kind.RESULT and key not in self._summed and key in self._begun:
+            self._summed.add(key)
+            self._trace.slice(
+                "AllReduce", f"slot {packet.slot}", f"round {packet.round}", self._begun[key], time
+            )

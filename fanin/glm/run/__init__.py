@@ -1,0 +1,1 @@
+"""``fanin train``: its options, the training, and the run's folder."""

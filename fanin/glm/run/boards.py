@@ -1,0 +1,75 @@
+"""The file that ``fanin train --on`` names: boards, where each answers and what was flashed into it."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from fanin.base.errors import InputError
+from fanin.base.records import Record
+from fanin.boards.facts import MEMORIES
+from fanin.boards.memory import memory_of
+from fanin.boards.run.folder import SDRAM, open_build
+from fanin.glm.facts import PRESETS
+from fanin.hdl.boards.board import find_board
+from fanin.sim.glm.boards import BoardAddress
+
+
+@dataclass(frozen=True)
+class BoardCluster:
+    """The boards of a run, worker by worker, the preset of their nodes, and whether their weights can decay."""
+
+    preset: str
+    l2: bool
+    addresses: tuple[BoardAddress, ...]
+
+
+def read_boards(path: Path) -> BoardCluster:
+    """Read the file: a table ``board`` for each worker, with ``host`` and ``build``, the folder of its build.
+
+    A relative folder is beside the file. Raises InputError that names file and place.
+    """
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {error}") from None
+    record = Record(str(path), "", document)
+    found = [_board(board, path.parent) for board in record.records("board")]
+    record.finish()
+    if not found:
+        raise InputError(f"{path}: names no board")
+    addresses, presets, decays = zip(*found, strict=True)
+    hosts = [address.host for address in addresses]
+    if twice := sorted({host for host in hosts if hosts.count(host) > 1}):
+        raise InputError(f"{path}: two boards have the address {twice[0]}")
+    if len(set(presets)) > 1:
+        raise InputError(
+            f"{path}: all boards must have nodes of one preset, not {', '.join(sorted(set(presets)))}"
+        )
+    if len(set(decays)) > 1:
+        raise InputError(f"{path}: either all boards or none must be built with --l2")
+    return BoardCluster(presets[0], decays[0], addresses)
+
+
+def _board(record: Record, beside: Path) -> tuple[BoardAddress, str, bool]:
+    host = record.text("host")
+    build = open_build(beside / record.text("build"))
+    preset = build.record.optional_text("preset")
+    if preset is None:
+        raise record.wrong(f"{build.folder} is a shell without a node")
+    if preset not in MEMORIES:
+        raise record.wrong(f"{build.folder} has the node {preset}, whose control is not by UDP")
+    sdram = find_board(build.record.text("board")).sdram if build.memory == SDRAM else None
+    identity = build.record.record("identity")
+    address = BoardAddress(
+        host=host,
+        board=identity.integer("board"),
+        build=identity.integer("build"),
+        core_mhz=float(build.record.number("core_mhz")),
+        memory=memory_of(PRESETS[preset], sdram),
+    )
+    return address, preset, build.l2

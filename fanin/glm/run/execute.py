@@ -1,0 +1,293 @@
+"""What ``fanin train`` does with its options: train, compare, write the run's folder, tell."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from fanin.base.errors import CheckFailed, InputError, ToolFailed
+from fanin.base.scratch import write_file
+from fanin.glm.run.files import (
+    COUNTED,
+    write_failure,
+    write_json,
+    write_model,
+    write_result,
+    write_switch,
+    write_unended,
+)
+from fanin.glm.run.options import GlmOptions
+from fanin.glm.run.progress import Following
+from fanin.glm.run.restarts import Attempts, Survival
+from fanin.glm.run.resume import Earlier, configuration_of, is_complete, open_earlier
+from fanin.glm.run.setup import trainers_of
+from fanin.glm.run.state import About, data_digest, names_of, training_of
+from fanin.glm.run.summary import summary, summary_of_classes
+from fanin.runs.call import Call
+from fanin.runs.files import asked
+from fanin.runs.live import LiveFile
+from fanin.runs.lock import sole_writer
+from fanin.runs.manifest import list_files
+from fanin.runs.output import (
+    CLASSES_FOLDER,
+    MODEL_FILE,
+    PCAP_FILE,
+    RUN,
+    RUN_FILE,
+    check_directory,
+    check_writable,
+    json_text,
+)
+from fanin.runs.provenance.document import note_resumption, renew_results, run_directory
+from fanin.runs.ranks import refuse_ranks
+from fanin.runs.states import STATES
+from fanin.runs.unfinished import OUTSIDE, cause_of, stop_again
+from fanin.runs.wave import waveform
+from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.cosim.waves import Waveform
+from fanin.sim.glm.classes import together
+from fanin.sim.glm.course import History
+from fanin.sim.glm.data import Dataset
+from fanin.sim.glm.result import TrainOptions, TrainResult
+from fanin.sim.glm.train import Trainer
+
+DIFFERS = "the RTL's model differs from the golden model"
+_SCRATCH_PCAP = f".fanin-{PCAP_FILE}"  # while it is being written
+
+
+def execute(options: GlmOptions, call: Call, say: Callable[[str], None] = print) -> None:
+    """Train, write the run's folder, and ``say`` what people are told.
+
+    Raises CheckFailed where the models differ or a node stopped, InputError for options that do not fit.
+    """
+    earlier = None
+    if options.resume is not None:
+        options, earlier = open_earlier(options)
+    elif options.data is None:
+        raise InputError(
+            "the following arguments are required: DATA, or --resume (fanin train --help lists the options)"
+        )
+    output = options.output or (earlier.folder if earlier else Path("runs") / Path(options.data or "").stem)
+    options = replace(options, output=output)
+    check_directory(output)
+    if earlier and output.resolve() == earlier.folder.resolve() and is_complete(earlier, options):
+        ended = (earlier.folder / RUN_FILE).read_bytes() if call.as_json else None
+        say(json_text(json.loads(ended)) if ended else f"{earlier.folder}: has come to its end")
+        return
+    copies = _copies(options, output)
+    with waveform(options, rtl=options.on is None) as wave:
+        _Command(options, call, say, wave, earlier).carry_out(copies)
+
+
+def _copies(options: GlmOptions, output: Path) -> dict[str, Path]:
+    """Which of the run's files are wanted elsewhere, too. Raises InputError where they cannot be written."""
+    wanted = {MODEL_FILE: options.model_out, PCAP_FILE: options.pcap}
+    copies = {name: path for name, path in wanted.items() if path}
+    taken = {(output / name).resolve(): name for name in RUN.names}
+    for name, path in copies.items():
+        check_writable(path)
+        place = path.resolve()
+        if taken.setdefault(place, name) != name:
+            raise InputError(f"{path}: cannot be {name} and {taken[place]} at once")
+        if any(place in other.parents or other in place.parents for other in taken):
+            raise InputError(f"{path}: cannot be a file and the folder of others")
+    return copies
+
+
+class _Command:
+    """A call of the command, with its run, or one for each class.
+
+    Without states and restarts its folder appears whole, at the end. Else it is written while the run goes on.
+    """
+
+    def __init__(
+        self,
+        options: GlmOptions,
+        call: Call,
+        say: Callable[[str], None],
+        wave: Waveform | None,
+        earlier: Earlier | None,
+    ):
+        assert options.output is not None
+        self.options, self.call, self.output, self.earlier = options, call, options.output, earlier
+        self._say = say
+        self._wave = wave
+        self._digest = ""
+        self._survival = self._survival_of()
+        self._live = LiveFile(self.output, "train", title=options.data or "", unit="AllReduces")
+
+    def _survival_of(self) -> Survival:
+        """How the run survives. Raises InputError."""
+        options, earlier = self.options, self.earlier
+        for name in ("checkpoint", "restart"):
+            if getattr(options, name) is not None:
+                refuse_ranks(self.call, f"--{name}")
+        survival = Survival(
+            checkpoint=options.checkpoint,
+            restart=options.restart or 0,
+            lasting=bool(options.checkpoint or options.restart or earlier),
+        )
+        if earlier:  # whose packets may still be in flight at a switch that is not simulated
+            survival.job = earlier.job
+            survival.next_job()
+        return survival
+
+    def carry_out(self, copies: dict[str, Path]) -> None:
+        """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
+        output = self.output
+        with self._folder() as (runs, folder):
+            follow = Following(self._live, runs)
+            if len(runs) == 1:
+                stop, where = self._run(runs[0], folder, follow), output
+            else:
+                stop, where = self._run_classes(runs, folder, follow)
+        for name, copy in copies.items():
+            if (output / name).exists():  # a failed run has no model
+                write_file(copy, (output / name).read_bytes())
+        if self.call.as_json:
+            self._say(json_text(json.loads((output / RUN_FILE).read_bytes())))
+        if isinstance(stop, (SimulationFailed, *OUTSIDE)):
+            stop_again(stop, f"{cause_of(stop)} (fanin doctor {where} says more)")
+        if stop:
+            raise stop
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[tuple[list[Trainer], Path]]:
+        """The runs, and the folder that they write."""
+        if not self._survival.lasting:
+            with (
+                sole_writer(self.output),
+                self._live,
+                run_directory(self.output, RUN, self._asked(), held=True) as folder,
+            ):
+                yield self._trainers(), folder
+            return
+        with sole_writer(self.output), self._live:
+            earlier = self.earlier
+            if earlier and earlier.folder.resolve() == self.output.resolve():
+                runs = self._trainers()
+                write_unended(self.output, runs[0])
+                note_resumption(self.output, self._asked(), apart=COUNTED)
+            else:
+                with run_directory(self.output, RUN, self._asked(), held=True) as folder:
+                    runs = self._trainers()
+                    self._prepare(runs, folder)
+                list_files(self.output, RUN.files)
+            yield runs, self.output.absolute()  # simulators work in another folder
+            renew_results(self.output, RUN)
+
+    def _asked(self) -> argparse.Namespace:
+        return asked(self.call, self.options)
+
+    def _prepare(self, runs: list[Trainer], folder: Path) -> None:
+        """Fill a new folder: run.json of a run that has not come to its end, and states of an earlier one."""
+        write_unended(folder, runs[0])
+        if self.earlier:
+            for part in self.earlier.states:
+                (folder / part / STATES).mkdir(parents=True)
+                for name in names_of(self.earlier.folder / part):
+                    shutil.copyfile(self.earlier.folder / part / name, folder / part / name)
+
+    def _trainers(self) -> list[Trainer]:
+        """What trains. Raises InputError where it does not go with what is resumed."""
+        self._live.stage("reading the samples, building the simulator")
+        return trainers_of(self.options, self.call, self._wave, check=self._check, loaded=self._loaded)
+
+    def _check(self, options: TrainOptions) -> None:
+        configuration = configuration_of(self.options)
+        training = training_of(options)
+        if self.earlier:
+            self.earlier.check(training)
+            self.earlier.check_epochs(options.epochs)
+        self._survival.about = lambda job: About(configuration, training, self._digest, job)
+
+    def _loaded(self, dataset: Dataset) -> None:
+        self._digest = data_digest(dataset)
+        if self.earlier:
+            self.earlier.check_data(self.options.data or "", self._digest)
+
+    def _run(self, trainer: Trainer, folder: Path, follow: Following) -> BaseException | None:
+        """Fill the run's folder; what has stopped it, or nothing."""
+        result = self._train(trainer, folder, ".", follow)
+        if isinstance(result, BaseException):
+            return result
+        write_model(folder, result.model)
+        if not self.call.as_json:
+            self._say(summary(result, self.output))
+        return None if result.bit_exact else CheckFailed(DIFFERS)
+
+    def _run_classes(
+        self, runs: list[Trainer], folder: Path, follow: Following
+    ) -> tuple[BaseException | None, Path]:
+        """Fill the folder with a run for each class, and what they say together.
+
+        What has stopped it, or nothing; and which run's folder says more. Raises InputError for --pcap.
+        """
+        output = self.output
+        if self.options.pcap:
+            raise InputError(f"--pcap: {len(runs)} classes have a capture each, in {output / CLASSES_FOLDER}")
+        results = []
+        for place, trainer in enumerate(runs):
+            name = f"{CLASSES_FOLDER}/{place}"
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            result = self._train(trainer, folder / name, name, follow)
+            if isinstance(result, BaseException):
+                write_failure(folder, trainer, result, self.call, self.output)
+                return result, output / name
+            results.append(result)
+        whole = together(runs, results)
+        write_json(folder, whole.as_json())
+        write_model(folder, whole.model)
+        if not self.call.as_json:
+            self._say(summary_of_classes(whole, output))
+        return None if whole.bit_exact else CheckFailed(DIFFERS), output
+
+    def _train(
+        self, trainer: Trainer, folder: Path, part: str, follow: Following
+    ) -> TrainResult | BaseException:
+        """The result of a run, whose folder has all but the model; or what has stopped it."""
+        survival = self._survival
+        attempts = Attempts(
+            trainer, folder, survival, self._history(part), lambda: write_unended(folder, trainer, attempts)
+        )
+        if survival.lasting:
+            list_files(folder, RUN.files)
+            write_unended(folder, trainer, attempts)
+        pcap = folder / (_SCRATCH_PCAP if survival.lasting else PCAP_FILE)
+        stop: BaseException | None = None
+        try:
+            run = attempts.train(follow, pcap)
+        except (SimulationFailed, CheckFailed, ToolFailed, *OUTSIDE) as failure:
+            stop = failure
+        if survival.lasting and pcap.exists():
+            pcap.replace(folder / PCAP_FILE)
+        write_switch(folder, trainer, attempts.course())
+        if stop:
+            write_failure(folder, trainer, stop, self.call, self.output, attempts)
+            return _lost_interface(trainer, stop) or stop
+        follow.comparing()
+        result = trainer.compare(run, attempts.earlier)
+        write_result(folder, result, attempts)
+        return result
+
+    def _history(self, part: str) -> History | None:
+        """The epochs that a run has already."""
+        found = self.earlier.states.get(part) if self.earlier else None
+        return found.history if found else None
+
+
+def _lost_interface(trainer: Trainer, stop: BaseException) -> InputError | None:
+    """What the user has done to the network, where that has ended the run."""
+    from fanin.sim.nic.outside import check_interfaces
+
+    if isinstance(stop, SimulationFailed) and (ports := trainer.options.network.ports):
+        try:
+            check_interfaces(ports)
+        except InputError:
+            return InputError(cause_of(stop))
+    return None

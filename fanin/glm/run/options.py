@@ -1,0 +1,169 @@
+"""The options of ``fanin train``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fanin.base.limits import CLOCK_MHZ
+from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
+from fanin.glm.facts import PRESETS, GlmConfig, Partitioning
+from fanin.hbm import CONSTANT, MEMORIES
+from fanin.runs.option import OUTPUT, Group, Place, RunOptions, Trait, option
+from fanin.runs.shared_options import LINKS, NETWORK, LinkOptions
+from fanin.runs.wave import WaveOptions
+from fanin.sim.network import BOARDS_TIMEOUT_NS, PORTS_TIMEOUT_NS, NetworkConfig
+from fanin.sim.switch.base import SwitchKind
+from fanin.wire.aggregation import Encap, Protocol
+
+MEMORY = Trait("simulated memories")
+PORTS = Trait("nodes at Linux interfaces")
+
+_DATA = Group("")
+_MODEL = Group("model")
+_HARDWARE = Group("hardware")
+_BOARDS = Group("boards")
+_CHECKPOINTS = Group("checkpoints")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlmOptions(LinkOptions, WaveOptions, RunOptions):
+    """What ``fanin train`` and ``fanin.train`` take."""
+
+    data: str | None = option(
+        _DATA,
+        None,
+        "a LIBSVM, CSV or .npz file, breast_cancer or digits",
+        "DATA",
+        positional=True,
+        place=Place.INPUT,
+    )
+    target: str | None = option(
+        _DATA, None, "column of a CSV file that has the labels; its last one by default", "NAME"
+    )
+
+    loss: str = option(_MODEL, "logistic", "what is minimised", choices=tuple(LOSSES))
+    epochs: int = option(_MODEL, 40, "passes over the training samples", "N")
+    batch: int = option(_MODEL, 32, "samples of a mini-batch", "B")
+    lr: float | None = option(
+        _MODEL, None, "learning rate γ; by default what suits a bundled set and the loss", "G"
+    )
+    l2: float = option(_MODEL, 0.0, "L2 regularisation λ; the nearest of which γ·λ is a power of two", "LAMBDA")
+    bias: bool = option(_MODEL, True, "add a constant column")
+    shuffle: bool = option(_MODEL, True, "shuffle once, at load")
+    test: float = option(_MODEL, 0.25, "held out, stratified", "SHARE")
+    seed: int = option(_MODEL, 0, "of split, shuffle and faults", "N")
+
+    mode: Partitioning = option(_HARDWARE, Partitioning.MODEL_PARALLEL, "what is spread over the workers")
+    vanilla: bool = option(
+        _HARDWARE,
+        False,
+        "without the pipeline: all of a mini-batch forward, then its AllReduces, then backward",
+    )
+    gradient_values: int = option(
+        _HARDWARE,
+        GlmConfig.gradient_values,
+        "gradients of a packet, data-parallel: a power of two up to 32",
+        "V",
+    )
+    workers: int = option(_HARDWARE, 4, "nodes", "W")
+    engines: int | None = option(
+        _HARDWARE, None, "engines of a node; the preset's by default", "E", rivals="size"
+    )
+    preset: str = option(_HARDWARE, "demo", "sizes of a node", choices=tuple(PRESETS), rivals="size")
+    precision: int = option(_HARDWARE, DEFAULT_PRECISION, "bits of a feature", "S")
+    frac: int = option(_HARDWARE, DEFAULT_FRAC, "fraction bits of a weight", "F")
+    clock_mhz: float = option(_HARDWARE, CLOCK_MHZ, "clock of the nodes", "F")
+    memory: str = option(
+        _HARDWARE,
+        CONSTANT,
+        "what samples and labels lie in: a constant latency, or banks with rows and refreshes",
+        choices=tuple(MEMORIES),
+        of=MEMORY,
+    )
+    ports_per_channel: int | None = option(
+        _HARDWARE, None, "with --memory hbm2: neighbouring ports that share a pseudo-channel; 1 by default", "N"
+    )
+
+    on: Path | None = option(
+        _BOARDS,
+        None,
+        "train on these boards; they decide workers, preset, encap and clock, and this host is the switch",
+        "BOARDS.toml",
+        place=Place.INPUT,
+    )
+
+    ports: str | None = option(
+        NETWORK,
+        None,
+        "Linux interfaces, one for each node, to a switch that has the job (fanin p4 serve, or another); "
+        "they decide workers",
+        "IF,IF,…",
+    )
+    worker: str | None = option(
+        NETWORK,
+        None,
+        "with --ports: whose nodes these are, from 0 on, of --workers; the others train elsewhere",
+        "R,…",
+        of=PORTS,
+    )
+    slowdown: float = option(
+        NETWORK,
+        NetworkConfig.slowdown,
+        "with --ports: a second of the nodes' time takes N seconds at least",
+        "N",
+        of=PORTS,
+    )
+    switch: SwitchKind = option(NETWORK, SwitchKind.EMBEDDED, "which switch aggregates")
+    protocol: Protocol = option(NETWORK, Protocol.P4SGD, "what frees a slot; switchml: the baseline")
+    encap: Encap = option(NETWORK, Encap.L2, "raw Ethernet, or UDP over IPv4")
+    slots: int | None = option(NETWORK, None, "aggregation slots; the preset's by default", "N")
+    timeout_ns: float | None = option(
+        NETWORK,
+        None,
+        "until a packet is resent",
+        "T",
+        default_text=f"{NetworkConfig.timeout_ns:g}, with --ports {PORTS_TIMEOUT_NS:g}, "
+        f"on boards {BOARDS_TIMEOUT_NS:g}",
+    )
+    retries: int = option(NETWORK, NetworkConfig.retries, "of one packet; then the job stops", "R")
+    stop: tuple[str, ...] | None = option(
+        NETWORK,
+        None,
+        "1:1e-4: worker 1 stops answering after 1e-4 simulated seconds; a restart replaces it",
+        "WORKER:T,…",
+        of=LINKS,
+    )
+
+    checkpoint: int | None = option(
+        _CHECKPOINTS,
+        None,
+        "keep the state every N epochs, and after the last one, in the run's folder",
+        "N",
+        low=1,
+    )
+    resume: Path | None = option(
+        _CHECKPOINTS,
+        None,
+        "continue the run in this folder from its last whole state, with its options; -o: DIR by default",
+        "DIR",
+        place=Place.INPUT,
+        training=False,
+    )
+    restart: int | None = option(
+        _CHECKPOINTS,
+        None,
+        "after a failure of a node, restart from the last state as a new job; at most N times",
+        "N",
+        low=1,
+    )
+
+    output: Path | None = option(
+        OUTPUT, None, "the run's folder; runs/DATA by default", "DIR", short="-o", place=Place.OUTPUT
+    )
+    pcap: Path | None = option(
+        OUTPUT, None, "frames at the switch; DIR/frames.pcap by default", "FILE", place=Place.COPY
+    )
+    model_out: Path | None = option(
+        OUTPUT, None, "the model; DIR/model.npz by default", "FILE.npz", place=Place.COPY
+    )

@@ -1,0 +1,114 @@
+"""``--resume``: a run that a folder of ``fanin train`` has begun, and its options."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fanin.base.errors import InputError
+from fanin.base.records import open_record
+from fanin.glm.run.options import GlmOptions
+from fanin.glm.run.state import About, State, last_whole
+from fanin.runs.option import option_of, options_of
+from fanin.runs.output import CLASSES_FOLDER, RUN, class_folders, is_kind
+
+_TRAINING = tuple(each for each in options_of(GlmOptions) if each.training)
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A run that another one resumes.
+
+    ``folder`` : of the run
+    ``states`` : newest whole state by folder of a training: the run's own, or one for each class
+    ``job`` : the last job to which all workers have come
+    ``error`` : why the run has not trained to its end; None where it has
+    """
+
+    folder: Path
+    states: Mapping[str, State]
+    job: int
+    error: str | None
+
+    @property
+    def about(self) -> About:
+        """The training, as all states have it."""
+        return next(iter(self.states.values())).about
+
+    def check(self, training: Mapping[str, Any]) -> None:
+        """Raise InputError that names the first option with another value than the run's."""
+        for name, was in self.about.training.items():
+            if (now := training[name]) != was:
+                option = option_of(GlmOptions, name)
+                was_text = option.spelled(was) if option.kind is bool else option.shown(was)
+                raise InputError(f"{option.spelled(now)}: {self.folder} was trained with {was_text}")
+
+    def check_data(self, name: str, digest: str) -> None:
+        """Raise InputError for other samples than the run's."""
+        if digest == self.about.data:
+            return
+        was = self.about.configuration["data"]
+        if name != was:
+            raise InputError(f"DATA {name}: {self.folder} was trained with {was}")
+        raise InputError(f"{name}: is not what {self.folder} was trained on")
+
+    def check_epochs(self, epochs: int) -> None:
+        """Raise InputError for fewer epochs than the run has."""
+        done = max(state.history.epoch for state in self.states.values())
+        if epochs < done:
+            raise InputError(f"epochs must be more than the {done} that {self.folder} has, not {epochs}")
+
+
+def configuration_of(options: GlmOptions) -> dict[str, Any]:
+    """Return the options of a training by name, as JSON; files by their absolute paths."""
+    values = options.as_json()
+    found = {each.name: values[each.name] for each in _TRAINING}
+    for name in ("data", "on"):
+        if found[name] is not None and Path(found[name]).exists():
+            found[name] = str(Path(found[name]).absolute())
+    return found
+
+
+def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
+    """Read the run that ``resume`` names; return its options where the call gives no others, and the run.
+
+    Raises InputError.
+    """
+    folder = options.resume
+    assert folder is not None
+    if not is_kind(folder, RUN):
+        raise InputError(f"{folder}: no run of fanin train to go on from")
+    parts = [f"{CLASSES_FOLDER}/{part.name}" for part in class_folders(folder)] or ["."]
+    states = {}
+    for part in parts:
+        if found := last_whole(folder / part):
+            name, states[part], damage = found
+            if damage:
+                print(f"fanin: warning: {damage}; goes on from {folder / part / name}", file=sys.stderr)
+    if not states:
+        raise InputError(f"{folder}: has no state: it was stopped before it had kept its first one")
+    marks = [
+        open_record(folder / part / RUN.mark).value for part in (".", *parts) if is_kind(folder / part, RUN)
+    ]
+    jobs = [*(state.about.job for state in states.values()), *(mark.get("job", 0) for mark in marks)]
+    earlier = Earlier(folder, states, max(jobs), marks[0].get("error"))
+    before = earlier.about.configuration
+    kept = {
+        each.name: each.converted(before[each.name])
+        for each in _TRAINING
+        if each.name not in options.given and each.name in before
+    }
+    if "lr" not in options.given:  # not that of another data set
+        kept["lr"] = earlier.about.training["lr"]
+    return replace(options, **kept), earlier
+
+
+def is_complete(earlier: Earlier, options: GlmOptions) -> bool:
+    """Return whether a run has come to its end, and the call that resumes it asks for nothing else."""
+    before, now = earlier.about.configuration, configuration_of(options)
+    done = min(state.history.epoch for state in earlier.states.values())
+    same = all(before[name] == now[name] for name in options.given if name in before)
+    return earlier.error is None and done >= before["epochs"] and same

@@ -1,0 +1,215 @@
+"""From the options of ``fanin train`` to its runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from fanin.base.errors import InputError
+from fanin.fixed import LOSSES
+from fanin.glm.facts import PRESETS, GlmConfig
+from fanin.glm.run.boards import read_boards
+from fanin.glm.run.options import MEMORY, PORTS, GlmOptions
+from fanin.hbm import MEMORIES, Hbm
+from fanin.runs.call import Call
+from fanin.runs.pairs import parse_stops
+from fanin.runs.ranks import refuse_ranks
+from fanin.runs.shared_options import LINKS
+from fanin.sim.cosim.waves import Waveform
+from fanin.sim.glm.boards import Boards
+from fanin.sim.glm.data import Dataset
+from fanin.sim.glm.recipes import rate_of
+from fanin.sim.glm.result import TrainOptions, check_timeout
+from fanin.sim.glm.train import Trainer, trainers
+from fanin.sim.network import (
+    BOARDS_TIMEOUT_NS,
+    FAULTS,
+    HOST,
+    PORTS_TIMEOUT_NS,
+    LinkConfig,
+    NetworkConfig,
+    check_delay,
+)
+from fanin.sim.nic.pace import MAX_SLOWDOWN
+from fanin.wire.aggregation import Encap
+
+_SAME = (
+    *("target", "workers", "precision", "batch", "vanilla", "epochs", "l2", "bias", "shuffle"),
+    *("test", "seed", "clock_mhz"),
+)
+
+
+def trainers_of(
+    options: GlmOptions,
+    call: Call,
+    wave: Waveform | None,
+    *,
+    check: Callable[[TrainOptions], None] | None = None,
+    loaded: Callable[[Dataset], None] | None = None,
+) -> list[Trainer]:
+    """Make what trains: simulated nodes, or the boards of ``--on``. Raises InputError.
+
+    ``check`` gets the options before the data is loaded, ``loaded`` the data before a simulator is built.
+    """
+    for name in ("on", "ports"):
+        if getattr(options, name) is not None:
+            refuse_ranks(call, f"--{name}")
+    resolved, boards = _on_boards(options) if options.on else (_at_interfaces(options), None)
+    if check:
+        check(resolved)
+    return trainers(resolved, boards=boards, wave=wave, loaded=loaded)
+
+
+def _on_boards(options: GlmOptions) -> tuple[TrainOptions, Boards]:
+    """The options of a run on boards, and these. Raises InputError."""
+    network = "boards have a network of their own, so it does not go with --on"
+    if options.ports is not None:
+        raise InputError(f"--ports: {network}")
+    options.refuse(
+        {
+            LINKS: network,
+            MEMORY: "boards have memories of their own, so it does not go with --on",
+            PORTS: f"is of nodes at --ports; {network}",
+        }
+    )
+    assert options.on is not None
+    cluster = read_boards(options.on)
+    clocks = [address.core_mhz for address in cluster.addresses]
+    options = dataclasses.replace(
+        options,
+        workers=len(cluster.addresses),
+        preset=cluster.preset,
+        engines=None,
+        encap=Encap.UDP,
+        clock_mhz=min(clocks),
+        timeout_ns=BOARDS_TIMEOUT_NS if options.timeout_ns is None else options.timeout_ns,
+    )
+    resolved = train_options(options, l2_nodes=cluster.l2)
+    check_timeout(resolved.network.timeout_ns, max(clocks))
+    return resolved, Boards(resolved.node, cluster.addresses)
+
+
+def _at_interfaces(options: GlmOptions) -> TrainOptions:
+    """The options of a run with simulated nodes, on simulated links or at ``--ports``. Raises InputError."""
+    if options.ports is None:
+        options.refuse({PORTS: "is of nodes at --ports, and there are none"})
+        return train_options(options)
+    from fanin.sim.nic.outside import check_interfaces
+
+    ports = tuple(options.ports.split(","))
+    here = _workers_here(options, len(ports))
+    check_interfaces(ports)
+    if not 1 <= options.slowdown <= MAX_SLOWDOWN:
+        raise InputError(f"--slowdown {options.slowdown:g}: must be 1 to {MAX_SLOWDOWN:g}")
+    if not here:
+        options = dataclasses.replace(options, workers=len(ports))
+    if options.timeout_ns is None:
+        options = dataclasses.replace(options, timeout_ns=PORTS_TIMEOUT_NS)
+    return train_options(options, ports=ports, here=here)
+
+
+def _workers_here(options: GlmOptions, ports: int) -> tuple[int, ...]:
+    """Those whose nodes are here, by ``--worker``; none for all. Raises InputError."""
+    text, workers = options.worker, options.workers
+    if text is None:
+        return ()
+    try:
+        here = tuple(map(int, text.split(",")))
+    except ValueError as error:
+        raise InputError(f"--worker {text}: must be numbers, from 0 on") from error
+    if len(here) != ports:
+        raise InputError(f"--worker {text}: must be one for each of --ports, {ports}")
+    if len(set(here)) < len(here) or not all(0 <= worker < workers for worker in here):
+        raise InputError(f"--worker {text}: must be different ones of 0 to {workers - 1} (--workers)")
+    return here
+
+
+def train_options(
+    options: GlmOptions,
+    *,
+    l2_nodes: bool | None = None,
+    ports: tuple[str, ...] = (),
+    here: tuple[int, ...] = (),
+) -> TrainOptions:
+    """The options of a run, resolved. Raises InputError.
+
+    ``l2_nodes``: whether the nodes' weights can decay; they are made so where ``--l2`` asks for it, by default.
+    ``ports``, ``here``: interfaces, and whose nodes are there.
+    """
+    loss = LOSSES[options.loss]
+    data = options.data or ""
+    try:
+        return TrainOptions(
+            node=_node(options, l2=options.l2 != 0 if l2_nodes is None else l2_nodes),
+            network=_network(options, ports, here),
+            loss=loss,
+            data=data,
+            lr=rate_of(data, loss) if options.lr is None else options.lr,
+            hbm=_hbm(options),
+            **{name: getattr(options, name) for name in _SAME},
+        )
+    except ValueError as error:  # the configurations name parameter, value and limit
+        raise InputError(str(error)) from error
+
+
+def _node(options: GlmOptions, *, l2: bool) -> GlmConfig:
+    preset = PRESETS[options.preset]
+    node = dataclasses.replace(
+        preset,
+        engines=preset.engines if options.engines is None else options.engines,
+        slots=preset.slots if options.slots is None else options.slots,
+        frac=options.frac,
+        encap=options.encap,
+        protocol=options.protocol,
+        mode=options.mode,
+        gradient_values=options.gradient_values,
+        l2=l2,
+        vanilla=options.vanilla and options.on is None,  # boards were made before
+        ping=bool(options.ports) and options.encap == Encap.UDP,  # hosts beside the nodes may want to
+    )
+    # Fewer slots than the preset's are a register of the job, not another node.
+    return dataclasses.replace(node, slots=max(node.slots, preset.slots))
+
+
+def _hbm(options: GlmOptions) -> Hbm | None:
+    """What samples and labels lie in. Raises InputError."""
+    hbm = MEMORIES[options.memory]
+    if options.ports_per_channel is None:
+        return hbm
+    if hbm is None:
+        raise InputError(f"--ports-per-channel: a memory that is {options.memory} has no channels")
+    return dataclasses.replace(hbm, ports_per_channel=options.ports_per_channel)
+
+
+def _network(options: GlmOptions, ports: tuple[str, ...], here: tuple[int, ...]) -> NetworkConfig:
+    if not 0 < options.gbps < math.inf:
+        raise InputError(f"gbps must be positive and finite, not {options.gbps:g}")
+    check_delay("link_ns", options.link_ns)
+    link = LinkConfig(
+        delay_ns=options.link_ns,
+        gbps=options.gbps,
+        **{name: getattr(options, name) for name in (*FAULTS, *HOST)},
+    )
+    return NetworkConfig(
+        link=link,
+        switch_ns=options.switch_ns,
+        timeout_ns=NetworkConfig.timeout_ns if options.timeout_ns is None else options.timeout_ns,
+        retries=options.retries,
+        slots=options.slots,
+        seed=options.seed,
+        switch=options.switch,
+        ports=ports,
+        here=here,
+        slowdown=options.slowdown,
+        stops=_stops(options),
+    )
+
+
+def _stops(options: GlmOptions) -> tuple[tuple[int, float], ...]:
+    """Workers that stop, and when. Raises InputError."""
+    if not options.stop:
+        return ()
+    if options.ports is not None:
+        raise InputError("--stop: links of the simulated network are cut, so it does not go with --ports")
+    return tuple(parse_stops(",".join(options.stop), options.workers).items())

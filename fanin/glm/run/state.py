@@ -1,0 +1,144 @@
+"""States of ``fanin train``: the model between two epochs, and what was seen of the epochs before."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fanin.base.errors import InputError
+from fanin.runs.manifest import list_files
+from fanin.runs.states import STATE_PATTERN, STATES, Arrays, load_state, save_state, state_name
+from fanin.sim.cosim.run import RunResult
+from fanin.sim.glm.course import History
+from fanin.sim.glm.data import Dataset
+from fanin.sim.glm.result import TrainOptions
+
+COMMAND = "fanin train"
+_COUNTS = ("cycles", "frames", "links", "switch", "first_packet")  # of a RunResult
+
+
+@dataclass(frozen=True)
+class About:
+    """Training that a state belongs to.
+
+    ``configuration`` : the command's options by name
+    ``training`` : options that decide the bits or the measures of an epoch, as ``training_of`` gives them
+    ``data`` : SHA-256 of the samples
+    ``job`` : id of the aggregation job that trained up to the state
+    """
+
+    configuration: Mapping[str, Any]
+    training: Mapping[str, Any]
+    data: str
+    job: int
+
+
+@dataclass(frozen=True)
+class State:
+    """A state, read from a file."""
+
+    about: About
+    history: History
+
+
+def training_of(options: TrainOptions) -> dict[str, Any]:
+    """Return what must be the same in all parts of a training, by option."""
+    node, hbm = options.node, options.hbm
+    found = {"loss": options.loss.name.lower()}
+    found |= {name: getattr(options, name) for name in ("target", "batch", "lr", "l2", "bias", "shuffle")}
+    found |= {name: getattr(options, name) for name in ("test", "seed", "workers", "precision", "vanilla")}
+    found |= {name: str(getattr(node, name)) for name in ("mode", "protocol", "encap")}
+    return found | {
+        "preset": node.name,
+        "engines": node.engines,
+        "frac": node.frac,
+        "gradient_values": node.gradient_values,
+        "memory": "constant" if hbm is None else "hbm2",
+        "ports_per_channel": hbm.ports_per_channel if hbm else None,
+        "clock_mhz": options.clock_mhz,
+    }
+
+
+def data_digest(dataset: Dataset) -> str:
+    """Return the SHA-256 of the samples that a run trains on, and of those held out."""
+    found = hashlib.sha256()
+    for values in (dataset.features, dataset.labels, dataset.test_features, dataset.test_labels):
+        found.update(f"{values.dtype.str} {values.shape}\n".encode())
+        found.update(np.ascontiguousarray(values).tobytes())
+    return found.hexdigest()
+
+
+def save(folder: Path, about: About, history: History) -> str:
+    """Write a state into a run's folder, whole or not at all; its name there. Raises InputError."""
+    name, raw = state_name(history.epoch), history.raw
+    fields = {
+        "command": COMMAND,
+        **vars(about),
+        "epoch": history.epoch,
+        "scores": history.scores,
+        "counters": history.counters,
+        "jobs": raw.jobs,
+        **{each: getattr(raw, each) for each in _COUNTS},
+    }
+    list_files(folder, [name])
+    save_state(folder / name, fields, {"model": history.model, "allreduce_ns": history.allreduce_ns})
+    return name
+
+
+def load(path: Path) -> State:
+    """Read a state. Raises InputError of one line for a file that is none, or is damaged."""
+    fields, arrays = load_state(path, COMMAND)
+    try:
+        found = _state(fields, arrays)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}: no state of {COMMAND}: {type(error).__name__}: {error}") from error
+    if state_name(found.history.epoch) != f"{STATES}/{path.name}":
+        raise InputError(f"{path}: is the state after epoch {found.history.epoch}")
+    return found
+
+
+def _state(fields: Mapping[str, Any], arrays: Arrays) -> State:
+    """A state of what its file holds. Raises what Python does where that is something else."""
+    raw = RunResult(**{name: fields[name] for name in _COUNTS})
+    raw.jobs = {int(job): counts for job, counts in fields["jobs"].items()}
+    history = History(
+        epoch=fields["epoch"],
+        model=arrays["model"],
+        scores=tuple((loss, fit, cycles) for loss, fit, cycles in fields["scores"]),
+        counters=fields["counters"],
+        allreduce_ns=arrays["allreduce_ns"],
+        raw=raw,
+    )
+    about = About(**{name: fields[name] for name in ("configuration", "training", "data", "job")})
+    if not isinstance(about.configuration, dict) or not isinstance(about.training, dict):
+        raise TypeError("configuration and training must be objects")
+    return State(about, history)
+
+
+def names_of(folder: Path) -> list[str]:
+    """Return the files of states in a run's folder, in the order of their epochs; links are none."""
+    if (folder / STATES).is_symlink():
+        return []
+    found = sorted((folder / STATES).glob(STATE_PATTERN))
+    return [f"{STATES}/{path.name}" for path in found if path.is_file() and not path.is_symlink()]
+
+
+def last_whole(folder: Path) -> tuple[str, State, InputError | None] | None:
+    """Return the newest whole state of a run, and what is wrong with the newest file; None without any file.
+
+    Raises InputError where there are files and none is whole.
+    """
+    newest = None
+    for name in reversed(names_of(folder)):
+        try:
+            return name, load(folder / name), newest
+        except InputError as error:
+            newest = newest or error
+    if newest:
+        raise InputError(f"{folder}: none of its states is whole: {newest}")
+    return None

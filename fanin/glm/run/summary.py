@@ -1,0 +1,117 @@
+"""What ``fanin train`` tells people at its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fanin.glm.golden.metrics import ACCURACY
+from fanin.glm.run.progress import label_text
+from fanin.runs.output import CLASSES_FOLDER, REPORT_FILE, table
+from fanin.runs.ranks import Meetings
+from fanin.sim.glm.classes import ClassesResult
+from fanin.sim.glm.result import TrainResult
+
+SHOWN_EPOCHS = 6
+BIT_EXACT = "yes: every epoch's model equals the golden model"
+
+
+def summary(result: TrainResult, output: Path) -> str:
+    """The result for people."""
+    clamps = result.total("clamps")
+    meetings = Meetings()
+    meetings.add(result.run.raw)
+    facts = [
+        [f"test {result.measure.name}", result.measure.text(result.test_fit)],
+        ["bit-exact", _exact(result)],
+        ["cycles", f"{result.cycles:,}, {100 * result.cycles_ideal / result.cycles:.1f} % of them take a word"],
+        [
+            "AllReduce",
+            f"{result.percentile(50):,.0f} ns median, {result.percentile(99):,.0f} ns 99th percentile",
+        ],
+        ["packets", f"{sum(result.run.raw.frames.values()):,} sent by nodes, {_losses(result)}"],
+        *(
+            [["clamps", f"{clamps:,} activations were clamped: a smaller --frac widens the range"]]
+            * bool(clamps)
+        ),
+        *([["L2", _decay(result)]] * bool(result.l2)),
+        *meetings.facts(),
+        *([["warning", result.warning]] * bool(result.warning)),
+        ["report", str(output / REPORT_FILE)],
+    ]
+    return "\n".join(
+        [
+            _heading(result),
+            "",
+            _epochs(result),
+            "",
+            table(facts),
+        ]
+    )
+
+
+def summary_of_classes(whole: ClassesResult, output: Path) -> str:
+    """The result of more than two classes for people."""
+    classes, results = whole.model.classes or (), whole.results
+    rows = [["class", "loss", "float64", "against the rest", "cycles"]]
+    for label, result in zip(classes, results, strict=True):
+        last = result.epochs[-1]
+        losses = f"{last.loss:.4f}", f"{result.float64_loss[-1]:.4f}"
+        rows.append([label_text(label), *losses, ACCURACY.text(last.fit), f"{result.cycles:,}"])
+    facts = [
+        ["accuracy", ACCURACY.text(whole.accuracy)],
+        ["test accuracy", ACCURACY.text(whole.test_accuracy)],
+        ["bit-exact", BIT_EXACT if whole.bit_exact else "NO"],
+        *([["L2", _decay(results[0])]] * bool(results[0].l2)),
+        *([["warning", whole.warning]] * bool(whole.warning)),
+        ["reports", str(output / CLASSES_FOLDER / "*" / REPORT_FILE)],
+    ]
+    return "\n".join(
+        [
+            _heading(results[0], f"{len(classes)} classes, "),
+            "",
+            table(rows, right=range(1, 5)),
+            "",
+            table(facts),
+        ]
+    )
+
+
+def _heading(result: TrainResult, what: str = "") -> str:
+    options, shape = result.options, result.shape
+    engines = f"{options.node.engines} engine{'s' * (options.node.engines > 1)}"
+    return (
+        f"{options.data}: {what}{shape.samples:,} samples × {shape.columns:,} columns, "
+        f"{options.loss.name.lower()} loss, {options.workers} × {options.node.name} node of {engines}"
+    )
+
+
+def _exact(result: TrainResult) -> str:
+    """Of what it has been seen."""
+    here = result.options.network.here
+    if not (result.bit_exact and here) or result.shape.data_parallel:
+        return BIT_EXACT if result.bit_exact else "NO"
+    workers = ", ".join(map(str, here))
+    return f"yes: after every epoch the columns of worker {workers} equal the golden model's"
+
+
+def _decay(result: TrainResult) -> str:
+    """Which λ it is, and what it means for the weights."""
+    weights = "the weights, the bias apart" if result.options.bias else "the weights"
+    asked = result.options.l2
+    share = f"each mini-batch takes 2^-{result.decay.shift} of {weights}"
+    return f"λ = {result.l2:.4g} for {asked:g}: {share}; losses are the data's alone"
+
+
+def _losses(result: TrainResult) -> str:
+    retransmissions, duplicates = result.total("retransmissions"), result.total("duplicates")
+    return f"{retransmissions:,} retransmitted, {duplicates:,} duplicate, {result.frames_rejected:,} rejected"
+
+
+def _epochs(result: TrainResult) -> str:
+    rows = [["epoch", "loss", "float64", result.measure.name, "cycles"]]
+    count = len(result.epochs)
+    for number in sorted({round(count ** (k / (SHOWN_EPOCHS - 1))) for k in range(SHOWN_EPOCHS)}):
+        epoch, float64 = result.epochs[number - 1], result.float64_loss[number - 1]
+        losses = map(result.measure.loss_text, (epoch.loss, float64))
+        rows.append([str(number), *losses, result.measure.text(epoch.fit), f"{epoch.cycles:,}"])
+    return table(rows, right=range(5))

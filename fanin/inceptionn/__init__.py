@@ -1,0 +1,1 @@
+"""Training with INCEPTIONN: facts, and the driver of its NIC."""

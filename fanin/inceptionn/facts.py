@@ -1,0 +1,157 @@
+"""INCEPTIONN's training: who exchanges gradients with whom, in which messages, and how messages are cut
+(docs/systems/inceptionn-training.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+
+from fanin.codec.facts import MAX_FRAME
+from fanin.ring.groups import Scheme
+from fanin.wire.ethernet import ETHERNET, IPV4, TCP
+from fanin.wire.fields import byte_length
+
+FIRST_PORT = 34998  # TCP port of the first leg, at both ends; each leg has its own
+VALUE_BYTES = 4
+HEADER_BYTES = byte_length(ETHERNET) + byte_length(IPV4) + byte_length(TCP)
+MAX_WINDOW_BYTES = (1 << 16) - 1  # of TCP's field, which is not scaled
+MIN_WORKERS, MAX_WORKERS = 2, 64
+
+
+class Leg(Enum):
+    """A leg of an exchange: its name, and whether a codec may touch what it carries. Each has its own port."""
+
+    RING = ("ring", True)
+    GROUP_RING = ("rings of workers", True)
+    UPPER_RING = ("ring of groups", True)
+    UP = ("gradients up", True)
+    GROUP_UP = ("gradients up, groups", True)
+    DOWN = ("weights down", False)
+    GROUP_DOWN = ("weights down, groups", False)
+    SUM_DOWN = ("sum down", True)
+
+    def __init__(self, label: str, gradients: bool):
+        self.label = label
+        #: Whether it carries gradients, which may lose precision; weights may not.
+        self.gradients = gradients
+
+    @property
+    def port(self) -> int:
+        """TCP port of its connections, at both ends."""
+        return FIRST_PORT + list(Leg).index(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransportConfig:
+    """The hosts' transport.
+
+    ``mss``: payload bytes of a segment. ``window``: segments in flight on a connection. ``ack_every``: segments
+    after which the receiver acknowledges, a message's end apart. ``timeout``: seconds until a segment is sent
+    again, ``retries`` times at most. ``probe``: seconds in which a connection that is waited for may be silent.
+    Raises ValueError that names parameter, value and limit.
+    """
+
+    mss: int = 1460
+    window: int = 32
+    ack_every: int = 2
+    timeout: float = 2e-3
+    retries: int = 8
+    probe: float = 50e-3
+
+    def __post_init__(self) -> None:
+        most = (MAX_FRAME - HEADER_BYTES) // VALUE_BYTES * VALUE_BYTES
+        if self.mss % VALUE_BYTES or not VALUE_BYTES <= self.mss <= most:
+            raise ValueError(f"mss must be whole values, {VALUE_BYTES} to {most} bytes, not {self.mss!r}")
+        if not 1 <= self.window <= MAX_WINDOW_BYTES // self.mss:
+            limit = MAX_WINDOW_BYTES // self.mss
+            raise ValueError(f"window must be 1 to {limit} segments of {self.mss} bytes, not {self.window!r}")
+        for name in ("ack_every", "retries"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)!r}")
+        for name in ("timeout", "probe"):
+            if not 1e-6 <= getattr(self, name) <= 1e3:
+                raise ValueError(f"{name} must be 1e-6 to 1000 s, not {getattr(self, name)!r}")
+
+
+def blocks(count: int, parts: int) -> list[slice]:
+    """A vector of ``count`` values, cut into so many parts as even as can be (algorithm 1, line 8)."""
+    bounds = [count * part // parts for part in range(parts + 1)]
+    return [slice(first, last) for first, last in pairwise(bounds)]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Who adds up with whom: ``workers`` in ``groups`` of one size, and what joins the groups (figure 1).
+
+    ``below`` is the scheme inside a group, ``above`` that between groups; of one group, it is that of the
+    group. Nodes are numbered: workers, the groups' aggregators, the one above all. Raises ValueError for what
+    cannot be.
+    """
+
+    workers: int
+    below: Scheme = Scheme.RING
+    groups: int = 1
+    above: Scheme | None = None
+
+    def __post_init__(self) -> None:
+        if not MIN_WORKERS <= self.workers <= MAX_WORKERS:
+            raise ValueError(f"workers must be {MIN_WORKERS} to {MAX_WORKERS}, not {self.workers!r}")
+        if self.groups < 1 or self.workers % self.groups:
+            raise ValueError(f"groups must divide the {self.workers} workers, not be {self.groups!r}")
+        size = self.workers // self.groups
+        if size < MIN_WORKERS:
+            raise ValueError(f"a group must have at least {MIN_WORKERS} workers, not {size}")
+        if (self.groups == 1) != (self.above is None):
+            raise ValueError(f"above must be given for several groups, and not for one, but is {self.above!r}")
+        if self.below is Scheme.AGGREGATOR and self.above is Scheme.RING:
+            raise ValueError("above must be aggregator where groups have aggregators, not ring")
+
+    @property
+    def members(self) -> list[tuple[int, ...]]:
+        """The workers of each group."""
+        size = self.workers // self.groups
+        return [tuple(range(first, first + size)) for first in range(0, self.workers, size)]
+
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """Who stands for each group above: its aggregator, or its first worker."""
+        if self.groups > 1 and self.below is Scheme.AGGREGATOR:
+            return tuple(range(self.workers, self.workers + self.groups))
+        return tuple(group[0] for group in self.members)
+
+    @property
+    def aggregator(self) -> int | None:
+        """The node that updates the weights for all; None where each worker updates its own."""
+        if Scheme.AGGREGATOR not in (self.below, self.above):
+            return None
+        return self.nodes - 1
+
+    @property
+    def nodes(self) -> int:
+        """Workers and aggregators."""
+        if self.below is Scheme.AGGREGATOR:
+            return self.workers + (self.groups if self.groups > 1 else 0) + 1
+        return self.workers + (self.above is Scheme.AGGREGATOR)
+
+    @property
+    def name(self) -> str:
+        """As the paper calls it."""
+        if self.groups == 1:
+            return "INC" if self.below is Scheme.RING else "WA"
+        level = "a" if self.below is Scheme.AGGREGATOR else "b" if self.above is Scheme.AGGREGATOR else "c"
+        return f"figure 1({level})"
+
+
+def relays(members: Sequence[int], node: int) -> tuple[int | None, list[int]]:
+    """A node's place in the binomial tree that spreads a message from the first of ``members``.
+
+    Returns who sends it to the node, None for the first, and to whom the node sends it on, in order.
+    """
+    rank, count = members.index(node), len(members)
+    bit = 1 << max(count - 1, 1).bit_length() if rank == 0 else rank & -rank
+    before = None if rank == 0 else members[rank - bit]
+    steps = [1 << n for n in reversed(range(bit.bit_length() - 1))]
+    return before, [members[rank + step] for step in steps if rank + step < count]

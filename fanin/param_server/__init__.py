@@ -1,0 +1,1 @@
+"""The asynchronous parameter server (RDMA-wild): facts, golden model, driver, training, pages."""

@@ -1,0 +1,195 @@
+"""The host's side of a parameter server's node: what it wants in, batches of register accesses out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.hdl.param_server.registers import param_server_constants, param_server_registers
+from fanin.hdl.param_server.server_control import Refusal
+from fanin.hdl.rdma.registers import TIMEOUT
+from fanin.host.driver import Batch, Value
+from fanin.param_server.facts import VERSION_BYTES, ServerLayout
+from fanin.rdma.facts import Connection, RdmaConfig
+from fanin.rdma.nic_driver import NicDriver
+from fanin.wire.ethernet import Endpoint
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """What a server has done: updates begun, sum and largest of their staleness, workers left out."""
+
+    busy: bool
+    exhausted: bool
+    version: int
+    staleness: int
+    stalest: int
+    gone: tuple[int, ...]
+    refused: Refusal = (
+        Refusal.NONE
+    )  #: why the last ``set_worker``, ``start``, ``exclude`` or ``readmit`` was refused
+    drained: tuple[int, ...] = ()  #: workers of ``gone`` that may be taken back
+
+
+class ParamServerDriver(NicDriver):
+    """Batches of register accesses for a node of ``config`` whose registers lie at ``base``.
+
+    Behind ``configure`` and ``connect``: ``set_job``; every worker with ``set_worker``, awaiting the status
+    ``setting`` 0 after each; w into row 0 of memory, and zeros into the rest; then ``start``. ``run(False)``
+    has it take no more gradients; begin anew when it is not ``busy``.
+
+    A worker is replaced while the others continue: ``disconnect`` its queue pair; ``exclude`` it; await its bit
+    in ``drained``; write :func:`vacated` at the begin of its region; ``connect``; then ``readmit``.
+    """
+
+    def __init__(self, config: RdmaConfig, *, base: int = 0):
+        super().__init__(config, param_server_registers(config), param_server_constants(config), base=base)
+        self._mtu: int | None = None  # of all queue pairs
+
+    def configure(self, own: Endpoint, *, timeout: int = TIMEOUT) -> Batch:
+        """As any NIC's; what is connected then may have another path MTU."""
+        self._mtu = None
+        return super().configure(own, timeout=timeout)
+
+    def connect(self, index: int, connection: Connection, peer: Endpoint) -> Batch:
+        """As any NIC's. Raises ValueError unless all have one path MTU.
+
+        A packet that is sent again must be cut where the first one was: else it asks for words of the stream.
+        """
+        if self._mtu not in (None, connection.mtu):
+            raise ValueError(f"mtu must be {self._mtu}, as of the other queue pairs, not {connection.mtu}")
+        self._mtu = connection.mtu
+        return super().connect(index, connection, peer)
+
+    def set_job(
+        self,
+        layout: ServerLayout,
+        step: np.float32,
+        *,
+        barrier: bool = False,
+        broadcast: bool = False,
+        scan: bool = False,
+    ) -> Batch:
+        """Sizes and places of the job, and α/N; with ``barrier`` it is Sync-DSGD, with ``broadcast`` rows go to
+        all workers, with ``scan`` behind a scan and not behind every gradient.
+
+        Raises ValueError for what this node cannot have, and for more than a slot, ``broadcast`` or ``scan``
+        with a barrier.
+        """
+        job, config = layout.config, self.config
+        if barrier and job.slots != 1:
+            raise ValueError(f"slots must be 1 with a barrier, not {job.slots}")
+        if barrier and broadcast:
+            raise ValueError("broadcast must be false with a barrier, whose rows go to all workers")
+        if barrier and scan:
+            raise ValueError("scan must be false with a barrier, which waits for the gradients of all workers")
+        if job.workers > config.queue_pairs:
+            raise ValueError(
+                f"workers must be at most {config.queue_pairs}, a queue pair each, not {job.workers}"
+            )
+        if job.width != config.width:
+            raise ValueError(f"width must be {config.width}, not {job.width}")
+        if layout.base + layout.size > 1 << config.address_width:
+            raise ValueError(
+                f"rows and table must end below 2^{config.address_width}, not at {layout.base + layout.size:#x}"
+            )
+        row, slot = layout.row(0), layout.slot(0, 0)
+        pushes = {"barrier": int(barrier), "broadcast": int(broadcast), "scan": int(scan)}
+        batch = self.batch().write("sizes", workers=job.workers, slots=job.slots, rows=job.rows, **pushes)
+        batch.write("step", int(np.float32(step).view(np.uint32)))
+        batch.write("words", (slot.others - slot.base) // job.word_bytes)
+        batch.write("gradient_bytes", slot.others - slot.base).write("row_bytes", row.size)
+        return batch.write("slot_bytes", slot.size).write("rows_base", row.base)
+
+    def set_worker(self, worker: int, layout: ServerLayout, *, buffers: int, rkey: int) -> Batch:
+        """A worker whose model buffers lie at ``buffers`` in its memory, in the region of that key."""
+        self._check_index(worker)
+        batch = self.batch().write("worker", worker).write("worker_table", layout.slot(worker, 0).base)
+        return batch.write("worker_buffers", buffers).write("worker_key", rkey).write("control", set_worker=1)
+
+    def exclude(self, worker: int) -> Batch:
+        """Leave a worker out of the job, as the server does itself when a push to it fails."""
+        self._check_index(worker)
+        return self.batch().write("worker", worker).write("control", exclude=1)
+
+    def readmit(self, worker: int, *, buffers: int, rkey: int) -> Batch:
+        """Take a drained worker back, whose model buffers lie at ``buffers`` in the region of that key.
+
+        Done once the field ``setting`` of ``status`` is 0 and ``refused`` is NONE.
+        """
+        self._check_index(worker)
+        batch = self.batch().write("worker", worker)
+        batch.write("worker_buffers", buffers).write("worker_key", rkey)
+        return batch.write("control", readmit=1)
+
+    def start(self) -> Batch:
+        """Begin with version 0 of w."""
+        return self.batch().write("control", start=1).write("run", 1)
+
+    def run(self, enable: bool) -> Batch:
+        """Take gradients, or no more."""
+        return self.batch().write("run", int(enable))
+
+    def status(self) -> Batch:
+        """Read what it has done; see :meth:`status_of`."""
+        batch = self.batch().read("status").read("w_version").read("stalest")
+        batch.read("staleness", index=0).read("staleness", index=1)
+        for name in "gone", "drained":
+            for index in range(self.registers[name].count):
+                batch.read(name, index=index)
+        return batch
+
+    @staticmethod
+    def status_of(values: Sequence[Value]) -> ServerStatus:
+        """What was read."""
+        status, *numbers = values
+        assert isinstance(status, dict)
+        version, stalest, low, high, *flags = (int(number) for number in numbers)  # type: ignore[arg-type]
+        words = len(flags) // 2
+        return ServerStatus(
+            bool(status["busy"]),
+            bool(status["exhausted"]),
+            version,
+            low | high << 32,
+            stalest,
+            _flagged(flags[:words]),
+            Refusal(status["refused"]),
+            _flagged(flags[words:]),
+        )
+
+
+def vacated(layout: ServerLayout, worker: int, *, lgvnum: int, version: int) -> bytes:
+    """Content of a worker's region at the server before its replacement is taken in.
+
+    ``version`` is the register ``w_version`` as read after the worker was drained; ``lgvnum`` is the worker's,
+    in a row of that version or a later one. All slots are zeros, except the trailer of the next gradient, which
+    is one of zeros: the server applies it first, and pushes the row that the replacement begins with.
+    """
+    base, size = layout.region(worker)
+    slot = layout.slot(worker, layout.config.slot_of(lgvnum + 1))
+    content = bytearray(size)
+    for place, value in (slot.others, version - lgvnum), (slot.gvnum, lgvnum + 1):
+        content[place - base : place - base + VERSION_BYTES] = value.to_bytes(VERSION_BYTES, "little")
+    return bytes(content)
+
+
+def lgvnum_of(
+    memory: bytes | bytearray | npt.NDArray[np.uint8], layout: ServerLayout, worker: int, *, version: int
+) -> int | None:
+    """A worker's LGVnum in a row of ``version`` or a later one; None until one is in a server's memory."""
+
+    def word(place: int) -> int:
+        return int.from_bytes(memory[place : place + VERSION_BYTES], "little")
+
+    for row in map(layout.row, range(layout.config.rows)):
+        if word(row.head_version) == word(row.tail_version) >= version:
+            return word(row.lgvnum + worker * VERSION_BYTES)
+    return None
+
+
+def _flagged(words: Sequence[int]) -> tuple[int, ...]:
+    flags = sum(word << 32 * n for n, word in enumerate(words))
+    return tuple(n for n in range(flags.bit_length()) if flags >> n & 1)

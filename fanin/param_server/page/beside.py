@@ -1,0 +1,101 @@
+"""Several runs beside one another: what tells them apart, a table, their timelines, accuracy and loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fanin.param_server.page import charts
+from fanin.report.chart import Axis, Chart
+from fanin.report.curves import epoch_axis, loss_axis
+from fanin.report.unit import Unit
+from fanin.sim.param_server.training import Outcome
+
+Metrics = Mapping[str, Any]
+
+
+def names_of(runs: Sequence[Metrics]) -> list[str]:
+    """What tells each run from the others: the options in which any two differ."""
+    options = [run["configuration"] for run in runs]
+    differ = [key for key in options[0] if any(other[key] != options[0][key] for other in options)]
+    told = [{key: each[key] for key in differ if each[key] is not None} for each in options]
+    return [", ".join(f"{key.replace('_', '-')} {value}" for key, value in each.items()) for each in told]
+
+
+def table(runs: Sequence[Metrics]) -> list[list[str]]:
+    """A row each; shares are of its own simulated time."""
+    first = runs[0]["simulated_seconds"]
+    unit = Unit.of(first)
+    heads = [
+        "run",
+        "simulated",
+        "of the first one's",
+        "accuracy",
+        "loss",
+        "mean staleness",
+        *(f"worker: {kind}" for kind in runs[0]["worker_seconds"]),
+        *(f"server: {kind}" for kind in runs[0]["server_seconds"]),
+    ]
+    rows = [heads]
+    for name, run in zip(names_of(runs), runs, strict=True):
+        seconds = run["simulated_seconds"]
+        shares = [took for who in ("worker", "server") for took in run[f"{who}_seconds"].values()]
+        rows.append(
+            [
+                name,
+                unit(seconds),
+                f"{seconds / first:.3f}×" if first else "–",
+                f"{100 * run['accuracy']:.2f} %",
+                "not finite" if run["loss"] is None else f"{run['loss']:.4f}",
+                f"{run['staleness']['mean']:.1f}",
+                *(f"{100 * took / (seconds or 1):.1f} %" for took in shares),
+            ]
+        )
+    return rows
+
+
+def timelines(runs: Sequence[Metrics], outcomes: Sequence[Outcome]) -> list[Chart]:
+    """One of each run, all up to the same time: as far as the slowest one's window."""
+    known = [each.spans for each in outcomes]
+    if not all(known):
+        return []
+    end = max(charts.window(spans) for spans in known)
+    return [
+        charts.timeline_chart(
+            outcome,
+            run["configuration"]["workers"],
+            run["configuration"]["servers"],
+            end,
+            f"Timeline of {name}" if name else "Timeline",
+        )
+        for name, run, outcome in zip(names_of(runs), runs, outcomes, strict=True)
+    ]
+
+
+def curves(runs: Sequence[Metrics], key: str, y: Axis) -> list[Chart]:
+    """A value of every epoch, over epochs and over simulated time; none where a run has one epoch only."""
+    if any(len(run["epochs"]) < 2 for run in runs):
+        return []
+    axes = {
+        "epoch": epoch_axis(max(len(run["epochs"]) for run in runs)),
+        "simulated_seconds": Axis.seconds("simulated time"),
+    }
+    return [
+        charts.beside_chart(
+            {
+                name: [(epoch[over], epoch[key]) for epoch in run["epochs"] if epoch[key] is not None]
+                for name, run in zip(names_of(runs), runs, strict=True)
+            },
+            x,
+            y,
+        )
+        for over, x in axes.items()
+    ]
+
+
+def all_curves(runs: Sequence[Metrics]) -> list[Chart]:
+    """Accuracy on held-out samples, and the loss of those to train on."""
+    return [
+        *curves(runs, "accuracy", Axis.share("accuracy")),
+        *curves(runs, "loss", loss_axis("loss of training samples")),
+    ]

@@ -1,0 +1,220 @@
+"""The page of a run with the parameter server: how it learnt, who did what when, how old gradients were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fanin.param_server.page import beside, charts
+from fanin.report.chart import Axis, Chart
+from fanin.report.curves import curves_chart, epoch_axis, loss_axis
+from fanin.report.html import Rows, fill
+from fanin.report.unit import Unit
+from fanin.sim.param_server.training import Outcome
+
+_ACCURACIES = {"held out": "accuracy", "training": "train_accuracy"}  #: as STYLES has them
+_CONVERGENCE = {"distance": "distance to w*", "gradient_norm": "gradient's norm", "loss_gap": "loss above w*'s"}
+#: What the page says of the run's options, all of them, by heading.
+TABLES = {
+    "Training": ("data", "model", "epochs", "batch", "lr", "decay", "features", "gamma", "dtype", "seed"),
+    "Parameter server": (
+        *("algorithm", "push_after", "receivers"),
+        *("workers", "slots", "warm_up", "servers", "width"),
+    ),
+    "Time and network": (
+        *("costs", "sample_seconds", "jitter", "stragglers", "stop"),
+        *("drop", "duplicate", "reorder"),
+    ),
+    "Report": ("optimum",),
+}
+_NAMES = {
+    "batch": "mini-batch B",
+    "lr": "learning rate α",
+    "decay": "decay λ",
+    "dtype": "workers compute in",
+    "features": "random features D",
+    "gamma": "kernel's γ",
+    "push_after": "pushes behind a",
+    "receivers": "rows go by",
+    "costs": "what else takes time",
+    "slots": "slots K",
+    "warm_up": "epochs with one slot",
+    "servers": "servers S",
+    "width": "bits of a word",
+    "optimum": "figure 8's measures",
+    "sample_seconds": "computing of a sample",
+    "jitter": "jitter σ",
+    "stop": "stops",
+}
+_PLACES = {"model": "event model", "rtl": "RTL"}
+
+
+def param_server_page(metrics: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
+    """The run as one HTML document that refers to nothing outside itself.
+
+    ``metrics`` is the run's run.json, of which a null is no number and in no chart; ``outcomes`` are the run's,
+    and those of the runs beside it, in their order there: workers' and servers' times are taken from them. The
+    last run beside it has none if it has not come to its end: ``error`` alone says so.
+    """
+    options, epochs = metrics["configuration"], metrics["epochs"]
+    ages = {int(age): times for age, times in metrics["staleness"]["histogram"].items()}
+    unit = Unit.of(metrics["simulated_seconds"])
+    workers = f"{options['workers']} worker{'s' * (options['workers'] != 1)}"
+    runs = [metrics, *metrics["beside"]][: len(outcomes)]
+    return fill(
+        "param_server.html.j2",
+        title=f"{options['model']}: {options['algorithm']}, {workers}",
+        fault=_fault(metrics),
+        headline=_headline(metrics, unit),
+        notes=stop_lines(metrics),
+        sync=options["algorithm"] == "sync",
+        timelines=beside.timelines(runs, outcomes),
+        window=_window(outcomes, unit, metrics),
+        beside=beside.table(runs) if len(runs) > 1 else None,
+        beside_curves=beside.all_curves(runs) if len(runs) > 1 else [],
+        accuracy=_curves(epochs, Axis.share("accuracy"), _ACCURACIES),
+        loss=_curves(epochs, loss_axis("loss of training samples"), {"training": "loss"}),
+        convergence=_convergence(epochs),
+        staleness_chart=charts.staleness_chart(ages, metrics["staleness"]["mean"]) if ages else None,
+        configuration=_configuration(metrics),
+        epochs=_epoch_table(epochs, unit),
+    )
+
+
+def stop_lines(metrics: Mapping[str, Any]) -> list[str]:
+    """A sentence each on the workers that stopped, and on those that were to stop and had ended already."""
+    options = metrics["configuration"]
+    lines = [
+        stopped_line(metrics["stopped"], of=options["workers"]),
+        _unused_stops_line(metrics["unused_stops"]),
+    ]
+    return [line for line in lines if line]
+
+
+def stopped_line(workers: Sequence[int], *, of: int) -> str:
+    """A sentence on the workers that stopped, ``of`` so many; empty without any."""
+    if not workers:
+        return ""
+    if len(workers) == of:
+        return "all workers stopped answering: the run ends with the last update"
+    who, them = (f"worker {workers[0]}", "it") if len(workers) == 1 else (f"workers {_list(workers)}", "them")
+    return f"{who} stopped answering; the others went on without {them}"
+
+
+def _unused_stops_line(workers: Sequence[int]) -> str:
+    """A sentence on the workers that were to stop when they had ended already; empty without any."""
+    if not workers:
+        return ""
+    who, they = (f"worker {workers[0]}", "it") if len(workers) == 1 else (f"workers {_list(workers)}", "they")
+    return f"--stop changed nothing for {who}: by then {they} had pushed the last gradient"
+
+
+def _list(numbers: Sequence[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} and {last}"
+
+
+def _fault(metrics: Mapping[str, Any]) -> str:
+    """What is wrong with the run, if anything is."""
+    if metrics["gradients_lost"] or metrics["gradients_repeated"]:
+        return "gradients were lost or applied again"
+    return "the model diverged" if metrics["loss"] is None else metrics["error"] or ""
+
+
+def _headline(metrics: Mapping[str, Any], unit: Unit) -> Rows:
+    took = metrics["worker_seconds"]
+    share = took["wait"] / (sum(took.values()) or 1)
+    loss = metrics["loss"]
+    return [
+        ("test accuracy", f"{100 * metrics['accuracy']:.1f} %"),
+        ("loss", "not finite" if loss is None else f"{loss:.4f}"),
+        ("simulated time", unit(metrics["simulated_seconds"])),
+        ("gradients applied", f"{metrics['gradients_applied']:,}"),
+        ("mean staleness", f"{metrics['staleness']['mean']:.1f}"),
+        ("workers wait", f"{100 * share:.1f} %"),
+        ("a server is at work", f"{100 * (1 - _idle(metrics)):.1f} %"),
+    ]
+
+
+def _idle(metrics: Mapping[str, Any]) -> float:
+    """The share of the run in which the mean server has nothing to do."""
+    took = metrics["server_seconds"]
+    return float(took["idle"]) / (sum(took.values()) or 1)
+
+
+def _window(outcomes: Sequence[Outcome], unit: Unit, metrics: Mapping[str, Any]) -> str:
+    """Which part of the run the timeline is, in words."""
+    if not all(each.spans for each in outcomes):
+        return ""
+    end = max(charts.window(each.spans) for each in outcomes)
+    text = f"The first {Unit.of(end)(end)} of {unit(metrics['simulated_seconds'])}"
+    waits = metrics["waiting_beside_work"]
+    return text if waits is None else f"{text}; in {100 * waits:.0f} % of the workers' waiting a server works"
+
+
+def _curves(epochs: Sequence[Mapping[str, Any]], y: Axis, series: Mapping[str, str]) -> list[Chart]:
+    """The same values over epochs and over time; nothing where there are no two of them."""
+    charts = []
+    for key, x in (
+        ("epoch", epoch_axis(len(epochs))),
+        ("simulated_seconds", Axis.seconds("simulated time")),
+    ):
+        lines = {
+            name: (name, [(epoch[key], epoch[what]) for epoch in epochs if epoch[what] is not None])
+            for name, what in series.items()
+        }
+        if all(len(points) > 1 for _, points in lines.values()):  # a lone point says no more than the table
+            charts.append(curves_chart(lines, x, y))
+    return charts
+
+
+def _convergence(epochs: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """Figure 8's measures; none where there is no w*, or one epoch only."""
+    charts = []
+    for key, name in _CONVERGENCE.items():
+        measures = [(e["epoch"], e["convergence"][key]) for e in epochs if e["convergence"]]
+        points = [(epoch, value) for epoch, value in measures if value and value > 0]
+        if len(points) > 1:
+            series = {name: ("run", points)}
+            charts.append(curves_chart(series, epoch_axis(len(epochs)), loss_axis(name, log=True)))
+    return charts
+
+
+def _configuration(metrics: Mapping[str, Any]) -> Mapping[str, Rows]:
+    options = metrics["configuration"]
+    tables = {
+        heading: [(_NAMES.get(key, key), _value(key, options[key])) for key in keys if options[key] is not None]
+        for heading, keys in TABLES.items()
+    }
+    tables["Parameter server"].append(("runs on", _PLACES[metrics["on"]]))
+    return tables
+
+
+def _value(key: str, value: object) -> str:
+    if key in ("drop", "duplicate", "reorder"):
+        return f"{100 * float(str(value)):g} %"
+    if key == "sample_seconds":
+        seconds = float(str(value))
+        return Unit.of(seconds)(seconds)
+    if value == "":
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _epoch_table(epochs: Sequence[Mapping[str, Any]], unit: Unit) -> list[list[str]]:
+    convergent = all(epoch["convergence"] for epoch in epochs)
+    heads = ["epoch", f"simulated, {unit.name}", "held out, %", "training, %", "loss"]
+    rows = [heads + list(_CONVERGENCE.values()) * convergent]
+    for epoch in epochs:
+        figures = [epoch["loss"], *((epoch["convergence"][key] for key in _CONVERGENCE) if convergent else ())]
+        rows.append(
+            [
+                str(epoch["epoch"]),
+                f"{epoch['simulated_seconds'] / unit.seconds:,.3f}",
+                *(f"{100 * epoch[key]:.2f}" for key in ("accuracy", "train_accuracy")),
+                *("–" if figure is None else f"{figure:.6f}" for figure in figures),
+            ]
+        )
+    return rows

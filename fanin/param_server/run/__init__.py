@@ -1,0 +1,1 @@
+"""``fanin ps train``: its options, the training, and the run's folder."""

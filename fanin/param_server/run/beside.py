@@ -1,0 +1,52 @@
+"""``--beside``: further runs of the same training, each with some options changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from fanin.base.errors import InputError
+from fanin.base.printable import terminal
+from fanin.param_server.facts import Algorithm
+from fanin.param_server.run.options import ParamServerOptions
+from fanin.runs.option import Option, options_of
+
+_CHANGEABLE = tuple(each for each in options_of(ParamServerOptions) if each.beside)
+
+
+def runs_beside(options: ParamServerOptions) -> Iterator[ParamServerOptions]:
+    """Return the options of each further run. Raises InputError that names entry and cause."""
+    for entry in options.beside or ():
+        try:
+            yield _changed(options, entry)
+        except InputError as error:
+            raise InputError(f"--beside {entry}: {error}") from error
+
+
+def _changed(options: ParamServerOptions, entry: str) -> ParamServerOptions:
+    values: dict[str, Any] = {}
+    for pair in entry.split(","):
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise InputError(f"{name!r} is not of the form algorithm=sync")
+        option = _option(name, entry)
+        value = option.parsed(text)
+        values[option.name] = values.get(option.name, ()) + value if option.several else value
+    given = options.given | values.keys()
+    if values.get("algorithm") is Algorithm.SYNC is not options.algorithm:  # wild's pushes are not taken over
+        values = {"push_after": None, "receivers": ParamServerOptions.receivers} | values
+    changed = replace(options, **values, given=given)
+    changed.check_values()
+    return changed
+
+
+def _option(name: str, entry: str) -> Option:
+    for option in _CHANGEABLE:
+        if name == option.name.replace("_", "-"):
+            return option
+        if name in option.aliases:
+            print(f"fanin: note: --beside {entry}: {name} is {option.name} now", file=terminal())
+            return option
+    names = ", ".join(each.name.replace("_", "-") for each in _CHANGEABLE)
+    raise InputError(f"{name} is none of {names}")

@@ -1,0 +1,326 @@
+"""What ``fanin ps train`` does with its options: train, write the run's folder, tell."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fanin.base.errors import CheckFailed
+from fanin.doctor.finding import param_server_finding, record_of
+from fanin.param_server.page.beside import table as beside_table
+from fanin.param_server.page.page import param_server_page, stop_lines
+from fanin.param_server.page.trace import param_server_trace
+from fanin.param_server.run.beside import runs_beside
+from fanin.param_server.run.options import FOLDER, ParamServerOptions
+from fanin.param_server.run.setup import Setup, backend_of, check_sizes, learner_of, setup_of
+from fanin.report.failure import failure_page
+from fanin.report.unit import Unit
+from fanin.runs.call import Call
+from fanin.runs.files import asked
+from fanin.runs.live import LiveFile, RunStatus
+from fanin.runs.lock import sole_writer
+from fanin.runs.output import (
+    LINK_LOG,
+    PARAM_SERVER_RUN,
+    PCAP_FILE,
+    REPORT_FILE,
+    TRACE_FILE,
+    WEIGHTS_FILE,
+    check_capture,
+    check_directory,
+    finite,
+    json_text,
+    keep_capture,
+    table,
+)
+from fanin.runs.provenance.document import run_directory
+from fanin.runs.ranks import Meetings
+from fanin.runs.unfinished import OUTSIDE, STOPPED, cause_of, stop_again
+from fanin.runs.wave import waveform
+from fanin.sim.learning.learner import Training
+from fanin.sim.learning.workloads import Workload
+from fanin.sim.link_log import read_link_log
+from fanin.sim.param_server.breakdown import server_seconds, waiting_beside_work, worker_seconds
+from fanin.sim.param_server.training import Epoch, Outcome
+
+if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.waves import Waveform
+
+SHOWN_EPOCHS = 20
+UNANSWERED = "a write that was not answered"
+LOSS = "the servers' model"
+STEPS = 500  # of the progress line, over the run
+
+Metrics = dict[str, Any]
+
+
+def execute(options: ParamServerOptions, call: Call, say: Callable[[str], None] = print) -> None:
+    """Train, write the run's folder, and ``say`` what people are told.
+
+    Raises CheckFailed where gradients were lost or repeated, or w diverged; InputError for options that do not
+    fit.
+    """
+    output = options.output or FOLDER
+    options = replace(options, output=output)
+    check_directory(output, PARAM_SERVER_RUN)
+    if options.pcap:
+        check_capture(options.pcap, output, PARAM_SERVER_RUN)
+    with waveform(options, rtl=options.on == "rtl") as wave:
+        _run(options, call, say, output, wave)
+
+
+def _run(
+    options: ParamServerOptions,
+    call: Call,
+    say: Callable[[str], None],
+    output: Path,
+    wave: Waveform | None,
+) -> None:
+    """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
+    setups = [setup_of(each, call) for each in (options, *runs_beside(options))]
+    setup = setups[0]
+    elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
+    stop: BaseException | None = None
+    meetings = Meetings()
+    live = LiveFile(output, "ps train", title=setup.options.data, unit="gradients")
+    written = run_directory(output, PARAM_SERVER_RUN, asked(call, options), elsewhere=elsewhere, held=True)
+    with sole_writer(output), live, written as folder, RunStatus(live) as status:
+        status.stage("reading the samples")
+        outputs = {"pcap": folder / PCAP_FILE if options.pcap else None, "link_log": folder / LINK_LOG}
+        learner = _learner(setup, status)
+        works = _works(setups, options.beside or (), learner.workload, status)
+        outcomes: list[Outcome] = []
+        try:
+            outcomes.append(works[0].train(learner, wave=wave, finished=meetings.add, **outputs))
+            for work in works[1:]:
+                outcomes.append(work.train(_learner(work.setup, status), finished=meetings.add))
+        except (CheckFailed, *OUTSIDE) as failure:
+            stop = failure
+        metrics = _metrics(works, outcomes, stop)
+        if outcomes:
+            page = param_server_page(metrics, outcomes)
+            np.save(folder / WEIGHTS_FILE, outcomes[0].w)
+        else:
+            finding = param_server_finding(record_of(metrics))
+            page = failure_page(
+                "Training with a parameter server", metrics, finding.lines, finding.advice(call.argv)
+            )
+        if options.pcap:
+            keep_capture(folder / PCAP_FILE, options.pcap)
+        log = read_link_log(folder / LINK_LOG)
+        sizes = {"workers": setup.job.workers, "servers": setup.job.servers}
+        trace = param_server_trace(outcomes[0] if outcomes else None, log, **sizes)
+        (folder / TRACE_FILE).write_text(trace)
+        (folder / LINK_LOG).unlink(missing_ok=True)
+        (folder / PARAM_SERVER_RUN.mark).write_text(json.dumps(metrics, indent=2) + "\n")
+        (folder / REPORT_FILE).write_text(page)
+    if call.as_json:
+        say(json_text(metrics))
+    elif not stop:
+        say(summary(metrics, output, meetings.facts()))
+    if stop:
+        cause = works[len(outcomes)].name + cause_of(stop)
+        stop_again(stop, f"{cause} (fanin doctor {output} says more)")
+    if metrics["error"]:
+        raise CheckFailed(metrics["error"])
+
+
+def _works(
+    setups: Sequence[Setup], beside: Sequence[str], workload: Workload, status: RunStatus
+) -> list[_Work]:
+    """All runs, the first one's and those of ``--beside``, which train a workload one after the other.
+
+    Raises InputError for one that cannot be, before any begins.
+    """
+    works: list[_Work] = []
+    for setup, entry in zip(setups, ("", *beside), strict=True):
+        batches = check_sizes(setup, workload)
+        works.append(_Work(setup, entry, status, batches, before=sum(work.total for work in works)))
+    status.expect(sum(work.total for work in works))
+    return works
+
+
+def _learner(setup: Setup, status: RunStatus) -> Training:
+    """Who trains, with w* where one is asked for."""
+    learner = learner_of(setup)
+    if learner.convergence:
+        status.stage("looking for w*, which --no-optimum leaves out")
+        _ = learner.workload.optimum  # it is kept; else the first epoch's end would look for it
+    return learner
+
+
+class _Work:
+    """A run, and how far it is: gradients ``applied`` of all workers, and simulated ``seconds``.
+
+    ``entry`` is that of ``--beside``, empty for the first run; ``batches``: of a worker and epoch; ``before``:
+    gradients of the runs before this one.
+    """
+
+    def __init__(self, setup: Setup, entry: str, status: RunStatus, batches: int, *, before: int):
+        self.setup = setup
+        #: What stands before all that is said of it.
+        self.name = f"--beside {entry}: " if entry else ""
+        self.applied, self.seconds = 0, 0.0
+        self._status, self._before, self._shown = status, before, -1
+        self._series = f"{LOSS}, {entry}" if entry else LOSS
+        self._measured = 0  # epochs whose loss has been told
+        #: Gradients of a worker, and of all.
+        self.each = setup.job.epochs * batches
+        self.total = self.each * setup.job.workers
+
+    def train(self, learner: Training, **outputs: Any) -> Outcome:
+        """Carry the run out; ``outputs`` of ``backend_of``. Raises CheckFailed where it cannot be ended."""
+        backend = backend_of(self.setup, **outputs)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a model that diverges, which is told at the end
+            return backend(self.setup.job, learner, progress=self._progress)
+
+    def _progress(self, applied: int, seconds: float, ended: Sequence[Epoch]) -> None:
+        self.applied, self.seconds = applied, seconds
+        total, epochs = self.total, self.setup.job.epochs
+        if (step := STEPS * applied // total) > self._shown:
+            self._shown = step
+            epoch = min(epochs * applied // total + 1, epochs)
+            simulated = {"simulated": Unit.of(seconds)(seconds)} if math.isfinite(seconds) else {}
+            time = "".join(f", {time} simulated" for time in simulated.values())
+            said = f"{self.name}epoch {epoch}/{epochs}: {applied:,} of {total:,} gradients{time}"
+            for past in ended[self._measured :]:
+                if past.measures:
+                    self._status.losses(self._series, past.number, past.measures.loss)
+            self._measured = len(ended)
+            self._status.advance(self._before + applied, said, epoch=f"{epoch}/{epochs}", **simulated)
+
+
+def _metrics(works: Sequence[_Work], outcomes: Sequence[Outcome], stop: BaseException | None) -> Metrics:
+    """The first run as JSON, those beside it in it. ``error`` says which one has failed.
+
+    ``outcomes`` are of the runs that have come to their end; the next one, if any, is what ``stop`` has ended.
+    """
+    runs = [metrics_of(work.setup, outcome) for work, outcome in zip(works, outcomes, strict=False)]
+    if stop:
+        runs.append(failure_of(works[len(outcomes)], cause_of(stop)))
+    errors = [work.name + run["error"] for work, run in zip(works, runs, strict=False) if run["error"]]
+    if outcomes:
+        runs[0] |= {"error": errors[-1 if stop else 0] if errors else None, "beside": runs[1:]}
+    if stop and cause_of(stop) in STOPPED:
+        runs[0]["error"] = cause_of(stop)  # so that it counts as a run that could have gone on
+    return runs[0]
+
+
+def failure_of(work: _Work, error: str) -> Metrics:
+    """A run that has not come to its end as JSON."""
+    found = {
+        "error": error,
+        "on": work.setup.options.on,
+        "simulated_seconds": work.seconds,
+        "gradients_applied": work.applied,
+        "gradients_each": work.each,
+        "configuration": work.setup.configuration,
+    }
+    return finite(found)
+
+
+def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
+    """The run as JSON: what is not finite is null."""
+    epochs = [
+        {
+            "epoch": epoch.number,
+            "simulated_seconds": epoch.seconds,
+            **(asdict(epoch.measures) if epoch.measures else {}),
+        }
+        for epoch in outcome.epochs
+    ]
+    last, tally, ages = epochs[-1], outcome.tally, outcome.staleness
+    found = {
+        "error": _error(outcome),
+        "on": setup.options.on,
+        "accuracy": last["accuracy"],
+        "loss": last["loss"],
+        "simulated_seconds": outcome.seconds,
+        "gradients_pushed": tally.pushed,
+        "gradients_applied": tally.applied,
+        "gradients_lost": tally.lost,
+        "gradients_repeated": tally.repeated,
+        "staleness": {
+            "mean": outcome.mean_staleness,
+            "max": max(ages, default=0),
+            "histogram": {str(age): ages[age] for age in sorted(ages)},
+        },
+        "worker_seconds": worker_seconds(outcome.spans, setup.job.workers),
+        "server_seconds": server_seconds(outcome.server_spans, setup.job.servers, outcome.seconds),
+        "waiting_beside_work": waiting_beside_work(outcome.spans, outcome.server_spans),
+        "stopped": list(outcome.stopped),
+        "gradients_each": outcome.gradients_each,
+        "workers": _workers(setup, outcome),
+        "unused_stops": sorted(setup.job.stops.keys() - set(outcome.stopped)),
+        "rereads": outcome.rereads,
+        "epochs": epochs,
+        "configuration": setup.configuration,
+    }
+    return finite(found)
+
+
+def _workers(setup: Setup, outcome: Outcome) -> list[Metrics]:
+    """How far each worker got, and what stopped it."""
+    stops = {worker: f"--stop {worker}:{seconds:g}" for worker, seconds in setup.job.stops.items()}
+    return [
+        {
+            "pushed": pushed,
+            "applied": list(applied),
+            "stopped_by": stops.get(worker, UNANSWERED) if worker in outcome.stopped else None,
+        }
+        for worker, (pushed, applied) in enumerate(zip(outcome.pushed, outcome.applied, strict=True))
+    ]
+
+
+def _error(outcome: Outcome) -> str | None:
+    """What is wrong with the run, if anything is."""
+    lost, repeated = outcome.tally.lost, outcome.tally.repeated
+    if lost or repeated:
+        return f"{lost:,} gradients were lost, {repeated:,} applied again"
+    if not np.isfinite(outcome.w).all():
+        return "the model diverged: it has values that are not finite; choose a smaller --lr"
+    return None
+
+
+def summary(metrics: Metrics, output: Path, meetings: list[list[str]]) -> str:
+    """The result for people; ``meetings`` are facts of ranks."""
+    options, ages = metrics["configuration"], metrics["staleness"]
+    unit = Unit.of(metrics["simulated_seconds"])
+    where = {"rtl": "in RTL", "model": "on the event model"}[metrics["on"]]
+    fates = [f"{metrics[f'gradients_{fate}']:,} {fate}" for fate in ("pushed", "applied", "lost", "repeated")]
+    if metrics["stopped"]:
+        fates[0] += " by those that went on"
+    facts = [
+        ["test accuracy", f"{100 * metrics['accuracy']:.1f} %"],
+        ["gradients", ", ".join(fates) + (f", in {options['servers']} parts each" * (options["servers"] > 1))],
+        ["staleness", f"{ages['mean']:.1f} updates by others on average, at most {ages['max']}"],
+        ["simulated", f"{unit(metrics['simulated_seconds'])}, {where}"],
+        *meetings,
+        ["report", str(output / REPORT_FILE)],
+    ]
+    servers = f"{options['servers']} server{'s' * (options['servers'] != 1)}"
+    workers = f"{options['workers']} worker{'s' * (options['workers'] != 1)}"
+    sizes = f"{workers}, {servers}, K = {options['slots']}, batches of {options['batch']}"
+    title = f"{options['model']} on {options['data']}, {options['algorithm']}: {sizes}"
+    lines = [f"  {line}" for line in stop_lines(metrics)]
+    notes = [*lines, ""] if lines else []
+    beside = ["", table(beside_table([metrics, *metrics["beside"]]))] if metrics["beside"] else []
+    return "\n".join([title, "", _epochs(metrics["epochs"], unit), "", *notes, table(facts), *beside])
+
+
+def _epochs(epochs: list[Metrics], unit: Unit) -> str:
+    """Every epoch, or of many every so many and the last one."""
+    rows = [["epoch", "loss", "accuracy", "simulated"]]
+    each = -(-len(epochs) // SHOWN_EPOCHS)
+    for epoch in epochs:
+        if epoch["epoch"] % each == 0 or epoch is epochs[-1]:
+            loss = "not finite" if epoch["loss"] is None else f"{epoch['loss']:.4f}"
+            accuracy = f"{100 * epoch['accuracy']:.1f} %"
+            rows.append([str(epoch["epoch"]), loss, accuracy, unit(epoch["simulated_seconds"])])
+    return table(rows, right=range(4))

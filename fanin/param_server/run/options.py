@@ -1,0 +1,201 @@
+"""The options of ``fanin ps train``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fanin.base.limits import MAX_SEED
+from fanin.param_server.facts import (
+    MAX_SERVERS,
+    MAX_SLOTS,
+    MODELS,
+    WIDTHS,
+    Algorithm,
+    ParamServerConfig,
+    PushAfter,
+    Receivers,
+)
+from fanin.rdma.facts import MAX_QUEUE_PAIRS
+from fanin.runs.option import OUTPUT, Group, Place, RunOptions, Trait, option
+from fanin.runs.shared_options import fault, images
+from fanin.runs.wave import WaveOptions
+
+BUNDLED = "digits"  # that of fanin.sim.learning.workloads, which loads scikit-learn
+FOLDER = Path("runs/ps")  # of a run whose command names none
+
+RTL = Trait("RTL")
+RANDOM_FEATURES = Trait("random features")
+
+_DATA = Group("")
+_MODEL = Group("model")
+_SERVERS = Group("parameter server")
+_TIME = Group("time of the workers")
+_NETWORK = Group("network, of --on rtl")
+_OF_MODEL = "the model's"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParamServerOptions(WaveOptions, RunOptions):
+    """Arguments of ``fanin ps train`` and ``fanin.ps_train``."""
+
+    data: str = images(_DATA)
+
+    model: str = option(
+        _MODEL,
+        MODELS[0],
+        "softmax regression, the same on random Fourier features, or 128 hidden units",
+        choices=MODELS,
+    )
+    epochs: int | None = option(
+        _MODEL, None, "passes over the training samples", "N", low=1, high=10**6, default_text=_OF_MODEL
+    )
+    batch: int = option(_MODEL, 8, "samples of a worker's mini-batch", "B", beside=True)
+    lr: float | None = option(
+        _MODEL,
+        None,
+        "learning rate α",
+        "A",
+        low=1e-9,
+        high=1e9,
+        default_text=_OF_MODEL,
+        aliases=("rate",),
+        beside=True,
+    )
+    decay: float | None = option(
+        _MODEL, None, "λ: adds λ/2 · |w|² to the loss", "L", low=0, high=1e9, default_text=_OF_MODEL
+    )
+    features: int | None = option(
+        _MODEL,
+        None,
+        "random features of lr-rff",
+        "D",
+        low=1,
+        high=10**6,
+        default_text=_OF_MODEL,
+        of=RANDOM_FEATURES,
+    )
+    gamma: float | None = option(
+        _MODEL,
+        None,
+        "of lr-rff's Gaussian kernel",
+        "G",
+        low=1e-9,
+        high=1e9,
+        default_text=_OF_MODEL,
+        of=RANDOM_FEATURES,
+    )
+    dtype: str = option(
+        _MODEL, "float64", "what workers compute in", choices=("float64", "float32"), beside=True
+    )
+    seed: int = option(_MODEL, 0, "of split, shuffle, times and faults", "N", low=0, high=MAX_SEED)
+    optimum: bool | None = option(
+        _MODEL,
+        None,
+        "find w* of a convex model, for figure 8's measures",
+        default_text="on the digits; MNIST takes long",
+    )
+
+    algorithm: Algorithm = option(
+        _SERVERS, Algorithm.WILD, "update with what is there, or wait for all", beside=True
+    )
+    push_after: PushAfter | None = option(
+        _SERVERS,
+        None,
+        "wild: push w behind every gradient, or, as the paper does, behind a scan to all whose gradients "
+        "it found",
+        default_text=f"{PushAfter.GRADIENT}, of --costs cluster {PushAfter.SCAN}",
+        beside=True,
+    )
+    receivers: Receivers = option(
+        _SERVERS,
+        Receivers.BARTER,
+        "wild: w goes to those whose gradients are new in it, or to all workers",
+        beside=True,
+    )
+    workers: int = option(
+        _SERVERS, ParamServerConfig.workers, "workers", "N", low=1, high=MAX_QUEUE_PAIRS, beside=True
+    )
+    slots: int = option(
+        _SERVERS,
+        ParamServerConfig.slots,
+        "gradients of a worker on the way",
+        "K",
+        low=1,
+        high=MAX_SLOTS,
+        beside=True,
+    )
+    warm_up: int | None = option(
+        _SERVERS,
+        None,
+        "first epochs, in which a worker uses one slot: w changes fast",
+        "E",
+        low=0,
+        high=10**6,
+        default_text=_OF_MODEL,
+        beside=True,
+    )
+    servers: int = option(
+        _SERVERS,
+        ParamServerConfig.servers,
+        "servers, with a shard of w each",
+        "S",
+        low=1,
+        high=MAX_SERVERS,
+        beside=True,
+    )
+    on: str = option(_SERVERS, "rtl", "what it runs on", choices=("rtl", "model"), training=False)
+    width: int = option(
+        _SERVERS,
+        ParamServerConfig.width,
+        "bits of a word, of --on rtl: fewer are simulated sooner, and are slower",
+        choices=WIDTHS,
+    )
+
+    costs: str = option(
+        _TIME,
+        "design",
+        "times of everything but computing: fanin's hardware, or the paper's cluster (needs --on model)",
+        choices=("design", "cluster"),
+        beside=True,
+    )
+    sample_seconds: float | None = option(
+        _TIME,
+        None,
+        "computing of a sample",
+        "T",
+        low=0,
+        high=3600,
+        default_text="that of the paper's table 2",
+        beside=True,
+    )
+    jitter: float = option(
+        _TIME, 0.1, "σ of a gradient's time, log-normal, mean 1", "J", low=0, high=10, beside=True
+    )
+    stragglers: tuple[str, ...] | None = option(
+        _TIME,
+        None,
+        "3:2.5: worker 3 always takes 2.5 times as long; 5%:4: any gradient 4 times, in 5 of 100 cases",
+        "WHO:TIMES,…",
+        beside=True,
+    )
+    stop: tuple[str, ...] | None = option(
+        _TIME, None, "4:0.02: worker 4 stops answering after 0.02 simulated seconds", "WORKER:T,…"
+    )
+
+    drop: float = fault(_NETWORK, RTL)
+    duplicate: float = fault(_NETWORK, RTL)
+    reorder: float = fault(_NETWORK, RTL)
+    pcap: Path | None = option(
+        _NETWORK, None, "write all frames there", "FILE", place=Place.CAPTURE, of=RTL, training=False
+    )
+
+    beside: tuple[str, ...] | None = option(
+        OUTPUT,
+        None,
+        "train again with these options changed, and show both: algorithm=sync; repeatable",
+        "NAME=VALUE,…",
+    )
+    output: Path | None = option(
+        OUTPUT, None, "the run's folder", "DIR", short="-o", place=Place.OUTPUT, default_text=str(FOLDER)
+    )

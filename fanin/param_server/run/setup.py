@@ -1,0 +1,231 @@
+"""From the options of ``fanin ps train`` to a run: its job, its learner and what it runs on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fanin.base.errors import CheckFailed, InputError
+from fanin.param_server.facts import Algorithm, ParamServerConfig, PushAfter
+from fanin.param_server.run.options import BUNDLED, RANDOM_FEATURES, RTL, ParamServerOptions
+from fanin.param_server.run.stragglers import parse_stragglers
+from fanin.runs.call import Call
+from fanin.runs.option import options_of
+from fanin.runs.pairs import parse_stops
+from fanin.runs.ranks import check_nodes, refuse_ranks
+from fanin.sim.learning.learner import Learner, Shards, Training
+from fanin.sim.learning.workloads import Workload, build, load, source_of
+from fanin.sim.network import LinkConfig
+from fanin.sim.param_server import events, training
+from fanin.sim.param_server.costs import DESIGN, WORD_BITS, Compute
+from fanin.sim.param_server.paper import PAPER, cluster
+from fanin.sim.param_server.recipes import recipes_of
+
+if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.run import RunResult
+    from fanin.sim.cosim.waves import Waveform
+
+_FEATURE_BYTES = 3 * 8  # float64, and what stands beside it while it is made
+_OF_JOB = (
+    *("algorithm", "push_after", "receivers", "workers", "slots", "servers", "warm_up"),
+    *("lr", "batch", "epochs", "seed"),
+)
+
+
+class Backend(Protocol):
+    """What carries a run out: the event model, or RTL.
+
+    Raises CheckFailed of one line where the run cannot be ended: with the names of the workers without which
+    Sync-DSGD cannot go on, or with what went wrong in the simulation.
+    """
+
+    def __call__(
+        self, job: training.TrainingJob, learner: Learner, *, progress: training.Progress
+    ) -> training.Outcome:
+        """Carry the job out, and call ``progress`` on the way."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run as it was asked for.
+
+    ``options`` : options, with the defaults of model and data
+    ``data`` : folder with MNIST, or an archive; None for the bundled digits
+    ``job`` : training job of the simulator or of the event model
+    ``link`` : links of the simulated network
+    """
+
+    options: ParamServerOptions
+    data: Path | None
+    job: training.TrainingJob
+    link: LinkConfig
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """Options of the training as JSON; one that may be repeated as one text."""
+        values = self.options.as_json()
+        return {
+            each.name: ",".join(values[each.name] or ()) if each.several else values[each.name]
+            for each in options_of(ParamServerOptions)
+            if each.training
+        }
+
+
+def setup_of(options: ParamServerOptions, call: Call) -> Setup:
+    """Return the run that options ask for, as far as it can be known without the data. Raises InputError."""
+    _refuse(options, call)
+    data = source_of(options.data)
+    options = _filled(options, data)
+    stragglers = parse_stragglers(",".join(options.stragglers or ()), options.workers)
+    try:
+        job = training.TrainingJob(
+            compute=Compute(
+                per_sample=options.sample_seconds or 0.0,
+                jitter=options.jitter,
+                straggle_odds=stragglers.odds,
+                straggle_factor=stragglers.factor,
+                slow=stragglers.slow,
+            ),
+            stops=parse_stops(",".join(options.stop or ()), options.workers),
+            **{name: getattr(options, name) for name in _OF_JOB},
+            **_costs(options),
+        )
+        link = LinkConfig(**{name: getattr(options, name) for name in ("drop", "duplicate", "reorder")})
+    except ValueError as error:  # these name parameter, value and limit
+        raise InputError(str(error)) from error
+    if options.algorithm is Algorithm.WILD:
+        push_after = PushAfter.SCAN if job.pushes_after_scan else PushAfter.GRADIENT
+        options = replace(options, push_after=push_after)
+    return Setup(options, data, job, link)
+
+
+def _refuse(options: ParamServerOptions, call: Call) -> None:
+    """Raise InputError for options that do not go together."""
+    reasons = {}
+    if options.model != "lr-rff":
+        reasons[RANDOM_FEATURES] = f"only lr-rff has random features, not {options.model}"
+    if options.on == "model":
+        refuse_ranks(call, "--on model")
+        reasons[RTL] = "faults and packets need --on rtl"
+        if options.width != WORD_BITS:
+            raise InputError(f"--width: the model is one of {WORD_BITS} bits; {options.width} need --on rtl")
+    else:
+        check_nodes(call, options.workers + options.servers)
+        if options.costs != "design":
+            raise InputError("--costs: of the event model alone; add --on model")
+    options.refuse(reasons)
+
+
+def _costs(options: ParamServerOptions) -> dict[str, Any]:
+    """Return the times of a job, and the size of w on links where the paper has another."""
+    if options.costs == "design":
+        return {"costs": DESIGN}
+    row = PAPER[options.model]
+    return {"costs": cluster(row, options.jitter), "model_bytes": row.bytes}
+
+
+def _filled(options: ParamServerOptions, data: Path | None) -> ParamServerOptions:
+    """Fill in what follows from model and data where it is not given. Raises InputError."""
+    recipe = recipes_of(data)[options.model]
+    names = ("lr", "decay", "epochs", "warm_up", *(("features", "gamma") * (options.model == "lr-rff")))
+    found = {name: getattr(recipe, name) for name in names}
+    found |= {"sample_seconds": PAPER[options.model].per_sample, "optimum": data is None}
+    found = {name: value for name, value in found.items() if name not in options.given}
+    options = replace(options, **found, data=str(data or BUNDLED))
+    if options.model != "fcnn" and options.decay:
+        return options
+    if options.optimum and "optimum" in options.given:
+        raise InputError("--optimum: only lr and lr-rff with a --decay above 0 have one w*")
+    return replace(options, optimum=False)
+
+
+def learner_of(setup: Setup) -> Training:
+    """Return the learner of a run, with w* where the options ask for it. Raises InputError."""
+    options = setup.options
+    samples = load(setup.data, options.seed)
+    _check_memory(sum(map(len, samples)), options.features)
+    names = ("decay", "dtype", "seed", *(("features", "gamma") * (options.model == "lr-rff")))
+    try:
+        workload = build(options.model, samples, **{name: getattr(options, name) for name in names})
+    except ValueError as error:  # these name parameter, value and limit
+        raise InputError(str(error)) from error
+    check_sizes(setup, workload)
+    return Training(workload, **_sizes(options), convergence=bool(options.optimum))
+
+
+def check_sizes(setup: Setup, workload: Workload) -> int:
+    """Mini-batches of a worker and epoch.
+
+    Raises InputError unless a workload's samples and w can be shared out.
+    """
+    options = setup.options
+    try:
+        shards = Shards(workload.train, **_sizes(options))
+        ParamServerConfig(
+            parameters=workload.network.count,
+            workers=options.workers,
+            slots=options.slots,
+            servers=options.servers,
+            width=options.width,
+        )
+    except ValueError as error:  # these name parameter, value and limit
+        raise InputError(str(error)) from error
+    return shards.batches
+
+
+def _sizes(options: ParamServerOptions) -> dict[str, int]:
+    return {"workers": options.workers, "batch": options.batch, "seed": options.seed}
+
+
+def _check_memory(samples: int, features: int | None) -> None:
+    """Raise InputError for more random features than memory has room for, before the system ends us."""
+    need = _FEATURE_BYTES * samples * (features or 0)
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if need > have:
+        what = f"{features:,} features of {samples:,} samples take {need / 2**30:,.0f} GiB"
+        raise InputError(f"{what}; this machine has {have / 2**30:,.0f} GiB")
+
+
+def backend_of(
+    setup: Setup,
+    *,
+    pcap: Path | None = None,
+    link_log: Path | None = None,
+    wave: Waveform | None = None,
+    finished: Callable[[RunResult], None] | None = None,
+) -> Backend:
+    """What the run runs on; all frames go to ``pcap``, what links do to ``link_log``, signals to ``wave``.
+
+    ``finished`` gets the result of a run in RTL.
+    """
+    if setup.options.on == "model":
+        return events.run
+    return partial(
+        _in_rtl,
+        width=setup.options.width,
+        link=setup.link,
+        pcap=pcap,
+        link_log=link_log,
+        wave=wave,
+        finished=finished,
+    )
+
+
+def _in_rtl(
+    job: training.TrainingJob,
+    learner: Learner,
+    *,
+    progress: training.Progress,
+    **settings: Any,
+) -> training.Outcome:
+    from fanin.sim.cosim.simulator import SimulationFailed
+    from fanin.sim.param_server.cosim import run_rtl  # Amaranth takes a second to load
+
+    try:
+        return run_rtl(job, learner, progress=progress, quiet=False, **settings)
+    except SimulationFailed as failure:
+        raise CheckFailed(str(failure)) from failure

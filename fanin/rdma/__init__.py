@@ -1,0 +1,1 @@
+"""One-sided writes: facts, golden model, drivers."""

@@ -1,0 +1,75 @@
+"""The host's side of a node of one-sided writes: what it wants in, batches of register accesses out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fanin.hdl.rdma.registers import rdma_constants, rdma_registers
+from fanin.host.driver import Batch, Value
+from fanin.rdma.facts import Ending, RdmaConfig, Write
+from fanin.rdma.nic_driver import NicDriver
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What became of a write: its queue pair's place, its tag, how it ended."""
+
+    index: int
+    tag: int
+    ending: Ending
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A message with immediate data that is in memory."""
+
+    index: int
+    immediate: int
+    length: int
+
+
+class RdmaDriver(NicDriver):
+    """Batches of register accesses for a node of ``config`` whose registers lie at ``base``.
+
+    Post writes while the status is not ``full``.
+    """
+
+    def __init__(self, config: RdmaConfig, *, base: int = 0):
+        super().__init__(config, rdma_registers(config), rdma_constants(config), base=base)
+
+    def post(self, index: int, write: Write) -> Batch:
+        """Have a write done; one that is refused shows in ``refused_posts``, its cause in ``post_refusal``."""
+        self._check_index(index)
+        immediate = write.immediate is not None
+        batch = self.batch().write("write", write_index=index, with_immediate=immediate, tag=write.tag)
+        batch.write("local_address", write.local).write("remote_address", write.remote)
+        batch.write("key", write.rkey).write("length", write.length)
+        if immediate:
+            batch.write("immediate", write.immediate)
+        return batch.write("control", post=1)
+
+    def take_completion(self) -> Batch:
+        """Read the oldest completion, once the register says that there is one, and let the next come up."""
+        return self.batch().read("completion").write("control", take_completion=1)
+
+    @staticmethod
+    def completed_of(values: Sequence[Value]) -> Completed:
+        """The completion that was read."""
+        (word,) = values
+        assert isinstance(word, dict)
+        return Completed(word["completed_index"], word["completed_tag"], Ending(word["ending"]))
+
+    def take_arrival(self) -> Batch:
+        """Read the oldest message with immediate data, once there is one, and let the next come up."""
+        batch = self.batch().read("arrival").read("arrived_immediate").read("arrived_length")
+        return batch.write("control", take_arrival=1)
+
+    @staticmethod
+    def arrived_of(values: Sequence[Value]) -> Arrived:
+        """The message that was read."""
+        word, immediate, length = values
+        assert isinstance(word, dict)
+        assert isinstance(immediate, int)
+        assert isinstance(length, int)
+        return Arrived(word["arrived_index"], immediate, length)

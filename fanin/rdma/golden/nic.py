@@ -1,0 +1,284 @@
+"""The one-sided write NIC, packet by packet: what its RTL must do.
+
+Contract: docs/systems/rdma.md. A requester cuts WRITEs into packets, keeps a window of them in flight and
+goes back to the first that is missing; a responder checks a packet wholly before it writes a byte. Nothing
+here knows of cycles: the caller carries packets and says when a timeout has passed. Source: InfiniBand
+Architecture Specification, volume 1, section 9.7; RDMA-wild, section 3.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from fanin.rdma.facts import Connection, Region, Write
+from fanin.wire.rdma import (
+    ACK_SYNDROME,
+    MAX_MESSAGE_BYTES,
+    NOT_READY,
+    PSN_BITS,
+    REFUSED_OPCODES,
+    Nak,
+    Opcode,
+    RdmaPacket,
+)
+
+PSNS = 1 << PSN_BITS
+
+
+def psn_after(psn: int, steps: int) -> int:
+    """The packet sequence number so many steps on, or back."""
+    return (psn + steps) % PSNS
+
+
+def psn_distance(psn: int, since: int) -> int:
+    """Steps from ``since`` to ``psn``: negative if it is behind, by up to half of all numbers."""
+    return (psn - since + PSNS // 2) % PSNS - PSNS // 2
+
+
+class Status(Enum):
+    """How a write ended."""
+
+    DONE = "done"
+    ACCESS = "remote access error"
+    REQUEST = "remote invalid request"
+    OPERATION = "remote operation error"
+    RETRIES = "retries exceeded"
+    FLUSHED = "flushed"  # an earlier one of its queue pair failed
+
+
+_REFUSED = {
+    Nak.INVALID_REQUEST: Status.REQUEST,
+    Nak.REMOTE_ACCESS: Status.ACCESS,
+    Nak.REMOTE_OPERATION: Status.OPERATION,
+}
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a requester says of a descriptor, once."""
+
+    tag: int
+    status: Status
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What a responder says of a message with immediate data, once."""
+
+    queue_pair: int
+    immediate: int
+    length: int
+
+
+@dataclass
+class _Message:
+    write: Write
+    first: int  # PSN
+    packets: int
+
+    @property
+    def last(self) -> int:
+        return psn_after(self.first, self.packets - 1)
+
+
+class Requester:
+    """The sending half of a queue pair."""
+
+    def __init__(self, connection: Connection, memory: bytearray):
+        self.connection = connection
+        self.memory = memory
+        self.completions: list[Completion] = []
+        self.failed = False
+        self._messages: deque[_Message] = deque()
+        self._oldest = self._next = self._free = connection.send_psn
+        self._attempts = 0
+        self._not_ready = False  # the receiver has no buffer for the oldest packet: it waits for the timeout
+
+    @property
+    def idle(self) -> bool:
+        """Whether no write is unfinished."""
+        return not self._messages
+
+    def post(self, write: Write) -> None:
+        """Take a descriptor. Raises ValueError if it is longer than a message may be."""
+        if not 0 <= write.length <= MAX_MESSAGE_BYTES:
+            raise ValueError(f"write {write.tag}: {write.length} bytes; at most {MAX_MESSAGE_BYTES}")
+        if self.failed:
+            self.completions.append(Completion(write.tag, Status.FLUSHED))
+            return
+        packets = max(1, -(-write.length // self.connection.mtu))
+        self._messages.append(_Message(write, self._free, packets))
+        self._free = psn_after(self._free, packets)
+
+    def packets(self) -> Iterator[RdmaPacket]:
+        """What may be sent now, one packet at a time."""
+        while not self.failed and self._next != self._free:
+            if psn_distance(self._next, self._oldest) >= self.connection.window:
+                return
+            packet = self._packet(self._next)
+            self._next = psn_after(self._next, 1)
+            yield packet
+
+    def receive(self, packet: RdmaPacket) -> None:
+        """An acknowledgement. One of a packet that is not in flight is ignored."""
+        sequence = packet.syndrome == Nak.SEQUENCE.syndrome
+        refused = next((status for nak, status in _REFUSED.items() if packet.syndrome == nak.syndrome), None)
+        positive = packet.syndrome >> 5 == 0
+        not_ready = packet.syndrome >> 5 == NOT_READY
+        if self.failed or not (positive or sequence or refused or not_ready):
+            return
+        if not 0 <= psn_distance(packet.psn, self._oldest) < psn_distance(self._next, self._oldest):
+            return
+        # a NAK acknowledges all in front of its packet
+        self._acknowledge(psn_after(packet.psn, 1) if positive else packet.psn)
+        if refused:
+            self._fail(refused)
+        elif not_ready:
+            self._not_ready = True
+        elif sequence and not self._not_ready:  # else it is about what follows the packet that must wait
+            self._go_back()
+
+    def timeout(self) -> None:
+        """No acknowledgement has made progress for the timeout."""
+        if not self.failed and self._next != self._oldest:
+            self._go_back()
+
+    def _acknowledge(self, oldest: int) -> None:
+        if oldest != self._oldest:
+            self._oldest, self._attempts, self._not_ready = oldest, 0, False
+        while self._messages and psn_distance(self._messages[0].last, self._oldest) < 0:
+            self.completions.append(Completion(self._messages.popleft().write.tag, Status.DONE))
+
+    def _go_back(self) -> None:
+        if self._attempts == self.connection.retries:
+            self._fail(Status.RETRIES)
+        else:
+            self._attempts += 1
+            self._next, self._not_ready = self._oldest, False
+
+    def _fail(self, status: Status) -> None:
+        self.failed = True
+        while self._messages:
+            self.completions.append(Completion(self._messages.popleft().write.tag, status))
+            status = Status.FLUSHED
+
+    def _packet(self, psn: int) -> RdmaPacket:
+        message = next(m for m in self._messages if psn_distance(m.last, psn) >= 0)
+        write, mtu = message.write, self.connection.mtu
+        number = psn_distance(psn, message.first)
+        begins, ends = number == 0, number == message.packets - 1
+        immediate = write.immediate is not None
+        if begins:
+            opcode = Opcode.WRITE_FIRST
+            if ends:
+                opcode = Opcode.WRITE_ONLY_IMMEDIATE if immediate else Opcode.WRITE_ONLY
+        elif ends:
+            opcode = Opcode.WRITE_LAST_IMMEDIATE if immediate else Opcode.WRITE_LAST
+        else:
+            opcode = Opcode.WRITE_MIDDLE
+        start, end = number * mtu, min(write.length, (number + 1) * mtu)
+        # asked for at a message's end, and often enough for the window to move on
+        every = max(1, self.connection.window // 4)
+        return RdmaPacket(
+            opcode,
+            self.connection.peer,
+            psn,
+            acknowledge=ends or psn % every == 0,
+            address=write.remote if begins else 0,
+            rkey=write.rkey if begins else 0,
+            length=write.length if begins else 0,
+            immediate=write.immediate or 0 if opcode.has_immediate else 0,
+            payload=bytes(self.memory[write.local + start : write.local + end]),
+        )
+
+
+@dataclass
+class _Open:
+    """A message that has begun: where its next byte goes, and how many are missing."""
+
+    address: int
+    left: int
+    length: int
+
+
+@dataclass
+class Responder:
+    """The receiving half of a queue pair."""
+
+    number: int
+    connection: Connection
+    memory: bytearray
+    regions: list[Region]
+    arrivals: list[Arrival] = field(default_factory=list)
+    failed: bool = False
+
+    def __post_init__(self) -> None:
+        self._expected = self.connection.receive_psn
+        self._messages = 0
+        self._open: _Open | None = None
+        self._refused = False  # a NAK for the expected packet has gone
+
+    def receive(self, packet: RdmaPacket) -> RdmaPacket | None:
+        """Take a request; what is answered, if anything. All but a part of a WRITE is refused."""
+        if self.failed:
+            return None
+        ahead = psn_distance(packet.psn, self._expected)
+        if ahead < 0:
+            return self._answer(psn_after(self._expected, -1))
+        if ahead > 0:
+            answer = None if self._refused else self._answer(self._expected, Nak.SEQUENCE)
+            self._refused = True
+            return answer
+        if (nak := self._check(packet)) is not None:
+            self.failed = True
+            return self._answer(self._expected, nak)
+        self._take(packet)
+        return self._answer(packet.psn) if packet.acknowledge else None
+
+    def _check(self, packet: RdmaPacket) -> Nak | None:
+        """Why it is refused: order of opcodes and lengths first, then the right to write."""
+        if packet.opcode in REFUSED_OPCODES:
+            return Nak.INVALID_REQUEST
+        opcode, size, mtu = Opcode(packet.opcode), len(packet.payload), self.connection.mtu
+        if opcode.begins != (self._open is None):
+            return Nak.INVALID_REQUEST
+        left = packet.length if opcode.begins else self._left
+        if not (size == left <= mtu if opcode.ends else size == mtu < left) or left > MAX_MESSAGE_BYTES:
+            return Nak.INVALID_REQUEST
+        if opcode.begins and packet.length and not self._may_write(packet):
+            return Nak.REMOTE_ACCESS
+        return None
+
+    @property
+    def _left(self) -> int:
+        return self._open.left if self._open else 0
+
+    def _may_write(self, packet: RdmaPacket) -> bool:
+        return any(
+            region.rkey == packet.rkey
+            and region.writable
+            and self.number in region.queue_pairs
+            and region.has(packet.address, packet.length)
+            for region in self.regions
+        )
+
+    def _take(self, packet: RdmaPacket) -> None:
+        opcode, size = Opcode(packet.opcode), len(packet.payload)
+        message = self._open or _Open(packet.address, packet.length, packet.length)
+        self.memory[message.address : message.address + size] = packet.payload
+        message.address += size
+        message.left -= size
+        self._open = None if opcode.ends else message
+        self._expected = psn_after(self._expected, 1)
+        self._refused = False
+        if opcode.ends:
+            self._messages = psn_after(self._messages, 1)
+        if opcode.has_immediate:
+            self.arrivals.append(Arrival(self.number, packet.immediate, message.length))
+
+    def _answer(self, psn: int, nak: Nak | None = None) -> RdmaPacket:
+        syndrome = ACK_SYNDROME if nak is None else nak.syndrome
+        return RdmaPacket(Opcode.ACKNOWLEDGE, self.connection.peer, psn, syndrome=syndrome, msn=self._messages)

@@ -1,0 +1,120 @@
+"""The node of one-sided writes, frame by frame: queue pairs at one MAC and IPv4 address.
+
+Contract: docs/systems/rdma.md, "Packets". Between :mod:`fanin.rdma.golden.nic`, which knows packets only, and a
+wire: it drops what is no packet to act on, and counts it by its cause, as the node's registers do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fanin.rdma.facts import DROPPED, FIRST_QUEUE_PAIR, Connection, Region, Write
+from fanin.rdma.golden.nic import Requester, Responder
+from fanin.wire.ethernet import IPV4, MIN_FRAME_BYTES, Endpoint, tagged, untagged
+from fanin.wire.fields import unpack_fields
+from fanin.wire.rdma import IP_AT, Fault, Opcode, RdmaPacket, encode, judge
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A queue pair, and where its packets go."""
+
+    peer: Endpoint
+    requester: Requester
+    responder: Responder
+
+
+class Node:
+    """Frames in, frames out, as a node has them; one without ``tags`` as where ``RdmaConfig.vlan`` is false.
+
+    ``own``: its MAC and IPv4 address. ``memory`` is read and written in place. ``regions`` list queue pairs by
+    their numbers. ``counters`` has the causes for which frames were dropped.
+    """
+
+    def __init__(self, own: Endpoint, memory: bytearray, regions: Sequence[Region] = (), *, tags: bool = True):
+        self.own = own
+        self.memory = memory
+        self.tags = tags
+        self.regions = list(regions)
+        self.counters: Counter[str] = Counter()
+        self._pairs: dict[int, _Pair] = {}
+        self._answers: list[bytes] = []
+
+    def connect(self, index: int, connection: Connection, peer: Endpoint) -> None:
+        """Queue pair ``index`` begins anew, with the one of number ``connection.peer`` at ``peer``.
+
+        ``peer.port`` is the UDP port that it sends from. Raises ValueError for a tag that it cannot put in.
+        """
+        if connection.vlan is not None and not self.tags:
+            raise ValueError(f"vlan {connection.vlan}: this node has no tags (RdmaConfig.vlan)")
+        number = FIRST_QUEUE_PAIR + index
+        responder = Responder(number, connection, self.memory, self.regions)
+        self._pairs[number] = _Pair(peer, Requester(connection, self.memory), responder)
+
+    def requester(self, index: int) -> Requester:
+        """The sending half of a queue pair, with its completions."""
+        return self._pairs[FIRST_QUEUE_PAIR + index].requester
+
+    def responder(self, index: int) -> Responder:
+        """The receiving half of a queue pair, with the messages that brought immediate data."""
+        return self._pairs[FIRST_QUEUE_PAIR + index].responder
+
+    def post(self, index: int, write: Write) -> None:
+        """Have a write done over a queue pair."""
+        self.requester(index).post(write)
+
+    def timeout(self, index: int | None = None) -> None:
+        """The timeout has passed since a queue pair's last progress; without ``index`` since any one's."""
+        for pair in self._pairs.values() if index is None else [self._pairs[FIRST_QUEUE_PAIR + index]]:
+            pair.requester.timeout()
+
+    def receive(self, frame: bytes) -> RdmaPacket | None:
+        """Take a frame; an answer is among the next ``answers``. The packet, or None if it was dropped."""
+        packet = self._judge(frame)
+        if isinstance(packet, Fault):
+            self.counters[DROPPED[packet]] += 1
+            return None
+        pair = self._pairs[packet.queue_pair]
+        if packet.opcode == Opcode.ACKNOWLEDGE:
+            pair.requester.receive(packet)
+        elif answer := pair.responder.receive(packet):
+            self._answers.append(self._frame(pair, answer))
+        return packet
+
+    def frames(self) -> Iterator[bytes]:
+        """What it sends now, answers first."""
+        yield from self.answers()
+        yield from self.requests()
+
+    def answers(self) -> list[bytes]:
+        """Those to what it has received."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def requests(self) -> Iterator[bytes]:
+        """What its writes may send now."""
+        for pair in self._pairs.values():
+            yield from (self._frame(pair, packet) for packet in pair.requester.packets())
+
+    def _judge(self, frame: bytes) -> RdmaPacket | Fault:
+        """The packet for one of its queue pairs; a frame ends with its ICRC, or is filled up to 60 bytes."""
+        frame = untagged(frame) if self.tags else frame
+        found = judge(frame, own=self.own)
+        if found is Fault.FOREIGN:
+            return found
+        end = IP_AT + unpack_fields(IPV4, frame[IP_AT:])["length"]
+        if len(frame) not in (end, max(MIN_FRAME_BYTES, end)):
+            return Fault.DAMAGED
+        if isinstance(found, RdmaPacket):
+            pair = self._pairs.get(found.queue_pair)
+            if pair is None or (found.opcode != Opcode.ACKNOWLEDGE and pair.responder.failed):
+                return Fault.UNKNOWN
+        return found
+
+    def _frame(self, pair: _Pair, packet: RdmaPacket) -> bytes:
+        source = Endpoint(self.own.mac, self.own.ip, pair.peer.port)
+        marks = pair.requester.connection
+        frame = encode(packet, source=source, destination=pair.peer, tos=marks.traffic_class)
+        return frame if marks.vlan is None else tagged(frame, vlan=marks.vlan, priority=marks.priority)

@@ -1,0 +1,1 @@
+"""The ring all-reduce of NICs (AI Smart NIC): facts, golden model, driver, training, pages."""

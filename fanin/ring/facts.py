@@ -1,0 +1,149 @@
+"""The ring all-reduce: its sizes, and how a vector is cut into stripes and slices (docs/systems/ring.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fanin.base.limits import check_address_width
+from fanin.codec.facts import FLOAT_BITS, Codec, CodecConfig
+from fanin.wire.fields import field_bits
+from fanin.wire.link import MAX_FRAMES
+from fanin.wire.ring import RING
+
+MIN_NODES = 2
+MAX_NODES = (1 << field_bits(RING, "nodes")) - 1
+LANES = (2, 4, 8, 16)
+MAX_FRAME_WORDS = 128
+MAX_MEMORY_WORDS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice of a segment: its first word in the vector; its words, those behind the vector's end included."""
+
+    start: int
+    words: int
+
+
+@dataclass(frozen=True)
+class Stripe:
+    """The part of a vector that one engine reduces: its first value, on a word's boundary, and how many."""
+
+    start: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingConfig:
+    """Sizes of a ring node, all nodes alike.
+
+    ``lanes`` values make a word, ``frame_words`` words a frame, ``slice_frames`` frames a slice;
+    ``buffer_frames`` is the receive buffer, ``replay_frames`` what may be unacknowledged; byte addresses of
+    memory have ``address_width`` bits. ``memory_words``, each way, are buffered on top of what memory's latency
+    asks for: where memory is slower than the lanes, they even out that a segment's first half reads words and
+    its second half stores some. The defaults are those of a 100 Gb/s node with frames of 4 KiB. Raises
+    ValueError that names parameter, value and limit.
+    """
+
+    lanes: int = 16
+    frame_words: int = 64
+    slice_frames: int = 16
+    buffer_frames: int = 32
+    replay_frames: int = 32
+    address_width: int = 40
+    memory_words: int = 0
+    codec: CodecConfig | None = None
+
+    def __post_init__(self) -> None:
+        if self.lanes not in LANES:
+            raise ValueError(f"lanes must be one of {', '.join(map(str, LANES))}, not {self.lanes!r}")
+        if self.frame_words not in range(1, MAX_FRAME_WORDS + 1):
+            raise ValueError(f"frame_words must be 1 to {MAX_FRAME_WORDS}, not {self.frame_words!r}")
+        if self.slice_frames not in range(1, MAX_FRAMES):
+            raise ValueError(f"slice_frames must be 1 to {MAX_FRAMES - 1}, not {self.slice_frames!r}")
+        if self.buffer_frames not in range(self.slice_frames + 1, MAX_FRAMES + 1):
+            raise ValueError(
+                f"buffer_frames must be more than slice_frames, {self.slice_frames}, and at most {MAX_FRAMES}, "
+                f"not {self.buffer_frames!r}"
+            )
+        if self.replay_frames not in (1 << n for n in range(1, MAX_FRAMES.bit_length())):
+            raise ValueError(
+                f"replay_frames must be a power of two from 2 to {MAX_FRAMES}, not {self.replay_frames!r}"
+            )
+        check_address_width(self.address_width)
+        if self.memory_words not in range(MAX_MEMORY_WORDS + 1):
+            raise ValueError(f"memory_words must be 0 to {MAX_MEMORY_WORDS}, not {self.memory_words!r}")
+        if self.codec is not None:
+            self.codec.check_frame(lanes=self.lanes, frame_values=self.frame_values)
+
+    @property
+    def ack_frames(self) -> int:
+        """Frames, taken or consumed, after which a node acknowledges: room for a slice is known in time."""
+        return max(1, (self.buffer_frames - self.slice_frames) // 2)
+
+    @property
+    def width(self) -> int:
+        """Bits of a word: of the MAC's and the memory's data, too."""
+        return self.lanes * FLOAT_BITS
+
+    @property
+    def frame_values(self) -> int:
+        """Values of a whole frame."""
+        return self.frame_words * self.lanes
+
+    @property
+    def slice_words(self) -> int:
+        """Words of a whole slice."""
+        return self.slice_frames * self.frame_words
+
+    @property
+    def frame_beats(self) -> int:
+        """Beats of a frame's payload at most."""
+        beat_bytes = self.width // 8
+        word_bytes = beat_bytes if self.codec is None else self.codec.max_word_bytes(self.lanes)
+        return -(-self.frame_words * word_bytes // beat_bytes)
+
+    @property
+    def codec_kind(self) -> Codec:
+        """Which codec is on the link."""
+        return Codec.NONE if self.codec is None else self.codec.kind
+
+    def words(self, count: int) -> int:
+        """Words of a vector of ``count`` values."""
+        return -(-count // self.lanes)
+
+    def stripes(self, count: int, engines: int) -> list[Stripe]:
+        """How ``engines`` share a vector of ``count`` values: in order, in whole words, alike but for one word.
+
+        None is longer than the first one. Where words are fewer than engines, some stripes are empty.
+        """
+        words = self.words(count)
+        bounds = [min(-(-words * n // engines) * self.lanes, count) for n in range(engines + 1)]
+        return [Stripe(start, end - start) for start, end in pairwise(bounds)]
+
+    def segments(self, count: int, nodes: int) -> Iterator[list[Slice]]:
+        """The slices of each segment of a vector; slice c begins at node c.
+
+        What is left after the whole segments is one of shorter slices or, so that these are not much shorter
+        than a hop, two together with the last whole one.
+        """
+        words, start = self.words(count), 0
+        while start < words:
+            rest = -(-(words - start) // nodes)
+            size = rest if rest <= self.slice_words else min(self.slice_words, -(-rest // 2))
+            yield [Slice(start + c * size, size) for c in range(nodes)]
+            start += nodes * size
+
+
+#: Named sizes, without a codec: ``tiny`` for tests, ``u280`` for a 100 Gb/s card, ``prototype`` for AI Smart
+#: NIC's 40 Gb/s, with frames of 4 KiB, too, slices that are longer than a hop, and buffers for a PCIe that is
+#: slower than the lanes.
+PRESETS = {
+    "tiny": RingConfig(lanes=8, frame_words=4, slice_frames=2, buffer_frames=4, replay_frames=4),
+    "prototype": RingConfig(
+        lanes=8, frame_words=128, slice_frames=8, buffer_frames=16, replay_frames=16, memory_words=1536
+    ),
+    "u280": RingConfig(),
+}

@@ -1,0 +1,82 @@
+"""The ring all-reduce's arithmetic, bit for bit: order of additions, codec on every hop
+(docs/systems/ring.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec.golden.codecs import roundtrip
+from fanin.golden import fp32
+from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
+
+Float32 = npt.NDArray[np.float32]
+
+
+def all_reduce(
+    gradients: Sequence[Float32], config: RingConfig, hop: Callable[[Float32], Float32] | None = None
+) -> Float32:
+    """The sum that every node ends with; ``gradients`` are theirs, in the order of the ring.
+
+    ``hop``: what arrives of what a node sends, instead of the round trip of ``config``'s codec. It is called
+    with the N - 1 partial sums of a slice in order, then with the total.
+
+    Raises ValueError unless there are 2 to 255 of them, of one length, at least 1.
+    """
+    nodes, count = len(gradients), np.size(gradients[0]) if len(gradients) else 0
+    if nodes not in range(MIN_NODES, MAX_NODES + 1):
+        raise ValueError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
+    if count < 1 or any(np.size(gradient) != count for gradient in gradients):
+        raise ValueError(f"gradients must have one length, at least 1, not {[np.size(g) for g in gradients]}")
+    hop = hop or partial(roundtrip, config=config.codec)
+    padded = np.stack([padded_to_words(gradient, config, nodes) for gradient in gradients])
+    total = np.empty_like(padded[0])
+    for node, own in enumerate(owned(count, config, nodes)):
+        for at in own:
+            total[at] = slice_total(padded[:, at], node, hop)
+    return total[:count]
+
+
+def owned(count: int, config: RingConfig, nodes: int) -> list[list[slice]]:
+    """Per node, in the padded vector, the slices whose totals it has before any other node."""
+    found: list[list[slice]] = [[] for _ in range(nodes)]
+    for segment in config.segments(count, nodes):
+        for first, piece in enumerate(segment):
+            end = piece.start + piece.words
+            found[first - 1].append(slice(piece.start * config.lanes, end * config.lanes))
+    return found
+
+
+def padded_to_words(gradient: Float32, config: RingConfig, nodes: int) -> Float32:
+    """A node's vector, with zeros up to the end of the last slice."""
+    *_, segment = config.segments(np.size(gradient), nodes)
+    padded = np.zeros((segment[-1].start + segment[-1].words) * config.lanes, dtype=np.float32)
+    padded[: np.size(gradient)] = np.reshape(gradient, -1)
+    return padded
+
+
+def slice_total(words: Float32, node: int, hop: Callable[[Float32], Float32]) -> Float32:
+    """The total of a slice that ``node`` has first; ``words`` are the nodes', a row each.
+
+    The slice begins at the node behind, and each node adds its own to what arrives over ``hop``.
+    """
+    order = np.roll(words, -(node + 1), axis=0)
+    travelling = order[0]
+    for own in order[1:]:
+        travelling = fp32.add(hop(travelling), own)
+    return hop(travelling)
+
+
+def striped(gradients: Sequence[Float32], config: RingConfig, engines: int) -> Float32:
+    """The sum of ``engines`` rings that share the vector: each stripe is an all-reduce of its own.
+
+    Raises ValueError as ``all_reduce``.
+    """
+    flat = [np.reshape(gradient, -1) for gradient in gradients]
+    stripes = config.stripes(max(map(len, flat), default=0), engines)
+    parts = [slice(stripe.start, stripe.start + stripe.count) for stripe in stripes if stripe.count]
+    return np.concatenate([all_reduce([own[part] for own in flat], config) for part in parts])

@@ -1,0 +1,51 @@
+"""The timeline of ``fanin ring train --system inceptionn``: what hosts do and wait for, TCP segments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fanin.codec.facts import TOS_COMPRESSIBLE
+from fanin.inceptionn.facts import Leg
+from fanin.report.links import Frame, add_links, decoded
+from fanin.report.perfetto import Trace
+from fanin.sim.inceptionn.host import Activity, Span
+from fanin.sim.link_log import LinkLog, LoggedFrame
+from fanin.sim.spans import FirstSpans
+from fanin.wire.tcp import read_headers
+
+_TRACKS = {
+    Activity.STEP: "steps",
+    Activity.WORK: "host works",
+    Activity.WAIT: "host waits for",
+    Activity.PHASE: "phases",
+}
+_LEGS = {leg.port: leg for leg in Leg}
+_NS = 1 / 1000  # in a picosecond
+
+
+def inceptionn_trace(timelines: Sequence[FirstSpans[Span]], log: LinkLog, *, nodes: int) -> str:
+    """The trace of a run of so many nodes; ``timelines`` are the hosts', none of a run that has failed."""
+    trace, names = Trace(), [f"node {node}" for node in range(nodes)]
+    for name in names:
+        trace.declare(name, _TRACKS.values())
+    spans = [(span, name) for name, each in zip(names, timelines, strict=False) for span in each.kept]
+    left_out = sum(each.left_out for each in timelines)
+    for span, name in trace.first("spans of hosts", sorted(spans, key=lambda one: one[0].begin), left_out):
+        trace.slice(name, _TRACKS[span.activity], span.name, span.begin * _NS, span.end * _NS)
+    add_links(trace, decoded(log, segment), names, log.left_out)
+    return trace.text()
+
+
+def segment(logged: LoggedFrame) -> Frame | None:
+    """A TCP segment of a leg: one with payload, or an acknowledgement."""
+    header = read_headers(logged.head)
+    leg = header and _LEGS.get(header["destination_port"])
+    if not header or not leg:
+        return None
+    names = ("sequence", "acknowledgement", "payload")
+    facts = {"leg": leg.label} | {name: header[name] for name in names}
+    stream = logged.destination, leg
+    if not header["payload"]:
+        return Frame("ACK", facts, stream)
+    facts["compressed"] = header["tos"] == TOS_COMPRESSIBLE
+    return Frame("segment", facts, stream, header["sequence"])

@@ -1,0 +1,270 @@
+"""The page of a training over the ring: how it learnt, who did what when, what the NICs counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fanin.report.chart import Axis, Chart
+from fanin.report.curves import curves_chart, epoch_axis, loss_axis
+from fanin.report.html import Rows, fill
+from fanin.report.unit import Unit
+from fanin.ring.page import charts
+from fanin.sim.ring.schedule import TRACED_STEPS, Times
+
+Metrics = Mapping[str, Any]
+
+_CODECS = {"none": "no codec", "bfp": "BFP", "inceptionn": "INCEPTIONN's codec"}
+#: INCEPTIONN's hosts, by what adds up in a group, or in all, and above the groups.
+_INCEPTIONN = {
+    ("ring", None): "hosts in a ring",
+    ("aggregator", None): "workers and aggregator",
+    ("ring", "ring"): "hosts in a ring of rings",
+    ("ring", "aggregator"): "rings of hosts and an aggregator",
+    ("aggregator", "aggregator"): "workers and aggregators",
+}
+_RUNS = {"the run": None, "binary32": "binary32", "binary64": "binary64"}
+_TABLES = {
+    "Training": ("data", "layers", "epochs", "batch", "lr", "momentum", "decay", "seed"),
+    "Exchange": ("system", "nodes", "exchange", "groups", "above", "lanes", "codec", "all_reduce", "on"),
+    "Hosts": ("overlap", "outstanding", "flops", "memory_bandwidth", "pcie"),
+    "Network": ("gbps", "drop", "duplicate", "reorder", "corrupt", "stop"),
+}
+_NAMES = {
+    "batch": "mini-batch of a node",
+    "lr": "learning rate",
+    "decay": "weight decay",
+    "all_reduce": "who adds up",
+    "above": "between groups",
+    "on": "runs on",
+    "outstanding": "all-reduces outstanding",
+    "memory_bandwidth": "memory bandwidth",
+    "pcie": "PCIe, each way",
+    "gbps": "link",
+    "stop": "stops",
+}
+_FAULTS = ("drop", "duplicate", "reorder", "corrupt")
+_UNITS = {
+    "flops": (1e12, "TFLOP/s"),
+    "memory_bandwidth": (1e9, "GB/s"),
+    "pcie": (1e9, "Gb/s"),
+    "gbps": (1, "Gb/s"),
+}
+#: What is shown of counters: those of a ring node, or of the transport of INCEPTIONN's hosts.
+_COUNTERS = {
+    "sent": "frames sent",
+    "retransmitted": "sent again",
+    "received": "received",
+    "acks": "ACKs",
+    "naks": "NAKs",
+    "bad_fcs": "bad FCS",
+    "duplicates": "duplicate",
+    "out_of_order": "out of order",
+    "cycles": "cycles",
+    "added": "words added",
+    "segments": "segments sent",
+    "repeated": "sent again",
+    "acknowledgements": "ACKs",
+    "timeouts": "timeouts",
+}
+#: Likewise of traffic: of the rounds of groups, or of the legs of INCEPTIONN's exchange.
+_TRAFFIC = {
+    "round": "round",
+    "leg": "leg",
+    "level": "level",
+    "seconds": "time",
+    "data_bytes": "bytes of data",
+    "packets": "packets",
+    "raw": "of them raw",
+    "acknowledgements": "ACKs",
+    "payload": "bytes of payload",
+    "wire": "bytes on the wire",
+    "header_share": "headers",
+}
+
+
+def title(metrics: Metrics) -> str:
+    """What was trained, on what."""
+    options = metrics["configuration"]
+    codec = _CODECS[options["codec"]]
+    groups = f" in groups of {options['groups']}" if options["groups"] else ""
+    sizes = f"{options['nodes']} nodes{groups}, {_who(options)}, {codec}, batches of {options['batch']}"
+    return f"{options['layers'].replace(',', '-')} on {options['data']}: {sizes}"
+
+
+def _who(options: Metrics) -> str:
+    """What adds up."""
+    if options["system"] == "inceptionn":
+        return _INCEPTIONN[options["exchange"], options["above"]]
+    return "hosts reduce" if options["all_reduce"] == "host" else f"{options['lanes']} lanes"
+
+
+def carried(options: Metrics) -> str:
+    """What the run was carried out by, in words."""
+    if options["on"] == "rtl":
+        return "NICs in RTL"
+    return f"on the model of {'NICs' if options['all_reduce'] == 'nic' else 'hosts that reduce themselves'}"
+
+
+def exact_line(metrics: Metrics) -> str:
+    """What was compared with the golden model, in words."""
+    options, steps = metrics["configuration"], f"{metrics['steps']:,}"
+    if not metrics["bit_exact"]:
+        return f"NO: {metrics['error']}"
+    if options["system"] == "inceptionn":
+        return f"yes: the weights of all nodes, after each of {steps} steps"
+    replicas = f"all {options['nodes']} replicas are equal after each of {steps} steps"
+    if options["on"] == "model":
+        return f"sums are the golden model's; {replicas}"
+    sums = f"{metrics['all_reduces']:,} all-reduces on each of {options['nodes']} nodes"
+    return f"yes: {sums}; {replicas}"
+
+
+def notes(metrics: Metrics) -> list[str]:
+    """A sentence each on what a run goes on from, and on stops that it has ended before."""
+    found = []
+    if metrics["resumed"]:
+        found.append(f"this run goes on from {metrics['resumed']}, with epoch {metrics['first_epoch']}")
+    if metrics["configuration"]["stop"]:  # a node that stops ends the run
+        found.append(f"--stop {metrics['configuration']['stop']} changed nothing: the run had ended by then")
+    return found
+
+
+def ring_page(metrics: Metrics, times: Sequence[Times]) -> str:
+    """The run as one HTML document that refers to nothing outside itself.
+
+    ``metrics`` is the run's run.json, of which a null is no number and in no chart; ``times`` are its hosts'.
+    """
+    options, epochs = metrics["configuration"], metrics["epochs"]
+    nic = options["all_reduce"] == "nic"
+    return fill(
+        "ring.html.j2",
+        title=title(metrics),
+        fault=metrics["error"],
+        verdict="bit-exact" if options["on"] == "rtl" else "golden sums",
+        headline=_headline(metrics),
+        exact=exact_line(metrics),
+        notes=notes(metrics),
+        trace=charts.trace_chart(times, "NIC" if nic else "network") if times else None,
+        window=_window(metrics, len(times), nic),
+        split=charts.split_chart(metrics["iteration"]),
+        curves=[
+            *_curves(epochs, "accuracy", Axis.share("accuracy of held-out samples")),
+            *_curves(epochs, "loss", loss_axis()),
+        ],
+        distance=f"{metrics['distance']:.2g}",
+        counters=_counters(metrics["counters"]),
+        traffic=_traffic(metrics["traffic"]),
+        configuration=_configuration(options),
+        epochs=_epoch_table(epochs),
+    )
+
+
+def _headline(metrics: Metrics) -> Rows:
+    iteration = metrics["iteration"]
+    unit = Unit.of(iteration["seconds"])
+    rows = [
+        ("test accuracy", f"{100 * metrics['accuracy']:.1f} %"),
+        ("iteration", unit(iteration["seconds"])),
+        _waiting(iteration),
+        ("all-reduces", f"{metrics['all_reduces']:,}"),
+        ("simulated", Unit.of(metrics["simulated_seconds"])(metrics["simulated_seconds"])),
+    ]
+    if metrics["counters"]:
+        rows.append(("frames sent again", f"{metrics['retransmitted']:,}"))
+    return rows
+
+
+def _waiting(iteration: Mapping[str, float]) -> tuple[str, str]:
+    """The share of an iteration that goes to the network."""
+    part, name = ("exposed", "exposed") if "exposed" in iteration else ("communicate", "communication")
+    return name, f"{100 * iteration[part] / iteration['seconds']:.1f} %"
+
+
+def _window(metrics: Metrics, nodes: int, nic: bool) -> str:
+    """What the trace shows, in words."""
+    steps = min(TRACED_STEPS, metrics["steps"])
+    first = f"the first {steps} iterations" if steps > 1 else "the first iteration"
+    of = f"all {nodes} nodes" if nodes <= charts.NODES else f"the first {charts.NODES} of {nodes} nodes"
+    lanes = "its NIC" if nic else "what it sends and adds"
+    return f"{first[0].upper()}{first[1:]} of {of}; below each worker {lanes}"
+
+
+def _curves(epochs: Sequence[Metrics], key: str, y: Axis) -> list[Chart]:
+    """Over epochs; nothing where there are no two of them."""
+    lines = {}
+    for name, kind in _RUNS.items():
+        points = [(epoch["epoch"], (epoch[kind] if kind else epoch)[key]) for epoch in epochs]
+        lines[name] = (kind or "run", [(at, value) for at, value in points if value is not None])
+    if any(len(points) < 2 for _, points in lines.values()):
+        return []
+    return [curves_chart(lines, epoch_axis(len(epochs)), y)]
+
+
+def _counters(counters: Sequence[Mapping[str, int]]) -> list[list[str]]:
+    """A row for each node under a row of headings; nothing without counters."""
+    if not counters:
+        return []
+    names = [name for name in _COUNTERS if name in counters[0]]
+    rows = [["node", *(_COUNTERS[name] for name in names)]]
+    for node, each in enumerate(counters):
+        rows.append([str(node), *(f"{each[name]:,}" for name in names)])
+    return rows
+
+
+def _traffic(traffic: Sequence[Metrics]) -> list[list[str]]:
+    """A row for each round, or each leg, under a row of headings; nothing without any."""
+    if not traffic:
+        return []
+    names = [name for name in _TRAFFIC if name in traffic[0]]
+    return [
+        [_TRAFFIC[name] for name in names],
+        *([_cell(name, each[name]) for name in names] for each in traffic),
+    ]
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "seconds":
+        return Unit.of(value)(value)
+    if name == "header_share":
+        return f"{100 * value:.1f} %"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _configuration(options: Metrics) -> dict[str, Rows]:
+    listed = {key for keys in _TABLES.values() for key in keys}
+    codec = [key for key in options if key not in listed]  # its parameters
+    tables: dict[str, Rows] = {}
+    for heading, keys in _TABLES.items():
+        shown = (*keys, *codec) if heading == "Exchange" else keys
+        rows = [(_NAMES.get(key, key), _value(key, options[key])) for key in shown if options[key] is not None]
+        tables[heading] = rows
+    return tables
+
+
+def _value(key: str, value: Any) -> str:
+    if key in _FAULTS:
+        return f"{100 * value:g} %"
+    if key in _UNITS:
+        one, unit = _UNITS[key]
+        return f"{value / one:g} {unit}"
+    if value == "":
+        return "none"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _epoch_table(epochs: Sequence[Metrics]) -> list[list[str]]:
+    unit = Unit.of(epochs[-1]["simulated_seconds"])
+    heads = [f"{what}, {name}" for what in ("held out, %", "loss") for name in _RUNS]
+    rows = [["epoch", f"simulated, {unit.name}", *heads]]
+    for epoch in epochs:
+        runs = [epoch[kind] if kind else epoch for kind in _RUNS.values()]
+        rows.append(
+            [
+                str(epoch["epoch"]),
+                f"{epoch['simulated_seconds'] / unit.seconds:,.3f}",
+                *(f"{100 * run['accuracy']:.2f}" for run in runs),
+                *("–" if run["loss"] is None else f"{run['loss']:.6f}" for run in runs),
+            ]
+        )
+    return rows

@@ -1,0 +1,1 @@
+"""``fanin ring train``: its options, the training, and the run's folder."""

@@ -1,0 +1,152 @@
+"""What ``fanin ring train`` does with its options: train, compare, write the run's folder, tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fanin.base.errors import CheckFailed
+from fanin.doctor.finding import record_of, ring_finding
+from fanin.report.failure import failure_page
+from fanin.ring.page.page import ring_page
+from fanin.ring.run.backend import Outputs, Result
+from fanin.ring.run.metrics import Metrics, failure_of, metrics_of
+from fanin.ring.run.options import FOLDER, Platform, RingOptions
+from fanin.ring.run.resume import save_state
+from fanin.ring.run.setup import Setup, resolve, setup_of
+from fanin.ring.run.summary import summary
+from fanin.runs.call import Call
+from fanin.runs.files import asked
+from fanin.runs.live import LiveFile, RunStatus
+from fanin.runs.lock import sole_writer
+from fanin.runs.output import (
+    DISSECTOR_FILE,
+    LINK_LOG,
+    PCAP_FILE,
+    REPORT_FILE,
+    RING_RUN,
+    STATE_FILE,
+    TRACE_FILE,
+    check_capture,
+    check_directory,
+    json_text,
+    keep_capture,
+)
+from fanin.runs.provenance.document import run_directory
+from fanin.runs.unfinished import OUTSIDE, cause_of, stop_again
+from fanin.runs.wave import waveform
+from fanin.sim.dissector import link_dissector
+from fanin.sim.learning.replica import State
+from fanin.sim.link_log import read_link_log
+
+if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.waves import Waveform
+
+
+def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print) -> None:
+    """Train, write the run's folder, and ``say`` what people are told.
+
+    The folder of a failed run says why, and has the state after its last whole epoch, unless its last weights
+    are not the golden model's. Raises InputError for options that do not fit, CheckFailed where the run cannot
+    end, or its bits differ.
+    """
+    output = options.output or FOLDER
+    check_directory(output, RING_RUN)
+    if options.pcap:
+        check_capture(options.pcap, output, RING_RUN)
+    options, earlier = resolve(replace(options, output=output), call)
+    elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
+    live = LiveFile(output, "ring train", title=str(options.resume or options.data), unit="steps")
+    written = run_directory(output, RING_RUN, asked(call, options), elsewhere=elsewhere, held=True)
+    with waveform(options, rtl=options.on is Platform.RTL) as wave:
+        with sole_writer(output), live, RunStatus(live) as status, written as folder:
+            status.stage("reading the samples")
+            metrics, stop = _fill(folder, setup_of(options, earlier), call, wave, status)
+        if call.as_json:
+            say(json_text(metrics))
+        elif not metrics["error"]:
+            say(summary(metrics, output))
+        if metrics["error"]:
+            message = f"{metrics['error']} (fanin doctor {output} says more)"
+            stop_again(stop or CheckFailed(), message)
+
+
+def _fill(
+    folder: Path, setup: Setup, call: Call, wave: Waveform | None, status: RunStatus
+) -> tuple[Metrics, BaseException | None]:
+    """Train, and write the run's files; what has stopped the run before its end.
+
+    Raises CheckFailed where the golden model itself cannot train so.
+    """
+    status.stage("training in NumPy, to compare with")
+    # From the first epoch on: a state to resume from is checked, too.
+    beside = setup.backend.references(setup.data)
+    pcap = setup.options.pcap
+    capture = folder / PCAP_FILE if pcap else None
+    steps = _Steps(setup, status, [epoch.loss for epoch in beside.codec])
+    state: State | None
+    result: Result | None = None
+    stop: BaseException | None = None
+    link_log = folder / LINK_LOG
+    try:
+        outputs = Outputs(capture, link_log, wave)
+        result = setup.backend.run(setup.data, setup.state, outputs, steps)
+    except (CheckFailed, *OUTSIDE) as failure:
+        stop = failure
+        metrics, state = failure_of(setup, cause_of(stop), steps.made), _last_epoch(setup, steps.made)
+        finding = ring_finding(record_of(metrics), setup.output, state=state is not None)
+        page = failure_page("Training over a ring", metrics, finding.lines, finding.advice(call.argv))
+        (folder / REPORT_FILE).write_text(page)
+    else:
+        metrics = metrics_of(setup, result, beside)
+        # Nothing goes on from weights that are not the golden model's: its end would differ, too.
+        state = result.state if metrics["bit_exact"] else None
+        (folder / REPORT_FILE).write_text(ring_page(metrics, result.times))
+    (folder / TRACE_FILE).write_text(setup.backend.trace(setup.state, result, read_link_log(link_log)))
+    link_log.unlink(missing_ok=True)
+    if pcap:
+        keep_capture(capture, pcap)
+        (folder / DISSECTOR_FILE).write_text(link_dissector())
+    if state:
+        save_state(folder / STATE_FILE, state)
+    (folder / RING_RUN.mark).write_text(json.dumps(metrics, indent=2) + "\n")
+    return metrics, stop
+
+
+class _Steps:
+    """Shows the steps that all nodes have made, and keeps their number.
+
+    ``losses``: of the golden model, behind each epoch of the whole training; the nodes' weights equal its.
+    """
+
+    def __init__(self, setup: Setup, status: RunStatus, losses: Sequence[float]):
+        self.made = 0
+        self._setup, self._status, self._losses, self._shown = setup, status, losses, 0
+        status.expect(setup.steps)
+        status.stage("building the simulator")
+
+    def __call__(self, steps: int) -> None:
+        self.made = steps
+        setup, status = self._setup, self._status
+        epochs = setup.backend.training.epochs
+        ended = (setup.state.step + steps) // setup.data.steps
+        for number in range(self._shown, min(ended, len(self._losses))):
+            status.losses("golden model", number + 1, self._losses[number])
+            self._shown = number + 1
+        epoch = min(ended + 1, epochs)
+        text = f"epoch {epoch}/{epochs}: {steps:,} of {setup.steps:,} steps"
+        status.advance(steps, text, epoch=f"{epoch}/{epochs}")
+
+
+def _last_epoch(setup: Setup, steps: int) -> State | None:
+    """The state behind the last whole epoch of a run of so many steps, if it has one.
+
+    It is the golden model's: every sum that a node has used was compared with that.
+    """
+    epochs = (setup.state.step + steps) // setup.data.steps
+    if not epochs:
+        return None
+    return setup.backend.golden(setup.data, epochs, setup.state)

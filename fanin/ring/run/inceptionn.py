@@ -1,0 +1,82 @@
+"""INCEPTIONN's training as a backend: hosts add up over sockets, the codec is in their NICs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean
+
+from fanin.base.errors import CheckFailed
+from fanin.ring.page.inceptionn_trace import inceptionn_trace
+from fanin.ring.run.backend import Outputs, Progress, Result
+from fanin.sim.inceptionn.hosts import Plan
+from fanin.sim.learning.references import References
+from fanin.sim.learning.replica import DataParallel, Dataset, State, train
+from fanin.sim.link_log import LinkLog
+from fanin.sim.network import LinkConfig
+
+PARTS = ("compute", "sum", "update", "communicate")
+
+
+@dataclass(frozen=True)
+class InceptionnRtl:
+    """INCEPTIONN's NICs in Verilator: weights are compared with the golden model's behind every step."""
+
+    training: DataParallel
+    plan: Plan
+    link: LinkConfig
+
+    @property
+    def nodes(self) -> int:
+        """Those that train, and aggregators."""
+        return self.plan.topology.nodes
+
+    @property
+    def exchanges(self) -> int:
+        """All layers are exchanged at once."""
+        return 1
+
+    def references(self, data: Dataset) -> References:
+        """With the exchange's arithmetic."""
+        from fanin.sim.inceptionn.training import references  # Amaranth takes a second to load
+
+        return references(self.training, data, self.plan)
+
+    def golden(self, data: Dataset, epochs: int, state: State) -> State:
+        """With the exchange's arithmetic."""
+        from fanin.sim.inceptionn.training import reducer
+
+        job = replace(self.training, epochs=epochs)
+        return train(job, data, reducer(self.plan), state=state, whole=True)
+
+    def run(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Result:
+        """Counters are those of the hosts' transport; traffic is that of each leg."""
+        from fanin.sim.cosim.simulator import SimulationFailed
+        from fanin.sim.inceptionn.training import run
+
+        job, plan, link = self.training, self.plan, self.link
+        try:
+            found = run(
+                job,
+                data,
+                plan,
+                state=state,
+                link=link,
+                progress=progress,
+                quiet=False,
+                **vars(outputs),
+            )
+        except SimulationFailed as failure:
+            raise CheckFailed(" ".join(str(failure).split())) from failure
+        iteration = {part: fmean(getattr(each, part) for each in found.iterations) for part in PARTS}
+        counters = [asdict(each) for each in found.transport]
+        legs = [
+            {"leg": leg.label, **asdict(traffic), "header_share": traffic.header_share}
+            for leg, traffic in found.legs.items()
+        ]
+        epochs, seconds = found.epochs, found.seconds
+        timelines = found.timelines
+        return Result(epochs, found.state, seconds, iteration, (), counters, legs, timelines=timelines)
+
+    def trace(self, state: State, result: Result | None, log: LinkLog) -> str:
+        """What hosts do and what they wait for, frames."""
+        return inceptionn_trace(result.timelines if result else (), log, nodes=self.nodes)

@@ -1,0 +1,80 @@
+"""A run of ``fanin ring train`` as JSON: run.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fanin.ring.run.backend import Result
+from fanin.ring.run.setup import Setup
+from fanin.runs.output import finite
+from fanin.sim.learning.learner import Measures
+from fanin.sim.learning.references import References
+
+Metrics = dict[str, Any]
+
+DIFFERENT = "the weights are not the golden model's"
+_MEASURES = ("loss", "accuracy", "train_accuracy")
+_SENT, _AGAIN = (
+    ("sent", "segments"),
+    ("retransmitted", "repeated"),
+)  # a counter of the ring's, or of INCEPTIONN's
+
+
+def metrics_of(setup: Setup, result: Result, beside: References) -> Metrics:
+    """Of a run that has come to its end; ``beside`` it the same training in NumPy, from its first epoch on."""
+    exact = result.state.equals(beside.final)
+    epochs = [
+        {
+            "epoch": epoch.number,
+            "simulated_seconds": epoch.seconds,
+            **_measures(epoch.measures),
+            "binary32": _measures(beside.binary32[epoch.number - 1]),
+            "binary64": _measures(beside.binary64[epoch.number - 1]),
+        }
+        for epoch in result.epochs
+    ]
+    found = {
+        "error": None if exact else DIFFERENT,
+        **{name: epochs[-1][name] for name in _MEASURES},
+        "bit_exact": exact,
+        **_done(setup, setup.steps),
+        "simulated_seconds": result.seconds,
+        "iteration": {"seconds": sum(result.iteration.values()), **result.iteration},
+        "distance": beside.distance,
+        "frames": _total(result, _SENT),
+        "retransmitted": _total(result, _AGAIN),
+        "counters": list(result.counters),
+        "traffic": result.traffic,
+        "epochs": epochs,
+        **_asked(setup),
+    }
+    return finite(found)
+
+
+def failure_of(setup: Setup, error: str, steps: int) -> Metrics:
+    """Of a run that has ended with an error, when all nodes had made so many steps."""
+    return {"error": error, **_done(setup, steps), **_asked(setup)}
+
+
+def _asked(setup: Setup) -> Metrics:
+    return {
+        "resumed": str(setup.options.resume) if setup.options.resume else None,
+        "first_epoch": setup.state.step // setup.data.steps + 1,
+        "configuration": setup.configuration,
+    }
+
+
+def _done(setup: Setup, steps: int) -> Metrics:
+    """All-reduces that are complete on all nodes; each leaves a sum on every node."""
+    return {"all_reduces": steps * setup.backend.exchanges, "steps": steps, "steps_asked": setup.steps}
+
+
+def _measures(measures: Measures) -> Metrics:
+    return {name: getattr(measures, name) for name in _MEASURES}
+
+
+def _total(result: Result, names: tuple[str, ...]) -> int | None:
+    """Of all nodes' counters of one of these names; None without counters."""
+    if not result.counters:
+        return None
+    return sum(each[name] for each in result.counters for name in names if name in each)

@@ -1,0 +1,105 @@
+"""The state that ``fanin ring train`` leaves, and what a run that goes on from it takes from the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fanin.base.archive import read_archive
+from fanin.base.errors import InputError
+from fanin.base.records import Record, open_record
+from fanin.codec.run.options import PARAMETERS, bound_text, parse_bound
+from fanin.golden.mlp import Mlp
+from fanin.ring.run.layers import is_list, parse_layers, widths_text
+from fanin.ring.run.options import RingOptions
+from fanin.runs.option import options_of
+from fanin.runs.output import RING_RUN, STATE_FILE, is_kind
+from fanin.sim.learning.replica import State
+
+_PARTS = ("parameters", "velocities")
+_TRAINING = tuple(each for each in options_of(RingOptions) if each.training)
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A run's folder; ``options``: those that decide its bits, by name, a codec's only where it has one."""
+
+    folder: Path
+    options: dict[str, Any]
+
+    def resumed(self, options: RingOptions) -> RingOptions:
+        """Return options with those of the run. Raises InputError for one that is given with another value."""
+        for each in _TRAINING:
+            now, was = _comparable(each.name, getattr(options, each.name)), self.options.get(each.name)
+            if each.name in options.given and now != was:
+                raise InputError(f"{each.spelled(now)}: {self.folder} was trained with {each.shown(was)}")
+        return replace(options, **self.options)
+
+    def state(self, network: Mlp) -> State:
+        """Behind the run's last whole epoch. Raises InputError."""
+        path = self.folder / STATE_FILE
+        if not path.exists():
+            raise InputError(f"{path}: no such file: the run has left no state to go on from")
+        return load_state(path, network)
+
+
+def open_run(folder: Path) -> Earlier:
+    """The run in a folder. Raises InputError."""
+    if not is_kind(folder, RING_RUN):
+        raise InputError(f"{folder}: no run of fanin ring train to go on from")
+    return Earlier(folder, dict(_read(open_record(folder / RING_RUN.mark).record("configuration"))))
+
+
+def _read(record: Record) -> Iterator[tuple[str, Any]]:
+    """Each option that decides the run's bits, by its name today."""
+    for each in _TRAINING:
+        name = next((name for name in (each.name, *each.aliases) if name in record.value), None)
+        if name is None:
+            if each.name in PARAMETERS:
+                continue
+            raise record.wrong(f'"{each.name}" is missing')
+        try:
+            value = each.converted(record.value[name])
+            each.check(value)
+            if each.name == "layers" and not is_list(value):
+                raise InputError(f"layers must be widths, not {value!r}")
+        except InputError as error:
+            raise record.wrong(str(error)) from error
+        yield each.name, value
+
+
+def _comparable(name: str, value: Any) -> Any:
+    """An option's value as ``run.json`` has it."""
+    if name == "layers" and value is not None:
+        return widths_text(parse_layers(value))
+    return bound_text(parse_bound(value)) if name == "bound" and value is not None else value
+
+
+def save_state(path: Path, state: State) -> None:
+    """Write it as a NumPy archive: step, and for each layer its parameters and velocities."""
+    arrays = {f"{part}{layer}": values for part in _PARTS for layer, values in enumerate(getattr(state, part))}
+    with path.open("wb") as file:
+        np.savez(file, step=np.int64(state.step), **arrays)
+
+
+def load_state(path: Path, network: Mlp) -> State:
+    """What ``save_state`` has written of this network. Raises InputError."""
+    names = ["step", *(f"{part}{layer}" for part in _PARTS for layer in range(network.layers))]
+    try:
+        found = read_archive(path, names)
+        step, *vectors = (found[name] for name in names)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (KeyError, ValueError) as error:
+        raise InputError(f"{path}: no state of such a network") from error
+    parameters, velocities = vectors[: network.layers], vectors[network.layers :]
+    for part in parameters, velocities:
+        if [(each.dtype, each.shape) for each in part] != [(np.float32, (n,)) for n in network.counts]:
+            raise InputError(f"{path}: no state of such a network")
+    if step.shape or step.dtype.kind != "i" or step < 0:
+        raise InputError(f"{path}: no state of such a network")
+    return State(parameters, velocities, int(step))

@@ -1,0 +1,247 @@
+"""From the options of ``fanin ring train`` to a run: what carries it out, its data, where it begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fanin.base.errors import InputError
+from fanin.codec.facts import CodecConfig, Inceptionn
+from fanin.codec.run.options import PARAMETERS, as_options, optional_configuration
+from fanin.golden.mlp import Mlp
+from fanin.inceptionn.facts import Topology
+from fanin.ring.groups import Groups, Scheme
+from fanin.ring.run.backend import Backend
+from fanin.ring.run.inceptionn import InceptionnRtl
+from fanin.ring.run.layers import parse_layers, widths_text
+from fanin.ring.run.options import (
+    ADDING,
+    FOLDER,
+    FRAMES,
+    GBPS,
+    PARTS,
+    SHOWN,
+    SIZES,
+    SMART,
+    Platform,
+    Reducer,
+    RingOptions,
+    System,
+)
+from fanin.ring.run.resume import Earlier, open_run
+from fanin.ring.run.smart_nic import Rtl, cores, nic_model
+from fanin.runs.call import Call
+from fanin.runs.option import Trait, options_of
+from fanin.runs.pairs import parse_stops
+from fanin.runs.ranks import refuse_ranks
+from fanin.sim.inceptionn.hosts import Plan
+from fanin.sim.learning.mlp import Samples, classes_of
+from fanin.sim.learning.replica import DataParallel, Dataset, State
+from fanin.sim.learning.workloads import load, source_of
+from fanin.sim.network import FAULTS, LinkConfig
+from fanin.sim.ring.profile import WorkerProfile
+from fanin.sim.ring.schedule import Schedule
+from fanin.sim.ring.training import RingTraining
+
+HIDDEN = 128  # units, unless layers are given
+_COPIES = 5  # of a node's values: weights, velocities, gradient, what is compared, the NIC's memory
+_VALUE_BYTES = 4
+_TRAINING = ("nodes", "batch", "epochs", "momentum", "decay", "seed")
+_PROFILE = ("flops", "memory_bandwidth", "pcie")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run as it was asked for, and the state that it begins with.
+
+    ``configuration`` : the options by name, as ``run.json`` has them
+    """
+
+    options: RingOptions
+    configuration: dict[str, Any]
+    backend: Backend
+    data: Dataset
+    state: State
+
+    @property
+    def output(self) -> Path:
+        """The run's folder."""
+        return self.options.output or FOLDER
+
+    @property
+    def steps(self) -> int:
+        """Of the run."""
+        return self.backend.training.epochs * self.data.steps - self.state.step
+
+
+def resolve(options: RingOptions, call: Call) -> tuple[RingOptions, Earlier | None]:
+    """Return options with what others or a resumed run decide, and that run.
+
+    Raises InputError where one contradicts what is resumed, or the system.
+    """
+    earlier = open_run(options.resume) if options.resume else None
+    known = options.given
+    if earlier:
+        options, known = earlier.resumed(options), known | earlier.options.keys()
+    if options.groups:
+        options = replace(options, above=options.above or options.exchange)
+        if "nodes" not in known:
+            options = replace(options, nodes=_groups(options).workers)
+    elif options.above:
+        raise InputError(f"--above {options.above}: needs --groups")
+    options.refuse(_lacking(options))
+    gbps = GBPS[options.system] if options.gbps is None else options.gbps
+    options = replace(options, gbps=gbps, on=_platform(options))
+    if options.system is not System.SMART_NIC:
+        refuse_ranks(call, f"--system {options.system}")
+    if options.on is Platform.MODEL:
+        refuse_ranks(call, "--on model")
+        options.refuse({FRAMES: "faults and frames need --on rtl"})
+    return options, earlier
+
+
+def _lacking(options: RingOptions) -> Mapping[Trait, str]:
+    """What such a run lacks, and why."""
+    if options.system is not System.SMART_NIC:
+        return dict.fromkeys((SMART, ADDING), f"of smart NICs, not of --system {options.system}")
+    if options.all_reduce is Reducer.HOST:
+        return dict.fromkeys((ADDING, PARTS), "of nodes whose NICs add up, not of --all-reduce host")
+    return {}
+
+
+def _platform(options: RingOptions) -> Platform:
+    by_host = options.system is System.SMART_NIC and options.all_reduce is Reducer.HOST
+    return options.on or (Platform.MODEL if by_host else Platform.RTL)
+
+
+def _groups(options: RingOptions) -> Groups:
+    """Raises InputError."""
+    try:
+        return Groups.parse(
+            options.groups or "", below=options.exchange, above=options.above or options.exchange
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def setup_of(options: RingOptions, earlier: Earlier | None) -> Setup:
+    """What resolved options say. Raises InputError of one line for what cannot be run."""
+    try:
+        return _setup(options, earlier)
+    except ValueError as error:  # the configurations name parameter, value and limit
+        raise InputError(str(error)) from error
+
+
+def _setup(options: RingOptions, earlier: Earlier | None) -> Setup:
+    is_smart = options.system is System.SMART_NIC
+    source = source_of(options.data)
+    codec = optional_configuration(options.codec, options, group=options.lanes if is_smart else None)
+    link = LinkConfig(gbps=options.gbps or 0.0, **{fault: getattr(options, fault) for fault in FAULTS})
+    profile = WorkerProfile(**{name: getattr(options, name) for name in _PROFILE})
+    samples = load(source, options.seed)
+    network = _network(options, samples)
+    training = DataParallel(
+        network=network, rate=options.lr, **{name: getattr(options, name) for name in _TRAINING}
+    )
+    backend = (_smart_nic if is_smart else _inceptionn)(options, training, codec, link, profile)
+    data = Dataset(training, *samples)
+    state = earlier.state(network) if earlier else State.initial(training)
+    if earlier:
+        _check_epochs(training, data, state, earlier)
+    return Setup(options, _configuration(options, network, codec), backend, data, state)
+
+
+def _configuration(options: RingOptions, network: Mlp, codec: CodecConfig | None) -> dict[str, Any]:
+    """The options by name; None for those that such a run has no use for."""
+    lacking, values = _lacking(options), options.as_json()
+    shown = {
+        each.name: None if each.of in lacking else values[each.name]
+        for each in options_of(RingOptions)
+        if each.group in SHOWN and each.name != "pcap" and each.name not in PARAMETERS
+    }
+    shown |= {
+        "layers": widths_text(network.widths),
+        "on": str(options.on),
+        "stop": ",".join(options.stop or ()),
+    }
+    return shown | (as_options(codec) if codec else {})
+
+
+def _smart_nic(
+    options: RingOptions,
+    training: DataParallel,
+    codec: CodecConfig | None,
+    link: LinkConfig,
+    profile: WorkerProfile,
+) -> Backend:
+    """Raises InputError for options that what is asked for does not have."""
+    if options.exchange is Scheme.AGGREGATOR and not options.groups:
+        raise InputError(
+            "--exchange aggregator: smart NICs are in a ring; --groups of them may have aggregators"
+        )
+    config = replace(SIZES[options.lanes], codec=codec)
+    groups = _groups(options) if options.groups else None
+    schedule = Schedule(options.overlap, options.outstanding)
+    job = RingTraining(training=training, config=config, schedule=schedule, profile=profile, groups=groups)
+    job = replace(job, stops=_stops(options, job.nodes))
+    if options.all_reduce is Reducer.NIC:
+        return Rtl(job, link) if options.on is Platform.RTL else nic_model(job, link)
+    if options.on is Platform.RTL:
+        raise InputError("--on rtl: no RTL is in hosts that reduce themselves, of --all-reduce host")
+    if codec:
+        raise InputError(
+            f"--codec {options.codec}: a NIC has a codec, and hosts of --all-reduce host have none"
+        )
+    return cores(job)
+
+
+def _inceptionn(
+    options: RingOptions,
+    training: DataParallel,
+    codec: CodecConfig | None,
+    link: LinkConfig,
+    profile: WorkerProfile,
+) -> Backend:
+    """All cores of a host compute; the rate at which they add up is the paper's."""
+    from fanin.sim.inceptionn.training import costs_of  # Amaranth takes a second to load
+
+    if codec is not None and not isinstance(codec, Inceptionn):
+        raise InputError(f"--codec {options.codec}: INCEPTIONN's NIC has its own codec, or none")
+    groups = _groups(options) if options.groups else None
+    if groups:
+        groups.check_workers(training.nodes)
+    topology = Topology(training.nodes, options.exchange, groups.groups if groups else 1, options.above)
+    stops = _stops(options, topology.nodes)
+    plan = Plan(topology, codec, costs=costs_of(training, profile), stops=stops)
+    _ = plan.packets  # which knows the codecs that the NIC does not have
+    return InceptionnRtl(training, plan, link)
+
+
+def _stops(options: RingOptions, nodes: int) -> dict[int, float]:
+    return parse_stops(",".join(options.stop or ()), nodes, "node")
+
+
+def _network(options: RingOptions, samples: tuple[Samples, Samples]) -> Mlp:
+    """Raises InputError for one that the machine has no memory for, before the system ends us."""
+    features, classes = samples[0].images.shape[1], classes_of(*samples)
+    network = Mlp(parse_layers(options.layers) if options.layers else (features, HIDDEN, classes))
+    need = _COPIES * _VALUE_BYTES * sum(network.counts) * options.nodes
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if need > have:
+        what = f"{sum(network.counts):,} weights on {options.nodes} nodes take {need / 2**30:,.0f} GiB"
+        raise InputError(f"{what}; this machine has {have / 2**30:,.0f} GiB")
+    return network
+
+
+def _check_epochs(training: DataParallel, data: Dataset, state: State, earlier: Earlier) -> None:
+    """Raise InputError unless the run has epochs left, from the end of one on."""
+    done, rest = divmod(state.step, data.steps)
+    if rest:
+        raise InputError(f"{earlier.folder}: step {state.step} ends no epoch of {data.steps} steps")
+    if done >= training.epochs:
+        raise InputError(
+            f"epochs must be more than the {done} that {earlier.folder} has, not {training.epochs}"
+        )

@@ -1,0 +1,57 @@
+"""What ``fanin ring train`` says of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fanin.report.unit import Unit
+from fanin.ring.page.charts import PARTS
+from fanin.ring.page.page import carried, exact_line, notes, title
+from fanin.ring.run.metrics import Metrics
+from fanin.runs.output import REPORT_FILE, table
+
+SHOWN_EPOCHS = 20
+_BESIDE = ("binary32", "binary64")
+
+
+def summary(metrics: Metrics, output: Path) -> str:
+    """The result for people."""
+    options, last = metrics["configuration"], metrics["epochs"][-1]
+    unit = Unit.of(metrics["simulated_seconds"])
+    beside = ", ".join(f"{100 * last[kind]['accuracy']:.1f} % in {kind}" for kind in _BESIDE)
+    facts = [
+        ["test accuracy", f"{100 * metrics['accuracy']:.1f} %; without NICs {beside}"],
+        ["weights", f"at most {metrics['distance']:.2g} from binary64's"],
+        ["bit-exact", exact_line(metrics)],
+        ["iteration", _iteration(metrics)],
+        ["simulated", f"{unit(metrics['simulated_seconds'])}, {carried(options)}"],
+    ]
+    if metrics["counters"]:
+        sent = f"{metrics['frames']:,} sent by nodes, {metrics['retransmitted']:,} retransmitted"
+        facts.append(["frames", sent])
+    facts.append(["report", str(output / REPORT_FILE)])
+    lines = [f"  {note}" for note in notes(metrics)]
+    return "\n".join(
+        [title(metrics), "", _epochs(metrics, unit), "", *lines, *[""] * bool(lines), table(facts)]
+    )
+
+
+def _iteration(metrics: Metrics) -> str:
+    iteration = {part: Unit.of(seconds)(seconds) for part, seconds in metrics["iteration"].items()}
+    named = {part: name for part, name in PARTS.items() if part in iteration and part != "posting"}
+    parts = ", ".join(f"{name} {iteration[part]}" for part, name in named.items())
+    return f"{iteration['seconds']}: {parts}"
+
+
+def _epochs(metrics: Metrics, unit: Unit) -> str:
+    """Every epoch, or of many every so many and the last one."""
+    epochs = metrics["epochs"]
+    rows = [["epoch", "loss", *_BESIDE, "accuracy", *_BESIDE, "simulated"]]
+    each = -(-len(epochs) // SHOWN_EPOCHS)
+    for epoch in epochs:
+        if epoch["epoch"] % each == 0 or epoch is epochs[-1]:
+            runs = [epoch, *(epoch[kind] for kind in _BESIDE)]
+            losses = ["not finite" if run["loss"] is None else f"{run['loss']:.4f}" for run in runs]
+            accuracies = [f"{100 * run['accuracy']:.1f} %" for run in runs]
+            rows.append([str(epoch["epoch"]), *losses, *accuracies, unit(epoch["simulated_seconds"])])
+    return table(rows, right=range(8))

@@ -1,0 +1,325 @@
+"""What the commands write: files and directories that appear whole or not at all, and tables."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fanin.base.errors import InputError
+from fanin.base.plain import read_object
+from fanin.base.records import Record, open_record
+from fanin.base.scratch import (
+    SCRATCH,
+    delete_leftovers,
+    is_scratch,
+    output_file,
+    reported,
+    scratch_prefix,
+    umask,
+)
+from fanin.runs.manifest import MANIFEST_FILE, check_places, read_manifest, replace_files
+
+RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frames.pcap", "model.npz"
+WEIGHTS_FILE = "model.npy"  # of a parameter server: float32
+JOB_FILE, PROGRAM_FILE, STATE_FILE = "job.json", "aggregation.p4", "state.npz"
+CLASSES_FOLDER = "classes"  # of a run of more than two: a run's folder for each
+DISSECTOR_FILE = "link.lua"  # of links' frames, for Wireshark
+SWITCH_DISSECTOR_FILE = "aggregation.lua"  # of frames at the switch
+PROVENANCE_FILE = "provenance.json"  # what fanin rerun needs: fanin.runs.provenance
+TRACE_FILE = "trace.json"  # a timeline for Perfetto
+LINK_LOG = "links"  # which becomes a part of it, and goes
+LIVE_FILE = f"{SCRATCH}live.json"  # of a run that goes on: fanin.runs.live
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of directory that a command writes."""
+
+    name: str
+    mark: (
+        str  #: its JSON that describes it: a directory that holds one is such a directory, and may take another
+    )
+    key: str  #: of that JSON, which nobody else's has
+    others: tuple[str, ...]  #: what else belongs to it, files and folders
+    option: str = "-o"  #: of the command, which names it
+    results: tuple[str, ...] = ()  #: patterns of the files that the same command writes again, to the bit
+    apart: tuple[str, ...] = ()  #: fields of these files that are no results: versions, times, paths
+    listed: bool = True  #: fanin.runs.manifest lists its files, and the same command may replace them
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that belongs to it; the mark is the first."""
+        return (self.mark, PROVENANCE_FILE, *self.others)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of its files, folders left out."""
+        return tuple(name for name in self.names if "." in name)
+
+
+RUN = Kind(
+    "run",
+    RUN_FILE,
+    "options",
+    (
+        REPORT_FILE,
+        TRACE_FILE,
+        PCAP_FILE,
+        SWITCH_DISSECTOR_FILE,
+        MODEL_FILE,
+        JOB_FILE,
+        PROGRAM_FILE,
+        CLASSES_FOLDER,
+        "states",
+    ),
+    results=(
+        MODEL_FILE,
+        "states/*.npz",
+        RUN_FILE,
+        TRACE_FILE,
+        PCAP_FILE,
+        JOB_FILE,
+        PROGRAM_FILE,
+        *(f"{CLASSES_FOLDER}/*/{name}" for name in (RUN_FILE, TRACE_FILE, PCAP_FILE, JOB_FILE, PROGRAM_FILE)),
+    ),
+    apart=("fanin", "options.data"),
+)
+PARAM_SERVER_RUN = Kind(
+    "run",
+    RUN_FILE,
+    "gradients_applied",
+    (REPORT_FILE, TRACE_FILE, WEIGHTS_FILE),
+    results=(WEIGHTS_FILE, RUN_FILE, TRACE_FILE),
+    apart=("configuration.data",),
+)
+RING_RUN = Kind(
+    "run",
+    RUN_FILE,
+    "all_reduces",
+    (REPORT_FILE, TRACE_FILE, DISSECTOR_FILE, STATE_FILE),
+    results=(STATE_FILE, RUN_FILE, TRACE_FILE),
+    apart=("configuration.data", "resumed"),
+)
+CLUSTER_BUILD = Kind(
+    "build",
+    "build.json",
+    "network",
+    ("plan", "memory", "verilog"),
+    results=("build.json", "memory/*", "verilog/*"),
+    apart=("fanin",),
+)
+CLUSTER_RUN = Kind(
+    "run",
+    RUN_FILE,
+    "checkpoints",
+    (REPORT_FILE, TRACE_FILE, PCAP_FILE, DISSECTOR_FILE, "build", "builds", "states"),
+    results=("states/*.npz", RUN_FILE, TRACE_FILE, PCAP_FILE),
+    apart=("fanin", "build.fanin", "data.name"),
+)
+PLAN = Kind(
+    "plan",
+    "plan.json",
+    "layers",
+    (REPORT_FILE, "connections.json", "devices"),
+    results=("plan.json", "connections.json", "devices/*"),
+    apart=("solver",),
+)
+SWEEP = Kind(
+    "sweep",
+    "sweep.json",
+    "plans",
+    (REPORT_FILE, "plans"),
+    results=("sweep.json", "plans/*/plan.json", "plans/*/connections.json", "plans/*/devices/*"),
+    apart=("solver",),
+)
+CAMPAIGN = Kind(
+    "campaign", "campaign.json", "runs", (REPORT_FILE, "results.csv", "results.parquet"), listed=False
+)
+P4_PROGRAM = Kind("program", JOB_FILE, "program", (PROGRAM_FILE,))
+REPRODUCTION = Kind("reproduction", "reproduction.json", "rows", (REPORT_FILE, "table.csv", "table.md"))
+
+
+@contextlib.contextmanager
+def scratch_file(path: Path) -> Iterator[Path]:
+    """An empty file near ``path``, for another process to write; ``keep_file`` makes it that one.
+
+    It is deleted at the end unless it has been kept. Raises InputError when it cannot be made.
+    """
+    folder = _nearest(path.absolute().parent)
+    delete_leftovers(folder)
+    with reported(path):
+        handle, name = tempfile.mkstemp(dir=folder, prefix=scratch_prefix())
+        os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def keep_file(scratch: Path, path: Path) -> None:
+    """Put a whole file in its place. Raises InputError when its folder cannot be written."""
+    with reported(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.chmod(0o666 & ~umask())
+        scratch.replace(path)
+
+
+def check_writable(path: Path) -> None:
+    """Raise InputError where ``write_file`` would, before the work whose result is to be written."""
+    with reported(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        tempfile.TemporaryFile(dir=_nearest(path.absolute().parent), prefix=scratch_prefix()).close()
+
+
+def check_directory(path: Path, kind: Kind = RUN) -> None:
+    """Raise InputError unless ``path`` can be written and is free: absent, empty, or an earlier one."""
+    with reported(path):
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path}: is a file; {kind.option} names a directory")
+        if path.exists() and not all(map(is_scratch, path.iterdir())) and not _is_ours(path, kind):
+            missing = f"holds no {kind.mark} of an earlier {kind.name}"
+            if kind.listed and is_kind(path, kind):
+                missing = f"holds no {MANIFEST_FILE}, which lists the files that fanin has written"
+            raise InputError(f"{path}: exists and {missing}; choose another {kind.option}")
+        check_places(path, [*kind.files, *(f"{name}/x" for name in kind.names if name not in kind.files)])
+        tempfile.TemporaryFile(dir=_nearest(path.absolute()), prefix=scratch_prefix()).close()
+
+
+@contextlib.contextmanager
+def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
+    """A temporary directory whose files replace those of fanin in ``path``; none if the body fails.
+
+    Other files of ``path`` stay. Its mark goes first and comes last: a directory with a mark is whole.
+    Raises InputError as ``check_directory`` does; where the files cannot be moved in the end, they are kept
+    beside ``path``.
+    """
+    check_directory(path, kind)
+    delete_leftovers(path.absolute().parent)
+    with reported(path):
+        scratch = Path(tempfile.mkdtemp(dir=_nearest(path.absolute()), prefix=scratch_prefix()))
+    try:
+        yield scratch
+        try:
+            with reported(path):
+                path.mkdir(parents=True, exist_ok=True)
+                replace_files(path, scratch, kind.mark)
+        except InputError as error:
+            place = path.absolute()
+            kept = Path(tempfile.mkdtemp(dir=_nearest(place.parent), prefix=f"{place.name}-"))
+            scratch.rename(kept)
+            raise InputError(f"{error}; the new files are in {kept}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def check_capture(path: Path, output: Path, kind: Kind) -> None:
+    """Raise InputError where frames cannot be written to ``path`` beside a directory of this kind."""
+    check_writable(path)
+    place, folder = path.resolve(), output.resolve()
+    if place == folder or place in folder.parents:
+        raise InputError(f"{path}: cannot be a file and the folder of others")
+    if place in [folder / name for name in kind.names]:
+        raise InputError(f"{path}: cannot be {PCAP_FILE} and {path.name} at once")
+
+
+def keep_capture(capture: Path | None, path: Path) -> None:
+    """Frames that were written to ``capture``, if there are any, go to where they were asked for."""
+    if capture and capture.exists():
+        with output_file(path) as file, capture.open("rb") as frames:
+            shutil.copyfileobj(frames, file)
+        capture.unlink()
+
+
+def is_kind(path: Path, kind: Kind) -> bool:
+    """Whether a directory's mark is one of this kind, and not somebody else's of that name."""
+    return kind.key in _mark(path, kind)
+
+
+def class_folders(folder: Path) -> list[Path]:
+    """Return the folders of a run's classes, in their order; none of a run of two classes."""
+    if (folder / CLASSES_FOLDER).is_symlink():
+        return []
+    found = (path.parent for path in (folder / CLASSES_FOLDER).glob(f"*/{RUN.mark}"))
+    own = (part for part in found if part.name.isdecimal() and not part.is_symlink())
+    return sorted(own, key=lambda part: int(part.name))
+
+
+def _is_ours(path: Path, kind: Kind) -> bool:
+    """Whether a command of fanin wrote a directory, of this kind or half of it; another may then replace it."""
+    marked = is_kind(path, kind)
+    if not kind.listed:
+        return marked and "fanin" in _mark(path, kind)
+    manifest = read_manifest(path)
+    half = not os.path.lexists(path / kind.mark)  # the process ended while it replaced the files
+    return manifest is not None and (marked or (half and manifest.mark == kind.mark))
+
+
+def _mark(path: Path, kind: Kind) -> dict[str, Any]:
+    """The object that a directory's mark holds; empty where it holds none."""
+    return read_object((path / kind.mark).resolve()) or {}
+
+
+def open_kind(path: Path, kind: Kind, command: str, hint: str = "") -> Record:
+    """The mark of a directory that ``command`` wrote. Raises InputError for one that is absent or broken.
+
+    ``hint``: what to do where it is absent.
+    """
+    mark = path / kind.mark
+    record = open_record(mark) if mark.is_file() else None
+    if record is None or kind.key not in record.value:
+        raise InputError(f"{path}: holds no {kind.mark} of {command}{hint}")
+    return record
+
+
+def _nearest(folder: Path) -> Path:
+    """``folder``, or the nearest one above it that exists."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def finite(value: Any) -> Any:
+    """A JSON value, with null for every number that is not finite, which JSON has not."""
+    if isinstance(value, dict):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Declare ``--json``: docs/reference/json.md has what each command prints then."""
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One JSON object on stdout; a number that is not finite is null."""
+    print(json_text(value))
+
+
+def json_text(value: dict[str, Any]) -> str:
+    """JSON as commands print it; a number that is not finite is null."""
+    return json.dumps(finite(value), indent=2)
+
+
+def table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: str = "  ") -> str:
+    """Rows in columns as wide as their widest cell; the columns named in ``right`` are set flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        cells = (
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        return (indent + "  ".join(cells)).rstrip()
+
+    return "\n".join(map(line, rows))

@@ -1,0 +1,94 @@
+"""The files that a command reads, by the options that name them, and their SHA-256s."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fanin.base.records import Record
+from fanin.runs.output import (
+    CLUSTER_BUILD,
+    CLUSTER_RUN,
+    DISSECTOR_FILE,
+    PCAP_FILE,
+    PLAN,
+    PROVENANCE_FILE,
+    REPORT_FILE,
+    RING_RUN,
+    RUN,
+    is_kind,
+)
+
+ITSELF = "."  #: of ``Input.files``, the name of an input that is one file
+_FOLDERS = (PLAN, CLUSTER_BUILD, CLUSTER_RUN, RING_RUN, RUN)  #: kinds of folders that a command takes
+_MNIST = "*-ubyte*"  #: what a folder of data holds
+_UNREAD = (REPORT_FILE, PCAP_FILE, DISSECTOR_FILE, PROVENANCE_FILE)  #: of a folder, what decides no bits
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Input:
+    """What an option names: an absolute path, and the SHA-256 of each file by its name below it."""
+
+    option: str
+    path: str
+    files: dict[str, str]
+
+    def changed(self, path: Path) -> str | None:
+        """The first file that is another at ``path``, or is missing there; None where all are the same."""
+        found = digests(path)
+        for name in {**self.files, **found}:
+            if found.get(name) != self.files.get(name):
+                return str(path if name == ITSELF else path / name)
+        return None
+
+
+def inputs_of(args: argparse.Namespace) -> list[Input]:
+    """The inputs of a command whose parser has declared its ``files``; a bundled data set is none."""
+    found = []
+    for option in args.files.inputs:
+        value = getattr(args, option)
+        if value is not None and (files := digests(Path(value))):
+            found.append(Input(option, str(Path(value).absolute()), files))
+    return found
+
+
+def read_input(record: Record) -> Input:
+    """One that was written as JSON. Raises InputError."""
+    files = record.record("files")
+    return Input(record.text("option"), record.text("path"), {name: files.text(name) for name in files.value})
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file of any size."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def digests(path: Path) -> dict[str, str]:
+    """Of a file, or of the files of a folder; nothing where there is none, as for a bundled data set."""
+    if path.is_file():
+        return {ITSELF: file_digest(path)}
+    return {str(file.relative_to(path)): file_digest(file) for file in sorted(_read_of(path))}
+
+
+def _read_of(folder: Path) -> Iterator[Path]:
+    """The files of a folder that a command reads."""
+    kind = next((kind for kind in _FOLDERS if is_kind(folder, kind)), None)
+    for pattern in kind.names if kind else (_MNIST,):
+        for place in folder.glob(pattern):
+            for file in [place] if place.is_file() else place.rglob("*"):
+                if file.is_file() and file.name not in _UNREAD:
+                    yield file
+
+
+def resolved(value: Any, path: Path) -> Any:
+    """``path`` as an option's value has it: a text, or a path."""
+    return type(value)(path)

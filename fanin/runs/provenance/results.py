@@ -1,0 +1,127 @@
+"""The results of a folder that the same command computes again: their SHA-256s, and where two differ first."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fanin.base.records import parse_json
+from fanin.runs.manifest import MANIFEST_FILE, read_manifest
+from fanin.runs.output import PROVENANCE_FILE, Kind
+from fanin.runs.provenance.inputs import file_digest
+
+_ABSENT = object()
+_SHOWN = 40  # characters of a value
+
+
+def results_of(folder: Path, kind: Kind, elsewhere: Mapping[str, Path] | None = None) -> dict[str, str]:
+    """SHA-256 of each result by its name in the folder; of JSON, without the fields that are ``kind.apart``.
+
+    ``elsewhere``: results that were written to another place, by name.
+    """
+    files = {str(file.relative_to(folder)): file for file in _files(folder, kind)}
+    files |= {name: path for name, path in (elsewhere or {}).items() if path.is_file()}
+    return {name: result_digest(path, kind.apart) for name, path in files.items()}
+
+
+def result_digest(path: Path, apart: Sequence[str]) -> str:
+    """SHA-256 of a file; of JSON, of the values of all fields but those ``apart``, whatever their order."""
+    if path.suffix != ".json":
+        return file_digest(path)
+    return hashlib.sha256(json.dumps(_values(path, apart), sort_keys=True).encode()).hexdigest()
+
+
+def difference(before: Path, after: Path, apart: Sequence[str]) -> str:
+    """What differs first between two files of a result, in words; nothing where they are the same.
+
+    Raises ValueError for a file that is not what its suffix says, or whose content has no bound.
+    """
+    match before.suffix:
+        case ".json":
+            return _first_value(_values(before, apart), _values(after, apart))
+        case ".npz" | ".npy":
+            return _first_array(before, after)
+        case _:
+            return _first_byte(before.read_bytes(), after.read_bytes())
+
+
+def _files(folder: Path, kind: Kind) -> Iterator[Path]:
+    manifest = read_manifest(folder)  # none while the folder is being made, when nobody else's files are there
+    for pattern in kind.results:
+        for path in sorted(folder.glob(pattern)):
+            listed = manifest is None or path.relative_to(folder).as_posix() in manifest.files
+            if path.is_file() and listed and path.name not in (PROVENANCE_FILE, MANIFEST_FILE):
+                yield path
+
+
+def _values(path: Path, apart: Sequence[str]) -> Any:
+    """What a JSON file holds, without the fields that are apart."""
+    found = parse_json(path.read_bytes())
+    for place in apart:
+        *outer, last = place.split(".")
+        inner = found
+        for name in outer:
+            inner = inner.get(name) if isinstance(inner, dict) else None
+        if isinstance(inner, dict):
+            inner.pop(last, None)
+    return found
+
+
+def _first_value(before: Any, after: Any, place: str = "") -> str:
+    """The first place at which two JSON values differ."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        names = {f"{place}.{name}" if place else name: name for name in {**before, **after}}
+        pairs = [(where, before.get(name, _ABSENT), after.get(name, _ABSENT)) for where, name in names.items()]
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = [(f"{place}[{n}]", *pair) for n, pair in enumerate(zip(before, after, strict=True))]
+    elif before == after and type(before) is type(after):
+        return ""
+    else:
+        return f"{place} was {_shown(before)}, is {_shown(after)}"
+    return next((found for where, was, now in pairs if (found := _first_value(was, now, where))), "")
+
+
+def _shown(value: Any) -> str:
+    if value is _ABSENT:
+        return "absent"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _first_array(before: Path, after: Path) -> str:
+    import numpy as np
+
+    from fanin.base.archive import read_archive, read_array
+
+    def arrays(path: Path) -> dict[str, Any]:
+        return {"": read_array(path)} if path.suffix == ".npy" else read_archive(path)
+
+    was, now = arrays(before), arrays(after)
+    for name in {**was, **now}:
+        called = f"{name}: " if name else ""
+        if name not in was or name not in now:
+            return f"{called}{'is missing' if name in was else 'was absent'}"
+        old, new = was[name], now[name]
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            return f"{called}was {old.dtype} of shape {old.shape}, is {new.dtype} of shape {new.shape}"
+        words = [np.frombuffer(each.tobytes(), f"V{each.itemsize}") for each in (old, new)]
+        if len(wrong := np.flatnonzero(words[0] != words[1])):
+            place = ", ".join(str(n) for n in np.unravel_index(wrong[0], old.shape))
+            return f"{called}{len(wrong):,} of {old.size:,} values differ, the first is [{place}]"
+    return (
+        "" if before.read_bytes() == after.read_bytes() else "the arrays are the same, their archives are not"
+    )
+
+
+def _first_byte(before: bytes, after: bytes) -> str:
+    if before == after:
+        return ""
+    pairs = enumerate(zip(before, after, strict=False))
+    first = next((n for n, (one, other) in pairs if one != other), min(len(before), len(after)))
+    sizes = f"; {len(before):,} bytes then, {len(after):,} now" if len(before) != len(after) else ""
+    return f"byte {first:,} is the first that differs{sizes}"

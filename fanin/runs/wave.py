@@ -1,0 +1,137 @@
+"""Waveforms of the commands that simulate RTL: their options, and the files that come of them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fanin.base.errors import CheckFailed, InputError
+from fanin.base.scratch import write_file
+from fanin.runs.option import Group, Options, dashed, option
+from fanin.runs.output import check_writable, keep_file, scratch_file
+from fanin.sim.cosim.window import ALL_LEVELS, CYCLES, Window
+
+if TYPE_CHECKING:  # Amaranth takes a second to load, which --help need not pay
+    from fanin.sim.cosim.waves import Waveform
+
+NO_RTL = "--wave: nothing is simulated in RTL"
+MOST = 10**12  # cycles, levels
+_DETAILS = ("wave_nodes", "wave_from", "wave_cycles", "wave_depth")
+_WAVE = Group("waveform, of what runs in RTL", training=False)
+SUFFIX, GTKWAVE_SUFFIX, SURFER_SUFFIX = ".fst", ".gtkw", ".sucl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaveOptions(Options):
+    """Options of a run that simulates RTL, which :func:`waveform` obeys."""
+
+    wave: Path | None = option(
+        _WAVE, None, "write signals there, and beside it save files for GTKWave and Surfer", "FILE.fst"
+    )
+    wave_nodes: str | None = option(_WAVE, None, "of which nodes; of all by default", "N,…")
+    wave_from: int | None = option(_WAVE, None, "first cycle", "CYCLE", default_text="0")
+    wave_cycles: int | None = option(_WAVE, None, "how many cycles", "N", default_text=f"{CYCLES:,}")
+    wave_depth: int | None = option(
+        _WAVE, None, "levels of modules, of which a node's own is the first; all by default", "D"
+    )
+
+
+def forget_wave(args: argparse.Namespace) -> None:
+    """Ask for no waveform any more; of any command."""
+    for name in ("wave", *_DETAILS):
+        setattr(args, name, None)
+
+
+@contextlib.contextmanager
+def waveform(args: argparse.Namespace | WaveOptions, *, rtl: bool = True) -> Iterator[Waveform | None]:
+    """What ``--wave`` asks for, while a command runs; at its end, the file is put in its place.
+
+    So it is when the run has failed. Raises InputError for what no run has, and at the end if the run was
+    over before the window.
+    """
+    window = _window(args)
+    if window is None:
+        yield None
+        return
+    if not rtl:
+        raise InputError(NO_RTL)
+    from fanin.sim.cosim.waves import Waveform
+
+    path = Path(args.wave or "")
+    with scratch_file(path) as scratch:
+        wave = Waveform(window, scratch)
+        try:
+            yield wave
+        except CheckFailed:  # when signals are needed most
+            print(_keep(wave, path) or _missed(wave, path), file=sys.stderr)
+            raise
+        said = _keep(wave, path)
+    if not said:
+        raise InputError(_missed(wave, path))
+    print(said, file=sys.stderr)
+
+
+def _window(args: argparse.Namespace | WaveOptions) -> Window | None:
+    if args.wave is None:
+        if given := [name for name in _DETAILS if getattr(args, name) is not None]:
+            raise InputError(f"{dashed(given[0])}: needs --wave")
+        return None
+    if args.wave.suffix != SUFFIX:
+        raise InputError(f"--wave {args.wave}: must end in {SUFFIX}, the format")
+    for path in _files(args.wave):
+        check_writable(path)
+    return Window(
+        first=_at_least(args, "wave_from", 0, 0),
+        count=_at_least(args, "wave_cycles", 1, CYCLES),
+        nodes=_nodes(args.wave_nodes),
+        depth=min(_at_least(args, "wave_depth", 1, ALL_LEVELS), ALL_LEVELS),
+    )
+
+
+def _files(path: Path) -> tuple[Path, Path, Path]:
+    """The waveform, and save files for GTKWave and Surfer."""
+    return path, path.with_suffix(GTKWAVE_SUFFIX), path.with_suffix(SURFER_SUFFIX)
+
+
+def _at_least(args: argparse.Namespace | WaveOptions, name: str, least: int, default: int) -> int:
+    value = getattr(args, name)
+    if value is not None and not least <= value <= MOST:
+        raise InputError(f"{dashed(name)} must be {least} to {MOST:,}, not {value:,}")
+    return default if value is None else value
+
+
+def _nodes(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d{1,9}(,\d{1,9})*", text):
+        raise InputError(f"--wave-nodes must be numbers of nodes with commas between, not {text!r}")
+    return tuple(sorted(set(map(int, text.split(",")))))
+
+
+def _keep(wave: Waveform, path: Path) -> str:
+    """Put what was written in its place, with save files beside it, and say so; nothing if nothing was."""
+    from fanin.sim.cosim.wave_views import gtkwave, surfer
+    from fanin.sim.cosim.waves import check_whole, span
+
+    if not wave.recorded:
+        return ""
+    check_whole(wave.path, path)
+    _, gtkw, sucl = _files(path)
+    depth, first = wave.window.depth, wave.window.first
+    text = gtkwave(wave.shown, depth=depth, wave=path, save=gtkw, span=span(wave.path))
+    write_file(gtkw, text)
+    write_file(sucl, surfer(wave.shown, depth=depth))
+    keep_file(wave.path, path)
+    cut = "" if wave.recorded == wave.window.count else ", where the run ended"
+    cycles = f"cycles {first:,} to {first + wave.recorded - 1:,}{cut}"
+    return f"{path}: {cycles}; open it with gtkwave {gtkw}, or surfer {path} --command-file {sucl}"
+
+
+def _missed(wave: Waveform, path: Path) -> str:
+    return f"--wave-from {wave.window.first:,}: the run ended at cycle {wave.cycles:,}; {path} was not written"

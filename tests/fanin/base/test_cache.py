@@ -1,0 +1,170 @@
+"""What is kept between runs: whole entries only, made by one process, never waited for without a bound."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+
+import pytest
+
+from fanin.base import cache
+from fanin.base.cache import cache_directory, digest, fresh_cache, kept, kept_text, sole_maker
+from fanin.base.errors import InputError
+from fanin.cli.main import main
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Of an entry in a cache of its own."""
+    monkeypatch.setenv("FANIN_CACHE", str(tmp_path))
+    return tmp_path / "emitted" / "entry"
+
+
+def _never():
+    pytest.fail("made again")
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
+    monkeypatch.delenv("FANIN_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_directory() == tmp_path / "fanin"
+    monkeypatch.setenv("FANIN_CACHE", str(tmp_path / "own"))
+    assert cache_directory() == tmp_path / "own"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FANIN_CACHE", "own")  # builds run in folders of their own
+    assert cache_directory() == tmp_path / "own"
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "group", "cause"),
+    [
+        (0o40755, 1000, 1000, ""),
+        (0o40775, 1000, 1000, ""),  # Debian's umask for a user with a group of its own
+        (0o40755, 0, 0, ""),  # the administrator's, for all to read
+        (0o40775, 1000, 100, "others may put programs there"),
+        (0o40777, 1000, 1000, "others may put programs there"),
+        (0o41777, 0, 0, "others may put programs there"),
+        (0o40700, 1001, 1001, "another user's programs"),
+    ],
+)
+def test_a_folder_that_others_may_write_is_refused(monkeypatch, tmp_path, mode, owner, group, cause):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    found = os.stat_result((mode, 1, 1, 1, owner, group, 0, 0, 0, 0))
+    with pytest.raises(InputError, match=cause) if cause else nullcontext():
+        cache._check_own(tmp_path, found)
+
+
+def test_a_world_writable_cache_ends_a_command_in_one_line(monkeypatch, tmp_path, capsys):
+    place = tmp_path / "open"
+    place.mkdir()
+    place.chmod(0o777)
+    monkeypatch.setenv("FANIN_CACHE", str(place))
+    assert main(["verilog", "adder-tree", "-o", "-"]) == 2
+    error = capsys.readouterr().err
+    cause = "others may put programs there, which would be carried out; delete it"
+    assert error == f"fanin: error: {place}: {cause}\n"
+    assert list(place.iterdir()) == []
+
+
+def test_a_part_of_it_that_others_may_write_is_refused(monkeypatch, tmp_path):
+    part = tmp_path / "emitted"
+    part.mkdir()
+    part.chmod(0o777)
+    monkeypatch.setenv("FANIN_CACHE", str(tmp_path))
+    assert part.name in cache.KINDS
+    with pytest.raises(InputError, match="emitted: others may put programs there"):
+        cache.cache_directory()
+
+
+def test_parts_and_their_order_decide_a_digest():
+    assert digest(["a", b"b"]) == digest(["a", "b"])
+    assert len({digest(parts) for parts in (["a", "b"], ["b", "a"], ["ab"], ["ab", ""], ["a"])}) == 5
+
+
+def test_a_text_is_made_once(place):
+    assert kept_text(place, lambda: "σ\n") == "σ\n"
+    assert kept_text(place, _never) == "σ\n"
+    assert list(place.parent.iterdir()) == [place]
+
+
+@pytest.mark.parametrize("damage", [lambda whole: whole[:-1], lambda whole: b"", lambda whole: whole + b"x"])
+def test_a_damaged_text_is_made_anew(place, damage):
+    kept_text(place, lambda: "a text\n")
+    place.write_bytes(damage(place.read_bytes()))
+    assert kept_text(place, lambda: "a text\n") == "a text\n"
+    assert kept_text(place, _never) == "a text\n"
+
+
+def test_what_fails_keeps_nothing(place):
+    with pytest.raises(ZeroDivisionError):
+        kept_text(place, lambda: str(1 // 0))
+    assert list(place.parent.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_to_keeps_nothing(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert kept_text(tmp_path / "file" / "emitted" / "entry", lambda: "made") == "made"
+
+
+def test_of_several_that_want_a_text_one_makes_it(place):
+    made = []
+
+    def make():
+        made.append(1)
+        time.sleep(0.3)
+        return "made"
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(lambda _: kept_text(place, make), range(4))) == {"made"}
+    assert len(made) == 1
+
+
+def test_a_process_that_stands_still_is_waited_for_no_longer_than_the_bound(place, monkeypatch):
+    place.parent.mkdir()
+    monkeypatch.setattr(cache, "PATIENCE", 0.2)
+    start = time.monotonic()
+    with sole_maker(place):
+        assert kept_text(place, lambda: "made") == "made"
+    assert 0.2 <= time.monotonic() - start < 10
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from fanin.base.cache import sole_maker
+with sole_maker(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_killed_process_is_not_waited_for(place):
+    place.parent.mkdir()
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(place)], stdout=subprocess.PIPE)
+    with holder:
+        assert holder.stdout.readline() == b"held\n"
+        os.kill(holder.pid, signal.SIGKILL)
+    start = time.monotonic()
+    assert kept_text(place, lambda: "made") == "made"
+    assert time.monotonic() - start < 10
+
+
+def test_a_fresh_cache_uses_and_leaves_nothing(place, monkeypatch):
+    kept_text(place, lambda: "before")
+    with fresh_cache():
+        inside = cache_directory()
+        assert kept_text(inside / "emitted" / "entry", lambda: "anew") == "anew"
+    assert not inside.exists()
+    assert kept_text(cache_directory() / "emitted" / "entry", _never) == "before"
+    with fresh_cache(False):
+        assert cache_directory() == place.parent.parent
+
+
+def test_entries_and_their_bytes_are_counted(place):
+    assert kept("emitted") == cache.Kept(entries=0, bytes=0)
+    kept_text(place, lambda: "12345")
+    with sole_maker(place.with_name("other")):
+        assert kept("emitted") == cache.Kept(entries=1, bytes=64 + 1 + 5)

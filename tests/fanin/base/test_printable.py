@@ -1,0 +1,129 @@
+"""What comes from outside controls no terminal, and is no formula in a spreadsheet."""
+
+import io
+import os
+import pty
+import subprocess
+import sys
+import unicodedata
+from importlib import resources
+
+import numpy as np
+import pytest
+
+from fanin.base.errors import InputError
+from fanin.base.printable import _FORMULA, Printable, cell, printable, terminal
+from fanin.cli.main import main
+
+CLEAR, TITLE, TURN = "\x1b[2J", "\x1b]0;owned\x07", "\u202e"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"a{CLEAR}b", r"a\x1b[2Jb"),
+        (TITLE, r"\x1b]0;owned\x07"),
+        ("\x9b31m", r"\x9b31m"),
+        (f"abc{TURN}def", r"abc\u202edef"),
+        ("one\rtwo", r"one\rtwo"),
+        ("\x7f\x00\ud800", r"\x7f\x00\ud800"),
+        ("two\n lines\tand ünïcödé ─ 🙂", "two\n lines\tand ünïcödé ─ 🙂"),
+    ],
+)
+def test_controls_are_escapes_and_all_else_is_as_it_was(text, shown):
+    assert printable(text) == shown
+
+
+def test_no_character_that_unicode_calls_a_control_gets_through():
+    """Cc apart from tab and line feed, line and paragraph separators, and what turns direction."""
+    turns = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    for code in range(sys.maxunicode + 1):
+        char = chr(code)
+        bad = unicodedata.category(char) in {"Cc", "Zl", "Zp", "Cs"} or unicodedata.bidirectional(char) in turns
+        if bad and char not in "\t\n":
+            assert printable(char).isascii()
+            assert len(printable(char)) > 1
+
+
+@pytest.mark.parametrize("stream", ["out", "err"])
+def test_a_file_s_words_reach_a_terminal_as_escapes(tmp_path, capsys, stream):
+    """Column names and labels on stdout, and in an error on stderr."""
+    labels = np.array([f"no{CLEAR}", f"yes{TITLE}"])[np.arange(40) % 2]
+    path = tmp_path / "set.npz"
+    if stream == "err":
+        path = tmp_path / f"no{CLEAR}such.csv"
+        assert main(["train", str(path)]) == 2
+    else:
+        np.savez(path, X=np.random.default_rng(0).normal(size=(40, 3)), y=labels)
+        assert main(["train", str(path), "--loss", "linear"]) == 2  # labels are words: they are named
+        stream = "err"
+    said = getattr(capsys.readouterr(), stream)
+    assert r"\x1b" in said
+    assert "\x1b" not in said
+    assert said.count("\n") == 1
+
+
+def test_an_error_of_a_p4_program_is_printable(tmp_path, capsys):
+    (tmp_path / "x.p4").write_text(f'#error "{CLEAR}"\n')
+    (tmp_path / "x.stf").write_text("")
+    assert main(["p4", "stf", str(tmp_path / "x.p4"), str(tmp_path / "x.stf")]) == 2
+    said = capsys.readouterr().err
+    assert r"\x1b[2J" in said
+    assert "\x1b" not in said
+
+
+def test_streams_are_as_before_when_a_command_has_ended():
+    before = sys.stdout, sys.stderr
+    assert main(["no such command"]) == 2
+    assert (sys.stdout, sys.stderr) == before
+
+
+def test_what_draws_on_purpose_goes_round(monkeypatch):
+    inner = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", Printable(inner))
+    print(CLEAR, end="", file=sys.stderr)
+    print(CLEAR, end="", file=terminal())
+    assert inner.getvalue() == r"\x1b[2J" + CLEAR
+
+
+def test_a_bar_still_moves_on_a_terminal(tmp_path):
+    """stderr is a pseudo terminal: tqdm's carriage returns are there, as such."""
+    np.save(tmp_path / "values.npy", np.zeros(1 << 20, np.float32))
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "fanin", "codec", "stats", str(tmp_path / "values.npy")]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=theirs, timeout=60)
+    os.close(theirs)
+    seen = os.read(ours, 1 << 16)
+    os.close(ours)
+    assert done.returncode == 0
+    assert rb"\r" not in seen
+    assert b" values" in seen.split(b"\r")[1]
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-x", "@SUM(A1)", "＝1", ' "=1', "\tx", "\rx"])
+def test_a_cell_is_no_formula(text):
+    assert cell(text) == f"'{text}"
+    assert cell("a" + text) == "a" + text
+
+
+@pytest.mark.parametrize("separator", [";", ",", "|", "\t", "\r", "\n"])
+def test_no_part_of_a_cell_is_a_formula_in_a_spreadsheet_with_another_separator(separator):
+    assert cell(f"x{separator}=1") == f"x{separator}'=1"
+    assert (
+        cell(f'x{separator} ""@a{separator}y{separator}-1') == f"x{separator}' \"\"@a{separator}y{separator}'-1"
+    )
+    assert cell(f"x{separator}y=1") == f"x{separator}y=1"
+
+
+def test_a_chart_that_is_saved_as_csv_has_the_same_rule():
+    script = resources.files("fanin.report").joinpath("charts.js").read_text()
+    assert f"const formula = /{_FORMULA.pattern}/g;" in script
+
+
+def test_an_input_error_is_one_line_whatever_it_holds(capsys, monkeypatch):
+    def fail(args):
+        raise InputError("a\nb\u2028c\x85d")
+
+    monkeypatch.setattr("fanin.cli.main.carry_out", fail)
+    assert main(["verilog", "--list"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,26 @@
+"""JSON from outside: values that Python reads, and may fail to write again, are refused."""
+
+import json
+
+import pytest
+
+from fanin.base.errors import InputError
+from fanin.base.records import MAX_DEPTH, open_record, parse_json
+
+
+@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a": ', "}")])
+def test_values_may_be_nested_so_deep_and_no_deeper(begin, end):
+    value = parse_json(begin * MAX_DEPTH + "5" + end * MAX_DEPTH)
+    assert json.dumps(value) == begin * MAX_DEPTH + "5" + end * MAX_DEPTH
+    for depth in (MAX_DEPTH + 1, 900, 985, 100_000):
+        with pytest.raises(ValueError, match=r"values are nested deeper than 64|recursion"):
+            parse_json(begin * depth + "5" + end * depth)
+
+
+def test_a_file_of_values_without_end_is_an_error_of_one_line(tmp_path):
+    path = tmp_path / "job.json"
+    for depth in (65, *range(900, 1000)):
+        path.write_text('{"a": ' + "[" * depth + "]" * depth + "}")
+        with pytest.raises(InputError, match=r"job\.json: not JSON: ") as caught:
+            open_record(path)
+        assert "\n" not in str(caught.value)

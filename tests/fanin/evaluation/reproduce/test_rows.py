@@ -1,0 +1,107 @@
+"""The rows themselves: what they take of their commands, and that no model is given what it is asked for."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from fanin.evaluation.reproduce.drawings import drawings
+from fanin.evaluation.reproduce.filled import Filled, Fitted
+from fanin.evaluation.reproduce.measure import Measured, _flat
+from fanin.evaluation.reproduce.row import How, taken
+from fanin.evaluation.reproduce.rows import PAPERS
+
+MODELS = ("bench", "ring", "--models")
+ROWS = [(paper, row) for paper in PAPERS for row in paper.rows]
+
+
+class Reads(dict):
+    """Figures that remember which of them were asked for."""
+
+    def __init__(self, figures):
+        super().__init__(figures)
+        self.names = set()
+
+    def __getitem__(self, name):
+        self.names.add(name)
+        return super().__getitem__(name)
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What ``fanin bench ring --models`` prints."""
+    command = [sys.executable, "-m", "fanin", *MODELS, "--json", "-o", str(tmp_path_factory.mktemp("ring"))]
+    return dict(_flat(json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)))
+
+
+def test_every_row_says_what_it_takes_of_its_command():
+    mute = [
+        f"{paper.name}/{row.figure}: {row.what}"
+        for paper, row in ROWS
+        for measurement in (row.full, row.measurement(quick=True))
+        if not taken(measurement.value)
+    ]
+    assert not mute
+
+
+def test_no_row_is_filled_where_its_figures_are_missing():
+    for paper, row in ROWS:
+        for measurement in (row.full, row.measurement(quick=True)):
+            found = Filled(
+                paper, replace(row, full=measurement), False, Measured("", "", "", 0.0, {"other": 1.0})
+            )
+            assert (found.value, found.error) == (None, " prints no such figure"), row.what
+
+
+def test_no_two_rows_of_a_paper_have_one_name():
+    names = [(paper.name, row.figure, row.what) for paper, row in ROWS]
+    assert len(set(names)) == len(names)
+
+
+def test_no_row_is_a_number_that_its_model_is_fitted_to():
+    for paper in PAPERS:
+        fitted = {(fit.model, fit.figure, fit.claimed, fit.unit) for fit in paper.fits}
+        models = {fit.model for fit in paper.fits}
+        for row in paper.rows:
+            assert (row.model, row.figure, row.paper, row.unit) not in fitted, row.what
+            assert not row.model or row.model in models, f"{row.what}: nothing is fitted to {row.model}"
+
+
+def test_a_model_meets_what_it_is_fitted_to_and_predicts_from_something_else(printed):
+    fits = [fit for paper in PAPERS for fit in paper.fits if fit.found and fit.found.command == MODELS]
+    given = Reads(printed)
+    for fit in fits:
+        assert fit.found.value(given) == pytest.approx(fit.claimed, rel=2e-3), fit.paper
+    predicted = [row for _, row in ROWS if row.model and row.full.command == MODELS]
+    assert len(fits) >= 10
+    assert len(predicted) >= 15
+    for row in predicted:
+        asked = Reads(printed)
+        assert row.full.value(asked) != pytest.approx(row.paper, rel=1e-9), f"{row.what}: is an input"
+        assert not asked.names & given.names, f"{row.what}: is read from what is fitted"
+
+
+def test_figures_of_a_model_are_drawn_with_the_papers_numbers(printed):
+    (paper,) = (paper for paper in PAPERS if paper.name == "smart-nic")
+    measured = Measured("0", "fanin bench ring --models", "", 1.0, printed)
+    rows = [Filled(paper, row, False, measured) for row in paper.rows if row.full.command == MODELS]
+    fits = [Fitted(paper, fit, measured) for fit in paper.fits]
+    found = {drawing.title.partition(":")[0]: drawing for drawing in drawings(rows, fits)}
+    assert list(found) == ["Figure 2b", "Figure 4b", "Figure 4a, in %"]
+    faster, series = found["Figure 4b"], "B = 448, smart NIC with BFP"
+    assert faster.claimed[series] == [(6, 1.6), (32, 2.5)]
+    assert dict(faster.series[series])[32] == pytest.approx(2.561, abs=1e-3)
+    assert faster.claimed["B = 1792, smart NIC"] == [(6, 1.1), (32, 1.4)]  # the second of a fit
+    numbers = {what: (claimed, ours) for what, claimed, ours, _ in found["Figure 4a, in %"].numbers}
+    fitted = "6 nodes, B = 448: time that the NIC saves (fitted)"
+    assert numbers[fitted] == (18, pytest.approx(18))
+    assert not found["Figure 2b"].claimed
+
+
+def test_models_are_of_machines_and_rtl_of_rtl():
+    for _, row in ROWS:
+        if row.model:
+            assert row.source(quick=True) is How.MODEL
+            assert row.source(quick=False) is How.MODEL

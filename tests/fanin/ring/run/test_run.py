@@ -1,0 +1,78 @@
+"""``fanin ring run``: gradients of files, added up by models and in RTL, and bad input."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fanin.cli.main import main
+from fanin.codec.facts import Bfp, Inceptionn
+from fanin.ring.facts import PRESETS, RingConfig
+from fanin.ring.golden.all_reduce import all_reduce
+from tests.support import new_seed
+
+
+@pytest.fixture
+def gradients(tmp_path):
+    """Three files, and what they hold: one is raw."""
+    rng = np.random.default_rng(new_seed())
+    vectors = [(rng.standard_normal(1001) * 0.1).astype(np.float32) for _ in range(3)]
+    paths = [str(tmp_path / name) for name in ("a.npy", "b.npy", "c.f32")]
+    for path, vector in zip(paths[:2], vectors, strict=False):
+        np.save(path, vector)
+    vectors[2].tofile(paths[2])
+    return paths, vectors
+
+
+@pytest.mark.parametrize(
+    ("options", "codec"),
+    [
+        ([], None),
+        (["--codec", "bfp", "--mantissa", "5"], Bfp(mantissa=5)),
+        (["--codec", "inceptionn", "--bound", "2^-8"], Inceptionn(bound=8, group=16)),
+    ],
+)
+def test_the_sum_is_the_golden_models(gradients, tmp_path, capsys, options, codec):
+    paths, vectors = gradients
+    output = tmp_path / "sum.npy"
+    assert main(["ring", "run", *paths, "--on", "model", "-o", str(output), "--json", *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    golden = all_reduce(vectors, RingConfig(codec=codec))
+    assert np.load(output).tobytes() == golden.tobytes()
+    assert found["largest_error"] == pytest.approx(np.abs(golden - np.sum(vectors, axis=0, dtype=float)).max())
+    assert (found["nodes"], found["values"], found["bit_exact"]) == (3, 1001, None)
+    assert set(found["seconds"]) == {"model"}
+
+
+@pytest.mark.verilator
+@pytest.mark.end_to_end
+def test_nodes_in_rtl_have_the_golden_sum(gradients, tmp_path, capsys):
+    paths, vectors = gradients
+    output = tmp_path / "sum.npy"
+    assert main(["ring", "run", *paths[:2], "--preset", "tiny", "-o", str(output), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert np.load(output).tobytes() == all_reduce(vectors[:2], PRESETS["tiny"]).tobytes()
+    assert found["bit_exact"] is True
+    assert found["seconds"]["rtl"] == pytest.approx(found["seconds"]["model"], rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["a.npy"], "a ring has 2 to 255 nodes, a file each, not 1"),
+        (["a.npy", "short.npy"], "short.npy: has 7 values, "),
+        (["a.npy", "none.npy"], "none.npy: cannot be read"),
+        (["a.npy", "b.npy", "--mantissa", "5"], "--mantissa: needs a --codec"),
+        (["a.npy", "b.npy", "--codec", "bfp", "--mantissa", "50"], "mantissa must be 3 to 15 bits, not 50"),
+        (["a.npy", "b.npy", "--codec", "bfp", "--block", "64", "--preset", "tiny"], "block"),
+        (["a.npy", "b.npy", "--gbps", "0"], "--gbps 0: must be above 0"),
+        (["a.npy", "b.npy", "-o", "a.npy/sum.npy"], "a.npy"),
+    ],
+)
+def test_bad_input_is_one_line(gradients, tmp_path, capsys, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    np.save("short.npy", np.zeros(7, np.float32))
+    assert main(["ring", "run", *options, "--on", "model"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("fanin: error: ")
+    assert message in line
