@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fanin.api.folder import Folder, PathLike, run_in_folder
 from fanin.api.signature import declared
 from fanin.cnn.run.options import BuildOptions, ClusterOptions
 from fanin.runs.output import CLUSTER_BUILD, CLUSTER_RUN
+
+if TYPE_CHECKING:  # they load what a function may not need
+    from fanin.cnn.run.checkpoint import Checkpoint
 
 
 class ClusterBuild(Folder):
@@ -20,6 +23,7 @@ class ClusterRun(Folder):
     """A training, and the folder that ``fanin cluster run`` writes."""
 
     mark = CLUSTER_RUN.mark
+    result: Checkpoint | None = None  #: the last state: arrays of each layer
 
     @property
     def epochs(self) -> list[dict[str, Any]]:

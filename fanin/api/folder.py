@@ -32,7 +32,9 @@ class Folder:
     It may be given where a function takes a folder. One without ``output`` is deleted with the object.
     """
 
-    mark: str  #: the file with the results
+    mark: str  #: the file with the figures of ``values``
+    #: The run's result, with its arrays, counters and times; None of a folder that was only opened.
+    result: Any = None
 
     def __init__(self, folder: Path, said: str):
         self.folder = folder
@@ -69,7 +71,7 @@ def run_in_folder(
     command: Sequence[str],
     table: type[Asked],
     given: Mapping[str, Any],
-    execute: Callable[[Asked, Call, Callable[[str], None]], None],
+    execute: Callable[[Asked, Call, Callable[[str], None]], Any],
 ) -> Result:
     """Carry out a run whose options are a table; its result.
 
@@ -82,8 +84,9 @@ def run_in_folder(
     try:
         options = table.read({**given, "output": output})
         with one_blas_thread(), missing_named():
-            execute(options, Call((*command, *options.words())), said.append)
+            found = execute(options, Call((*command, *options.words())), said.append)
         result = kind(Path(output), "\n".join(said))
+        result.result = found
     except BaseException:
         if scratch:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fanin.api.folder import Folder, PathLike, run_in_folder
 from fanin.api.signature import declared
 from fanin.param_server.run.options import BUNDLED, ParamServerOptions
 from fanin.runs.output import PARAM_SERVER_RUN
 
+if TYPE_CHECKING:  # they load what a function may not need
+    from fanin.sim.param_server.training import Outcome
+
 
 class ParamServerRun(Folder):
     """A training, and the folder that ``fanin ps train`` writes."""
 
     mark = PARAM_SERVER_RUN.mark
+    result: list[
+        Outcome
+    ]  #: epochs, w, spans of time and counts of gradients: of the run, then of those beside it
 
 
 @declared(ParamServerOptions)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fanin.api.folder import Folder, PathLike, run_in_folder
 from fanin.api.signature import declared
 from fanin.cnn.plan.options import PlanOptions, factors
 from fanin.runs.output import PLAN, SWEEP
 
+if TYPE_CHECKING:  # they load what a function may not need
+    from fanin.cnn.plan.execute import Found
+
 
 class Planned(Folder):
     """A plan, and the folder that ``fanin plan`` writes; ``fanin.cluster_build`` takes it."""
 
     mark = PLAN.mark
+    result: list[Found]  #: devices, parts and the plan itself, of one plan
 
     @property
     def throughput(self) -> float:
@@ -35,6 +39,7 @@ class Sweep(Folder):
     """Plans for several numbers of devices, or of parts of model parallelism."""
 
     mark = SWEEP.mark
+    result: list[Found]  #: devices, parts and the plan itself, of each plan
 
     @property
     def plans(self) -> list[dict[str, Any]]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fanin.api.folder import Folder, PathLike, run_in_folder
 from fanin.api.signature import declared
 from fanin.ring.run.options import RingOptions
 from fanin.runs.output import RING_RUN
 
+if TYPE_CHECKING:  # they load what a function may not need
+    from fanin.ring.run.backend import Result
+
 
 class RingRun(Folder):
     """A training, and the folder that ``fanin ring train`` writes."""
 
     mark = RING_RUN.mark
+    result: Result | None = None  #: epochs, the last weights, times of each host, counters of each node
 
 
 @declared(RingOptions)

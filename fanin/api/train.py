@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fanin.api.folder import Folder, PathLike, run_in_folder
 from fanin.api.signature import declared
@@ -11,11 +11,16 @@ from fanin.glm.golden.model import GlmModel
 from fanin.glm.run.options import GlmOptions
 from fanin.runs.output import MODEL_FILE, RUN_FILE, class_folders
 
+if TYPE_CHECKING:  # they load what a function may not need
+    from fanin.sim.glm.classes import ClassesResult
+    from fanin.sim.glm.result import TrainResult
+
 
 class TrainRun(Folder):
     """A training, and the folder that ``fanin train`` writes."""
 
     mark = RUN_FILE
+    result: TrainResult | ClassesResult | None = None  #: epochs, model, times and counters of each worker
     #: Of a class: its training, whose folder, maybe a temporary one, holds that of the class.
     _whole: TrainRun | None = None
 
@@ -29,8 +34,9 @@ class TrainRun(Folder):
         """Of more than two classes, the training of each against the rest, in their order."""
         parts = class_folders(self.folder)
         found = [TrainRun(part, f"class {part.name} against the rest") for part in parts]
-        for each in found:
-            each._whole = self
+        results = getattr(self.result, "results", [None] * len(found))
+        for each, result in zip(found, results, strict=True):
+            each._whole, each.result = self, result
         return found
 
     @property

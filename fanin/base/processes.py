@@ -22,8 +22,8 @@ _undo = contextlib.ExitStack()  # restores the process after the last caller
 def one_blas_thread() -> Iterator[None]:
     """Limit matrix products to one thread, in this process and in processes that it starts.
 
-    With more threads a product adds its terms in another order, so that a seed's bits would depend on the number
-    of cores. Callers in several threads share the limit: the first one sets it, the last one lifts it.
+    With more threads a product adds its terms in another order, so that a seed's bits would depend on the
+    number of cores. Callers in several threads share the limit: the first one sets it, the last one lifts it.
     """
     global _callers
     with _lock:

@@ -47,8 +47,8 @@ Found = tuple[int, int, Plan]  # devices, model parallelism
 Work = Callable[[ProcessPoolExecutor | None, Say], Iterator[Found]]
 
 
-def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print) -> None:
-    """Plan what the options ask for, write the plan's folder, and ``say`` what people are told.
+def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print) -> list[Found]:
+    """Plan what the options ask for, write the plan's folder, and ``say`` a summary. Return all plans.
 
     Raises InputError where no plan is possible, ToolFailed where the search was killed.
     """
@@ -98,6 +98,7 @@ def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print
         say(_sweep_text(output, f"{model.name} on {cluster.name}", plans))
     else:
         say(_text(output, plans[0][2]))
+    return plans
 
 
 def searched(work: Work, workers: int, say: Say) -> Iterator[Found]:

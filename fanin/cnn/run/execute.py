@@ -41,8 +41,8 @@ if TYPE_CHECKING:  # Amaranth takes a second to load
 LOSS = "mean of the epoch's frames"  # each when it was trained on
 
 
-def execute(options: ClusterOptions, call: Call, say: Callable[[str], None] = print) -> None:
-    """Train, write the run's folder, and ``say`` what people are told.
+def execute(options: ClusterOptions, call: Call, say: Callable[[str], None] = print) -> Checkpoint | None:
+    """Train, write the run's folder, and ``say`` its summary. Return the last state.
 
     Raises CheckFailed where the run cannot be ended or its bits differ, InputError for options that do not fit.
 
@@ -66,6 +66,7 @@ def execute(options: ClusterOptions, call: Call, say: Callable[[str], None] = pr
             list_files(output, CLUSTER_RUN.files)
             stop = kept.train()
         end(kept, stop, call.as_json, say)
+        return kept.state
 
 
 def live_file(folder: Path, part: str, data: str) -> LiveFile:
@@ -82,6 +83,7 @@ class Kept:
     def __init__(self, folder: Path, setup: Setup, status: RunStatus):
         self.folder, self.setup = folder, setup
         self.states = list(setup.earlier.states)
+        self.state: Checkpoint | None = None  #: the last that this process has kept
         self._status = status
         status.expect(setup.training.epochs * len(setup.data.train))
         status.stage("building the simulator")
@@ -124,6 +126,7 @@ class Kept:
         list_files(self.folder, [name])
         save_checkpoint(self.folder / name, self.setup.network, state)
         self.states.append(name)
+        self.state = state
         write_metrics(self.folder, self.metrics(UNENDED))
         tally = state.about.tallies.get(self.setup.on)
         if tally and tally.frames:

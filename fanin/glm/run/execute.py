@@ -50,7 +50,7 @@ from fanin.runs.unfinished import OUTSIDE, cause_of, stop_again
 from fanin.runs.wave import waveform
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.cosim.waves import Waveform
-from fanin.sim.glm.classes import together
+from fanin.sim.glm.classes import ClassesResult, together
 from fanin.sim.glm.course import History
 from fanin.sim.glm.data import Dataset
 from fanin.sim.glm.result import TrainOptions, TrainResult
@@ -60,10 +60,13 @@ DIFFERS = "the RTL's model differs from the golden model"
 _SCRATCH_PCAP = f".fanin-{PCAP_FILE}"  # while it is being written
 
 
-def execute(options: GlmOptions, call: Call, say: Callable[[str], None] = print) -> None:
-    """Train, write the run's folder, and ``say`` what people are told.
+def execute(
+    options: GlmOptions, call: Call, say: Callable[[str], None] = print
+) -> TrainResult | ClassesResult | None:
+    """Train, write the run's folder, and ``say`` its summary. Return the result.
 
-    Raises CheckFailed where the models differ or a node stopped, InputError for options that do not fit.
+    A run that is resumed after its end returns None. Raises CheckFailed where the models differ or a node
+    stopped, InputError for options that do not fit.
     """
     earlier = None
     if options.resume is not None:
@@ -78,10 +81,10 @@ def execute(options: GlmOptions, call: Call, say: Callable[[str], None] = print)
     if earlier and output.resolve() == earlier.folder.resolve() and is_complete(earlier, options):
         ended = (earlier.folder / RUN_FILE).read_bytes() if call.as_json else None
         say(json_text(json.loads(ended)) if ended else f"{earlier.folder}: has come to its end")
-        return
+        return None
     copies = _copies(options, output)
     with waveform(options, rtl=options.on is None) as wave:
-        _Command(options, call, say, wave, earlier).carry_out(copies)
+        return _Command(options, call, say, wave, earlier).carry_out(copies)
 
 
 def _copies(options: GlmOptions, output: Path) -> dict[str, Path]:
@@ -117,6 +120,7 @@ class _Command:
         self.options, self.call, self.output, self.earlier = options, call, options.output, earlier
         self._say = say
         self._wave = wave
+        self._result: TrainResult | ClassesResult | None = None
         self._digest = ""
         self._survival = self._survival_of()
         self._live = LiveFile(self.output, "train", title=options.data or "", unit="AllReduces")
@@ -137,8 +141,8 @@ class _Command:
             survival.next_job()
         return survival
 
-    def carry_out(self, copies: dict[str, Path]) -> None:
-        """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
+    def carry_out(self, copies: dict[str, Path]) -> TrainResult | ClassesResult | None:
+        """Train, write the run's folder, tell; the result. Raises CheckFailed as ``execute``."""
         output = self.output
         with self._folder() as (runs, folder):
             follow = Following(self._live, runs)
@@ -155,6 +159,7 @@ class _Command:
             stop_again(stop, f"{cause_of(stop)} (fanin doctor {where} says more)")
         if stop:
             raise stop
+        return self._result
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[tuple[list[Trainer], Path]]:
@@ -216,6 +221,7 @@ class _Command:
         result = self._train(trainer, folder, ".", follow)
         if isinstance(result, BaseException):
             return result
+        self._result = result
         write_model(folder, result.model)
         if not self.call.as_json:
             self._say(summary(result, self.output))
@@ -240,7 +246,7 @@ class _Command:
                 write_failure(folder, trainer, result, self.call, self.output)
                 return result, output / name
             results.append(result)
-        whole = together(runs, results)
+        whole = self._result = together(runs, results)
         write_json(folder, whole.as_json())
         write_model(folder, whole.model)
         if not self.call.as_json:

@@ -60,8 +60,8 @@ STEPS = 500  # of the progress line, over the run
 Metrics = dict[str, Any]
 
 
-def execute(options: ParamServerOptions, call: Call, say: Callable[[str], None] = print) -> None:
-    """Train, write the run's folder, and ``say`` what people are told.
+def execute(options: ParamServerOptions, call: Call, say: Callable[[str], None] = print) -> list[Outcome]:
+    """Train, write the run's folder, and ``say`` its summary. Return the outcome, then those of ``--beside``.
 
     Raises CheckFailed where gradients were lost or repeated, or w diverged; InputError for options that do not
     fit.
@@ -72,7 +72,7 @@ def execute(options: ParamServerOptions, call: Call, say: Callable[[str], None] 
     if options.pcap:
         check_capture(options.pcap, output, PARAM_SERVER_RUN)
     with waveform(options, rtl=options.on == "rtl") as wave:
-        _run(options, call, say, output, wave)
+        return _run(options, call, say, output, wave)
 
 
 def _run(
@@ -81,8 +81,8 @@ def _run(
     say: Callable[[str], None],
     output: Path,
     wave: Waveform | None,
-) -> None:
-    """Train, write the run's folder, tell. Raises CheckFailed as ``execute``."""
+) -> list[Outcome]:
+    """Train, write the run's folder, tell; all outcomes. Raises CheckFailed as ``execute``."""
     setups = [setup_of(each, call) for each in (options, *runs_beside(options))]
     setup = setups[0]
     elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
@@ -129,6 +129,7 @@ def _run(
         stop_again(stop, f"{cause} (fanin doctor {output} says more)")
     if metrics["error"]:
         raise CheckFailed(metrics["error"])
+    return outcomes
 
 
 def _works(

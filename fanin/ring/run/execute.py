@@ -46,8 +46,8 @@ if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.sim.cosim.waves import Waveform
 
 
-def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print) -> None:
-    """Train, write the run's folder, and ``say`` what people are told.
+def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print) -> Result | None:
+    """Train, write the run's folder, and ``say`` its summary. Return the result.
 
     The folder of a failed run says why, and has the state after its last whole epoch, unless its last weights
     are not the golden model's. Raises InputError for options that do not fit, CheckFailed where the run cannot
@@ -64,7 +64,7 @@ def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print
     with waveform(options, rtl=options.on is Platform.RTL) as wave:
         with sole_writer(output), live, RunStatus(live) as status, written as folder:
             status.stage("reading the samples")
-            metrics, stop = _fill(folder, setup_of(options, earlier), call, wave, status)
+            metrics, result, stop = _fill(folder, setup_of(options, earlier), call, wave, status)
         if call.as_json:
             say(json_text(metrics))
         elif not metrics["error"]:
@@ -72,12 +72,13 @@ def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print
         if metrics["error"]:
             message = f"{metrics['error']} (fanin doctor {output} says more)"
             stop_again(stop or CheckFailed(), message)
+        return result
 
 
 def _fill(
     folder: Path, setup: Setup, call: Call, wave: Waveform | None, status: RunStatus
-) -> tuple[Metrics, BaseException | None]:
-    """Train, and write the run's files; what has stopped the run before its end.
+) -> tuple[Metrics, Result | None, BaseException | None]:
+    """Train, and write the run's files; figures, the result, and the cause where the run has none.
 
     Raises CheckFailed where the golden model itself cannot train so.
     """
@@ -113,7 +114,7 @@ def _fill(
     if state:
         save_state(folder / STATE_FILE, state)
     (folder / RING_RUN.mark).write_text(json.dumps(metrics, indent=2) + "\n")
-    return metrics, stop
+    return metrics, result, stop
 
 
 class _Steps:

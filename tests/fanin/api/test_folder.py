@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -142,6 +143,24 @@ def test_numpys_numbers_are_taken_and_matrix_products_have_one_thread(monkeypatc
     monkeypatch.setattr(execute._Work, "train", counted)
     fanin.ps_train(on="model", epochs=np.int64(1), workers=2, optimum=np.bool_(False))
     assert set(threads) == {1}
+
+
+def test_functions_in_threads_return_the_results_of_functions_one_after_the_other():
+    def ps(seed):
+        return fanin.ps_train(on="model", epochs=1, workers=2, optimum=False, seed=seed).result[0].w
+
+    def ring(seed):
+        return fanin.ring_train(on="model", nodes=2, epochs=1, seed=seed).result.state.parameters[0]
+
+    calls = [(ps, 1), (ps, 2), (ring, 1), (ring, 2)]
+    before = os.environ.copy()
+    with ThreadPoolExecutor(len(calls)) as pool:
+        together = list(pool.map(lambda call: call[0](call[1]), calls))
+    assert os.environ == before
+    for (function, seed), found in zip(calls, together, strict=True):
+        assert found.tobytes() == function(seed).tobytes()
+    assert not np.array_equal(together[0], together[1])
+    assert not np.array_equal(together[2], together[3])
 
 
 @pytest.mark.slow
