@@ -115,7 +115,7 @@ words on AXI4-Lite. How a host uses them: [CNN training](../systems/cluster.md#t
 BOARD_REGISTERS = """# Registers of a board
 
 Generated from `hdl/boards/registers.py` by `docs/generate.py`; the map is the same for every board. 32-bit
-words on the board's bus, from 0x0100_0000 on. How a host reaches them: [boards](../boards.md#control),
+words on the board's bus, from 0x0100_0000 on. How a host reaches them: [boards](../systems/boards.md#control),
 `fanin/host/board.py`.
 
 """

@@ -13,7 +13,7 @@ from fanin.wire.ethernet import Endpoint, encode_udp
 from fanin.wire.icmp import EchoType, encode_echo
 
 HOST = Endpoint(0x02_00_00_00_00_01, 0x0A_00_00_01)
-PAGE = (Path(__file__).parents[3] / "docs/boards.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/systems/boards.md").read_text()
 BOARD = Endpoint(0x02_00_00_00_00_99, 0x0A_00_00_99)
 
 
