@@ -326,7 +326,7 @@ class Network:
         self.up[port].cut = self.down[port].cut = False
 
     def advance(self, time: int) -> list[Reception]:
-        """Let the switch receive all frames up to ``time``, inclusive; return what nodes receive in consequence.
+        """Let the switch receive all frames up to ``time``, inclusive; return the resulting receptions.
 
         A frame that leaves a node at t arrives at t + ``lookahead`` or later. A caller may therefore advance to
         that time (conservative lookahead). Answers leave the switch in the order of the frames that caused
