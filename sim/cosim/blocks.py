@@ -66,7 +66,7 @@ class Block:
         return template("block.sv.j2").render(module=self.module, ports=self.ports, waves=waves)
 
     def source(self, *, waves: bool = False) -> str:
-        """Return C++ that makes and steps models; ``fanin_block_failed`` reports an output that is no register."""
+        """Return C++ that makes and steps models; ``fanin_block_failed`` reports an unregistered output."""
         return template("block.cpp.j2").render(module=self.module, ports=self.ports, waves=waves)
 
 
