@@ -1,1 +1,1 @@
-"""What runs: golden models, switches, links, the co-simulation and its reports."""
+"""Simulations: switches, networks, the co-simulation of nodes, and the model checker."""

@@ -1,4 +1,4 @@
-"""A Wireshark dissector of the reliable link's frames, those of the ring and those of connections."""
+"""Wireshark dissector of the reliable link's frames, for the ring and for CNN connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TEMPLATE = Path(__file__).with_name("link.lua.j2")
 
 
 def _user(name: str, title: str, form: LinkFormat) -> dict[str, Any]:
-    """What the template says of a user of the link."""
+    """Return the template's variables for one user of the link."""
     fields = proto_fields(form.fields)
     return {
         "name": name,
@@ -34,7 +34,7 @@ def _user(name: str, title: str, form: LinkFormat) -> dict[str, Any]:
 
 
 def _values(fields: Sequence[Field]) -> dict[str, str]:
-    """Expressions in Lua for the values of a header's fields."""
+    """Return Lua expressions for the values of a header's fields."""
     values, bit = {}, 0
     for field in fields:
         at = bit // 8
@@ -46,7 +46,7 @@ def _values(fields: Sequence[Field]) -> dict[str, str]:
 
 
 def link_dissector() -> str:
-    """The dissector in Lua, for raw Ethernet and UDP; filters are ``fanin_ring…`` and ``fanin_connection…``."""
+    """Return the dissector in Lua, for raw Ethernet and UDP; filters ``fanin_ring…``, ``fanin_connection…``."""
     form = CONNECTION_LINK
     header = byte_length(form.fields)
     users = [

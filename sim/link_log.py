@@ -1,7 +1,7 @@
-"""A log of the links: when each frame was on its wire, and what the network did to it, as a file.
+"""Log file of the links: when each frame was on its wire, and which faults the network applied to it.
 
-Of a run's frames the first ``MOST_FRAMES`` are kept and the others counted, so that a long run costs no more
-than a short one. Of each frame the beginning is kept, with all headers.
+The first ``MOST_FRAMES`` frames of a run are kept and the others counted, so that a long run costs no more than
+a short one. Each entry holds the beginning of the frame, with all headers.
 """
 
 from __future__ import annotations
@@ -13,20 +13,24 @@ from typing import Any
 
 from fanin.sim.network import Fate
 
-MOST_FRAMES = 20_000  # on the way to the switch, and on that from it
+MOST_FRAMES = 20_000  # both directions together
 _MAC_BYTES = 6
-HEAD_BYTES = 80  # of a frame: more than all headers of any system
-_FRAMES = struct.Struct("<Q")  # in front of the entries: frames of the run
+HEAD_BYTES = 80  # kept per frame: more than all headers of any system
+_FRAMES = struct.Struct("<Q")  # before the entries: number of all frames of the run
 _FATES = {"dropped": int(Fate.DROPPED), "reordered": int(Fate.REORDERED), "duplicated": int(Fate.DUPLICATED)}
 _ENTRY = struct.Struct(f"<QQIHBBB{HEAD_BYTES}s")
 
 
 @dataclass(frozen=True)
 class LoggedFrame:
-    """A frame on one direction of a link: that of ``port``, ``up`` to the switch or down from it.
+    """A frame on one direction of a link: the link of ``port``, ``up`` to the switch or down from it.
 
-    ``begin``: the first bit of its preamble is on the wire; ``end``: the last one of its FCS. ``head``: the
-    frame, or its beginning, of ``size`` bytes. Then what the network did to it: ``corrupted`` counts copies.
+    - ``begin``: time of the first bit of its preamble on the wire, in ps.
+    - ``end``: time of the last bit of its FCS on the wire, in ps.
+    - ``size``: bytes of the frame.
+    - ``head``: its first bytes, at most ``HEAD_BYTES``.
+    - ``dropped``, ``reordered``, ``duplicated``: faults of the network.
+    - ``corrupted``: number of corrupted copies.
     """
 
     port: int
@@ -42,7 +46,7 @@ class LoggedFrame:
 
     @property
     def faults(self) -> list[str]:
-        """What the network did to it, by name; *corrupted* for each copy."""
+        """Names of the faults applied to the frame; *corrupted* once per corrupted copy."""
         if not (self.dropped or self.reordered or self.duplicated or self.corrupted):
             return []
         named = {"dropped": self.dropped, "reordered": self.reordered, "duplicated": self.duplicated}
@@ -50,30 +54,30 @@ class LoggedFrame:
 
     @property
     def destination(self) -> int:
-        """The MAC address that the frame is for."""
+        """Destination MAC address."""
         return int.from_bytes(self.head[:_MAC_BYTES], "big")
 
     @property
     def source(self) -> int:
-        """The MAC address that it is from."""
+        """Source MAC address."""
         return int.from_bytes(self.head[_MAC_BYTES : 2 * _MAC_BYTES], "big")
 
 
 @dataclass(frozen=True)
 class LinkLog:
-    """The first frames of a run, in the order in which links took them; ``left_out`` came behind them."""
+    """The first frames of a run, in the order in which links accepted them; ``left_out`` counts the rest."""
 
     frames: tuple[LoggedFrame, ...] = ()
     left_out: int = 0
 
     def later(self, time_ps: int) -> LinkLog:
-        """The same frames, so much later."""
+        """Return the log with all times moved by ``time_ps``."""
         moved = (replace(one, begin=one.begin + time_ps, end=one.end + time_ps) for one in self.frames)
         return LinkLog(tuple(moved), self.left_out)
 
 
 class LinkLogWriter:
-    """Writes a log: the ``log`` of a Network."""
+    """Writer of a log file: the ``log`` of a Network."""
 
     def __init__(self, path: Path):
         self._file = path.open("wb")
@@ -87,14 +91,14 @@ class LinkLogWriter:
             self._file.write(_ENTRY.pack(begin, end, len(frame), port, up, fate, corrupted, frame[:HEAD_BYTES]))
 
     def close(self) -> None:
-        """End the file with the number of all frames in front."""
+        """Write the number of all frames to the front of the file and close it."""
         self._file.seek(0)
         self._file.write(_FRAMES.pack(self._frames))
         self._file.close()
 
 
 def read_link_log(path: Path) -> LinkLog:
-    """The log in a file: an empty one where it is absent, and what there is of one that was not closed."""
+    """Return the log in a file: empty if the file is absent; all whole entries if it was not closed."""
     data = path.read_bytes() if path.exists() else b""
     if len(data) < _FRAMES.size:
         return LinkLog()

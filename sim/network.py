@@ -1,8 +1,8 @@
 """The network between nodes and switch: links with delay, bandwidth and faults, in simulated time.
 
-Time is an integer number of picoseconds. A frame is handed to a link when its last byte has left the node (or
-the switch); it occupies the link for preamble, frame, FCS and inter-frame gap, and has arrived when the last
-bit of its FCS has, ``delay`` later. These numbers and the seed alone decide what happens.
+Time is an integer number of picoseconds. A frame is given to a link when its last byte has left the node or the
+switch. It occupies the link for preamble, frame, FCS and inter-frame gap. It arrives ``delay`` after the last
+bit of its FCS. Results depend only on these numbers and the seed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
 
 
 MAX_DELAY_NS = 1e9
-MAX_TIMEOUT_NS = 1e13  # more than a node counts to at any clock
+MAX_TIMEOUT_NS = 1e13  # above the longest timeout of a node at any clock
 MIN_GBPS = 1e-3
-SWITCH_NS = 400.0  # from a frame's last bit at the switch to its answer's first one, unless given
-SLOWDOWN = 1000.0  # seconds of the wall clock in a simulated one, unless given, beside what is outside
+SWITCH_NS = 400.0  # default: from a frame's last bit at the switch to the first bit of its answer
+SLOWDOWN = 1000.0  # default with ``ports``: wall-clock seconds per simulated second
 PORTS_TIMEOUT_NS = 1e5  # NetworkConfig.timeout_ns at Linux interfaces: 0.1 s of the wall clock by default
 BOARDS_TIMEOUT_NS = 2e6  # NetworkConfig.timeout_ns for boards: a host's switch takes longer than a real one
 MAX_FRAME_BYTES = 9216
-FAULTS = ("drop", "duplicate", "reorder", "corrupt")  # of LinkConfig
-HOST = ("host_ns", "host_jitter_ns", "frame_bytes")  # of LinkConfig
+FAULTS = ("drop", "duplicate", "reorder", "corrupt")  # fields of LinkConfig
+HOST = ("host_ns", "host_jitter_ns", "frame_bytes")  # fields of LinkConfig
 
 
 def check_delay(name: str, value: float) -> None:
@@ -43,15 +43,16 @@ def check_delay(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class LinkConfig:
-    """A link, both directions alike.
+    """Properties of a link, equal in both directions.
 
-    ``delay_ns`` is propagation, ``gbps`` the rate (infinite: frames take no time). ``drop``, ``duplicate``,
-    ``reorder`` and ``corrupt`` are probabilities per frame; a reordered or duplicated copy comes up to
-    ``late_ns`` later than it should, so that later frames overtake it.
-
-    A node's data may be in a host's memory, not in the NIC: software then takes ``host_ns`` for each frame,
-    each way, and at random longer, by an exponential distribution whose mean is ``host_jitter_ns``; frames stay
-    in order. A frame takes as long on the wire as one of ``frame_bytes`` at least. No bit of it changes.
+    - ``delay_ns``: propagation delay.
+    - ``gbps``: rate in Gbit/s; infinite: frames take no time.
+    - ``drop``, ``duplicate``, ``reorder``, ``corrupt``: probabilities per frame.
+    - ``late_ns``: greatest extra delay of a reordered or duplicated copy, which later frames can overtake.
+    - ``host_ns``: time of software per frame and direction, if a node's data is in a host's memory, not in the
+      NIC.
+    - ``host_jitter_ns``: mean of an exponentially distributed addition to ``host_ns``; frames stay in order.
+    - ``frame_bytes``: a shorter frame takes as long on the wire as one of this size; its bytes do not change.
     """
 
     delay_ns: float = 100.0
@@ -78,32 +79,33 @@ class LinkConfig:
             raise ValueError(f"gbps must be at least {MIN_GBPS:g}, not {self.gbps!r}")
 
     def duration(self, size: int) -> int:
-        """Time of ``size`` bytes on the wire, in ps."""
+        """Return the time of ``size`` bytes on the wire, in ps."""
         return round(size * 8000 / self.gbps)
 
     def wire_time(self, size: int) -> int:
-        """Time in ps from a frame's first bit to the last one of its FCS; ``size``: without FCS, unpadded."""
+        """Return the time in ps from a frame's first bit to its FCS's last; ``size``: without FCS, unpadded."""
         return self.duration(PREAMBLE_BYTES + max(size, self.frame_bytes) + FCS_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig:
-    """The network between the nodes, and when they send again.
+    """The network between the nodes, and their retransmission.
 
-    With ``ports``, names of Linux interfaces, one for each node, the switch is outside, and a second of
-    simulated time takes ``slowdown`` seconds at least. These may be some of the workers' alone, ``here``.
+    - ``ports``: names of Linux interfaces, one per node; the switch is then outside the simulation.
+    - ``here``: the workers whose nodes are simulated at ``ports``; default: all.
+    - ``slowdown``: with ``ports``, the least wall-clock seconds per simulated second.
     """
 
     link: LinkConfig = field(default_factory=LinkConfig)
     switch_ns: float = SWITCH_NS
-    timeout_ns: float = 10_000.0  #: until a packet is sent again
-    retries: int = 1000  #: of a packet, at most MAX_RETRIES; then its node stops
-    slots: int | None = None  #: of the job; all that a node has unless given
+    timeout_ns: float = 10_000.0  #: time until a packet is sent again
+    retries: int = 1000  #: retransmissions of a packet, at most MAX_RETRIES, until its node stops
+    slots: int | None = None  #: slots of the job; default: all slots of a node
     seed: int = 0
     switch: SwitchKind = SwitchKind.EMBEDDED
-    make_switch: Callable[[int], Switch] | None = None  #: another switch: number of ports → switch; picklable
+    make_switch: Callable[[int], Switch] | None = None  #: makes another switch from a port count; picklable
     ports: tuple[str, ...] = ()
-    here: tuple[int, ...] = ()  #: the workers whose nodes are simulated; all unless given
+    here: tuple[int, ...] = ()
     slowdown: float = SLOWDOWN
     #: workers and the simulated seconds after which their links drop every frame
     stops: tuple[tuple[int, float], ...] = ()
@@ -120,10 +122,10 @@ class NetworkConfig:
 
 @dataclass
 class LinkStatistics:
-    """What one direction of a link did with its frames."""
+    """Counters of one direction of a link."""
 
-    frames: int = 0  # handed in
-    bytes: int = 0  # of these, without FCS
+    frames: int = 0  # frames sent
+    bytes: int = 0  # bytes of these frames, without FCS
     dropped: int = 0
     duplicated: int = 0
     reordered: int = 0
@@ -133,7 +135,7 @@ class LinkStatistics:
 
 @dataclass(frozen=True)
 class Arrival:
-    """A frame at the end of a link: when, its bytes, and whether its FCS is wrong."""
+    """A frame at the end of a link: time in ps, bytes, and whether its FCS is wrong."""
 
     time: int
     frame: bytes
@@ -141,7 +143,7 @@ class Arrival:
 
 
 class Fate(IntFlag):
-    """What a link did to a frame; what it corrupted are copies, and counted apart."""
+    """Faults that a link applied to a frame; corrupted copies are counted separately."""
 
     DROPPED = 1
     REORDERED = 2
@@ -149,19 +151,20 @@ class Fate(IntFlag):
 
 
 class Log(Protocol):
-    """Is told what links carry, as each of them takes a frame: :class:`fanin.sim.link_log.LinkLogWriter`."""
+    """Receiver of all frames on links as a link accepts them: :class:`fanin.sim.link_log.LinkLogWriter`."""
 
     def write(self, port: int, up: bool, begin: int, end: int, frame: bytes, fate: int, corrupted: int) -> None:
-        """A frame on the link of ``port``, ``up`` to the switch or down from it.
+        """Log a frame on the link of ``port``, ``up`` to the switch or down from it.
 
-        ``begin``: the first bit of its preamble is on the wire; ``end``: the last one of its FCS.
+        ``begin``: time of the first bit of its preamble on the wire; ``end``: of the last bit of its FCS; in
+        ps.
         """
 
 
 class Link:
-    """One direction of a link: a FIFO at the link's rate, then the delay and its faults, seeded.
+    """One direction of a link: a FIFO at the link's rate, then the delay and its seeded faults.
 
-    ``log`` gets every frame; for it the link is called ``port`` and ``up``.
+    ``log`` receives every frame, with the link's ``port`` and ``up``.
     """
 
     def __init__(
@@ -170,23 +173,23 @@ class Link:
         self.config = config
         self._port, self._up, self._log = port, up, log
         self.statistics = LinkStatistics()
-        self.cut = False  # if so, every frame is dropped
-        self.cut_at: int | None = None  # from this time on, in ps, every frame is dropped
+        self.cut = False  # if True, every frame is dropped
+        self.cut_at: int | None = None  # time in ps from which every frame is dropped
         self._random = random.Random(seed)
-        self._free = 0  # when the sender's wire is idle again
+        self._free = 0  # time when the sender's wire is idle again
         self._delay_ps = round(config.delay_ns * 1000)
         self._late_ps = round(config.late_ns * 1000)
         self._host_ps = round(config.host_ns * 1000)
-        self._handed = 0  # when the host's software was through with the last frame
+        self._handed = 0  # time when the host's software delivered the last frame
         self.least_latency = config.wire_time(0) + self._delay_ps + self._host_ps
 
     def _host(self) -> int:
-        """What the host's software takes for a frame, in ps."""
+        """Return the time of the host's software for one frame, in ps."""
         mean = self.config.host_jitter_ns
         return self._host_ps + (round(1000 * self._random.expovariate(1 / mean)) if mean else 0)
 
     def send(self, frame: bytes, time: int) -> list[Arrival]:
-        """Send a frame at ``time``, not before the previous one's. Returns its arrivals: none, one or two."""
+        """Send a frame at ``time``, not before the previous one's. Return its arrivals: none, one or two."""
         config, statistics, draw = self.config, self.statistics, self._random.random
         statistics.frames += 1
         statistics.bytes += len(frame)
@@ -225,33 +228,37 @@ class Link:
 
 
 def least_trip(link: LinkConfig, switch_ns: float) -> int:
-    """From when a frame leaves a node, the least time in ps until one that it causes arrives at another."""
+    """Return the least time in ps from a frame's departure to the arrival of an answer at another node."""
     return 2 * Link(link, "").least_latency + round(switch_ns * 1000)
 
 
 @dataclass(frozen=True)
 class Reception:
-    """A frame that a node receives: ``time`` is when the last bit of its FCS has arrived."""
+    """A frame that a node receives on ``port``."""
 
     port: int
     arrival: Arrival
 
 
 class Forwarder(Protocol):
-    """What may stand in the middle of a network: every :class:`Switch`, and one that only forwards."""
+    """The centre of a network: a :class:`Switch`, or a forwarder without aggregation."""
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
-        """Hand in a frame without FCS; what it causes, as (port, frame, time), in order."""
+        """Inject a frame without FCS; return the frames that it causes, as (port, frame, time), in order."""
 
 
 class Network:
     """A switch with one link per port, and all frames in flight.
 
-    ``seed`` seeds each direction of each link by its own; ``capture`` gets every intact frame at the switch,
-    as ``(frame, time)``, received or sent, in order of time; ``log`` gets all that links carry, lost frames
-    too, in the order in which they take them. Frames go in by ``send``, in order of time;
-    ``advance`` lets the switch receive what arrives up to a time and returns what nodes will receive of that.
-    ``cuts`` has, by port, the time in ps from which both directions of its link drop every frame.
+    - ``switch_ns``: delay of the switch.
+    - ``seed``: seed of all links; each direction of each link has its own derived seed.
+    - ``capture``: called as ``(frame, time)`` for every intact frame that the switch receives or sends, in
+      order of time.
+    - ``log``: receives all frames on links, lost ones too, in the order in which links accept them.
+    - ``cuts``: time in ps by port from which both directions of its link drop every frame.
+
+    Call ``send`` in order of time. ``advance`` lets the switch receive the frames that arrive up to a time, and
+    returns the frames that nodes will receive in consequence.
     """
 
     def __init__(
@@ -276,17 +283,17 @@ class Network:
         for port, time in (cuts or {}).items():
             self.up[port].cut_at = self.down[port].cut_at = time
         self.lookahead = min((link.least_latency for link in self.up), default=0)
-        self.first_arrival: list[int | None] = [None] * ports  # per port, when the switch received from it
-        self._severed: set[frozenset[int]] = set()  # pairs of ports between which nothing passes any more
+        self.first_arrival: list[int | None] = [None] * ports  # per port, time of the switch's first reception
+        self._severed: set[frozenset[int]] = set()  # pairs of ports between which all frames are dropped
         self._switch_delay = round(switch_ns * 1000)
         self._capture = capture
-        self._order = itertools.count()  # what happens at the same time happens in the order of its causes
+        self._order = itertools.count()  # breaks ties in time by the order of causes
         self._arriving: list[tuple[int, int, int, bytes]] = []  # heaps: time, order, port, frame
         self._captured: list[tuple[int, int, bytes]] = []
 
     @property
     def next_time(self) -> int | None:
-        """When the switch has something to do; None when no frame is in flight to it, nor comes by itself."""
+        """Time of the switch's next event; None if no frame is in flight to it and it sends none unprompted."""
         arrival = self._arriving[0][0] if self._arriving else None
         if not self._outside:
             return arrival
@@ -299,15 +306,15 @@ class Network:
         return bool(self._arriving)
 
     def send(self, port: int, frame: bytes, time: int) -> None:
-        """The last byte of a frame has left node ``port``. A corrupt one ends at the switch's MAC."""
+        """Send a frame whose last byte has left node ``port``. The switch's MAC drops a corrupt frame."""
         for arrival in self.up[port].send(frame, time):
             if not arrival.error:
                 heapq.heappush(self._arriving, (arrival.time, next(self._order), port, arrival.frame))
 
     def cut(self, port: int, peer: int | None = None) -> None:
-        """From now on a node's links drop every frame; those in flight arrive.
+        """Make a node's links drop every frame from now on; frames in flight arrive.
 
-        With ``peer``, those between the two are lost, and no others: at the switch, behind their way to it.
+        With ``peer``, only frames between the two ports are lost; the switch drops them.
         """
         if peer is None:
             self.up[port].cut = self.down[port].cut = True
@@ -315,15 +322,15 @@ class Network:
             self._severed.add(frozenset((port, peer)))
 
     def mend(self, port: int) -> None:
-        """From now on a node's links carry frames again."""
+        """Make a node's links carry frames again."""
         self.up[port].cut = self.down[port].cut = False
 
     def advance(self, time: int) -> list[Reception]:
-        """Let the switch receive everything up to and including ``time``; what nodes will receive of it.
+        """Let the switch receive all frames up to ``time``, inclusive; return the resulting receptions.
 
-        A frame that leaves a node at t arrives at t + ``lookahead`` or later: up to there a caller may advance
-        (conservative lookahead). Answers leave the switch in the order of the frames that caused them, so their
-        arrivals, though mostly later than ``time``, are certain now.
+        A frame that leaves a node at t arrives at t + ``lookahead`` or later. A caller may therefore advance to
+        that time (conservative lookahead). Answers leave the switch in the order of the frames that caused
+        them, so their arrivals are final, though mostly later than ``time``.
         """
         received: list[Reception] = []
         while self._arriving and self._arriving[0][0] <= time:
@@ -343,12 +350,12 @@ class Network:
         return received
 
     def _leaves(self, port: int, frame: bytes, time: int) -> list[Reception]:
-        """A frame leaves the switch."""
+        """Send a frame from the switch at ``time``; return its receptions."""
         self._record(frame, time)
         return [Reception(port, arrival) for arrival in self.down[port].send(frame, time)]
 
     def close(self) -> None:
-        """End the run: the capture is completed, frames in flight are discarded."""
+        """Complete the capture; discard frames in flight."""
         self._flush(None)
 
     def _record(self, frame: bytes, time: int) -> None:
@@ -361,7 +368,7 @@ class Network:
             self._capture(frame, at)
 
     def statistics(self) -> list[dict[str, dict[str, int]]]:
-        """Per port, what each direction of its link did."""
+        """Return the counters of each port's link, by direction."""
         return [
             {"up": asdict(up.statistics), "down": asdict(down.statistics)}
             for up, down in zip(self.up, self.down, strict=True)

@@ -16,7 +16,7 @@ _RECORD = struct.Struct("<IIII")
 
 
 def append_capture(path: Path, more: Path, *, start: int) -> None:
-    """Put frames of another such file behind those of ``path``, if it is there; they begin at ``start`` ps."""
+    """Append the frames of capture ``more`` to ``path``, which may be absent, at times from ``start`` ps on."""
     if not path.exists():
         PcapWriter(path).close()
     with more.open("rb") as source, path.open("ab") as target:
@@ -28,10 +28,10 @@ def append_capture(path: Path, more: Path, *, start: int) -> None:
 
 
 class PcapWriter:
-    """Write frames to a pcap file, a path or an open file, which it closes; a context manager.
+    """Writer of frames to a pcap file, given by path or open. A context manager that closes the file.
 
-    The format is 24 and 16 bytes of header: scapy's writer, which builds a packet object for each frame, is
-    slower than the rest of a simulation.
+    It writes the 24-byte and 16-byte headers itself: scapy's writer builds a packet object per frame and would
+    be slower than the rest of a simulation.
     """
 
     def __init__(self, file: Path | BinaryIO):

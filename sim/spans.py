@@ -1,18 +1,18 @@
-"""Spans of a host's work: the first of a run are kept for its timeline, the others counted."""
+"""Spans of a host's work: the first ones of a run are kept for its timeline, the others counted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-MOST_SPANS = 2_000  # of a host
+MOST_SPANS = 2_000  # kept per host
 
 T = TypeVar("T")
 
 
 @dataclass
 class FirstSpans(Generic[T]):
-    """The first ``MOST_SPANS``; ``left_out`` came behind them."""
+    """The first ``MOST_SPANS`` spans; ``left_out`` counts the later ones."""
 
     kept: list[T] = field(default_factory=list)
     left_out: int = 0

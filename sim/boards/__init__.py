@@ -1,1 +1,1 @@
-"""Boards in simulation: routed netlists in Verilator, what is around them, and checks of the netlist."""
+"""Boards in simulation: routed netlists in Verilator, their surroundings, and checks of the netlist."""

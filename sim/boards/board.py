@@ -1,7 +1,7 @@
-"""Boards in one process: Verilated tops, each with its own clocks and PHYs; frames go in and come out by time.
+"""Boards in one process: Verilated tops, each with its own clocks and PHYs, with frames at simulated times.
 
-A board's clocks are those at its pins, with the period and phase that are asked for, and its PLLs', which
-follow from them and from the netlist. Edges fall on whole femtoseconds.
+A board's clocks are those at its pins, with the given period and phase, and those of its PLLs, which follow
+from them and from the netlist. Edges are at whole femtoseconds.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from fanin.sim.boards.model import BoardModel
 from fanin.sim.cosim.program_build import VerilogModel, build_program
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
-_FS = 1000  # in a picosecond
-_END_SECONDS = 60  # to finish the order in hand and its traces
+_FS = 1000  # femtoseconds per picosecond
+_END_SECONDS = 60  # for the process to finish its last order and its traces
 PREAMBLE = b"\x55" * (PREAMBLE_BYTES - 1) + b"\xd5"
 GIGABIT_PS, SLOW_PS = Fraction(8000), {100: Fraction(40_000), 10: Fraction(400_000)}
 LONGEST_RESET_PS = 100_000_000_000
-STARTED_PS = 25_000_000  #: within which PLLs have locked, and resets have ended
+STARTED_PS = 25_000_000  #: time within which PLLs have locked and resets have ended
 _SOURCES = ("model.h", "phy.h", "phy.cpp", "harness.cpp")
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A clock at a pin: its period and when it first rises, in ps; the period need not be whole."""
+    """A clock at a pin: its period and first rising edge, in ps; the period may be fractional."""
 
     period_ps: Fraction
     phase_ps: int = 0
 
     @classmethod
     def of_mhz(cls, mhz: float, *, ppm: float = 0, phase_ps: int = 0) -> Clock:
-        """One of a frequency, off by ``ppm``, millionths of it."""
+        """Return the clock of a frequency, with an error of ``ppm`` millionths."""
         frequency = Fraction(mhz) * (1 + Fraction(ppm) / 1_000_000)
         return cls(Fraction(1_000_000) / frequency, phase_ps)
 
@@ -52,9 +52,13 @@ class Clock:
 class PhyConfig:
     """A PHY at a board's RGMII, by the names of the ports.
 
-    ``rx_delay_ps`` is what the PHY puts between data and its clock, ``tx_delay_ps`` what it puts behind the
-    board's clock; 2,000 where the PHY delays, 0 where the board does. While the board drives ``reset`` low, the
-    PHY loses all frames; empty: nothing resets it.
+    - ``rx_delay_ps``: delay from data to its clock that the PHY adds.
+    - ``tx_delay_ps``: delay that the PHY adds to the board's clock. Both are 2,000 if the PHY delays, 0 if the
+      board does.
+    - ``reset``: pin by which the board resets the PHY; while it is low, the PHY loses all frames. Empty: no
+      reset.
+    - ``speed``: Mb/s.
+    - ``ppm``, ``phase_ps``: error and phase of the PHY's receive clock.
     """
 
     rx_clk: str
@@ -72,14 +76,14 @@ class PhyConfig:
 
     @property
     def clock(self) -> Clock:
-        """The clock that it receives with."""
+        """Clock of the PHY's receive side."""
         period = GIGABIT_PS if self.speed == 1000 else SLOW_PS[self.speed]
         return Clock(period / (1 + Fraction(self.ppm) / 1_000_000), self.phase_ps)
 
 
 @dataclass(frozen=True)
 class BoardConfig:
-    """A board: its model, the clocks at its pins, its PHYs, and when its PLLs lock."""
+    """A board: its model, the clocks at its pins, its PHYs, values of other pins, and when its PLLs lock."""
 
     model: BoardModel
     clocks: Mapping[str, Clock]
@@ -88,7 +92,7 @@ class BoardConfig:
     lock_ps: int = 1_000_000
 
     def all_clocks(self) -> dict[str, Clock]:
-        """The clocks at pins and those of PLLs. Raises ValueError where one at a pin is missing."""
+        """Return the clocks of pins and PLLs. Raises ValueError if one at a pin is missing."""
         clocks = dict(self.clocks)
         waiting = list(self.model.pins.clocks)
         while waiting:
@@ -105,9 +109,9 @@ class BoardConfig:
 
 @dataclass(frozen=True)
 class Transmission:
-    """What a board has sent: ``time`` is the end of its last byte, ``gap`` the bytes without a frame before it.
+    """A frame sent by a board: ``time`` is the end of its last byte, ``gap`` the idle bytes before it.
 
-    ``data`` is the frame without preamble and FCS where ``fault`` is empty; else all that was on the wire.
+    ``data`` is the frame without preamble and FCS if ``fault`` is empty; otherwise all bytes on the wire.
     """
 
     board: int
@@ -119,22 +123,22 @@ class Transmission:
 
 
 def on_the_wire(frame: bytes, *, preamble: bytes = PREAMBLE, fcs: bytes | None = None) -> bytes:
-    """A frame with preamble and, unless another is given, its FCS. It is not padded."""
+    """Return a frame with preamble and FCS, its own unless ``fcs`` is given. The frame is not padded."""
     own = zlib.crc32(frame).to_bytes(FCS_BYTES, "little")
     return preamble + frame + (own if fcs is None else fcs)
 
 
 class Boards:
-    """Boards that run together. A context: their process ends with it.
+    """Boards that run together in one process, which ends with this context.
 
-    Times are in ps. ``send`` and ``set_pin`` say what will happen at times not yet reached; ``run`` goes there.
-    Boards see one another only through who calls: what one sends is known when ``run`` returns.
+    Times are in ps. ``send`` and ``set_pin`` schedule events at times not yet reached; ``run`` advances to
+    them. Boards are connected only by the caller: their frames are returned by ``run``.
     """
 
     def __init__(self, configs: Sequence[BoardConfig], *, optimise: str = "-O2", quiet: bool = True):
         self.configs = list(configs)
-        self.time = 0  #: up to which the boards have run
-        self.busy = False  #: whether a frame was on its way into or out of a board then
+        self.time = 0  #: time up to which the boards have run
+        self.busy = False  #: whether a frame was being received or sent at that time
         models = list(dict.fromkeys((c.model.top, c.model.verilog) for c in configs))
         program = board_program([self._model(*model) for model in models], optimise=optimise, quiet=quiet)
         self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -182,8 +186,8 @@ class Boards:
         self.close()
 
     def close(self) -> None:
-        """End the boards' process; traces are complete then. Raises ToolFailed where it does not end."""
-        with contextlib.suppress(BrokenPipeError):  # a process that has failed takes no more
+        """End the boards' process, which completes traces. Raises ToolFailed if it does not end."""
+        with contextlib.suppress(BrokenPipeError):  # a failed process reads no more
             self._to.close()
         try:
             self._process.wait(_END_SECONDS)
@@ -195,26 +199,26 @@ class Boards:
             self._from.close()
 
     def set_link(self, board: int, *, phy: int = 0, speed: int = 1000, up: bool = True) -> None:
-        """What the PHY says of its link between frames. The clock stays what it was configured to be."""
+        """Set the link status that the PHY reports between frames. The clock stays as configured."""
         self._order(f"link {board} {phy} {speed} {int(up)}")
 
     def set_pin(self, board: int, port: str, value: int, *, time: int | None = None) -> None:
-        """Give an input a value, at ``time`` or now; clocks that rise at that time have risen before."""
+        """Set an input, at ``time`` or now, after clocks that rise at that time."""
         self._order(f"pin {board} {self._port(board, port)} {value} {self._at(time) * _FS}")
 
     def read_pin(self, board: int, port: str) -> int:
-        """The value of a port now."""
+        """Return the present value of a port."""
         self._order(f"read {board} {self._port(board, port)}")
         return int(self._answer())
 
     def lost(self, board: int, *, phy: int = 0) -> tuple[int, int]:
-        """Frames to and from a board that have met its PHY in reset."""
+        """Return the numbers of frames to and from a board that were lost because its PHY was in reset."""
         self._order(f"lost {board} {phy}")
         to_board, from_board = map(int, self._answer().split())
         return to_board, from_board
 
     def power_up(self) -> None:
-        """Run until no board holds its PHY in reset. Raises ToolFailed where one does so for too long."""
+        """Run until no board holds its PHY in reset. Raises ToolFailed after ``LONGEST_RESET_PS``."""
         resets = [(n, phy.reset) for n, one in enumerate(self.configs) for phy in one.phys if phy.reset]
         end = self.time + LONGEST_RESET_PS
         self.run(self.time + STARTED_PS)
@@ -226,7 +230,7 @@ class Boards:
     def send(
         self, board: int, frame: bytes, *, time: int | None = None, phy: int = 0, bad_fcs: bool = False
     ) -> None:
-        """Let a board receive a frame, padded to the least length: its preamble begins at ``time`` or later."""
+        """Send a frame to a board, padded to the least length; its preamble begins at ``time`` or later."""
         wire = bytearray(on_the_wire(frame.ljust(MIN_FRAME_BYTES, b"\0")))
         wire[-1] ^= bad_fcs
         self.send_wire(board, bytes(wire), time=time, phy=phy)
@@ -241,24 +245,24 @@ class Boards:
         gap: int = GAP_BYTES,
         error_at: int | None = None,
     ) -> None:
-        """Let it receive bytes as they are, ``gap`` or more behind those before; one with a receive error.
+        """Send bytes as they are, at least ``gap`` idle bytes after the previous ones.
 
-        What is sent for an earlier time comes first.
+        ``error_at``: index of a byte with a receive error. Bytes for an earlier time are sent first.
         """
         start, error = self._at(time) * _FS, -1 if error_at is None else error_at
         self._order(f"send {board} {phy} {start} {gap} {error} {len(data)}", data)
 
     def trace(self, board: int, path: Path, ports: Sequence[str] | None = None) -> None:
-        """Write each change of ``ports``, all outputs unless given, from now on.
+        """Write each change of ``ports``, by default all outputs, from now on.
 
-        A change is the time in fs and the ports in order, 8 bytes each; all are 0 before.
+        A change is the time in fs and the ports in order, 8 bytes each; all ports are 0 before.
         """
         names = self.configs[board].model.outputs if ports is None else ports
         numbers = " ".join(str(self._port(board, name)) for name in names)
         self._order(f"trace {board} {path} {numbers}")
 
     def run(self, until: int) -> list[Transmission]:
-        """Let all boards run up to, not including, a time; what they have sent by then, in order of time."""
+        """Run all boards up to, not including, a time; return the frames sent by then, in order of time."""
         self._order(f"run {until * _FS}")
         sent = []
         while (words := self._answer().split())[0] == "frame":
@@ -292,7 +296,7 @@ class Boards:
 
 
 def board_program(models: Sequence[BoardModel], *, optimise: str = "-O2", quiet: bool = True) -> Path:
-    """The executable that runs boards of these models; built once and kept."""
+    """Return the executable that runs boards of these models; it is built once and kept."""
     place = files("fanin.sim.boards")
     sources = {name: (place / name).read_text() for name in _SOURCES}
     prefixes = [f"VBoard{number}" for number in range(len(models))]
@@ -314,7 +318,7 @@ def _edges(clock: Clock) -> str:
 
 
 def _same(delays: Mapping[str, int], first: str, second: str) -> int:
-    """The delay of two ports. Raises ValueError where they differ."""
+    """Return the common delay of two ports. Raises ValueError if they differ."""
     if delays.get(first, 0) != delays.get(second, 0):
         raise ValueError(f"{first} and {second} must be delayed alike")
     return delays.get(first, 0)

@@ -1,11 +1,14 @@
-"""Paths from a register of one clock to a register of another: each goes through a synchroniser, or is a fault.
+"""Check of clock domain crossings: each path between registers of two clocks must go through a synchroniser.
 
-The synchronisers are those of ``amaranth.lib``, known by what they are made of and, where yosys keeps them, by
-the names that Amaranth gives. ``FFSynchronizer``: a flip-flop ``stage0`` that takes its data from one register
-without logic between, and gives it to flip-flops of its own clock alone, again without.
-``AsyncFFSynchronizer``, of which ``ResetSynchronizer`` is made: a chain of flip-flops with a constant at its
-beginning; one register sets or resets them all at any time. ``AsyncFIFO``: a memory ``storage`` beside
-synchronisers ``produce_cdc`` and ``consume_cdc``, read into registers of the clock of the first.
+The synchronisers are those of ``amaranth.lib``. They are recognised by their structure and, where yosys keeps
+them, by the names that Amaranth gives.
+
+- ``FFSynchronizer``: a flip-flop ``stage0`` takes its data from one register without logic between. Its output
+  goes only to flip-flops of its own clock, also without logic.
+- ``AsyncFFSynchronizer``, the base of ``ResetSynchronizer``: a chain of flip-flops with a constant at its
+  beginning, all set or reset asynchronously by one register.
+- ``AsyncFIFO``: a memory ``storage`` with the synchronisers ``produce_cdc`` and ``consume_cdc``, read into
+  registers of the clock of the first.
 """
 
 from __future__ import annotations
@@ -22,14 +25,14 @@ from fanin.sim.boards.registers import Register, register_names, registers
 
 _STAGE = re.compile(r"(?:(?P<unit>.+)\.)?stage(?P<number>\d+)(?:\[\d+\])?")
 _STORAGE = re.compile(r"(?P<fifo>.+)\.storage\b.*")
-_PASSES = {"DCCA": "CLKI", "DELAYG": "A", "DELAYF": "A"}  # cells that are a wire, by their input
-_DATA = ("DI", "M")  # of a flip-flop
-_SHOWN = 10  # faults in an error
+_PASSES = {"DCCA": "CLKI", "DELAYG": "A", "DELAYF": "A"}  # cells that act as a wire, with their input
+_DATA = ("DI", "M")  # data pins of a flip-flop
+_SHOWN = 10  # most faults in an error
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """A register that others of another clock reach: by which synchroniser, or with which fault."""
+    """A register that is reached from registers of another clock: the synchroniser (``way``), or the fault."""
 
     sources: tuple[str, ...]
     source_clock: str
@@ -48,25 +51,25 @@ class Crossing:
 
 @dataclass(frozen=True)
 class CrossingReport:
-    """What ``find_crossings`` found: the clocks of the netlist, and every crossing between them."""
+    """Result of ``find_crossings``: the clocks of the netlist, and every crossing between them."""
 
     clocks: tuple[str, ...]
     crossings: tuple[Crossing, ...]
 
     @property
     def faults(self) -> tuple[Crossing, ...]:
-        """Crossings that no synchroniser makes safe."""
+        """Crossings without a safe synchroniser."""
         return tuple(crossing for crossing in self.crossings if crossing.fault)
 
     def complaint(self, most: int) -> str:
-        """How many faults there are, and the first of them, a line each."""
+        """Return the number of faults, and the first ``most`` of them, one per line."""
         count = len(self.faults)
         lines = [f"{count} unsafe clock domain crossings:", *(f"  {fault}" for fault in self.faults[:most])]
         return "\n".join(lines + [f"  and {count - most} more"] * (count > most))
 
 
 class UnsafeCrossings(CheckFailed):
-    """A netlist has faults: the first are in the message, all in ``report``."""
+    """A netlist has faults: the first are in the message, all are in ``report``."""
 
     def __init__(self, path: Path, report: CrossingReport):
         super().__init__(f"{path}: {report.complaint(_SHOWN)}")
@@ -74,7 +77,7 @@ class UnsafeCrossings(CheckFailed):
 
 
 def check_crossings(path: Path) -> CrossingReport:
-    """Look at a netlist of yosys or nextpnr. Raises UnsafeCrossings, and InputError for its form."""
+    """Check a netlist of yosys or nextpnr. Raises UnsafeCrossings, and InputError for a bad file."""
     report = find_crossings(read_netlist(path))
     if report.faults:
         raise UnsafeCrossings(path, report)
@@ -82,7 +85,7 @@ def check_crossings(path: Path) -> CrossingReport:
 
 
 def find_crossings(netlist: Netlist) -> CrossingReport:
-    """Every crossing of a netlist, with its fault where it has one."""
+    """Return every crossing of a netlist, with its fault if it has one."""
     netlist.settle_constants()
     search = _Search(netlist)
     crossings = [crossing for register in search.registers for crossing in search.crossings_into(register)]
@@ -112,7 +115,7 @@ class _Search:
         return self.clock_names[register.clock]
 
     def root(self, bit: Bit) -> str:
-        """Where a clock comes from: a port, a PLL's output, or what else drives it."""
+        """Return the source of a clock: a port, a PLL's output, or another driver."""
         while isinstance(bit, int) and bit in self.drivers:
             cell, pin = self.drivers[bit]
             source = cell.bit("B") if cell.kind == "TRELLIS_IO" else cell.bit(_PASSES.get(cell.kind, ""))
@@ -124,7 +127,7 @@ class _Search:
         return self.ports.get(bit, str(bit))
 
     def _before(self, bit: int) -> Sequence[Bit]:
-        """The nets that a net follows within a cycle: through logic, or a memory's read address."""
+        """Return the nets that a net depends on in the same cycle: through logic, or a read address."""
         if (register := self.by_output.get(bit)) is not None:
             return register.reads
         if bit not in self.drivers:
@@ -133,7 +136,7 @@ class _Search:
         return () if cell.kind in ("TRELLIS_IO", "EHXPLLL") else [own for _, own in cell.inputs()]
 
     def _own(self, bit: int) -> str | None:
-        """The clock of the register that drives a net; a PLL's lock has none and is a clock by itself."""
+        """Return the clock of the register that drives a net; a PLL's lock counts as a separate clock."""
         if (register := self.by_output.get(bit)) is not None:
             return self.clock(register)
         if bit in self.drivers and self.drivers[bit][0].kind == "EHXPLLL":
@@ -141,7 +144,7 @@ class _Search:
         return None
 
     def reached(self, bit: Bit) -> frozenset[str]:
-        """The clocks of all registers from which paths lead to a net."""
+        """Return the clocks of all registers from which paths lead to a net."""
         stack = [bit] if isinstance(bit, int) else []
         open_nets: set[int] = set()
         while stack:
@@ -162,7 +165,7 @@ class _Search:
         return self._reached[bit] if isinstance(bit, int) else frozenset()
 
     def sources(self, bit: Bit, clock: str) -> Iterator[int]:
-        """The outputs of registers of a clock from which paths lead to a net."""
+        """Yield the outputs of a clock's registers from which paths lead to a net."""
         seen, stack = set(), [bit]
         while stack:
             net = stack.pop()
@@ -189,7 +192,7 @@ class _Search:
         return Crossing(names, clock, target, pin, self.clock(register), way, fault)
 
     def _way(self, register: Register, pin: str, bit: Bit, clock: str, sources: list[int]) -> tuple[str, str]:
-        """The synchroniser of a crossing, and what is wrong with it."""
+        """Return the synchroniser of a crossing, and its fault or an empty text."""
         memories = [self.by_output[net] for net in sources if net in self.by_output and self._is_memory(net)]
         if memories:
             return "AsyncFIFO", self._memory_fault(register, memories, clock, len(memories) == len(sources))
@@ -204,12 +207,12 @@ class _Search:
         return "FFSynchronizer", self._second_stage_fault(register)
 
     def _is_first_stage(self, register: Register) -> bool:
-        """Whether a flip-flop is one, by its name: it alone has no other name that yosys may prefer."""
+        """Return whether a flip-flop is a first stage, by its name: yosys has no other name to prefer."""
         names = register_names(self.netlist, register)
         return any((match := _STAGE.fullmatch(name)) and match["number"] == "0" for name in names)
 
     def _second_stage_fault(self, register: Register) -> str:
-        """What is wrong behind the first stage: only flip-flops of its clock may see it, and without logic."""
+        """Return the fault after the first stage: only flip-flops of its clock may read it, without logic."""
         (output,) = register.outputs
         for cell, pin in self.users[output]:
             if pin not in _DATA or not self._same_clock(cell, register):
@@ -220,7 +223,7 @@ class _Search:
         return any(self.clock(own) == self.clock(register) for own in self.of_cell.get(cell.name, []))
 
     def _reset_way(self, register: Register, sources: list[int]) -> tuple[str, str]:
-        """As ``_way``, for a reset: the flip-flop has to be part of an AsyncFFSynchronizer's chain."""
+        """Return the same for a reset: the flip-flop must be part of an AsyncFFSynchronizer's chain."""
         if register.cell.kind != "TRELLIS_FF" or register.cell.text("SRMODE") != "ASYNC":
             return "", "no synchroniser"
         if len(sources) != 1:
@@ -233,7 +236,7 @@ class _Search:
         return "AsyncFFSynchronizer", ""
 
     def _chain(self, register: Register) -> tuple[int, Bit]:
-        """How many flip-flops of one clock and reset are in a row up to this one; what the first takes."""
+        """Return the length of the chain of a clock and reset up to this flip-flop, and its first data."""
         length = 1
         while True:
             data = next(bit for pin, bit in register.inputs if pin in _DATA)
@@ -252,7 +255,7 @@ class _Search:
         return len(self.users[register.outputs[0]]) == 1 and any(self._follows(register, own) for own in users)
 
     def _follows(self, first: Register, second: Register) -> bool:
-        """Whether two flip-flops have the same clock and reset."""
+        """Return whether two flip-flops have the same clock and reset."""
         resets = [register.cell.bit("LSR") for register in (first, second)]
         return self.clock(first) == self.clock(second) and resets[0] is not None and resets[0] == resets[1]
 
@@ -267,7 +270,7 @@ class _Search:
         return self._pointer_fault(str(fifo), clock, self.clock(register))
 
     def _within_memory(self, register: Register) -> Iterator[Crossing]:
-        """A block RAM's port that reads what a port of another clock writes."""
+        """Yield crossings in a block RAM: a port that reads what a port of another clock writes."""
         cell = register.cell
         for other in self.of_cell[cell.name]:
             if self.clock(other) == self.clock(register) or not self._writes(other) or not register.outputs:
@@ -297,7 +300,7 @@ class _Search:
         return f"{fifo} has no synchroniser {wrong[0].removeprefix(fifo + '.')}" if wrong else ""
 
     def _synchronised_units(self) -> dict[str, str]:
-        """Synchronisers by name, and the clock of their first stage."""
+        """Return synchronisers by name, with the clock of their first stage."""
         units = {}
         for register in self.registers:
             for name in register_names(self.netlist, register):

@@ -1,4 +1,4 @@
-"""Boards whose frames are noted, and whose control is spoken to straight at the PHY, without a network."""
+"""Boards whose frames are logged, and whose control is accessed directly at the PHY, without a network."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from fanin.wire.ethernet import (
 from fanin.wire.fields import byte_length, unpack_fields
 
 _UDP_AT = byte_length(ETHERNET) + byte_length(IPV4)
-_STEP_PS = 2_000_000  # after which a reply is looked for
-_PS = 10**12  # in a second
+_STEP_PS = 2_000_000  # interval at which replies are looked for
+_PS = 10**12  # picoseconds per second
 
 
 def wire_time(frame: bytes) -> int:
-    """Picoseconds of a frame at 1 Gb/s, from its preamble to its FCS."""
+    """Return the picoseconds of a frame at 1 Gb/s, from its preamble to its FCS."""
     return int(GIGABIT_PS) * wire_bytes(len(frame))
 
 
 class Handed(NamedTuple):
-    """A frame that a board was given, and when its first and its last byte came, in ps.
+    """A frame that a board was given, and the times of its first and last byte, in ps.
 
-    Exact where the line was free, at 1 Gb/s: a frame begins with a cycle of the PHY's clock.
+    The times are exact at 1 Gb/s if the line was free: a frame begins with a cycle of the PHY's clock.
     """
 
     start: int
@@ -40,7 +40,7 @@ class Handed(NamedTuple):
 
 
 class LoggedBoards(Boards):
-    """Boards that write down what board n was given, ``handed[n]``, and what it sent, ``sent[n]``."""
+    """Boards that log the frames given to board n, ``handed[n]``, and sent by it, ``sent[n]``."""
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
@@ -50,7 +50,7 @@ class LoggedBoards(Boards):
     def send(
         self, board: int, frame: bytes, *, time: int | None = None, phy: int = 0, bad_fcs: bool = False
     ) -> None:
-        """As Boards'."""
+        """Send as Boards do, and log the frame."""
         super().send(board, frame, time=time, phy=phy, bad_fcs=bad_fcs)
         clock = self.configs[board].phys[phy].clock
         begin = self.time if time is None else time
@@ -62,7 +62,7 @@ class LoggedBoards(Boards):
         self.handed[board].append(Handed(start, end, frame))
 
     def run(self, until: int) -> list[Transmission]:
-        """As Boards'."""
+        """Run as Boards do, and log the frames sent."""
         sent = super().run(until)
         for one in sent:
             self.sent[one.board].append(one)
@@ -70,9 +70,9 @@ class LoggedBoards(Boards):
 
 
 class DirectChannel:
-    """Control of a board as a channel of :class:`fanin.host.board.BoardClient`, at its PHY, from ``host``.
+    """Channel of :class:`fanin.host.board.BoardClient` to a board's control, at its PHY, from ``host``.
 
-    The world runs while the client waits, and the client's seconds are the world's.
+    The world runs while the client waits, and the client's seconds are simulated seconds.
     """
 
     def __init__(self, world: World, boards: LoggedBoards, board: int, *, own: Endpoint, host: Endpoint):
@@ -81,16 +81,16 @@ class DirectChannel:
 
     @property
     def local_host(self) -> str:
-        """The host's address."""
+        """Address of the host."""
         return str(IPv4Address(self._host.ip))
 
     @property
     def remote_host(self) -> str:
-        """The board's address."""
+        """Address of the board."""
         return str(IPv4Address(self.own.ip))
 
     def exchange(self, payload: bytes, timeout: float) -> Iterator[bytes]:
-        """Hand the board a request; what it sends to the host."""
+        """Send a request to the board; yield the payloads that it sends to the host."""
         world, sent = self._world, self._boards.sent[self._board]
         seen, end = len(sent), world.time + round(timeout * _PS)
         self._boards.send(self._board, encode_udp(payload, source=self._host, destination=self.own))
@@ -103,4 +103,4 @@ class DirectChannel:
                     yield one.data[_UDP_AT + byte_length(UDP) : _UDP_AT + length]
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no resources."""

@@ -1,4 +1,4 @@
-"""What a top says for measurement, made an output of its model, and the times at which it says it."""
+"""Measurement events of a board's top: exposed as an output of its model, and read from traces."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fanin.hdl.boards.identity import Identity
 from fanin.hdl.boards.top import BOARD_EVENTS, EVENTS, BoardTop
 from fanin.sim.boards.model import BoardModel, source_model
 
-_FS = 1000  # in a picosecond
+_FS = 1000  # femtoseconds per picosecond
 
 
 def model_with_events(board: Board, config: GlmConfig) -> BoardModel:
-    """The RTL of a board's top, board 0's, with the output ``EVENTS``; elaborated anew, which takes a while."""
+    """Return the RTL of a board's top, for board 0, with the output ``EVENTS``; elaboration takes a while."""
     identity = Identity.of(board, number=0, build=0)
     top = BoardTop(board=board, config=config, identity=identity, core_mhz=board.core_mhz)
     with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
@@ -30,9 +30,10 @@ def model_with_events(board: Board, config: GlmConfig) -> BoardModel:
 
 
 def read_events(path: Path, period_ps: Fraction) -> Mapping[str, npt.NDArray[np.int64]]:
-    """Of a trace of ``EVENTS`` alone: by event, the clock's edges, in ps, at which it happened.
+    """Return the times of each event, in ps, from a trace of ``EVENTS`` only.
 
-    An event lasts from one edge to the next, at which what it tells of takes place; ``period_ps`` is between.
+    An event's bit is high for one clock period before the edge at which it takes effect; that edge is returned.
+    ``period_ps`` is the clock's period.
     """
     times, values = np.fromfile(path, dtype=np.uint64).reshape(-1, 2).T
     rises = times[:-1].astype(np.int64) / _FS

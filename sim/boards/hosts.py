@@ -1,6 +1,6 @@
-"""Hosts beside simulated boards: a queue for a program in this process, UDP sockets, a TAP device.
+"""Hosts beside simulated boards: a queue for a program in this process, UDP sockets, and a TAP device.
 
-Each is a port of the world's switch. What a host sends enters the world at its present time.
+Each host is a port of the world's switch. A host's frame enters the world at the world's present time.
 """
 
 from __future__ import annotations
@@ -31,65 +31,65 @@ from fanin.wire.ethernet import (
 )
 from fanin.wire.fields import byte_length, unpack_fields
 
-_LARGEST = 65536  # bytes of a datagram or of what a TAP device gives
-_TRANSLATED = range(49152, 65536)  # ports for hosts whose own is another host's
+_LARGEST = 65536  # bytes of the largest datagram or TAP frame
+_TRANSLATED = range(49152, 65536)  # replacement ports for clients whose own port is taken
 MAX_CLIENTS = 4096
-_AT_ONCE = 64  # frames of a host that a step of the world takes
+_AT_ONCE = 64  # most frames taken from a host per step of the world
 _SERVERS = "127.0.0.1"
-_MAX_NAME = 15  # bytes of a device's name; the kernel cuts a longer one
+_MAX_NAME = 15  # bytes of a device's name; the kernel truncates longer ones
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 _ETHERNET, _IPV4 = byte_length(ETHERNET), byte_length(IPV4)
 
 
 class Host(Protocol):
-    """A port of the world that is no board's."""
+    """A port of the world that belongs to no board."""
 
     def descriptors(self) -> Sequence[int]:
-        """What becomes readable when the host has something to send."""
+        """Return the descriptors that become readable when the host has something to send."""
 
     def receive(self) -> list[bytes]:
-        """The frames that it sends now, without FCS, a bounded number; does not wait."""
+        """Return the frames to send now, without FCS, in a bounded number; does not wait."""
 
     def deliver(self, frame: bytes, time: int) -> None:
-        """A frame has arrived, at ``time`` ps."""
+        """Receive a frame that has arrived at ``time`` ps."""
 
     def close(self) -> None:
-        """Let go of sockets and devices."""
+        """Close sockets and devices."""
 
 
 class QueueHost:
-    """A program in this process: ``send`` puts frames into the world, ``received`` has those that came."""
+    """A program in this process: ``send`` puts frames into the world, ``received`` has the frames received."""
 
     def __init__(self) -> None:
         self.received: list[tuple[int, bytes]] = []
         self._waiting: deque[bytes] = deque()
 
     def send(self, frame: bytes) -> None:
-        """Let a frame enter the world as soon as it runs on."""
+        """Queue a frame, which enters the world when it runs again."""
         self._waiting.append(frame)
 
     def descriptors(self) -> Sequence[int]:
-        """None: a queue is filled while the world stands."""
+        """Return none: the queue is filled while the world stands still."""
         return ()
 
     def receive(self) -> list[bytes]:
-        """Those that ``send`` was given."""
+        """Return the queued frames."""
         frames = list(self._waiting)
         self._waiting.clear()
         return frames
 
     def deliver(self, frame: bytes, time: int) -> None:
-        """Keep it in ``received``."""
+        """Store the frame in ``received``."""
         self.received.append((time, frame))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no resources."""
 
 
 class TapHost:
     """The host's network stack, by a TAP device. Needs CAP_NET_ADMIN, as root of a network namespace has.
 
-    Raises InputError where there is none to be had.
+    Raises InputError if no device can be made.
     """
 
     def __init__(self, name: str):
@@ -107,14 +107,14 @@ class TapHost:
             os.close(self._device)
             cause = "it needs CAP_NET_ADMIN, or a namespace: unshare -rn"
             raise InputError(f"--tap {name}: no TAP device: {error.strerror}; {cause}") from error
-        self.dropped = 0  #: frames that the stack did not take: the device is down
+        self.dropped = 0  #: frames that the stack did not accept, because the device is down
 
     def descriptors(self) -> Sequence[int]:
-        """The device's."""
+        """Return the device's descriptor."""
         return (self._device,)
 
     def receive(self) -> list[bytes]:
-        """What the stack sends. Raises InputError where the device was removed."""
+        """Return the frames that the stack sends. Raises InputError if the device was removed."""
         frames: list[bytes] = []
         try:
             while len(frames) < _AT_ONCE:
@@ -126,7 +126,7 @@ class TapHost:
         return frames
 
     def deliver(self, frame: bytes, time: int) -> None:
-        """Hand it to the stack. Raises InputError where the device was removed."""
+        """Give the frame to the stack. Raises InputError if the device was removed."""
         try:
             os.write(self._device, frame)
         except OSError as error:
@@ -135,7 +135,7 @@ class TapHost:
             self.dropped += 1
 
     def close(self) -> None:
-        """The device ends with its descriptor."""
+        """Close the descriptor, which removes the device."""
         os.close(self._device)
 
     def _failed(self, error: OSError) -> InputError:
@@ -145,27 +145,27 @@ class TapHost:
 
 @dataclass(frozen=True)
 class Listening:
-    """A board as UDP clients find it: its own addresses, and the host's address that stands for it."""
+    """A board as UDP clients see it: its own addresses, and the host's address that represents it."""
 
     board: Endpoint
     address: str
 
 
 class UdpHost:
-    """UDP sockets of this machine in the place of boards: what is sent to one goes to its board, and back.
+    """UDP sockets of this machine that represent boards: datagrams to them go to the boards, and back.
 
-    Each board has an address of its own, of 127.0.0.0/8 for instance, where the same ``ports`` as the board's
-    are open. To the boards all clients are one host, ``own``, which answers ARP; a client keeps its port unless
-    another has it. ``MAX_CLIENTS`` are known at a time. Raises InputError for an address or port that cannot be
-    had.
+    Each board has its own address, for instance in 127.0.0.0/8, where the same ``ports`` are open as on the
+    board. To the boards all clients are one host, ``own``, which answers ARP. A client keeps its port unless
+    another client has it. At most ``MAX_CLIENTS`` clients are known at a time. Raises InputError for an address
+    or port that cannot be opened.
     """
 
     def __init__(self, own: Endpoint, boards: Sequence[Listening], ports: Sequence[int]):
         self.own = own
-        self.strays = 0  #: frames that were no client's, and datagrams that are longer than a frame
+        self.strays = 0  #: frames that belong to no client, and datagrams longer than a frame
         self._boards = {listening.board.ip: listening for listening in boards}
         self._sockets: dict[tuple[int, int], socket.socket] = {}
-        # By the port that the boards see, and the other way; the client that has been silent longest first.
+        # By the port that the boards see, and in reverse; the client that was silent longest is first.
         self._clients: dict[int, tuple[str, int]] = {}
         self._seen_as: dict[tuple[str, int], int] = {}
         self._answers: list[bytes] = []
@@ -178,18 +178,18 @@ class UdpHost:
             self._open = stack.pop_all()
 
     def descriptors(self) -> Sequence[int]:
-        """Those of the sockets."""
+        """Return the descriptors of the sockets."""
         return [one.fileno() for one in self._sockets.values()]
 
     def receive(self) -> list[bytes]:
-        """The clients' datagrams in frames, and answers to ARP."""
+        """Return the clients' datagrams in frames, and answers to ARP."""
         frames, self._answers = self._answers, []
         for (ip, port), one in self._sockets.items():
             with contextlib.suppress(BlockingIOError):
                 for _ in range(_AT_ONCE):
                     payload, client = one.recvfrom(_LARGEST)
                     if len(payload) > MAX_PAYLOAD:
-                        self.strays += 1  # no frame of Ethernet holds it
+                        self.strays += 1  # too long for an Ethernet frame
                         continue
                     source = Endpoint(self.own.mac, self.own.ip, self._port_of(client))
                     target = Endpoint(self._boards[ip].board.mac, ip, port)
@@ -197,7 +197,7 @@ class UdpHost:
         return frames
 
     def deliver(self, frame: bytes, time: int) -> None:
-        """A board's datagram to its client, or a question for the host's address."""
+        """Send a board's datagram to its client, or answer an ARP request for the host's address."""
         ethertype = unpack_fields(ETHERNET, frame)["ethertype"]
         if ethertype == ETHERTYPE_ARP:
             self._answer(unpack_fields(ARP, frame[_ETHERNET:]))
@@ -211,7 +211,7 @@ class UdpHost:
         self._open.close()
 
     def _port_of(self, client: tuple[str, int]) -> int:
-        """The port that boards see. Of too many clients, the one that has been silent longest is forgotten."""
+        """Return the port that boards see; beyond MAX_CLIENTS, forget the client that was silent longest."""
         port = self._seen_as.pop(client, None)
         if port is None:
             if len(self._clients) >= MAX_CLIENTS:
@@ -234,7 +234,7 @@ class UdpHost:
         if one is None:
             self.strays += 1
             return
-        with contextlib.suppress(OSError):  # lost, as datagrams may be; also one to port 0
+        with contextlib.suppress(OSError):  # a datagram may be lost, also one to port 0
             one.sendto(frame[start + byte_length(UDP) : start + udp["length"]], client)
 
     def _answer(self, question: dict[str, int]) -> None:
@@ -246,7 +246,7 @@ class UdpHost:
 
 
 def addresses(first: str, count: int) -> list[str]:
-    """Addresses for ``count`` boards, from ``first`` on. Raises InputError for what is none."""
+    """Return addresses for ``count`` boards, from ``first`` on. Raises InputError for an invalid one."""
     try:
         start = IPv4Address(first)
         return [str(start + number) for number in range(count)]

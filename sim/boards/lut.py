@@ -1,4 +1,4 @@
-"""A look-up table as an expression of few operators, which a simulator computes faster than it looks up."""
+"""Look-up tables as expressions of few operators, which a simulator computes faster than table look-ups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _FALSE, _TRUE = "1'b0", "1'b1"
 
 @cache
 def _form(table: int, inputs: int) -> str:
-    """An expression in {0}, {1}, … of a function of ``inputs`` inputs; bit i of ``table`` is its value at i."""
+    """Return an expression in {0}, {1}, … of a function; bit i of ``table`` is its value for inputs i."""
     size = 1 << inputs
     ones = (1 << size) - 1
     if table in (0, ones):
@@ -30,7 +30,7 @@ def _form(table: int, inputs: int) -> str:
         return _join("|", _not(x), _form(high, last))
     if high == all_half:
         return _join("|", x, _form(low, last))
-    if low & high == low:  # one implies the other: no multiplexer is needed
+    if low & high == low:  # one implies the other, so no multiplexer is needed
         return f"({_form(low, last)} | {_join('&', x, _form(high, last))})"
     if low & high == high:
         return f"({_form(high, last)} | {_join('&', _not(x), _form(low, last))})"
@@ -48,7 +48,7 @@ def _join(operator: str, x: str, rest: str) -> str:
 
 
 def lut_expression(table: int, inputs: list[str]) -> str:
-    """The expression of a table whose bit i is its value where ``inputs``, the first the lowest bit, are i.
+    """Return the expression of a table; bit i is its value when ``inputs``, lowest bit first, are i.
 
     An input may be a constant, ``1'b0`` or ``1'b1``.
     """
@@ -60,7 +60,7 @@ def lut_expression(table: int, inputs: list[str]) -> str:
 
 
 def _fixed(table: int, inputs: int, position: int, value: bool) -> int:
-    """The table of one input less, where that one has a value."""
+    """Return the table without one input, which has a fixed value."""
     result = 0
     for index in range(1 << (inputs - 1)):
         low = index & ((1 << position) - 1)

@@ -1,6 +1,6 @@
-"""A board's top as Verilog for the harness: the routed netlist, or the source that it was made of.
+"""A board's top as Verilog for the harness: the routed netlist, or its source.
 
-Both have the same ports, so that one harness runs either, and what they do can be compared cycle for cycle.
+Both have the same ports, so the same harness runs both, and they can be compared cycle by cycle.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fanin.sim.boards.netlist import Netlist, netlist_of, read_netlist
 from fanin.sim.boards.pins import Pins, open_pins, plain
 from fanin.sim.boards.verilog import cells_verilog, routed_verilog
 
-_MOST_BITS = 64  # of a port, which the harness sets and reads at once
-_OWN_CELLS = ("IDDRX1F", "ODDRX1F")  # of Lattice's cells, those that cells.v has under their names
-# Pads become TRELLIS_IO and Lattice's flip-flops TRELLIS_FF; yosys' own model says what that does.
+_MOST_BITS = 64  # widest port, which the harness sets and reads at once
+_OWN_CELLS = ("IDDRX1F", "ODDRX1F")  # Lattice's cells that cells.v models under their own names
+# Pads become TRELLIS_IO and Lattice's flip-flops TRELLIS_FF, whose model is yosys' own.
 _FLATTEN = """
 read_rtlil source.il
 {more}
@@ -42,7 +42,7 @@ write_json flat.json
 
 @dataclass(frozen=True)
 class BoardModel:
-    """A top for the harness: Verilog with the module ``top``, its ports, and what was at its pins.
+    """A top for the harness: Verilog with the module ``top``, its ports, and the parts removed from its pins.
 
     ``widths``: bits of each port.
     """
@@ -56,7 +56,7 @@ class BoardModel:
 
 
 def routed_model(path: Path) -> BoardModel:
-    """What nextpnr-ecp5 wrote with ``--write``. Raises InputError for one that cannot be simulated."""
+    """Return the model of a file that nextpnr-ecp5 wrote with ``--write``. Raises InputError for others."""
     netlist = read_netlist(path)
     pins = open_pins(netlist)
     return _model(netlist, pins, routed_verilog(netlist))
@@ -65,10 +65,10 @@ def routed_model(path: Path) -> BoardModel:
 def source_model(
     path: Path, top: str = "top", *, expose: Sequence[str] = (), more: Sequence[Path] = ()
 ) -> BoardModel:
-    """The RTLIL that yosys read (``top.il``), and ``more`` files in Verilog.
+    """Return the model of RTLIL that yosys has read (``top.il``), with ``more`` files in Verilog.
 
-    Raises InputError likewise, ToolFailed where yosys fails. ``expose`` names signals of the top that become
-    outputs.
+    ``expose`` names signals of the top that become outputs. Raises InputError if it cannot be simulated, and
+    ToolFailed if yosys fails.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-") as name:
         folder = Path(name)
@@ -90,7 +90,7 @@ def source_model(
 
 
 def _with_pins(module: dict[str, Any], netlist: Netlist) -> dict[str, Any]:
-    """The JSON of a module whose netlist was changed; each name of a register says how it starts."""
+    """Return the JSON of a module whose netlist was changed; registers' names keep their initial values."""
     starts: dict[Any, str] = {}
     for net in module["netnames"].values():
         if init := net["attributes"].get("init"):

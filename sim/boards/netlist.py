@@ -1,4 +1,4 @@
-"""A flat netlist, as yosys and nextpnr write it in JSON: cells, their pins, the module's ports."""
+"""A flat netlist in the JSON of yosys and nextpnr: cells, their pins, and the module's ports."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from fanin.base.errors import InputError
 from fanin.base.records import parse_json
 
-Bit = int | str  #: the number of a net; or a constant, "0", "1" or "x"
+Bit = int | str  #: number of a net, or a constant: "0", "1" or "x"
 
 _CONSTANTS: dict[str, Bit] = {"$PACKER_GND": "0", "$PACKER_VCC": "1"}
 
 
 @dataclass
 class Cell:
-    """An instance: what it is, its parameters and, by pin, the bits at it."""
+    """An instance: its kind, its parameters and, by pin, its bits."""
 
     name: str
     kind: str
@@ -26,21 +26,21 @@ class Cell:
     outputs: frozenset[str]
 
     def text(self, parameter: str, default: str = "") -> str:
-        """A parameter that is a string. nextpnr puts a space behind one that looks like a number."""
+        """Return a string parameter. nextpnr appends a space to strings that look like numbers."""
         return self.parameters.get(parameter, default).rstrip(" ")
 
     def number(self, parameter: str, default: int = 0) -> int:
-        """A parameter that is a number, with zeros for bits that do not matter."""
+        """Return a number parameter, with zeros for don't-care bits."""
         text = self.parameters.get(parameter)
         return default if text is None else int(text.replace("x", "0"), 2)
 
     def bit(self, pin: str) -> Bit | None:
-        """The bit at a pin of one bit, None where nothing is connected."""
+        """Return the bit at a one-bit pin; None if it is not connected."""
         bits = self.pins.get(pin)
         return bits[0] if bits else None
 
     def inputs(self) -> Iterator[tuple[str, Bit]]:
-        """Each bit that goes in, with its pin."""
+        """Yield each input bit with its pin."""
         for pin, bits in self.pins.items():
             if pin not in self.outputs:
                 yield from ((pin, bit) for bit in bits)
@@ -56,7 +56,7 @@ class Port:
 
 @dataclass
 class Netlist:
-    """A module without hierarchy. ``names`` has the names of each net, as the source calls it."""
+    """A module without hierarchy. ``names`` has the source's names of each net."""
 
     module: str
     ports: dict[str, Port]
@@ -64,7 +64,7 @@ class Netlist:
     names: dict[int, list[str]]
 
     def replace(self, bits: dict[int, Bit]) -> None:
-        """Put other bits in the place of some, everywhere; chains are followed."""
+        """Replace bits by others everywhere, and follow chains of replacements."""
 
         def last(bit: Bit) -> Bit:
             while isinstance(bit, int) and bit in bits:
@@ -81,7 +81,7 @@ class Netlist:
                 self.names.setdefault(new, []).extend(self.names.pop(old, []))
 
     def settle_constants(self) -> None:
-        """Let nextpnr's two nets that are 0 and 1 be constants."""
+        """Replace nextpnr's nets of constant 0 and 1 by constants."""
         values: dict[int, Bit] = {}
         for name in [name for name in self.cells if name in _CONSTANTS]:
             cell = self.cells.pop(name)
@@ -89,7 +89,7 @@ class Netlist:
         self.replace(values)
 
     def drivers(self) -> dict[int, tuple[Cell, str]]:
-        """Per net, the cell and the pin that drives it."""
+        """Return, per net, the cell and pin that drive it."""
         return {
             bit: (cell, pin)
             for cell in self.cells.values()
@@ -100,7 +100,7 @@ class Netlist:
 
 
 def read_netlist(path: Path) -> Netlist:
-    """The top module of a JSON file of yosys or nextpnr. Raises InputError for another file."""
+    """Return the top module of a JSON file of yosys or nextpnr. Raises InputError for another file."""
     try:
         modules = parse_json(path.read_text())["modules"]
         tops = [name for name, module in modules.items() if _is_top(module)] or list(modules)
@@ -116,9 +116,9 @@ def _is_top(module: dict[str, Any]) -> bool:
 
 
 def netlist_of(name: str, module: dict[str, Any]) -> Netlist:
-    """A module of such a file. Raises ValueError for a bit or a direction that is none.
+    """Return a module of such a file. Raises ValueError for an invalid bit or direction.
 
-    Both become Verilog, which could call programs.
+    Both become part of Verilog, which could otherwise call programs.
     """
     ports = {
         key: Port(_direction(port["direction"]), _bits(port["bits"])) for key, port in module["ports"].items()
@@ -147,7 +147,7 @@ def _direction(direction: object) -> str:
 
 
 def _bits(bits: Any) -> list[Bit]:
-    """The bits of a port, a pin or a name."""
+    """Return the bits of a port, a pin or a name, checked."""
     for bit in bits:
         if not (isinstance(bit, int) and bit >= 0) and bit not in ("0", "1", "x", "z"):
             raise ValueError(f"a bit is {bit!r}")

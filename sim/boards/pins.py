@@ -1,8 +1,8 @@
-"""What stands between a netlist's logic and the outside is taken out: pads, clock buffers, delays, PLLs.
+"""Removal of the cells between a netlist's logic and the outside: pads, clock buffers, delay lines, PLLs.
 
-A simulator without delays cannot have them, and does not need them: a pad or a buffer is a wire. What a delay
-line adds is told beside, for who drives or samples the pin. A PLL's outputs become ports, each with the period
-and phase that its parameters give, for who makes the clocks.
+A simulator without delays has no such cells. A pad or a buffer becomes a wire. The time of a delay line is
+reported separately, for the driver or sampler of the pin. A PLL's outputs become ports, with the period and
+phase that its parameters give, for the generator of clocks.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from fractions import Fraction
 from fanin.base.errors import InputError
 from fanin.sim.boards.netlist import Bit, Cell, Netlist, Port
 
-DELAY_STEP_PS = 25  # of DELAYG and DELAYF, nominal (Lattice FPGA-TN-02035, "Delay")
+DELAY_STEP_PS = 25  # nominal step of DELAYG and DELAYF (Lattice FPGA-TN-02035, "Delay")
 _OUTPUTS = ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3")
-_PHASE_STEPS = 8  # of FPHASE in a period of the VCO
+_PHASE_STEPS = 8  # steps of FPHASE per period of the VCO
 
 
 @dataclass(frozen=True)
 class PllClock:
-    """A port that is an output of a PLL: ``ratio`` periods of ``source`` long, ``delay`` of these behind it."""
+    """A port that is a PLL's output. Its period and its ``delay`` are in periods of ``source``."""
 
     port: str
     source: str
@@ -32,7 +32,7 @@ class PllClock:
 
 @dataclass
 class Pins:
-    """What ``open_pins`` found: the PLLs' clocks, their ``LOCK`` ports, and the delay of pins, in ps."""
+    """Result of ``open_pins``: the PLLs' clocks, their ``LOCK`` ports, and the delays of pins, in ps."""
 
     clocks: list[PllClock] = field(default_factory=list)
     locks: list[str] = field(default_factory=list)
@@ -40,15 +40,15 @@ class Pins:
 
 
 def plain(name: str) -> str:
-    """A name that Verilog takes and Verilator keeps as it is; of Amaranth's pins, without what all end with."""
+    """Return a name valid in Verilog and kept by Verilator; the common suffix of Amaranth's pins is removed."""
     return re.sub(r"\W|_+", "_", name.removesuffix("__io"))
 
 
 def open_pins(netlist: Netlist) -> Pins:
-    """Take pads, clock buffers, delay lines and PLLs out of a netlist, in place.
+    """Remove pads, clock buffers, delay lines and PLLs from a netlist, in place.
 
-    Ports have plain names then. An input is its port, an output drives its port. A pin for both, ``x``, becomes
-    the ports ``x_i``, ``x_o`` and ``x_t`` (1: not driven). Raises InputError for what has no such form.
+    Ports get plain names. An input pad becomes its port, an output drives its port. A bidirectional pin ``x``
+    becomes the ports ``x_i``, ``x_o`` and ``x_t`` (1: not driven). Raises InputError for unsupported cells.
     """
     pins = Pins()
     _rename(netlist)
@@ -73,9 +73,7 @@ def _rename(netlist: Netlist) -> None:
 
 def _open_pads(netlist: Netlist) -> None:
     wires: dict[int, Bit] = {}
-    driven: dict[
-        int, Bit
-    ] = {}  # bits of ports by what drives them: these are no aliases, two may have one driver
+    driven: dict[int, Bit] = {}  # drivers of ports' bits: no aliases, since two bits may have one driver
     both: list[Cell] = []
     for cell in _take(netlist, "TRELLIS_IO"):
         pad, direction = cell.bit("B"), cell.text("DIR", "INPUT")
@@ -94,7 +92,7 @@ def _open_pads(netlist: Netlist) -> None:
 
 
 def _output(cell: Cell) -> Bit:
-    """What an output pad drives: the logic's bit, or that of the register or DDR cell beside the pad."""
+    """Return the bit that an output pad drives: the logic's, or that of the register or DDR cell beside it."""
     beside = cell.bit("IOLDO")
     own = cell.bit("I")
     chosen = beside if beside is not None and cell.text("DATAMUX_ODDR", cell.text("DATAMUX_OREG")) else own
@@ -124,7 +122,7 @@ def _enable(cell: Cell) -> Bit:
 
 
 def _open_buffers(netlist: Netlist) -> dict[int, int]:
-    """Take out clock buffers and delay lines; per net that is left, the delay behind (input) or before it."""
+    """Remove clock buffers and delay lines; return, per remaining net, the delay after (input) or before it."""
     wires: dict[int, Bit] = {}
     delays: dict[int, int] = {}
 
@@ -189,9 +187,9 @@ def _open_plls(netlist: Netlist, pins: Pins) -> None:
 
 
 def _clocks(cell: Cell, source: str) -> Iterator[PllClock]:
-    """The outputs in use. They are in phase with the reference where CPHASE is DIV - 1, as Lattice sets it."""
+    """Yield the outputs in use. With CPHASE = DIV - 1, Lattice's setting, they are in phase with the reference."""
     feedback = re.sub("^INT_", "CLK", cell.text("FEEDBK_PATH", "CLKOP"))
-    if feedback not in _OUTPUTS:
+    """Yield the outputs in use, in phase with the reference if CPHASE is DIV - 1, as Lattice sets it."""
         raise InputError(f"{cell.name}: a PLL with the feedback {cell.text('FEEDBK_PATH')} has no model")
     if cell.text("DPHASE_SOURCE", "DISABLED") != "DISABLED":
         raise InputError(f"{cell.name}: a PLL whose phase is moved has no model")
@@ -211,6 +209,6 @@ def _clocks(cell: Cell, source: str) -> Iterator[PllClock]:
 
 
 def _take(netlist: Netlist, kind: str) -> Iterator[Cell]:
-    """Take the cells of a kind out."""
+    """Yield the cells of a kind, and remove them."""
     for name in [name for name, cell in netlist.cells.items() if cell.kind == kind]:
         yield netlist.cells.pop(name)

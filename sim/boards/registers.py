@@ -1,4 +1,4 @@
-"""The parts of a netlist that a clock drives, before placement or behind it: what they take in and hand out."""
+"""Clocked parts of a netlist, before or after placement: their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AUTOMATIC = re.compile(r"^\$|\.\$|_(TRELLIS_\w+|LUT4|CCU2C|PFUMX|L6MUX21|DP16KD
 
 @dataclass(frozen=True)
 class Register:
-    """A part of a cell: the net of its clock, its inputs and outputs. A memory's contents are one, too.
+    """A clocked part of a cell: the net of its clock, its inputs and outputs. A memory's contents are one, too.
 
     ``reads`` are inputs that reach the outputs within the cycle: the read address of distributed RAM.
     """
@@ -26,14 +26,14 @@ class Register:
 
 
 def registers(netlist: Netlist) -> Iterator[Register]:
-    """All of them. A clock that is not connected, or constant, makes none."""
+    """Yield all registers. A clock that is not connected, or constant, gives none."""
     for cell in netlist.cells.values():
         if cell.kind in _KINDS:
             yield from _KINDS[cell.kind](cell)
 
 
 def _part(cell: Cell, clock: str, inputs: str, outputs: str, reads: str = "$^") -> Iterator[Register]:
-    """The part whose inputs and outputs match patterns."""
+    """Yield the part whose inputs and outputs match patterns."""
     net = cell.bit(clock)
     if not isinstance(net, int):
         return
@@ -49,7 +49,7 @@ def _flip_flop(cell: Cell) -> Iterator[Register]:
 
 
 def _block_ram(cell: Cell) -> Iterator[Register]:
-    """A part per port; with 36 bits, A writes through both data inputs, and B reads through both outputs."""
+    """Yield a part per port. With 36 bits, A writes by both data inputs, and B reads by both outputs."""
     a_writes = ".*" if cell.number("DATA_WIDTH_A", 18) == 36 else "A"
     b_writes = "$^" if a_writes == ".*" else "B"
     b_reads = ".*" if cell.number("DATA_WIDTH_B", 18) == 36 else "B"
@@ -81,7 +81,7 @@ _KINDS: dict[str, Callable[[Cell], Iterator[Register]]] = {
 
 
 def register_names(netlist: Netlist, register: Register) -> list[str]:
-    """What the source calls it, the shortest first: names of its outputs, else its cell's."""
+    """Return the source's names of a register, the shortest first: of its outputs, or otherwise of its cell."""
     names = {name for bit in register.outputs for name in netlist.names.get(bit, [])}
     own = sorted((name for name in names if not _AUTOMATIC.search(name)), key=lambda name: (len(name), name))
     return [*own, register.cell.name] if register.cell.kind != "TRELLIS_FF" or not own else own

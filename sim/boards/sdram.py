@@ -1,4 +1,4 @@
-"""A model of SDRAM chips for the simulator, and boards with these at their pins."""
+"""A model of SDRAM chips for the simulator, and boards with such chips at their pins."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ MODULE = "fanin_sdram"
 
 
 def chips_verilog() -> str:
-    """The Verilog of the module ``fanin_sdram``."""
+    """Return the Verilog of the module ``fanin_sdram``."""
     return (files("fanin.sim.boards") / "sdram.v").read_text()
 
 
 def chip_parameters(sdram: Sdram, timing: SdramTiming) -> dict[str, int]:
-    """Its parameters: what the chips hold, and their times in cycles."""
+    """Return the module's parameters: the chips' size, and their times in cycles."""
     sizes = {"banks": sdram.banks, "rows": sdram.rows, "columns": sdram.columns}
     return {name.upper(): value for name, value in (sizes | asdict(timing)).items()}
 
 
-_PREFIX = "sdram_0_"  # of the pins, as Amaranth names those of a board's SDRAM
+_PREFIX = "sdram_0_"  # Amaranth's prefix of the pins of a board's SDRAM
 
 
 def with_chips(model: BoardModel, sdram: Sdram, timing: SdramTiming) -> BoardModel:
-    """A board with chips at the pins of its SDRAM, which are no ports then. ``timing``: at its core's clock.
+    """Return a board with chips at its SDRAM's pins, which are no ports then. ``timing``: at the core's clock.
 
-    The process of the simulation ends, and says why, where the board breaks a rule of theirs.
+    If the board breaks a rule of the chips, the simulation's process ends with a message.
     """
     inputs, outputs = (
         tuple(name for name in names if not name.startswith(_PREFIX)) for names in (model.inputs, model.outputs)

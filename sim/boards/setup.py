@@ -1,4 +1,4 @@
-"""From a board of ours to what the simulation asks for: its clocks, its PHY, its pins."""
+"""Simulation settings of a board: its clocks, its PHY, its pins."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fanin.sim.boards.board import BoardConfig, Clock, PhyConfig
 from fanin.sim.boards.model import BoardModel, routed_model, source_model
 from fanin.sim.boards.sdram import with_chips
 
-_HALF_BIT_PS = 2000  # of RGMII at 1 Gb/s
+_HALF_BIT_PS = 2000  # RGMII at 1 Gb/s
 
 
 def project_model(project: Path, *, routed: bool) -> BoardModel:
-    """The model of what ``fanin board build`` made: the routed netlist, or the source that it was made of."""
+    """Return the model of a ``fanin board build``: its routed netlist, or its source."""
     if routed:
         return routed_model(project / ROUTED)
     return source_model(project / SOURCE, more=[file for file in (project / FILE,) if file.exists()])
 
 
 def with_sdram(model: BoardModel, board: Board, core_mhz: float) -> BoardModel:
-    """The model of a build in the board's SDRAM, with the chips; the core's clock is ``core_mhz`` at most."""
+    """Return the model of a build with SDRAM, with the chips; the core's clock is at most ``core_mhz``."""
     assert board.sdram is not None
     crystal_mhz = board.make_platform().default_clk_frequency / 1e6
     dividers = cells_of(board).choose_dividers(crystal_mhz, core_mhz)
@@ -31,10 +31,10 @@ def with_sdram(model: BoardModel, board: Board, core_mhz: float) -> BoardModel:
 
 
 def board_config(board: Board, model: BoardModel, *, ppm: float = 0.0, phase_ps: int = 0) -> BoardConfig:
-    """A board whose oscillator is off by ``ppm`` millionths; ``phase_ps`` is when its PHY's clock first rises.
+    """Return a board whose oscillator is off by ``ppm``; ``phase_ps``: first edge of its PHY's clock.
 
-    The netlist knows no delay but those of its delay cells, so that the PHY stands for the rest: each clock
-    comes to its cells half a bit behind its data, as on the board.
+    The netlist has only the delays of its delay cells, so the PHY provides the other delays: each clock reaches
+    its cells half a bit after its data, as on the board.
     """
     platform = board.make_platform()
     port = f"eth_rgmii_{board.phy.port}_"
@@ -61,6 +61,6 @@ def board_config(board: Board, model: BoardModel, *, ppm: float = 0.0, phase_ps:
 
 
 def core_clock(config: BoardConfig) -> Clock:
-    """The clock of a board's core: the output of the PLL that :mod:`fanin.hdl.boards.clocks` gives it."""
+    """Return the clock of a board's core: the PLL output that :mod:`fanin.hdl.boards.clocks` assigns to it."""
     (port,) = (clock.port for clock in config.model.pins.clocks if clock.port.endswith("_clkos2"))
     return config.all_clocks()[port]

@@ -1,8 +1,8 @@
-"""A routed netlist as Verilog that simulates fast: expressions, registers, memories; ``cells.v`` has the rest.
+"""A routed netlist as fast Verilog: expressions, registers and memories; ``cells.v`` has the other cells.
 
-nextpnr's netlist is not what yosys' models of the cells describe: inputs are inverted or set by ``…MUX``
-parameters, a flip-flop may take its data from ``M``, a carry leaves by ``FCO``, DDR cells are ``IOLOGIC``.
-So this module reads nextpnr's cells itself; an input that is not connected is 1, as in the device.
+nextpnr's netlist does not fit yosys' models of the cells: ``…MUX`` parameters invert or set inputs, a flip-flop
+may take its data from ``M``, a carry leaves by ``FCO``, and DDR cells are ``IOLOGIC``. This module therefore
+reads nextpnr's cells itself. An unconnected input is 1, as in the device.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NOT_MODELLED = "{name}: a {kind} with {what} has no model in simulation"
 
 
 def cells_verilog() -> str:
-    """The models of cells that are modules."""
+    """Return the models of cells that are modules."""
     return (files("fanin.sim.boards") / "cells.v").read_text()
 
 
 @dataclass(frozen=True)
 class _Clocking:
-    """What the registers of one block have in common."""
+    """Common controls of the registers of one block."""
 
     clock: str
     falling: bool
@@ -47,13 +47,13 @@ class _Writer:
     rams: dict[tuple[str, ...], list[tuple[int, str, str]]] = field(default_factory=lambda: defaultdict(list))
 
     def name(self, bit: Bit) -> str:
-        """A bit in Verilog; one that does not matter is 0."""
+        """Return a bit in Verilog; a don't-care bit is 0."""
         if isinstance(bit, str):
             return _ONE if bit == "1" else _ZERO
         return f"n{bit}"
 
     def pin(self, cell: Cell, pin: str, unconnected: str = _ONE) -> str:
-        """What a cell sees at an input, behind the inversion or constant that its parameter puts there."""
+        """Return a cell's input, after the inversion or constant that a parameter sets."""
         bit, mux = cell.bit(pin), cell.text(f"{pin}MUX", pin)
         if mux in ("0", "1"):
             return f"1'b{mux}"
@@ -63,7 +63,7 @@ class _Writer:
         return {_ZERO: _ONE, _ONE: _ZERO}.get(value, f"~{value}")
 
     def output(self, cell: Cell, pin: str) -> str | None:
-        """The name of the net at an output, None where there is none."""
+        """Return the name of the net at an output; None if it is not connected."""
         bit = cell.bit(pin)
         return None if bit is None else self.name(bit)
 
@@ -85,7 +85,7 @@ def _comb(w: _Writer, cell: Cell) -> None:
         carry, injected = w.pin(cell, "FCI"), cell.text("CCU2_INJECT1", "NO") == "YES"
         generate = _ZERO if injected else lut_expression(table & 15, inputs[:2])
         own = f"p{cell.bit('FCO')}" if cell.bit("FCO") is not None else None
-        if own:  # the carry needs the sum's function, too
+        if own:  # the carry needs the sum's function
             w.assigns.append(f"wire {own} = {value};")
             w.assign(w.output(cell, "FCO"), f"{own} ? {carry} : {generate}")
             value = own
@@ -102,9 +102,10 @@ def _comb(w: _Writer, cell: Cell) -> None:
 
 
 def _ram(w: _Writer, cell: Cell) -> None:
-    """A bit of distributed RAM; those that are written and read alike become one memory.
+    """Add a bit of distributed RAM; bits with equal write and read ports become one memory.
 
-    Its contents have the order of a table, in which D counts most; that is the write port's WAD0.
+    Contents are ordered as a table in which D is the most significant input; D corresponds to the write port's
+    WAD0.
     """
     output = w.output(cell, "F")
     if output is None:
@@ -119,7 +120,7 @@ def _ram(w: _Writer, cell: Cell) -> None:
 
 
 def _ramw(w: _Writer, cell: Cell) -> None:
-    """The wires from a slice's inputs to its distributed RAM's write port."""
+    """Add the wires from a slice's inputs to its distributed RAM's write port."""
     inputs = ("C1", "A1", "D1", "B1", "D0", "B0", "C0", "A0")
     outputs = ("WDO0", "WDO1", "WDO2", "WDO3", "WADO0", "WADO1", "WADO2", "WADO3")
     for source, target in zip(inputs, outputs, strict=True):
@@ -147,7 +148,7 @@ def _clocking(w: _Writer, cell: Cell, clock: str, asynchronous: bool) -> _Clocki
 
 
 def _io_logic(w: _Writer, cell: Cell) -> None:
-    """The registers beside a pad: for DDR, or one each for input, output and direction."""
+    """Add the registers beside a pad: for DDR, or one each for input, output and direction."""
     mode = cell.text("MODE", "NONE")
     if mode == "IDDRX1_ODDRX1":
         clock, reset = w.pin(cell, "CLK"), w.pin(cell, "LSR", _ZERO)
@@ -155,7 +156,7 @@ def _io_logic(w: _Writer, cell: Cell) -> None:
         if any(received):
             data = w.pin(
                 cell, "DI" if cell.bit("DI") is not None else "PADDI"
-            )  # behind a delay line, or the pad
+            )  # after a delay line, or from the pad
             ports = f".D({data}), .SCLK({clock}), .RST({reset}), .Q0({received[0]}), .Q1({received[1]})"
             w.instances.append(f"IDDRX1F i{len(w.instances)}({ports});")
         if (sent := w.output(cell, "IOLDO")) is not None:
@@ -172,7 +173,7 @@ def _io_logic(w: _Writer, cell: Cell) -> None:
 
 
 def _io_register(w: _Writer, cell: Cell, output: str, data: str, group: str, side: str) -> None:
-    """One of them: its parameters begin with ``group``, its controls are those of one ``side``, I or O."""
+    """Add one such register: ``group`` begins its parameters, ``side`` (I or O) selects its controls."""
     target = w.output(cell, output)
     if target is None:
         return
@@ -190,7 +191,7 @@ def _bus(w: _Writer, cell: Cell, name: str, width: int) -> str:
 
 
 def _outputs(w: _Writer, cell: Cell, name: str, width: int) -> str:
-    """Outputs as a concatenation; nets of its own where nothing is connected."""
+    """Return outputs as a concatenation; unconnected ones get new nets."""
     nets = []
     for index in reversed(range(width)):
         output = w.output(cell, f"{name}{index}")
@@ -226,7 +227,7 @@ def _block_ram(w: _Writer, cell: Cell) -> None:
 
 
 def _contents(cell: Cell) -> int:
-    """The initial words; a parameter has 16 of them, each in 20 bits."""
+    """Return the initial words; a parameter has 16 words, each in 20 bits."""
     result = 0
     for row in range(64):
         values = cell.number(f"INITVAL_{row:02X}")
@@ -260,9 +261,9 @@ _KINDS: dict[str, Callable[[_Writer, Cell], None]] = {
 
 
 def routed_verilog(netlist: Netlist) -> str:
-    """Verilog of a netlist of nextpnr-ecp5 whose pins are open (``open_pins``), with all that it instantiates.
+    """Return the Verilog of a netlist of nextpnr-ecp5 with open pins (``open_pins``), with all its modules.
 
-    Raises InputError for a cell, or a mode of one, that has no model.
+    Raises InputError for a cell, or a mode of one, without a model.
     """
     netlist.settle_constants()
     writer = _Writer(netlist)

@@ -1,7 +1,8 @@
-"""Boards and hosts in one simulated world: a switch of MAC addresses, links with delay and faults, sockets.
+"""Boards and hosts in one simulated world: a learning switch, links with delay and faults, and sockets.
 
-Simulated time runs as fast as it can while frames are about, and for a while behind the last one, since a board
-may compute. Then it creeps, so that a board's clocks go on, and real time passes until a host sends.
+Simulated time runs at full speed while frames are in flight, and for a while after the last frame, since a
+board may compute. Afterwards simulated time runs slowly, so that boards' clocks continue, and real time passes
+until a host sends.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from fanin.sim.network import Forwarder, LinkConfig, Network
 from fanin.wire.ethernet import FCS_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 GIGABIT = LinkConfig(delay_ns=500.0, gbps=1.0)  #: cable and two PHYs
-AWAKE_PS = 2_000_000_000  #: how long boards run on at full speed behind the last frame
-_NAP_S, _CREEP_PS = 0.005, 20_000_000  # asleep: so much real time is worth so much simulated time
-_AHEAD_PS = 1_000_000_000  # what a host may have sent ahead of its line; the rest waits at its socket
-_ADDRESSES = 8192  # that a switch learns
-_GROUP = 1 << 40  # the bit of a MAC address that is a group's
+AWAKE_PS = 2_000_000_000  #: time at full speed after the last frame
+_NAP_S, _CREEP_PS = 0.005, 20_000_000  # asleep: simulated time that passes per real nap
+_AHEAD_PS = 1_000_000_000  # lead of a host's frames over its line; further frames wait at its socket
+_ADDRESSES = 8192  # most addresses that a switch learns
+_GROUP = 1 << 40  # group bit of a MAC address
 
 
 class MacSwitch:
-    """An Ethernet switch: it learns where addresses are, and sends to all ports what it cannot place."""
+    """An Ethernet switch, which learns addresses and sends frames for unknown addresses to all ports."""
 
     def __init__(self, ports: int):
         self.ports = ports
         self._learnt: dict[int, int] = {}
 
     def inject(self, port: int, frame: bytes, time: int) -> list[tuple[int, bytes, int]]:
-        """A frame comes in; what goes out, as (port, frame, time)."""
+        """Inject a frame; return the outgoing frames as (port, frame, time)."""
         destination, source = int.from_bytes(frame[:6], "big"), int.from_bytes(frame[6:12], "big")
         if not source & _GROUP:
             self._learnt.pop(source, None)
@@ -46,7 +47,7 @@ class MacSwitch:
 
 @dataclass
 class WorldStatistics:
-    """Frames that entered the network, by whom, and those that boards spoilt."""
+    """Frames that entered the network, by sender, and faulty frames of boards."""
 
     from_boards: int = 0
     from_hosts: int = 0
@@ -54,10 +55,15 @@ class WorldStatistics:
 
 
 class World:
-    """The boards' PHYs, then the hosts, are the ports of a switch, in this order.
+    """A switch whose ports are the boards' PHYs, then the hosts, in this order.
 
-    ``link`` is what lies between each of them and the switch, seeded by ``seed``; ``switch`` another one than a
-    :class:`MacSwitch`; ``on_frame`` sees what boards send. ``awake_ps``: see above. Close the boards yourself.
+    - ``link``: link between each port and the switch, with the seed ``seed``.
+    - ``switch``: replaces the :class:`MacSwitch`.
+    - ``capture``: called with each frame at the switch.
+    - ``on_frame``: called with each frame that a board sends.
+    - ``awake_ps``: time at full speed after the last frame.
+
+    The caller closes the boards.
     """
 
     def __init__(
@@ -77,7 +83,7 @@ class World:
         self.boards = boards
         self.hosts = list(hosts)
         self.statistics = WorldStatistics()
-        self._line_free = [0] * len(self.hosts)  # when the line of each has carried what the host has sent
+        self._line_free = [0] * len(self.hosts)  # per host, time when its line has carried all its frames
         phys = [len(config.phys) for config in boards.configs]
         self._ports = [(board, phy) for board, count in enumerate(phys) for phy in range(count)]
         self._port_of = {pair: port for port, pair in enumerate(self._ports)}
@@ -85,7 +91,7 @@ class World:
         self.network = Network(
             switch=switch or MacSwitch(count), ports=count, link=link, seed=seed, capture=capture
         )
-        # A frame is on the link while the board sends it: it arrives this long behind its last byte, or later.
+        # A frame is on the link while the board sends it: it arrives at least this long after its last byte.
         self._window = round(link.delay_ns * 1000)
         self._link = link
         self._on_frame = on_frame
@@ -103,7 +109,7 @@ class World:
             self._step(min(self._window, until - self.time))
 
     def serve(self, stop: Callable[[], bool]) -> None:
-        """Run until ``stop()``, which is asked after each window; sleep while nothing is about."""
+        """Run until ``stop()`` is True, checked after each window; sleep while no frame is in flight."""
         descriptors = [one for host in self.hosts for one in host.descriptors()]
         creep = 0
         while not stop():
@@ -115,13 +121,13 @@ class World:
             creep -= self.time - before
 
     def close(self) -> None:
-        """Close the hosts; the capture is complete."""
+        """Close the hosts, and complete the capture."""
         self.network.close()
         for host in self.hosts:
             host.close()
 
     def _step(self, window: int) -> None:
-        """Let a window pass in which nothing that is sent arrives."""
+        """Run one window, which is so short that no frame sent in it arrives in it."""
         now = self.time
         for number, host in enumerate(self.hosts):
             if self._line_free[number] > now + _AHEAD_PS:
@@ -166,5 +172,5 @@ class World:
 
 
 def wire_bytes(size: int) -> int:
-    """Bytes on the wire of a frame of ``size``, which has no FCS yet: preamble, padding and FCS are added."""
+    """Return the wire bytes of a frame of ``size`` bytes without FCS: with preamble, padding and FCS."""
     return PREAMBLE_BYTES + max(size, MIN_FRAME_BYTES) + FCS_BYTES

@@ -1,4 +1,4 @@
-"""The model checker: of the aggregation protocol, the reliable link, and the parameter server's writes."""
+"""Model checker of the aggregation protocol, the reliable link and the parameter server's writes."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,7 +8,7 @@ from fanin.sim.checker.published import Published
 from fanin.sim.checker.rounds import Rounds
 from fanin.wire import aggregation as wire
 
-# By the names of ``fanin p4 check``; each takes ``workers``, ``slots`` and ``rounds``.
+# Protocols by their names in ``fanin p4 check``. Each is built with ``workers``, ``slots`` and ``rounds``.
 PROTOCOLS: dict[str, Callable[..., ProtocolModel]] = {
     **{protocol.value: partial(Rounds, protocol=protocol) for protocol in wire.Protocol},
     "published": Published,

@@ -1,4 +1,4 @@
-"""Events as a message-sequence chart: a line a step, a lifeline a worker and, at the right, the switch's."""
+"""Message-sequence charts: a line per event, a lifeline per worker, and the switch's lifeline at the right."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOCAL = {
 
 
 def chart(events: Sequence[Event], *, workers: int) -> str:
-    """The chart, with a head. Messages are drawn when they arrive; what else happens is told at the right."""
+    """Return the chart with a heading. Messages are drawn at their arrival; other events are text beside it."""
     names = [f"worker {worker}" for worker in range(workers)] + ["switch"]
     head = "".join(name.ljust(_WIDTH) for name in names).rstrip()
     lines = [f"{number:>3}  {_line(event, workers)}" for number, event in enumerate(events, start=1)]
@@ -58,9 +58,9 @@ _OF_LINK = {
 
 
 def link_chart(events: Sequence[LinkEvent], *, sequences: int) -> str:
-    """The same for a sender, at the left, and a receiver; frames have the numbers of the wire."""
+    """Return the chart of a sender (left) and a receiver (right), with sequence numbers as on the wire."""
     lines = [f"     {'sender'.ljust(_WIDTH)}receiver"]
-    oldest = 0  # the events' numbers count from it
+    oldest = 0  # sequence number that the events' relative numbers count from
     for number, event in enumerate(events, start=1):
         lines.append(f"{number:>3}  {_line_of_link(event, oldest, sequences)}")
         oldest += event.freed

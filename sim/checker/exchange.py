@@ -1,4 +1,4 @@
-"""States between the processes of a search: rows of numbers that each process understands as its own."""
+"""Exchange of states between the processes of a search, translated to each process's value numbers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from fanin.sim.checker.group import Group
 from fanin.sim.checker.packing import Packing, Words
 from fanin.sim.checker.tables import Growing, Interned, Rows, fingerprints
 
-Batch = tuple[NDArray[Any], ...]  # rows, and arrays beside them
-Places = Sequence[NDArray[np.intp]]  # which rows went to each rank
+Batch = tuple[NDArray[Any], ...]  # rows, then arrays with one entry per row
+Places = Sequence[NDArray[np.intp]]  # per rank, the indices of the rows that were sent to it
 
 
 class RowExchange:
-    """Exchanges rows whose numbers mean ``columns``; all processes make the same calls.
+    """Exchange of rows between the processes of a group; all processes make the same calls in the same order.
 
-    Each process numbers values as it meets them. So it sends its new values, in order, with the next rows, and
-    numbers that come are looked up in what their sender's mean here. Rows are sent packed.
+    ``columns`` are the value tables of a row's columns. Each process numbers values as it meets them. A process
+    therefore sends its new values with the next rows, and the receiver translates the sender's numbers to its
+    own. Rows are sent packed.
     """
 
     def __init__(self, group: Group, columns: Sequence[Interned]):
@@ -31,7 +32,7 @@ class RowExchange:
         self._meanings = [[Growing(np.int32) for _ in self._tables] for _ in range(group.size)]
 
     def to_owners(self, rows: Rows, *beside: NDArray[Any]) -> tuple[Places, list[Batch]]:
-        """Send states, and what is beside them, to their owners: which went to each rank, and what came."""
+        """Send rows, with arrays ``beside`` them, to their owners; return the places sent and the batches."""
         if self._group.size == 1:
             return [np.arange(len(rows))], [(rows, *beside)]
         owners = self.owners(rows)
@@ -41,7 +42,7 @@ class RowExchange:
         )
 
     def answered(self, places: Places, answers: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """Send back an answer for each row that came; those for the rows that went to their owners."""
+        """Send back an answer for each received row; return the owners' answers for the rows that were sent."""
         if self._group.size == 1:
             return answers[0]
         received = np.concatenate(self._group.exchange(answers))
@@ -50,11 +51,11 @@ class RowExchange:
         return found
 
     def owners(self, rows: Rows) -> NDArray[np.uint64]:
-        """The ranks whose states these are."""
+        """Return the rank that owns each state."""
         return (fingerprints(self._columns, rows) >> np.uint64(40)) % np.uint64(self._group.size)
 
     def from_one(self, rows: Rows) -> Rows:
-        """The rows of the one process that has any, in all of them."""
+        """Return, in all processes, the rows of the one process that has any."""
         if self._group.size == 1:
             return rows
         return np.concatenate([batch[0] for batch in self._exchange([(rows,)] * self._group.size)])

@@ -1,4 +1,4 @@
-"""Whether everything finishes: from which states a way without faults leads to the end."""
+"""Proof that everything finishes: from every visited state, a fault-free path leads to the end."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from fanin.sim.checker.steps import Steps
 from fanin.sim.checker.tables import Numbers
 from fanin.sim.checker.visited import NOWHERE
 
-_BATCH = 1 << 16  # states that a process looks at between two exchanges
+_BATCH = 1 << 16  # states that a process handles between two exchanges
 
 
 class OutOfTime(Exception):
-    """The question is not answered."""
+    """The search time ended before the question was answered."""
 
 
 class Finish:
-    """Asks from which visited states the end can be reached, in step with the group's other processes.
+    """Search for visited states from which the end can be reached, in step with the group's other processes.
 
-    All ways on would take more memory than the states. So the search keeps one of a state, to the next level,
-    and these are followed back. Other ways are computed again: those of states that lead no deeper, which are
-    few, and of all others only where nothing else helps. ``on`` gets how many states are still to be looked at
-    in this round, and says whether to go on.
+    To keep all successors would take more memory than the states themselves. The search therefore keeps one
+    fault-free successor in the next level per state, and ``stuck`` follows these backwards. Other successors
+    are computed again: first those of states without a kept successor, which are few, and those of all other
+    states only if the first do not help.
+
+    ``on`` is called with the number of states left in this round. It returns False to stop with OutOfTime.
     """
 
     def __init__(self, steps: Steps, exchange: RowExchange, group: Group, *, on: Callable[[int], bool]):
         self._steps, self._exchange, self._group, self._on = steps, exchange, group, on
         self._system, self._visited = steps.system, steps.visited
-        self._ends = np.zeros(len(self._visited), bool)  # those that are known to reach the end
+        self._ends = np.zeros(len(self._visited), bool)  # states known to reach the end
 
     def stuck(self) -> Numbers:
-        """The states here from which the end cannot be reached. Raises OutOfTime."""
+        """Return this process's states from which the end cannot be reached. Raises OutOfTime."""
         for part in chunks(len(self._ends), _BATCH):
             self._ends[part] = self._system.done(self._visited.rows(part))
         self._follow_back()
@@ -44,7 +46,7 @@ class Finish:
         return np.flatnonzero(~self._ends).astype(np.int32)
 
     def _follow_back(self) -> None:
-        """The ways that were kept, from the deepest level."""
+        """Follow the kept successors backwards, from the deepest level."""
         levels = range(self._visited.depth + 1)
         spans = map(self._visited.level, levels)
         unknown = [int(np.count_nonzero(~self._ends[span.start : span.stop])) for span in spans]
@@ -58,7 +60,7 @@ class Finish:
                     self._follow(numbers[part])
 
     def _learns(self, *, deeper: bool) -> bool:
-        """Expand the states of which nothing is known, those too that lead ``deeper``; whether that helps."""
+        """Expand undecided states (``deeper``: even those with a kept successor); return if any was decided."""
         known = sum(self._group.gather(int(self._ends.sum())))
         unknown = ~self._ends if deeper else ~self._ends & (self._visited.onward == NOWHERE)
         numbers = np.flatnonzero(unknown)[::-1].astype(np.int32)
@@ -72,7 +74,7 @@ class Finish:
             raise OutOfTime
 
     def _follow(self, numbers: Numbers) -> None:
-        """What is known of the states of the next level to which these lead."""
+        """Mark states whose kept successor reaches the end."""
         onward = self._visited.onward[numbers]
         which = np.flatnonzero(onward != NOWHERE)
         to, rank = np.divmod(onward[which], np.uint32(self._group.size))
@@ -87,7 +89,7 @@ class Finish:
                 self._act(numbers[chosen], slot, actor)
 
     def _act(self, numbers: Numbers, slot: int, actor: int) -> None:
-        """One actor's ways without faults, from those of these states of which nothing is known yet."""
+        """Follow one actor's fault-free steps from those of ``numbers`` that are still undecided."""
         numbers = numbers[~self._ends[numbers]]
         ways = self._system.ways(self._visited.rows(numbers), slot, actor, faults=False)
         whole = np.flatnonzero(ways.broken == 0)

@@ -1,4 +1,4 @@
-"""The processes of one search, which exchange what they find in lockstep."""
+"""Group of processes that share one search and exchange their findings in lockstep."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import Any
 
 from fanin.base.errors import CheckFailed
 
-_LOST = (EOFError, ConnectionError, TimeoutError)  # the other end of a connection is gone, or stands still
-_GONE = 3  # exit status of a process that lost another
-_PATIENCE = 600.0  # seconds: between two exchanges lies less than one of work, and at times a larger table
+_LOST = (EOFError, ConnectionError, TimeoutError)  # the process at the other end has ended or hangs
+_GONE = 3  # exit status of a process that lost its connection to another
+_PATIENCE = 600.0  # seconds; two exchanges are less than this apart, even when a hash table is enlarged
 Work = Callable[["Group"], Any]
 
 
 class Group:
-    """One process's view: its ``rank`` of ``size``, and connections to all others, by rank (its own: None).
+    """One process's view of the group: ``rank``, ``size``, and a connection per rank (None for its own).
 
-    All take the same calls in the same order. One that is gone, or does not answer for ten minutes, ends those
-    of the others with EOFError, ConnectionError or TimeoutError.
+    All processes make the same calls in the same order. If one ends, or does not answer for ten minutes, the
+    calls of the others raise EOFError, ConnectionError or TimeoutError.
     """
 
     def __init__(self, rank: int = 0, connections: Sequence[Connection | None] = (None,)):
         self.rank, self.size = rank, len(connections)
         self._connections = connections
-        self._sender = ThreadPoolExecutor(1)  # a pipe holds little: who only sends waits for who receives
+        self._sender = ThreadPoolExecutor(1)  # pipes are small: two processes that only send would deadlock
 
     def exchange(self, items: Sequence[Any]) -> list[Any]:
-        """Send ``items[r]`` to rank r; what each rank has sent to this one."""
+        """Send ``items[r]`` to rank r; return the items received, by rank."""
         others = [(r, c) for r, c in enumerate(self._connections) if c is not None]
         sent = self._sender.submit(self._send, [(c, items[r]) for r, c in others]) if others else None
         received = list(items)
@@ -45,11 +45,11 @@ class Group:
         return received
 
     def gather(self, item: Any) -> list[Any]:
-        """What each rank has called this with, by rank."""
+        """Send ``item`` to all ranks; return the items of all ranks, by rank."""
         return self.exchange([item] * self.size)
 
     def close(self) -> None:
-        """Let go of the connections: the others' calls end."""
+        """Close the connections, which ends the other processes' calls."""
         for connection in self._connections:
             if connection is not None:
                 connection.close()
@@ -63,14 +63,14 @@ class Group:
 
 @contextmanager
 def group_of(processes: int, work: Work) -> Iterator[Group]:
-    """This process as rank 0 of a group; the others execute ``work`` meanwhile, and end with this block.
+    """Yield this process as rank 0 of a group; the other processes execute ``work`` and end with this block.
 
-    Raises CheckFailed, which names it, when another process ends before its work is done.
+    Raises CheckFailed, which names the process, when another process ends before its work is done.
     """
     if processes == 1:
         yield Group()
         return
-    context = multiprocessing.get_context("fork")  # models may have been made on the spot
+    context = multiprocessing.get_context("fork")  # models may be local classes, which cannot be pickled
     ends: list[list[Connection | None]] = [[None] * processes for _ in range(processes)]
     for low in range(processes):
         for high in range(low + 1, processes):
@@ -81,7 +81,7 @@ def group_of(processes: int, work: Work) -> Iterator[Group]:
     ]
     group = Group(0, ends[0])
     try:
-        with warnings.catch_warnings():  # Python 3.12's, of threads: numpy's, which are made for it
+        with warnings.catch_warnings():  # Python 3.12 warns of fork with threads; numpy's threads allow it
             warnings.simplefilter("ignore", DeprecationWarning)
             for process in others:
                 process.start()
@@ -92,7 +92,7 @@ def group_of(processes: int, work: Work) -> Iterator[Group]:
             process.join(1)
         codes = [process.exitcode for process in others]
         ended = [n for n, code in enumerate(codes) if code not in (None, 0, _GONE)]
-        still = [n for n, code in enumerate(codes) if code is None]  # who learns of another's end has ended
+        still = [n for n, code in enumerate(codes) if code is None]  # a process that lost another has exited
         first = [*ended, *still, 0][0]
         raise CheckFailed(f"process {first + 2} of the search's {processes} {_how(codes[first])}") from error
     finally:
@@ -104,7 +104,7 @@ def group_of(processes: int, work: Work) -> Iterator[Group]:
 
 
 def _serve(rank: int, ends: list[list[Connection | None]], work: Work) -> None:
-    """Another process; the terminal's interrupt is the first one's."""
+    """Run ``work`` in another process, which ignores SIGINT: the terminal's interrupt is for rank 0."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _keep(rank, ends)
     group = Group(rank, ends[rank])
@@ -117,7 +117,7 @@ def _serve(rank: int, ends: list[list[Connection | None]], work: Work) -> None:
 
 
 def _keep(rank: int, ends: list[list[Connection | None]]) -> None:
-    """Close the ends that are other processes', so that each learns when another is gone."""
+    """Close the ends of other processes, so that each process sees when another ends."""
     for owner, connections in enumerate(ends):
         for connection in connections if owner != rank else ():
             if connection is not None:

@@ -1,7 +1,7 @@
-"""A direction of the reliable link, as the checker sees it: a sender, a receiver, and a network between them.
+"""One direction of the reliable link as a searchable system: a sender, a receiver and a network between them.
 
-The other direction shares nothing with this one but the wire and the ends' failures. The network may delay any
-frame for any time, so that sharing the wire adds no behaviour (docs/systems/link.md, "Proof").
+The other direction shares only the wire and the failures of the ends. The network may delay any frame for any
+time, so sharing the wire adds no behaviour (docs/systems/link.md, "Proof").
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fanin.sim.checker.tables import Flags, Interned, Lists, Numbers, Rows, Tabl
 
 
 class _StepNumbers(NamedTuple):
-    """A Step as a row of numbers; ``packet`` and ``broken`` are 0 where there is none."""
+    """A Step as a row of numbers; ``packet`` and ``broken`` are 0 if the step has none."""
 
     event: int
     after: int
@@ -41,11 +41,11 @@ class _StepNumbers(NamedTuple):
 
 
 class LinkSystem:
-    """The link within ``bounds``, to be searched; ``sender`` and ``receiver`` may be other models than ours.
+    """The link within ``bounds`` as a system for ``search``. ``sender`` and ``receiver`` are the ends' models.
 
-    A state is a row of two numbers, of a SendingEnd and a ReceivingEnd. All that an end with what is under way
-    to it can do is computed once, and looked up from then on. Numbers of frames count from the oldest that the
-    sender keeps, so states of a stream without an end come again.
+    A state is a row of two numbers: a SendingEnd and a ReceivingEnd. The possible steps of an end, with the
+    packets in flight to it, are computed once and then looked up. Frame numbers count from the oldest frame
+    that the sender keeps, so the states of an endless stream repeat.
     """
 
     invariants, slots, actors = INVARIANTS, 1, 2
@@ -69,34 +69,34 @@ class LinkSystem:
         self._make_tables()
 
     def alone(self, rows: Rows) -> Flags:
-        """None: events are not told apart."""
+        """Return no ample sets: the link has a single slot."""
         return np.zeros((len(rows), self.slots), bool)
 
     def canonical(self, rows: Rows) -> Rows:
-        """All states are."""
+        """Return ``rows``: the link has no symmetric states."""
         return rows
 
     def event(self, number: int) -> LinkEvent:
-        """In words."""
+        """Return the event of a number, as it is shown."""
         return LinkEvent(*self._events.values[number])
 
     def done(self, rows: Rows) -> Flags:
-        """All that was offered is acknowledged and consumed; or the job has ended in failure."""
+        """Check whether all offered frames are acknowledged and consumed, or the job has failed."""
         senders, receivers = rows.T
         left = self._kept(senders) + self._received(receivers)
         return (left == 0) | (self._failed(senders) > 0) | (self._lost(receivers) > 0)
 
     def ends(self, state: Numbers) -> tuple[SendingEnd, ReceivingEnd]:
-        """What a state is."""
+        """Return the two ends of a state."""
         return self._ends.senders.values[state[0]], self._ends.receivers.values[state[1]]
 
     def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
-        """What the sender (actor 0) or the receiver can do next, and where it leads."""
+        """Return the next steps of the sender (actor 0) or receiver (actor 1), and the states after them."""
         possible, ways = (self._receives if actor else self._sends)(rows)
         return ways.only(possible if faults else possible & ~ways.faults)
 
     def _sends(self, rows: Rows) -> tuple[Flags, Ways]:
-        """What the sender does, and which of that is possible."""
+        """Return the sender's steps, and for each whether it is possible."""
         busy = (self._sender_is_busy(rows[:, 0]) | self._receiver_is_busy(rows[:, 1])) > 0
         source, items = self._sends_of(rows[:, 0])
         event, after, packet, freed, broken = items.T
@@ -122,7 +122,7 @@ class LinkSystem:
         return possible, Ways(source, new, self._is_fault(event) > 0, event, broken)
 
     def _make_tables(self) -> None:
-        """What is computed once: functions of numbers. ``ack_delay`` is below ``timeout``."""
+        """Make the tables of functions computed once per number. ``ack_delay`` is below ``timeout``."""
         ends, events, packets = self._ends, self._events.values, self._packets.values
         senders, receivers, most = ends.senders.values, ends.receivers.values, self.bounds.in_flight
         width = len(_StepNumbers._fields)
@@ -155,5 +155,5 @@ class LinkSystem:
 
 
 def _busy(steps: Iterator[Step]) -> bool:
-    """Whether an end could send or hear a frame."""
+    """Return whether an end could send or receive a frame."""
     return any(step.event[0] in BUSY for step in steps)

@@ -1,6 +1,6 @@
-"""The ends of a direction of the reliable link, each with what is under way to it; and all that each can do.
+"""The two ends of one direction of the reliable link, each with the packets in flight to it, and their steps.
 
-Both are ``fanin.golden.link``, executed. ``LinkSystem`` puts them together.
+Both ends execute the models in ``fanin.golden.link``. ``LinkSystem`` combines them to one state.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ STORM = "one NAK for a gap"
 CLEAN = "a link fails only as it says: TIMEOUT in silence, LOSS of what the network lost"
 INVARIANTS = (ONCE, ROOM, STORM, CLEAN, FINISH)
 
-# Nothing may need these to finish. PREMATURE: a timeout while a frame is under way, or could leave.
-# COINCIDE: the hardware asks or answers from the state of a moment ago.
+# Faults: no system may need them to finish. PREMATURE: a timeout while a frame is in flight or could be sent.
+# COINCIDE: the hardware probes or answers from its state of some cycles earlier.
 LOSE, TWICE, OVERTAKE, DIE = "lose", "duplicate", "overtake", "die"
 PREMATURE, COINCIDE = "premature timeout", "coincide"
 FAULTS = (LOSE, TWICE, OVERTAKE, DIE, PREMATURE, COINCIDE)
@@ -32,9 +32,10 @@ BUSY = ("send", "deliver", "delay")
 
 
 class Packet(NamedTuple):
-    """A frame under way. ``value``: a DATA frame's true number, an answer's limit.
+    """A frame in flight.
 
-    ``overtaken``: how many came before it, though they left after it; its own copies count, too.
+    - ``value``: the true number of a DATA frame, or the limit in an answer.
+    - ``overtaken``: number of frames, own copies included, that were sent later and arrived earlier.
     """
 
     kind: LinkKind
@@ -44,7 +45,7 @@ class Packet(NamedTuple):
 
 
 class LinkEvent(NamedTuple):
-    """What happens next; numbers count from the oldest frame that is kept, which ``freed`` frames move on."""
+    """An event of the link. Numbers count from the oldest kept frame, which ``freed`` frames move."""
 
     name: str
     packet: Packet | None = None
@@ -52,7 +53,7 @@ class LinkEvent(NamedTuple):
 
 
 class SendingEnd(NamedTuple):
-    """The sender and what is under way to it. ``silent`` counts timeouts since an answer came."""
+    """The sender and the packets in flight to it. ``silent``: number of timeouts since the last answer."""
 
     model: tuple[Any, ...]
     packets: tuple[Packet, ...] = ()
@@ -60,10 +61,11 @@ class SendingEnd(NamedTuple):
 
 
 class ReceivingEnd(NamedTuple):
-    """The receiver, None when dead, and what is under way to it.
+    """The receiver and the packets in flight to it; ``model`` is None after the peer has died.
 
-    ``taken`` is the true number of the frame that it awaits. ``asked``: a NAK for that one has left.
-    ``harmed``: the network lost a frame on its way here, or let another overtake it.
+    - ``taken``: true number of the frame expected next.
+    - ``asked``: a NAK for the expected frame was sent.
+    - ``harmed``: the network lost a frame on this path, or let another frame overtake it.
     """
 
     model: tuple[Any, ...] | None
@@ -74,7 +76,7 @@ class ReceivingEnd(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What an end does: its ``event``, what it is then, and what leaves; ``freed`` frames are kept no more."""
+    """One step of an end: ``event``, the end ``after`` it, the ``packet`` sent, and the ``freed`` frames."""
 
     event: tuple[Any, ...]
     after: Any
@@ -83,7 +85,7 @@ class Step(NamedTuple):
 
 
 class _End:
-    """Executes an end's model: its state is the tuple of its fields, with the number of its frames."""
+    """Executor of an end's model. A state is the tuple of the model's fields, with its frames as a count."""
 
     def __init__(self, model: Any, numbers: tuple[str, ...]):
         self._model, self._names = model, [field.name for field in fields(model)]
@@ -97,7 +99,7 @@ class _End:
         return state[self._names.index(name)]
 
     def act(self, state: tuple[Any, ...] | None, action: str, *arguments: Any) -> tuple[tuple[Any, ...], Any]:
-        """The state after a method, and what that gave back."""
+        """Call a method of the model in ``state``; return the new state and the method's result."""
         key = (state, action, arguments)
         if key not in self._memo:
             assert state is not None
@@ -114,7 +116,7 @@ class _End:
         return (*state[:at], value, *state[at + 1 :])
 
     def moved(self, state: tuple[Any, ...], by: int) -> tuple[Any, ...]:
-        """The same when numbers count from ``by`` later."""
+        """Return the state with sequence numbers that count from ``by`` later."""
         places = enumerate(state)
         return tuple((v - by) % self._sequences if at in self._numbers else v for at, v in places)
 
@@ -124,11 +126,17 @@ class _End:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What is searched, for streams without an end.
+    """Bounds of a search of the link, whose stream is endless.
 
-    ``window`` frames are kept, ``buffer`` received. In each direction at most ``in_flight`` frames are under
-    way, and before each at most ``overtaking`` come that left after it; None: any number. Sequence numbers
-    are modulo ``sequences``. With ``retries`` a sender gives up, and the peer may die; else neither.
+    - ``window``: frames that the sender keeps, 1 to 255.
+    - ``buffer``: frames that the receiver holds, 1 to 255.
+    - ``ack_frames``: frames per ACK of the receiver, 1 to 255.
+    - ``in_flight``: frames in flight per direction, 1 to 255.
+    - ``overtaking``: frames that may overtake a frame; None: any number.
+    - ``sequences``: modulus of the sequence numbers, even.
+    - ``retries``: timeouts until the sender gives up, and the peer may die; None: neither happens.
+    - ``watch`` and ``published``: variants of the models in ``fanin.golden.link``.
+    - ``faults``: faults of ``FAULTS`` that the search includes.
     """
 
     window: int = 2
@@ -153,11 +161,11 @@ class Bounds:
         if not 2 <= self.sequences <= SEQUENCES or self.sequences % 2:
             raise ValueError(f"sequences must be even and in 2…2^32, not {self.sequences!r}")
         if self.overtaking is None and self.sequences < SEQUENCES:
-            raise ValueError("sequence numbers that come again need a bound on overtaking")
+            raise ValueError("sequences below 2^32 need a bound on overtaking")
 
 
 class LinkEnds:
-    """What both ends within ``bounds`` can do; ``senders`` and ``receivers`` have their states by number."""
+    """Both ends within ``bounds`` and their steps; ``senders`` and ``receivers`` number the ends' states."""
 
     def __init__(self, bounds: Bounds, sender: Callable[..., Sender], receiver: Callable[..., Receiver]):
         self.bounds = bounds
@@ -170,28 +178,28 @@ class LinkEnds:
         self.senders, self.receivers = Interned(), Interned()
 
     def start(self) -> tuple[int, int]:
-        """Both ends when nothing has happened."""
+        """Return the numbers of both ends' initial states."""
         sending, receiving = SendingEnd(self._sender.start), ReceivingEnd(self._receiver.start)
         return self.senders(sending), self.receivers(receiving)
 
     def failed(self, end: SendingEnd) -> bool:
-        """The sender has given up."""
+        """Return whether the sender has given up."""
         return bool(self._sender.field(end.model, "failed"))
 
     def kept(self, end: SendingEnd) -> int:
-        """How many frames are not acknowledged."""
+        """Return the number of frames that are not acknowledged."""
         return int(self._sender.field(end.model, "frames"))
 
     def lost(self, end: ReceivingEnd) -> bool:
-        """The receiver has ended the job in failure."""
+        """Return whether the receiver has ended the job in failure."""
         return end.model is not None and bool(self._receiver.field(end.model, "lost"))
 
     def received(self, end: ReceivingEnd) -> int:
-        """How many frames are not consumed; none once it is dead."""
+        """Return the number of received frames that are not consumed; 0 for a dead receiver."""
         return 0 if end.model is None else int(self._receiver.field(end.model, "frames"))
 
     def sends(self, end: SendingEnd) -> Iterator[Step]:
-        """The sender takes a frame from its user, or sends one; time passes; an answer comes."""
+        """Yield the sender's steps: take a frame from its user, send, time out, receive or lose an answer."""
         act, bounds = self._sender.act, self.bounds
         if self._sender.field(end.model, "failed"):
             return
@@ -232,7 +240,7 @@ class LinkEnds:
             yield self._sender_step(("give up",), end._replace(model=model))
 
     def receives(self, end: ReceivingEnd) -> Iterator[Step]:
-        """The receiver's user takes a frame, ``ack_delay`` passes, an answer goes out; a frame comes."""
+        """Yield the receiver's steps: consume a frame, end ``ack_delay``, answer, receive or lose one, die."""
         if end.model is None or self._receiver.field(end.model, "lost"):
             return
         act = self._receiver.act
@@ -251,7 +259,7 @@ class LinkEnds:
             yield self._receiver_step((DIE,), ReceivingEnd(None, taken=end.taken))
 
     def _answers(self, end: ReceivingEnd) -> Iterator[Step]:
-        """The right answer, or the other kind if it is due as well."""
+        """Yield the model's answer, and as COINCIDE the other kind if that is due as well."""
         right = self._receiver.act(end.model, "answer")[1]
         for kind in (LinkKind.ACK, LinkKind.NAK):
             model, answer = self._receiver.act(end.model, "answer", kind)
@@ -285,12 +293,13 @@ class LinkEnds:
             return Violation(CLEAN, "LOSS, though no frame was lost or overtaken")
         return after
 
-    # What the network does.
+    # Steps of the network.
 
     def _network(self, packets: tuple[Packet, ...]) -> Iterator[tuple[str, tuple[Packet, ...], Packet, bool]]:
-        """Each frame may be lost; come, if none before it was overtaken too often; or come and stay.
+        """Yield the possible fates of each frame in flight: lost, delivered, or delivered with a copy left.
 
-        What happened, what is still under way, the frame, and whether one was lost or overtaken.
+        A frame may be delivered if no earlier frame would be overtaken too often. Each item is the event, the
+        packets still in flight, the frame, and whether a frame was lost or overtaken.
         """
         faults = self.bounds.faults
         for at, packet in enumerate(packets):
@@ -306,7 +315,7 @@ class LinkEnds:
                 yield TWICE, before + copy + behind, packet, at > 0
 
     def _overtaken(self, packets: tuple[Packet, ...]) -> tuple[Packet, ...] | None:
-        """The frames when another comes before them; None if that is too often."""
+        """Return the frames, each overtaken once more; None if one would be overtaken too often."""
         most = self.bounds.overtaking
         if most is None:
             return packets
@@ -314,12 +323,12 @@ class LinkEnds:
             return None
         return tuple(packet._replace(overtaken=packet.overtaken + 1) for packet in packets)
 
-    # States that are alike are one.
+    # Equivalent states are merged.
 
     def _sender_step(
         self, event: tuple[Any, ...], end: SendingEnd, packet: Packet | None = None, freed: int = 0
     ) -> Step:
-        """Timeouts are not counted where no sender gives up; how old an old answer is does not matter."""
+        """Return a step. Timeouts count only with ``retries``; the age of an old answer does not matter."""
         model = end.model if self.bounds.retries else self._sender.replaced(end.model, "timeouts", 0)
         packets = end.packets if self.bounds.overtaking is not None else self._young_answers(end)
         if self._sender.field(model, "failed"):
@@ -329,7 +338,7 @@ class LinkEnds:
     def _receiver_step(
         self, event: tuple[Any, ...], end: ReceivingEnd | Violation, packet: Packet | None = None
     ) -> Step:
-        """How old an old frame is does not matter."""
+        """Return a step, without the age of old frames, which does not matter."""
         if isinstance(end, Violation):
             return Step(event, end)
         if self.bounds.overtaking is None and end.model is not None:
@@ -337,7 +346,7 @@ class LinkEnds:
         return Step(event, self.receivers(end), packet)
 
     def _young_answers(self, end: SendingEnd) -> tuple[Packet, ...]:
-        """What grants no more room, and what was acknowledged before, looks alike."""
+        """Return the answers, with equal numbers for all that grant no more room or acknowledge nothing new."""
         oldest, limit = (self._sender.field(end.model, name) for name in ("oldest", "limit"))
 
         def young(packet: Packet) -> Packet:
@@ -350,7 +359,7 @@ class LinkEnds:
         return tuple(map(young, end.packets))
 
     def _young_frames(self, end: ReceivingEnd, model: tuple[Any, ...]) -> tuple[Packet, ...]:
-        """What has been taken looks alike, and a PROBE whose sender is no further."""
+        """Return the frames, with equal numbers for all taken frames and for PROBEs without news."""
         expected = self._receiver.field(model, "expected")
 
         def young(packet: Packet) -> Packet:
@@ -364,7 +373,7 @@ class LinkEnds:
         return tuple(map(young, end.packets))
 
     def put(self, end: SendingEnd | ReceivingEnd, packet: Packet) -> int:
-        """The end to which a frame is under way; one that has stopped gets none."""
+        """Return the end with one more packet in flight to it; a stopped end receives none."""
         more = (*end.packets, packet)
         if isinstance(end, ReceivingEnd):
             stopped = end.model is None
@@ -373,7 +382,7 @@ class LinkEnds:
         return self._sender_step((), end if stopped else end._replace(packets=more)).after
 
     def move(self, receiver: int, by: int) -> int:
-        """The receiving end when numbers count from ``by`` later."""
+        """Return the receiving end with frame numbers that count from ``by`` later."""
         if not by:
             return receiver
         end: ReceivingEnd = self.receivers.values[receiver]

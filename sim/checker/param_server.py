@@ -1,13 +1,12 @@
-"""RDMA-wild's algorithms 1 and 2 with K gradient slots and two model buffers, searched
+"""Search of RDMA-wild's algorithms 1 and 2 with K gradient slots and two model buffers
 (docs/systems/param-server.md).
 
-Everything that one server and its workers can do, to be searched. Writes arrive in order, as late as may be,
-and in parts: a gradient before its GVnum, a row's version in front before its values before the version behind.
-``fanin.param_server.facts`` decides what a worker may do and where. Values are only told apart: a gradient is
-its version, a model the number of its worker's gradients in it.
+The model has one server and its workers. Writes arrive in order, with any delay, and in parts: a gradient
+before its GVnum, and a row's leading version, values and trailing version one after the other.
+``fanin.param_server.facts`` decides when a worker may push, and where to. Values are symbols: a gradient is its
+version, a model the number of its worker's gradients in it.
 
-``python -m fanin.sim.checker.param_server`` searches the protocol, and what becomes of it when a part is
-left out.
+``python -m fanin.sim.checker.param_server`` searches the protocol, and variants with one part left out.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ INVARIANTS = (LOST, ONCE, WHOLE, FINISH)
 
 
 class Buffer(NamedTuple):
-    """A worker's model buffer: version in front, values, version behind (with which the LGVnum comes)."""
+    """A worker's model buffer: leading version, values, and trailing version, which arrives with the LGVnum."""
 
     head: int = 0
     values: int = 0
@@ -46,7 +45,7 @@ class Slot(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What is on its way: field ``name`` of slot or buffer ``number`` becomes ``value``."""
+    """Part of a write in flight: sets field ``name`` of slot or buffer ``number`` to ``value``."""
 
     name: str
     number: int
@@ -54,12 +53,12 @@ class Part(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """All that concerns one worker: its own state, the channels, and its rows at the server."""
+    """State of one worker: its own, its two channels, and its rows at the server."""
 
     version: int
     buffers: tuple[Buffer, ...]
-    reading: int | None  # the version that is being looked at
-    taken: int | None  # its values, once they have been
+    reading: int | None  # version of the model that the worker is reading
+    taken: int | None  # values that the worker has read, until it has checked the version
     up: tuple[Part, ...]
     down: tuple[Part, ...]
     slots: tuple[Slot, ...]
@@ -70,8 +69,11 @@ class Pair(NamedTuple):
 class Wild:
     """The protocol for ``workers``, each of which pushes ``versions`` gradients into ``slots``.
 
-    ``waits`` is line 8 of algorithm 2; ``version_last`` has GVnum behind its gradient; ``checks`` is the second
-    look at a model's version. Without one of them it is another protocol.
+    - ``waits``: wait for credit (line 8 of algorithm 2).
+    - ``version_last``: write GVnum after its gradient.
+    - ``checks``: read a model's version again after its values.
+
+    The protocol needs all three. A search without one of them shows what breaks.
     """
 
     workers: int = 2
@@ -88,15 +90,15 @@ class Wild:
 
     @property
     def start(self) -> Pair:
-        """Nothing has happened to a worker."""
+        """Return a worker's initial state."""
         return Pair(0, (Buffer(),) * MODEL_BUFFERS, None, None, (), (), (Slot(),) * self.slots, 0)
 
     def done(self, pair: Pair) -> bool:
-        """Every gradient of a worker has been applied, and every push has arrived."""
+        """Return whether all gradients of a worker are applied and all its writes have arrived."""
         return pair.lgvnum == self.versions and not pair.up and not pair.down
 
     def ways(self, pair: Pair) -> Iterator[tuple[str, Pair | Violation]]:
-        """What can happen to a worker next, and where it leads."""
+        """Yield the next events of a worker, each with the state after it or a violation."""
         if pair.up:
             yield f"{_told(pair.up[0])} arrives at the server", self._reach(pair)
         if pair.down:
@@ -156,7 +158,7 @@ class Wild:
 
 
 class WildSystem:
-    """``protocol``, to be searched: a state is a row of each worker's pair, as a number."""
+    """``protocol`` as a system for ``search``: a state is a row with the number of each worker's pair."""
 
     invariants, slots = INVARIANTS, 1
 
@@ -173,7 +175,7 @@ class WildSystem:
         self._is_done = Table(lambda pair, _: protocol.done(self._pairs.values[pair]))
 
     def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
-        """What can happen next to a worker's pair; there are no faults."""
+        """Return the next steps of a worker's pair; none is a fault."""
         source, items = self._ways(rows[:, actor])
         what, pairs, broken = items.T
         after = rows[source]
@@ -181,20 +183,20 @@ class WildSystem:
         return Ways(source, after, np.zeros(len(source), bool), self._event_of(what, actor), broken)
 
     def alone(self, rows: Rows) -> Flags:
-        """None: events are not told apart."""
+        """Return no ample sets: the system has a single slot."""
         return np.zeros((len(rows), self.slots), bool)
 
     def canonical(self, rows: Rows) -> Rows:
-        """One of all states that differ by the workers' names: with their pairs in order of digests."""
+        """Return states with pairs sorted by digest: one per set of states that differ by workers' names."""
         order = np.argsort(self._pairs.digests[rows], axis=1)
         return np.take_along_axis(rows, order, axis=1)
 
     def done(self, rows: Rows) -> Flags:
-        """Every gradient has been applied, and every push has arrived."""
+        """Return whether all gradients are applied and all writes have arrived."""
         return np.all([self._is_done(column) > 0 for column in rows.T], axis=0)
 
     def event(self, number: int) -> str:
-        """In words."""
+        """Return the text of an event."""
         what, worker = self._events.values[number]
         return f"worker {worker}: {self._told.values[what]}"
 
@@ -208,12 +210,12 @@ class WildSystem:
 
 
 def search_wild(protocol: Wild, *, processes: int = 1) -> Outcome:
-    """Search, until an invariant is broken or there is nothing new."""
+    """Search the protocol until an invariant is broken or every reachable state is visited."""
     return search(WildSystem(protocol), processes=processes)
 
 
 def told(found: Outcome) -> str:
-    """What a search found: a line an event."""
+    """Return the result of a search as text: the invariants that hold, or the events of a counterexample."""
     if not found.counterexamples:
         return f"{found.states} states: {'; '.join(INVARIANTS)}"
     ((invariant, example),) = found.counterexamples.items()
@@ -244,7 +246,7 @@ SEARCHED = (
 
 
 def table() -> Iterator[str]:
-    """A Markdown row for each of ``SEARCHED``: what was found."""
+    """Yield a Markdown table with the result of each search in ``SEARCHED``."""
     yield "| protocol | workers | K | versions | states | found |"
     yield "|---|---|---|---|---|---|"
     for name, protocol in SEARCHED:

@@ -1,6 +1,6 @@
-"""A worker, and what is under way between it and the switch, as one value; and all that can happen to it.
+"""A party, that is, a worker with the packets in flight between it and the switch, and the events of a party.
 
-``System`` puts parties, the slots of the switch and the faults that are left together.
+``System`` combines parties, the switch's slots and the remaining faults to one state.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from fanin.sim.checker.tables import Interned
 from fanin.wire.aggregation import Kind
 
 UP, DOWN = 0, 1
-FAULTS = ("lose", "duplicate", "delay")  # names of events, in the order of ``Faults``
+FAULTS = ("lose", "duplicate", "delay")  # names of events, in the order of the first fields of ``Faults``
 KINDS = len(Kind)
 
 
 class Late(NamedTuple):
-    """A packet that comes whenever it likes."""
+    """A delayed or duplicated packet, which may arrive at any time."""
 
     slot: int
     way: int
@@ -27,7 +27,7 @@ class Late(NamedTuple):
 
 
 class Party(NamedTuple):
-    """A worker's state, its channels (per slot up, then down; the packet in front first), its late packets."""
+    """State of a worker, its channels (per slot up, then down; oldest packet first) and its late packets."""
 
     worker: Any
     channels: tuple[tuple[int, ...], ...]
@@ -35,10 +35,14 @@ class Party(NamedTuple):
 
 
 class Happening(NamedTuple):
-    """One thing that can happen to a party; all are numbers.
+    """One possible event of a party; all fields are numbers.
 
-    ``fault``: 1 more than which of ``FAULTS``, or 0. ``code``: what reaches the switch, or 0. ``before``: the
-    round of the slot on which nobody may wait any more, or 0. ``broken``: the violation, or 0.
+    - ``event``: the event, in ``Parties.events``.
+    - ``after``: the party after it, in ``Parties.numbers``.
+    - ``fault``: 1 + the index in ``FAULTS``, or 0.
+    - ``code``: message that reaches the switch, or 0.
+    - ``before``: round of the slot on which no worker may still wait, or 0.
+    - ``broken``: the violation, or 0.
     """
 
     event: int
@@ -50,9 +54,9 @@ class Happening(NamedTuple):
 
 
 class Parties:
-    """What the parties of ``protocol`` can do under the ``faults`` of these kinds.
+    """Parties of ``protocol`` and their events, with the given kinds of ``faults``.
 
-    ``numbers``, ``events`` and ``violations`` have the values. An event here does not say whose it is.
+    ``numbers``, ``events`` and ``violations`` hold the numbered values. An event here does not name its worker.
     """
 
     def __init__(self, protocol: ProtocolModel, *, faults: tuple[str, ...], in_flight: int):
@@ -62,11 +66,11 @@ class Parties:
         self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
 
     def start(self) -> int:
-        """Nothing has happened."""
+        """Return the number of the initial party."""
         return self.numbers(Party(self._protocol.worker(), ((),) * (2 * self._protocol.slots)))
 
     def happenings(self, number: int, slot: int) -> list[Happening]:
-        """What can happen to a slot of a party."""
+        """Return the possible events of one slot of a party."""
         party: Party = self.numbers.values[number]
         up, down = channels = party.channels[2 * slot : 2 * slot + 2]
         found = []
@@ -85,7 +89,7 @@ class Parties:
         return [*found, *self._harmed(party, slot)]
 
     def put(self, number: int, code: int, slot: int) -> int:
-        """The party once the switch has sent it a message: unless that can change nothing any more."""
+        """Return the party after the switch has sent it a message; a useless message is dropped at once."""
         party: Party = self.numbers.values[number]
         return number if self._useless(party.worker, slot, code) else self._sent(party, slot, DOWN, code)
 
@@ -105,7 +109,7 @@ class Parties:
             yield Happening(self._event("timeout", slot, UP, code_of(step.sent)), after)
 
     def _arrives(self, name: str, party: Party, slot: int, way: int, code: int) -> Happening:
-        """A message has left the network: it reaches the switch, or the worker."""
+        """Return the event of a message's arrival at the switch or at the worker."""
         event = self._event(name, slot, way, code)
         if way == UP:
             return Happening(event, self.numbers(party), code=code)
@@ -124,7 +128,7 @@ class Parties:
             return violation
 
     def _harmed(self, party: Party, slot: int) -> Iterator[Happening]:
-        """What the network does to the packet in front: those behind it are in front later."""
+        """Yield the network's faults on the oldest packet; later packets have theirs once they are oldest."""
         for fault, name in enumerate(FAULTS, start=1):
             for way in (UP, DOWN) if name in self._faults else ():
                 at = 2 * slot + way
@@ -145,7 +149,7 @@ class Parties:
         return bool(known)
 
     def _tidy(self, party: Party, slot: int) -> Party:
-        """Without what has become useless, as the worker has gone on."""
+        """Remove the packets that have become useless after the worker's progress."""
         for at in (2 * slot, 2 * slot + 1):
             kept = tuple(code for code in party.channels[at] if not self._useless(party.worker, slot, code))
             party = _with(party, at, kept)
@@ -163,12 +167,12 @@ class Parties:
 
 
 def code_of(message: Message | None) -> int:
-    """A message as a number; 0 is none, for rounds start at 1."""
+    """Return the number of a message; 0 for None, since rounds start at 1."""
     return message.round * KINDS + message.kind if message else 0
 
 
 def message_of(code: int) -> Message:
-    """The message of a number."""
+    """Return the message of a number."""
     return Message(Kind(code % KINDS), code // KINDS)
 
 

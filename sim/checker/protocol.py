@@ -1,8 +1,8 @@
-"""Protocols as the checker sees them: what a worker and a slot of the switch do with one event.
+"""Interface of a protocol for the checker: the steps of a worker, and of a slot of the switch.
 
-Workers are alike, so a worker's state does not say which one it is; PAs are told apart where the switch adds
-them. States are any hashable values. A *message* is a packet without slot, worker and values: all of these
-follow from where it is.
+Workers are alike: a worker's state does not name the worker. PAs of different workers are distinguished only in
+the switch's sum. States are any hashable values. A *message* is a packet without slot, worker and values, which
+follow from its place.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ REUSE = "no slot is reused while a worker waits on it"
 FINISH = "once losses stop, everything finishes"
 INVARIANTS = (ONCE, SUM, REUSE, FINISH)
 
-MAX_WORKERS = 5  # more would not be searched in a lifetime, and their PAs not be told apart
+MAX_WORKERS = 5  # the search of more takes too long, and their PAs do not fit 32 bits (``rounds.contribution``)
 
 
 class Violation(Exception):
-    """An invariant does not hold: which, and what happened."""
+    """A broken invariant: its name, and what happened."""
 
     def __init__(self, invariant: str, what: str):
         super().__init__(what)
@@ -31,18 +31,18 @@ class Violation(Exception):
 
     @property
     def value(self) -> tuple[str, str]:
-        """Which, and what happened: equal for violations that are alike."""
+        """Return the invariant and what happened; equal for equal violations."""
         return self.invariant, str(self)
 
 
 class Message(NamedTuple):
-    """A packet under way: its kind, and the round of the operation that it belongs to."""
+    """A packet in flight: its kind, and the round of its operation."""
 
     kind: Kind
     round: int
 
     def __str__(self) -> str:
-        """As a chart shows it."""
+        """Return the message as a chart shows it."""
         return f"{self.kind.name} r{self.round}"
 
 
@@ -54,17 +54,17 @@ class Step(NamedTuple):
 
 
 class SwitchStep(NamedTuple):
-    """A slot's next state at the switch, and who gets which message; a worker gets one at most."""
+    """A slot's next state at the switch, and the messages sent as (worker, message), at most one per worker."""
 
     state: Any
     sent: tuple[tuple[int, Message], ...] = ()
 
 
 class ProtocolModel(ABC):
-    """One protocol for ``workers`` members.
+    """A protocol for ``workers`` members.
 
-    Constructed with the ``slots`` that a worker may have in flight; the attribute counts all that the job has,
-    which may be more. Each is used ``rounds`` times.
+    The parameter ``slots`` is the number that a worker may have in flight; the attribute ``slots`` counts all
+    slots of the job, which may be more. Each slot is used ``rounds`` times.
     """
 
     def __init__(self, *, workers: int, slots: int, rounds: int):
@@ -79,53 +79,56 @@ class ProtocolModel(ABC):
 
     @abstractmethod
     def worker(self) -> Any:
-        """A worker's state at the start."""
+        """Return a worker's initial state."""
 
     @abstractmethod
     def slot(self) -> Any:
-        """A slot's state in the switch at the start."""
+        """Return the initial state of a switch's slot."""
 
     @abstractmethod
     def submit(self, worker: Any) -> tuple[int, Step] | None:
-        """The slot of the next operation and what it leads to; None when none can begin."""
+        """Begin the next operation; return its slot and the worker's step, or None if none can begin."""
 
     @abstractmethod
     def timeout(self, worker: Any, slot: int) -> Step | None:
-        """The slot's timer runs out; None when it does not run."""
+        """Let the slot's timer expire; return None if it does not run."""
 
     @abstractmethod
     def hear(self, worker: Any, slot: int, message: Message) -> Step:
-        """A message reaches the worker. Raises Violation."""
+        """Return the worker's step when a message arrives. Raises Violation."""
 
     @abstractmethod
     def switch(self, state: Any, slot: int, sender: int, message: Message) -> SwitchStep:
-        """A message reaches the switch. Raises Violation."""
+        """Return the slot's step when a message arrives at the switch. Raises Violation."""
 
     @abstractmethod
     def done(self, worker: Any) -> bool:
-        """All its operations are finished."""
+        """Return whether all operations of the worker are finished."""
 
     @abstractmethod
     def waits(self, worker: Any, slot: int, number: int) -> bool:
-        """The worker has not yet had the RESULT of the slot's round ``number``."""
+        """Return whether the worker has not yet received the RESULT of the slot's round ``number``."""
 
     @property
     def unjudged(self) -> ProtocolModel | None:
-        """The same protocol, going on where it breaks another invariant than FINISH; None where it cannot."""
+        """The same protocol, which continues after violations, to check FINISH alone; None if it cannot."""
         return None
 
     def alone(self, workers: Sequence[Any], slot: int) -> bool:
-        """Nothing that happens to other slots lets any of all workers use this one."""
+        """Return whether no event on other slots enables any worker to use this slot."""
         return all(self.begins_alone(worker, slot) for worker in workers)
 
     @abstractmethod
     def begins_alone(self, worker: Any, slot: int) -> bool:
-        """Nothing that happens to other slots lets the worker use this one: it waits, is used up, or open."""
+        """Return whether no event on other slots enables the worker to use this slot.
+
+        The slot is in use, used up, or next and open.
+        """
 
     @abstractmethod
     def renamed(self, state: Any, names: tuple[int, ...]) -> Any:
-        """A slot's state when worker w is called ``names[w]``."""
+        """Return a slot's state after worker w is renamed to ``names[w]``."""
 
     def useless(self, worker: Any, slot: int, message: Message) -> bool:
-        """Whether a message to or from the worker can change nothing any more, whenever it arrives."""
+        """Return whether a message to or from the worker has no effect any more, whenever it arrives."""
         return False

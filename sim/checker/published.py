@@ -9,23 +9,23 @@ from fanin.wire.aggregation import Kind
 
 
 class PublishedSlot(NamedTuple):
-    """A worker's view of a slot in algorithm 3; ``timer`` is the packet that it would send again."""
+    """A worker's view of a slot in algorithm 3; ``timer`` is the packet that a timeout sends again."""
 
     unused: bool = True
-    round: int = 0  # of its last operation: not in the protocol, but told from the PA
+    round: int = 0  # of the last operation; not part of the protocol, used to detect violations
     timer: Message | None = None
     received: int = 0  # the round of the last FA
 
 
 class PublishedWorker(NamedTuple):
-    """A worker of algorithm 3."""
+    """State of a worker in algorithm 3."""
 
     submitted: int
     slots: tuple[PublishedSlot, ...]
 
 
 class PublishedRegisters(NamedTuple):
-    """A slot in algorithm 2; a contribution in ``agg`` is (worker, round)."""
+    """State of a slot in algorithm 2; a contribution in ``agg`` is (worker, round)."""
 
     agg: tuple[tuple[int, int], ...] = ()
     agg_bm: int = 0
@@ -33,12 +33,13 @@ class PublishedRegisters(NamedTuple):
 
 
 class Published(ProtocolModel):
-    """P4SGD's algorithms 2 and 3, line by line. Their counts are those of the bits in their bitmaps.
+    """P4SGD's algorithms 2 and 3, line by line. The algorithms' counters are the number of bits in the bitmaps.
 
-    Its packets carry no round. Here they do, so that it can be told which operation's PA or FA one is, but no
-    decision looks at it. FAs are handed on as they come, so their order is not asked for. A slot has one timer.
+    The published packets carry no round. Here they do, only to detect violations: no decision reads the round.
+    FAs are delivered as they arrive, so their order is not checked. A slot has one timer.
 
-    Without ``judged``, what breaks an invariant goes on as the algorithms say, and only FINISH can be asked.
+    With ``judged`` False, a state that breaks an invariant continues by the algorithms, and only FINISH is
+    checked.
     """
 
     def __init__(self, *, workers: int, slots: int, rounds: int, judged: bool = True):

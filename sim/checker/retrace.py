@@ -1,4 +1,4 @@
-"""The way from the start to a state that a search has visited."""
+"""Path from the start to a state that a search has visited."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fanin.sim.checker.packing import chunks
 from fanin.sim.checker.steps import Steps
 from fanin.sim.checker.tables import Numbers, fingerprints
 
-_BATCH = 1 << 13  # states whose ways on are computed at once
+_BATCH = 1 << 13  # states that are expanded at once
 Mark = tuple[int, int, int]  # a state's fingerprint, the rank that owns it, and its number there
 
 
 class Retrace:
-    """Finds ways back, level by level; all processes make the same calls.
+    """Finder of paths from the start to visited states, level by level; all processes make the same calls.
 
-    What comes before a state is not kept, for it would take as much memory as the state. So the level before
-    is expanded again, and of those that lead to the state that of the least fingerprint is taken.
+    Predecessors are not kept, since one would take as much memory as the state. The level before is therefore
+    expanded again. Of several predecessors, the one of the least fingerprint is used.
     """
 
     def __init__(self, steps: Steps, exchange: RowExchange, group: Group):
@@ -29,13 +29,13 @@ class Retrace:
         self._system, self._visited = steps.system, steps.visited
 
     def least(self, numbers: Numbers) -> Mark:
-        """Of states here, of which there must be one, that of the least fingerprint."""
+        """Return the mark of the state with the least fingerprint among ``numbers``, which is not empty."""
         marks = fingerprints(self._system.columns, self._visited.rows(numbers))
         at = int(np.argmin(marks))
         return int(marks[at]), self._group.rank, int(numbers[at])
 
     def events(self, mark: Mark) -> tuple[list[Any], Numbers]:
-        """The events that lead to a state, by the workers' names at the start; and the state by these names."""
+        """Return the events to a state, and that state, both with the workers' names of the start."""
         state, events = self._system.start, []
         for target in self._path(mark)[1:]:
             event, state = next(
@@ -47,7 +47,7 @@ class Retrace:
         return events, state
 
     def _path(self, mark: Mark) -> list[Numbers]:
-        """The states from the start to this one."""
+        """Return the states from the start to this one."""
         path, (_, owner, number) = [self._state(mark)], mark
         mine = self._visited.level_of(number) if owner == self._group.rank else 0
         for level in reversed(range(max(self._group.gather(mine)))):
@@ -62,7 +62,7 @@ class Retrace:
         return self._exchange.from_one(self._visited.rows(np.array(which, np.int32)))[0]
 
     def _leading_to(self, target: Numbers, level: int) -> Numbers:
-        """The states here of a level from which one step leads to this one."""
+        """Return this process's states in a level from which one step leads to ``target``."""
         numbers, found = self._visited.numbers(level), [np.empty(0, np.int32)]
         for part in chunks(len(numbers), _BATCH):
             batch = numbers[part]

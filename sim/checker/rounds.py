@@ -1,4 +1,4 @@
-"""The protocols of ``fanin.wire.aggregation``: rounds, and answers to one member alone."""
+"""The protocols of ``fanin.wire.aggregation``, executed on the golden worker and the reference switch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from fanin.wire.aggregation import AggPacket, Encap, Kind, decode_payload, encod
 from fanin.wire.ethernet import Endpoint
 
 JOB = 1
-# A contribution can be so often in a sum, less once, before it looks like the next one's. Three rounds are told
-# apart, that before and that behind included; so 5 workers' contributions fit a value of 32 bits.
+# A sum can hold up to 3 contributions of a worker before their total equals its next round's contribution.
+# Three rounds are distinguished: this one, the one before and the one after. 5 workers' contributions fit 32
+# bits.
 _CONTRIBUTIONS = 4
 
 
 def contribution(worker: int, slot: int, number: int) -> tuple[int, int]:
-    """A PA of two values: who and which round, as a digit; and the slot."""
+    """Return a PA of two values: a digit that encodes worker and round, and the slot."""
     return _CONTRIBUTIONS ** (3 * worker + number % 3), slot + 1
 
 
 def total(workers: int, slot: int, number: int) -> tuple[int, int]:
-    """What all contributions of a round add up to."""
+    """Return the sum of all contributions of a round."""
     parts = [contribution(worker, slot, number) for worker in range(workers)]
     return sum(part[0] for part in parts), sum(part[1] for part in parts)
 
@@ -33,8 +34,8 @@ def total(workers: int, slot: int, number: int) -> tuple[int, int]:
 class Rounds(ProtocolModel):
     """The worker of ``fanin.golden.aggregation`` and the switch of ``fanin.sim.switch.reference``.
 
-    Both are executed, not imitated: the checker only takes their state and puts it back. Retransmissions are
-    not counted, so no worker gives up.
+    The checker executes both: it sets their state, calls them and reads the state back. Retransmissions are not
+    counted, so no worker gives up.
     """
 
     def __init__(self, *, workers: int, slots: int, rounds: int, protocol: wire.Protocol = wire.Protocol.P4SGD):
@@ -101,10 +102,11 @@ class Rounds(ProtocolModel):
         return kept.round < number or (kept.round == number and kept.state is State.WAIT_RESULT)
 
     def alone(self, workers: Sequence[Snapshot], slot: int) -> bool:
-        """Without acknowledgements a slot that some wait on is also closed to all others that have used it.
+        """Return whether a slot is alone; without acknowledgements also if a worker waits on it.
 
-        For who begins operation n + 2N has the RESULT of n + N, to which all have contributed, each with the
-        FA of n in hand: as long as nobody begins with N in flight and no RESULT has a wrong sum.
+        A worker begins operation n + 2N only with the RESULT of n + N. All workers have contributed to n + N,
+        and each had received the FA of n before. This holds if no worker begins with N operations in flight and
+        no RESULT has a wrong sum.
         """
         uses = [worker.slots[slot] for worker in workers]
         waited = {use.round for use in uses if use.state is not State.FREE and self._closes}
@@ -132,7 +134,7 @@ class Rounds(ProtocolModel):
         return state._replace(seen=bits(state.seen), sums=sums, ack_seen=bits(state.ack_seen))
 
     def useless(self, worker: Snapshot, slot: int, message: Message) -> bool:
-        """Rounds and states only go forward, and the switch answers a late question to its sender alone."""
+        """Rounds and states only increase, and the switch answers a late request to its sender only."""
         kept = worker.slots[slot]
         if message.round != kept.round:
             return message.round < kept.round
@@ -141,7 +143,7 @@ class Rounds(ProtocolModel):
         return kept.state is State.FREE
 
     def _most_in_flight(self) -> int:
-        """How many operations a worker begins before it has an FA: it looks at nothing but their number."""
+        """Return how many operations a worker begins without an FA; this depends only on their number."""
         endpoint, begun = self._endpoint, 0
         start = endpoint.snapshot()
         while endpoint.can_submit():

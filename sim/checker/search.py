@@ -1,7 +1,7 @@
-"""Explicit-state search: every state that a system can reach, breadth first, by one process or several.
+"""Explicit-state search: every state that a system can reach, breadth first, in one process or several.
 
-Two reductions make it smaller: symmetry (``canonical``) and partial order (``Search``). Why nothing is
-lost, and how processes share the states out, is argued in docs/reference/checker.md.
+Two reductions make the search smaller: symmetry (``canonical``) and partial order (``Search``).
+docs/reference/checker.md proves that nothing is lost, and shows how processes share the states.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from fanin.sim.checker.visited import NOWHERE, WHOLLY, Visited
 HOLDS, BROKEN, NOT_PROVED = "holds", "broken", "not proved"
 _LATER = NOWHERE - np.uint32(1)
 _BATCH = 1 << 13  # states that a process expands between two exchanges
-Progress = Callable[[int, int], None]  # gets the states seen and those still to expand
+Progress = Callable[[int, int], None]  # called with the number of states seen and of states still to expand
 
 
 @dataclass(frozen=True)
 class Counterexample:
-    """The events from the start to a broken invariant, and what the last one broke.
+    """The events from the start to a broken invariant, and ``what`` the last event broke.
 
-    ``shortest``: there is no shorter way that breaks no other invariant first.
+    ``shortest``: no shorter path breaks the invariant without breaking another one first.
     """
 
     events: tuple[Any, ...]
@@ -47,9 +47,9 @@ class Counterexample:
 
 @dataclass
 class Outcome:
-    """What a search found; ``counterexamples`` has a way to break each invariant that is broken.
+    """Result of a search; ``counterexamples`` has one counterexample per broken invariant.
 
-    ``depth`` counts the events from the start to the states that were expanded last.
+    ``depth``: number of events from the start to the states that were expanded last.
     """
 
     invariants: tuple[str, ...]
@@ -57,13 +57,13 @@ class Outcome:
     seconds: float = 0.0
     depth: int = 0
     exhausted: bool = False
-    finishes: bool = False  #: FINISH was asked for, in this search or apart, and holds
+    finishes: bool = False  #: FINISH was checked, in this search or a separate one, and holds
     counterexamples: dict[str, Counterexample] = field(default_factory=dict)
 
     def holds(self, invariant: str) -> bool | None:
-        """Whether an invariant holds; None if the search has not shown it.
+        """Return whether an invariant holds; None if the search has not shown it.
 
-        What breaks another invariant goes no further, so that everything finishes is not shown then.
+        FINISH is not shown if another invariant is broken, since a path ends where it breaks one.
         """
         if invariant in self.counterexamples:
             return False
@@ -72,7 +72,7 @@ class Outcome:
 
     @property
     def status(self) -> str:
-        """``BROKEN`` if one invariant is, ``HOLDS`` if all hold, else ``NOT_PROVED``."""
+        """``BROKEN`` if an invariant is broken, ``HOLDS`` if all hold, otherwise ``NOT_PROVED``."""
         if self.counterexamples:
             return BROKEN
         return HOLDS if all(map(self.holds, self.invariants)) else NOT_PROVED
@@ -87,10 +87,10 @@ def check(
     processes: int = 1,
     progress: Progress = lambda states, waiting: None,
 ) -> Outcome:
-    """Search ``system``; ask for FINISH apart where something else is broken and the protocol can go on.
+    """Search ``system``. If an invariant is broken, check FINISH in a second search if the protocol allows it.
 
-    The second search allows one loss, if ``system`` does, and no other fault: that is enough for a protocol
-    that hangs. Parameters as for ``search``.
+    The second search continues after violations (``ProtocolModel.unjudged``). It allows one loss, if ``system``
+    does, and no other fault: a protocol that can hang does so after one loss. Parameters as for ``search``.
     """
     common: dict[str, Any] = {"reduced": reduced, "processes": processes, "progress": progress}
     outcome = search(system, seconds=seconds, all_invariants=all_invariants, **common)
@@ -102,7 +102,7 @@ def check(
         same = apart.faults == system.faults
         outcome.seconds += second.seconds
         outcome.finishes = same and second.status == HOLDS
-        for invariant, way in second.counterexamples.items():  # with other faults there may be a shorter one
+        for invariant, way in second.counterexamples.items():  # with other faults, a shorter one may exist
             outcome.counterexamples[invariant] = dataclasses.replace(way, shortest=way.shortest and same)
     return outcome
 
@@ -116,11 +116,11 @@ def search(
     processes: int = 1,
     progress: Progress = lambda states, waiting: None,
 ) -> Outcome:
-    """Explore until nothing is new, an invariant is broken, or ``seconds`` are over.
+    """Explore until no state is new, an invariant is broken, or ``seconds`` are over.
 
-    A broken invariant ends its path; with ``all_invariants`` the search goes on beside it. ``progress``
-    gets the states seen and those still to expand, now and then. What is found does not depend on
-    ``processes``, as long as it is not cut. Raises CheckFailed when a process dies.
+    A path ends at a broken invariant; with ``all_invariants`` other paths are explored further. ``progress`` is
+    called after each batch with the number of states seen and of states still to expand. The result does not
+    depend on ``processes``, except if ``seconds`` ends the search. Raises CheckFailed when a process dies.
     """
 
     def work(group: Group) -> Outcome:
@@ -134,14 +134,15 @@ def search(
 
 
 class Search:
-    """A breadth-first search from ``system.start``: one process's share of it.
+    """One process's share of a breadth-first search from ``system.start``.
 
-    With ``reduced`` it is a partial-order reduction by ample sets: where no other slot can give a slot a new
-    event (``alone``), the events of that slot are the ample set, and those of the others are put off.
-    The cycle proviso keeps them from being put off for ever: an event of the set that is no fault must lead to
-    a state that is behind this one, by level and then by fingerprint, or to one of a level before that is fully
-    expanded, that is, with the events of all slots. Neither depends on who searches, and so nor does what is
-    found.
+    With ``reduced`` the search uses partial-order reduction by ample sets. If no other slot can give a slot a
+    new event (``alone``), that slot's events are the ample set, and events of the other slots are postponed.
+
+    The cycle proviso prevents that events are postponed for ever. A fault-free event of the set must lead to a
+    state that is later than this one, by level and then by fingerprint, or to a fully expanded state (with the
+    events of all slots) of an earlier level. Neither depends on the number of processes, so the result does not
+    either.
     """
 
     def __init__(self, system: Searched, *, reduced: bool = True, group: Group | None = None):
@@ -151,8 +152,8 @@ class Search:
         self._exchange = RowExchange(self._group, system.columns)
         self._steps = Steps(system, self.visited)
         self._retrace = Retrace(self._steps, self._exchange, self._group)
-        self._put_off = False  # whether events of a slot ever were
-        self._broken: dict[str, Mark] = {}  # in this level: from which state, the least one
+        self._put_off = False  # whether a slot's events were ever postponed
+        self._broken: dict[str, Mark] = {}  # in this level, per invariant: the least state that breaks it
         self._outcome = Outcome(system.invariants)
 
     def run(
@@ -162,7 +163,7 @@ class Search:
         all_invariants: bool = False,
         progress: Progress = lambda states, waiting: None,
     ) -> Outcome:
-        """Explore, in step with the group's other processes; parameters as for ``search``."""
+        """Explore in step with the group's other processes; parameters as for ``search``."""
         began, outcome = time.monotonic(), self._outcome
         self._end, self._progress = began + seconds, progress
         outcome.exhausted = self._explore(all_invariants)
@@ -173,7 +174,7 @@ class Search:
         return outcome
 
     def _explore(self, all_invariants: bool) -> bool:
-        """Level by level; whether nothing is left to expand."""
+        """Expand level by level; return whether no state is left to expand."""
         visited, outcome = self.visited, self._outcome
         self._visit_start()
         for outcome.depth in itertools.count():
@@ -193,7 +194,7 @@ class Search:
         raise AssertionError("itertools.count ends")
 
     def _tell(self, left: int) -> tuple[int, bool]:
-        """Of how many states are left to this process, how many are left to all; and whether time is over."""
+        """Report progress; return the states left in all processes (``left`` here), and if time is over."""
         here = len(self.visited), left, time.monotonic() > self._end and not self._group.rank
         seen, waiting, over = zip(*self._group.gather(here), strict=True)
         self._progress(sum(seen), sum(waiting))
@@ -204,7 +205,7 @@ class Search:
         self.visited.add(start[self._exchange.owners(start) == self._group.rank])
 
     def _expand(self, numbers: Numbers) -> None:
-        """Expand states: each with the first ample slot that meets the proviso, or else fully."""
+        """Expand each state with its first ample slot that meets the proviso, or else fully."""
         slots = range(self.system.slots)
         expanded = np.zeros((len(numbers), len(slots)), bool)
         taken = np.full(len(numbers), WHOLLY, np.int8)
@@ -221,10 +222,10 @@ class Search:
         self._put_off |= bool((taken != WHOLLY).any())
 
     def _take(self, numbers: Numbers, chosen: Chosen, *, ask: bool = False) -> Flags:
-        """Take the events of slots, each of chosen states; if asked, which of all states meet the proviso.
+        """Expand the chosen states by the events of their slots; with ``ask``, return which meet the proviso.
 
-        They do if an event that is no fault leads to a state behind this one, by level and then fingerprint,
-        or to one of a level before that is fully expanded: so no slot is put off for ever.
+        A state meets it if a fault-free event leads to a later state, by level and then by fingerprint, or to a
+        fully expanded state of an earlier level. No slot is then postponed for ever.
         """
         ways = self._ways(numbers, chosen)
         beside = []
@@ -242,9 +243,10 @@ class Search:
         return met
 
     def _visit(self, rows: Rows, before: NDArray[np.uint64] | None = None) -> NDArray[np.uint32]:
-        """Visit states; those of the next level as in ``Visited.onward``, NOWHERE for others.
+        """Visit states; return the value of ``Visited.onward`` for those of the next level, NOWHERE for others.
 
-        But _LATER for those which are behind the states of the fingerprints ``before``, or fully expanded.
+        Return _LATER for states of this level whose fingerprint is above that in ``before``, and for fully
+        expanded states of earlier levels.
         """
         visited, level = self.visited, self.visited.frontier
         numbers = visited.add(rows)
@@ -259,7 +261,7 @@ class Search:
         return onward
 
     def _ways(self, numbers: Numbers, chosen: Chosen) -> Ways:
-        """The ways on that break nothing; what breaks something is noted."""
+        """Return the steps that break nothing; note the others."""
         ways = self._steps.of(numbers, chosen)
         whole = ways.broken == 0
         if whole.all():
@@ -268,7 +270,7 @@ class Search:
         return ways.only(whole)
 
     def _check_that_all_finish(self) -> None:
-        """From every state a way without faults leads to the end."""
+        """Check that from every state a fault-free path leads to the end; note a counterexample."""
 
         def goes_on(left: int) -> bool:
             return not self._tell(left)[1]
@@ -293,14 +295,14 @@ class Search:
             self._broken[invariant] = min(least, self._broken.get(invariant, least))
 
     def _note_broken(self) -> None:
-        """What the events of this level broke first: from the state of the least fingerprint of all."""
+        """Note a counterexample for each invariant that this level broke first, from the least state."""
         broken, put_off = zip(*self._group.gather((self._broken, self._put_off)), strict=True)
         self._broken, self._put_off = {}, any(put_off)
         for invariant in self.system.invariants:
             least = [each[invariant] for each in broken if invariant in each]
             if least and invariant not in self._outcome.counterexamples:
                 events, state = self._retrace.events(min(least))
-                # It may have other names than the state that was expanded; its violation is of the same kind.
+                # Workers' names may differ from those of the expanded state; the invariant is the same.
                 event, what = next(
                     (event, what)
                     for event, _, violation in self._steps.each(state)

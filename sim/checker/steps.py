@@ -1,4 +1,4 @@
-"""The steps of a search: from the states that it has visited to those behind them."""
+"""Steps of a search: from visited states to their successors."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from fanin.sim.checker.system import Searched, Ways
 from fanin.sim.checker.tables import Flags, Numbers
 from fanin.sim.checker.visited import WHOLLY, Visited
 
-Chosen = list[tuple[int, Flags]]  # slots, and which states are left by the events of each
+Chosen = list[tuple[int, Flags]]  # slots, each with the states that are expanded by its events
 
 
 class Steps:
-    """Ways on from the ``visited`` states of ``system``."""
+    """Steps from the ``visited`` states of ``system``."""
 
     def __init__(self, system: Searched, visited: Visited):
         self.system, self.visited = system, visited
 
     def of(self, numbers: Numbers, chosen: Chosen) -> Ways:
-        """All ways on from states, by the events of slots; to canonical states where nothing is broken."""
+        """Return all steps from states by the events of the chosen slots, with canonical successors."""
         rows, found = self.visited.rows(numbers), []
         for slot, flags in chosen:
             at = np.flatnonzero(flags)
@@ -32,7 +32,7 @@ class Steps:
         return joined._replace(rows=self.system.canonical(joined.rows))
 
     def taken(self, numbers: Numbers) -> Chosen:
-        """By which slots' events the search has left states."""
+        """Return the slots by whose events the search has expanded states."""
         taken, slots = self.visited.taken[numbers], range(self.system.slots)
         wholly = taken == WHOLLY
         if wholly.all():
@@ -41,7 +41,7 @@ class Steps:
         return [(slot, wholly | (alone[:, slot] & (slot <= taken))) for slot in slots]
 
     def each(self, state: Numbers) -> Iterator[tuple[Any, Numbers, tuple[str, str] | None]]:
-        """Ways on from one state, visited or not: the event, the state after it, what it breaks, and how."""
+        """Yield the steps from one state, visited or not: event, state after it, and violation or None."""
         for slot in range(self.system.slots):
             for actor in range(self.system.actors):
                 ways = self.system.ways(state[None], slot, actor)

@@ -1,8 +1,8 @@
-"""The system that is searched: workers, switch and the network between them, as one state and its ways on.
+"""The system that is searched: workers, switch and the network between them, as one state with its steps.
 
-A state is a row of numbers: of each party (a worker and its channels), of each slot of the switch, and of the
-faults that are left. What one of them does with one event is computed once and looked up from then on, so the
-models may be as slow as they like; and looked up for many states together.
+A state is a row of numbers: one per party (a worker and its channels), one per slot of the switch, and one for
+the remaining faults. The result of an event on a party or slot is computed once and then looked up, for many
+states at a time. The models may therefore be slow.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ _FAULT = Happening._fields.index("fault")
 
 
 class Ways(NamedTuple):
-    """Ways on from states, side by side: from which of the rows given, and to which row.
+    """Steps from many states, as parallel arrays.
 
-    ``faults``: FINISH may not need it. ``events`` and ``broken`` are numbers; where ``broken`` is not 0 a
-    violation ends the way.
+    - ``source``: index of the row from which a step starts.
+    - ``rows``: state after the step.
+    - ``faults``: the step is a fault, which FINISH may not need.
+    - ``events``: number of the event.
+    - ``broken``: number of the violation that ends the path, or 0.
     """
 
     source: NDArray[np.intp]
@@ -36,59 +39,59 @@ class Ways(NamedTuple):
     broken: Numbers
 
     def only(self, which: Flags) -> Ways:
-        """Some of them."""
+        """Return the steps whose flag is set."""
         source, rows, faults, events, broken = self
         return Ways(source[which], rows[which], faults[which], events[which], broken[which])
 
 
 class Searched(Protocol):
-    """A system that can be searched. A state is a row of numbers, and each column has values of its own.
+    """A system that can be searched. A state is a row of numbers, whose meanings are in ``columns``.
 
-    Its events belong to ``slots``, those of one at a time may be an ample set; and to ``actors``.
+    Each event belongs to one of ``slots`` and one of ``actors``. The events of one slot may be an ample set.
     """
 
     @property
     def invariants(self) -> tuple[str, ...]:
-        """All that is asked, FINISH among them."""
+        """Invariants to check, with FINISH among them."""
 
     @property
     def slots(self) -> int:
-        """How many there are; 1 where events are not told apart."""
+        """Number of slots; 1 if events do not belong to slots."""
 
     @property
     def actors(self) -> int:
-        """How many there are."""
+        """Number of actors, such as workers."""
 
     @property
     def columns(self) -> Sequence[Interned]:
-        """What the numbers of a row mean."""
+        """Values of each column of a row, by number."""
 
     @property
     def violations(self) -> Interned:
-        """What ways break; number 0 is None."""
+        """Violations by number; number 0 is None."""
 
     @property
     def start(self) -> Numbers:
-        """The state at first."""
+        """The initial state."""
 
     def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
-        """What an actor can do with a slot, or what can happen to it; ``faults`` are left out if told to."""
+        """Return the events of an actor on a slot, as steps; without ``faults``, only fault-free ones."""
 
     def alone(self, rows: Rows) -> Flags:
-        """For each state, the slots whose events may be an ample set."""
+        """Return, for each state, the slots whose events may be an ample set."""
 
     def canonical(self, rows: Rows) -> Rows:
-        """One of all states that are alike, by digests, for each state."""
+        """Return a representative of each state's set of symmetric states, chosen by digests."""
 
     def done(self, rows: Rows) -> Flags:
-        """Everything is finished."""
+        """Return whether everything is finished, for each state."""
 
     def event(self, number: int) -> Any:
-        """An event as it is shown."""
+        """Return an event as it is shown."""
 
 
 class Event(NamedTuple):
-    """What happens next: to whom, and to which message, on its way up to the switch or down from it."""
+    """An event: its name, worker and slot, and the message on the way ``UP`` to the switch or ``DOWN``."""
 
     name: str  # submit, timeout, deliver, deliver late, lose, duplicate, delay
     worker: int
@@ -98,7 +101,7 @@ class Event(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """How often the network may misbehave: each kind, and all together."""
+    """Maximum number of faults of the network: of each kind, and ``together`` of all kinds."""
 
     losses: int = 0
     duplicates: int = 0
@@ -106,12 +109,12 @@ class Faults(NamedTuple):
     together: int = 0
 
     def left(self) -> Faults:
-        """The same faults in one way only: of a kind no more can come than of all together."""
+        """Return the same faults in a normal form: no kind above ``together``."""
         losses, duplicates, reorder, together = self
         return Faults(min(losses, together), min(duplicates, together), min(reorder, together), together)
 
     def spent(self, fault: int) -> Faults | None:
-        """What is left behind the fault of this number, from 1; None where it may not happen. 0 is no fault."""
+        """Return the faults left after fault number ``fault`` (from 1; 0: none); None if it may not happen."""
         counts = list(self)
         if fault:
             counts[fault - 1] -= 1
@@ -122,11 +125,11 @@ class Faults(NamedTuple):
 class System:
     """``protocol`` under ``faults``.
 
-    A channel per worker, slot and way joins workers and switch. It is first in, first out; packets of different
-    slots overtake each other freely. A lost packet is gone; a duplicated one comes a second time, a reordered
-    one comes later, both at any time. A timer may run out whenever fewer than ``in_flight`` packets of its
-    worker and slot are in the channels: most retransmissions are premature. Packets that can change nothing any
-    more are taken out at once. Workers are alike: of states that differ by their names ``canonical`` keeps one.
+    One channel per worker, slot and direction joins workers and switch. A channel is first in, first out;
+    packets of different slots overtake each other freely. A duplicated packet arrives a second time, and a
+    reordered packet arrives late; both at any time. A timer may expire while fewer than ``in_flight`` packets
+    of its worker and slot are in the channels, so most retransmissions are premature. Useless packets are
+    removed at once. Workers are alike: ``canonical`` keeps one of the states that differ by workers' names.
     """
 
     invariants = INVARIANTS
@@ -158,11 +161,11 @@ class System:
         self._make_tables()
 
     def done(self, rows: Rows) -> Flags:
-        """All operations of all workers are finished."""
+        """Return whether all operations of all workers are finished, for each state."""
         return np.all([self._is_done(rows[:, v]) for v in range(self._workers)], axis=0)
 
     def alone(self, rows: Rows) -> Flags:
-        """For each state, slots of an ample set: what happens to other slots gives them no new event."""
+        """Return, for each state, the slots to which events on other slots give no new event."""
         workers = self._worker_of(rows[:, : self._workers].ravel()).reshape(len(rows), self._workers)
         marks = fingerprints([self._states] * self._workers, workers)
         _, first, which = np.unique(marks, return_index=True, return_inverse=True)
@@ -170,7 +173,7 @@ class System:
         return np.array(flags, bool).reshape(len(first), self.slots)[which]
 
     def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
-        """What can happen to a worker's slot, and where it leads."""
+        """Return the possible events of a worker's slot, as steps."""
         source, items = self._happenings[slot](rows[:, actor])
         left = self._spent(rows[source, -1], items[:, _FAULT])
         possible = np.flatnonzero(left >= 0 if faults else items[:, _FAULT] == 0)
@@ -183,14 +186,14 @@ class System:
         return Ways(source, new, fault > 0, self._event_of(event, actor), broken)
 
     def canonical(self, rows: Rows) -> Rows:
-        """One of all states that differ from each by the workers' names: with the parties in order of digests.
+        """Return states with parties sorted by digest: one per set of states that differ by workers' names.
 
-        Where two parties are the same, that with the least digests of the switch's slots then.
+        If parties are equal, their order is the one with the least digests of the switch's slots.
         """
         parties = [rows[:, v].copy() for v in range(self._workers)]
         digests = [self.parties.numbers.digests.take(each) for each in parties]
         names = np.zeros(len(rows), np.int32)
-        for end in range(self._workers - 1, 0, -1):  # neighbours that are out of order: few are
+        for end in range(self._workers - 1, 0, -1):  # bubble sort: few neighbours are out of order
             for left, exchanged in enumerate(self._exchanged[:end]):
                 at = np.flatnonzero(digests[left] > digests[left + 1])
                 for column in (parties, digests):
@@ -208,16 +211,16 @@ class System:
         return new
 
     def event(self, number: int) -> Event:
-        """In words."""
+        """Return an event by its number."""
         of_party, worker = self._events.values[number]
         name, slot, way, code = self.parties.events.values[of_party]
         return Event(name, worker, slot, way, message_of(code))
 
     def _make_tables(self) -> None:
-        """What is computed once: functions of numbers."""
+        """Make the tables of functions that are computed once per number."""
         protocol, parties, workers = self.protocol, self.parties, self._workers
         self._states, self._alone_of = Interned(), dict[tuple[int, ...], list[bool]]()
-        self._codes = (protocol.rounds + 1) * KINDS  # the codes of messages are below
+        self._codes = (protocol.rounds + 1) * KINDS  # above the code of every message
 
         def state(party: int) -> Any:
             return parties.numbers.values[party].worker
@@ -231,14 +234,14 @@ class System:
         self._waits = [Table(partial(self._does_wait, slot=slot)) for slot in slots]
         self._spent = Table(self._spend)
         self._event_of = Table(lambda event, worker: self._events((event, worker)))
-        # The workers' names, where worker w is called names[w]; and what they become as two are exchanged.
+        # Permutations of the workers' names (worker w is called names[w]), and their numbers after an exchange.
         self._names = list(permutations(range(workers)))
         numbers = {names: number for number, names in enumerate(self._names)}
         self._exchanged = [
             np.array([numbers[_exchanged(names, left)] for names in self._names], np.int32)
             for left in range(workers - 1)
         ]
-        # By which of neighbours in order are the same, a bit each: the renamings among those, but for none.
+        # By bit mask of equal neighbours: the renamings among equal parties, without the identity.
         self._exchanges = [
             [n for n, names in enumerate(self._names) if n and _is_among(names, same)]
             for same in range(1 << (workers - 1))
@@ -250,7 +253,7 @@ class System:
         )
 
     def _reach_switch(self, new: Rows, broken: Numbers, codes: Numbers, v: int, slot: int) -> None:
-        """Where there is a code, it reaches the slot of the switch, which answers."""
+        """Deliver messages (non-zero codes) to the slot of the switch, and its answers to the parties."""
         at = np.flatnonzero(codes)
         column = self._workers + slot
         answers = self._switch[slot](new[at, column], v * self._codes + codes[at])
@@ -263,7 +266,7 @@ class System:
     def _look_for_reuse(
         self, rows: Rows, source: NDArray[np.intp], broken: Numbers, before: Numbers, slot: int
     ) -> None:
-        """Where an operation begins, nobody waits on the slot's round before."""
+        """Note a violation if an operation begins while a worker waits on the slot's previous round."""
         at = np.flatnonzero(before)
         for other in reversed(range(self._workers)):
             waits = self._waits[slot](rows[source[at], other], before[at]) > 0
@@ -275,7 +278,7 @@ class System:
         return self.protocol.waits(self.parties.numbers.values[party].worker, slot, before)
 
     def _answers(self, kept: int, sent: int, slot: int) -> list[int]:
-        """What a message makes of a slot of the switch: its number, the violation's, each worker's message."""
+        """Return a slot's number after a message, the violation's number, and the message to each worker."""
         sender, code = divmod(sent, self._codes)
         try:
             step = self.protocol.switch(self.registers.values[kept], slot, sender, message_of(code))
@@ -299,7 +302,7 @@ class System:
             rows[:, column] = self._renamed(rows[:, column], names)
 
     def _least(self, rows: Rows, exchanges: list[int]) -> Rows:
-        """Of each row and what it becomes by exchanging names (among the same parties), the least one."""
+        """Return the least form of each row under the renamings ``exchanges`` of equal parties."""
         best = rows.copy()
         for names in exchanges:
             other = rows.copy()
@@ -315,13 +318,13 @@ class System:
 
 
 def _exchanged(names: tuple[int, ...], left: int) -> tuple[int, ...]:
-    """The names once who is called ``left`` has exchanged names with the next one."""
+    """Return the names after names ``left`` and ``left + 1`` are exchanged."""
     other = {left: left + 1, left + 1: left}
     return tuple(other.get(name, name) for name in names)
 
 
 def _is_among(names: tuple[int, ...], same: int) -> bool:
-    """Whether each worker's new name is that of one whose party is the same."""
+    """Return whether each worker gets the name of a worker with an equal party."""
     return all(
         same >> neighbour & 1
         for worker, name in enumerate(names)

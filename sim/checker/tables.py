@@ -1,8 +1,8 @@
-"""Values as numbers, and functions of numbers that are computed once: arrays of states go through them whole.
+"""Values as numbers, and functions of numbers that are computed once, for arrays of states.
 
-What a part of a system is in a state may be any hashable value, and what it does may be slow Python. Each value
-gets a number, and a state is a row of numbers. A step of thousands of states is then a look-up in an array, and
-Python is called for what is new alone.
+A part of a state may be any hashable value, and its behaviour may be slow Python. Each value gets a number, and
+a state is a row of numbers. A step of thousands of states is then an array look-up; Python code runs only for
+new values.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-Numbers = NDArray[np.int32]  # of values, an array of any shape
-Rows = NDArray[np.int32]  # a state a row
+Numbers = NDArray[np.int32]  # numbers of values, in an array of any shape
+Rows = NDArray[np.int32]  # one state per row
 Flags = NDArray[np.bool_]
 _UNKNOWN = np.iinfo(np.int32).min
 
 
 class Growing:
-    """An array that rows are appended to; ``width`` columns, or one dimension without it."""
+    """An array that grows by appended rows of ``width`` columns; one-dimensional without ``width``."""
 
     def __init__(self, dtype: DTypeLike, width: int | None = None):
         self._held = np.empty((64,) if width is None else (64, width), dtype)
@@ -33,11 +33,11 @@ class Growing:
 
     @property
     def array(self) -> NDArray[Any]:
-        """All that was appended; it may be written to, and is no copy."""
+        """The rows so far: a writable view, not a copy."""
         return self._held[: self._length]
 
     def extend(self, rows: NDArray[Any]) -> None:
-        """Append."""
+        """Append rows."""
         end = self._length + len(rows)
         if end > len(self._held):
             held = np.empty((max(end, len(self._held) * 3 // 2), *self._held.shape[1:]), self._held.dtype)
@@ -48,9 +48,10 @@ class Growing:
 
 
 class Interned:
-    """Values as numbers from 0, each with a digest that does not depend on its number.
+    """Values numbered from 0, each with a 64-bit digest that does not depend on its number.
 
-    Processes number the same values differently; their digests agree. RuntimeError if two values share one.
+    Processes may number the same values differently; their digests agree. Two values with one digest raise
+    RuntimeError.
     """
 
     def __init__(self) -> None:
@@ -60,29 +61,29 @@ class Interned:
         self._distinct: set[bytes] = set()
 
     def __call__(self, value: Hashable) -> int:
-        """The number of a value."""
+        """Return the number of a value, which may be new."""
         number = self._numbers.setdefault(value, len(self.values))
         if number == len(self.values):
             self.values.append(value)
             digest = blake2b(repr(_plain(value)).encode(), digest_size=8).digest()
             if digest in self._distinct:
-                raise RuntimeError("two values share a digest of 64 bits: a search would take them for one")
+                raise RuntimeError("two values have the same 64-bit digest: the search would confuse them")
             self._distinct.add(digest)
             self._digests.extend(np.frombuffer(digest, np.dtype("<u8")))
         return number
 
     def all(self, values: Iterable[Hashable]) -> Numbers:
-        """The numbers of values."""
+        """Return the numbers of values."""
         return np.fromiter((self(value) for value in values), np.int32)
 
     @property
     def digests(self) -> NDArray[np.uint64]:
-        """By number."""
+        """Digests by number."""
         return self._digests.array
 
 
 def _plain(value: Any) -> Any:
-    """The same for equal values: enumerations and flags may equal integers."""
+    """Return an equal value with one representation: enumerations and flags may equal integers."""
     if isinstance(value, tuple):
         return tuple(map(_plain, value))
     if isinstance(value, int):
@@ -91,14 +92,14 @@ def _plain(value: Any) -> Any:
 
 
 class Table:
-    """A function of two numbers, each from 0; its value is an integer, or ``width`` of them."""
+    """A cached function of two numbers, each from 0; its value is one integer, or ``width`` integers."""
 
     def __init__(self, function: Callable[[int, int], int | Sequence[int]], width: int | None = None):
         self._function, self._width = function, width
         self._values = np.full((1, 1) if width is None else (1, 1, width), _UNKNOWN, np.int32)
 
     def __call__(self, first: Numbers, second: Numbers | int = 0) -> Numbers:
-        """The values for arrays of numbers, side by side."""
+        """Return the values for arrays of numbers."""
         if len(first):
             self._grow(int(first.max()) + 1, int(np.max(second)) + 1)
         at = first * np.int64(self._values.shape[1]) + second
@@ -126,15 +127,15 @@ class Table:
 
 
 class Lists:
-    """A function of a number, whose value is a list of rows of ``width`` integers."""
+    """A cached function of one number, whose value is a list of rows of ``width`` integers."""
 
     def __init__(self, function: Callable[[int], Sequence[tuple[int, ...]]], width: int):
         self._function = function
         self._items = Growing(np.int32, width)
-        self._spans = Table(self._span, width=2)  # where a number's rows begin, and how many they are
+        self._spans = Table(self._span, width=2)  # per number: start and count of its rows
 
     def __call__(self, numbers: Numbers) -> tuple[NDArray[np.intp], Numbers]:
-        """All rows of all these numbers' lists: at which place the number is, and the row."""
+        """Return the rows of all numbers' lists, each with the index of its number in ``numbers``."""
         spans = self._spans(numbers)
         starts, counts = spans[:, 0], spans[:, 1]
         source = np.repeat(np.arange(len(numbers)), counts)
@@ -150,7 +151,7 @@ class Lists:
 
 
 def fingerprints(columns: Sequence[Interned], rows: Rows) -> NDArray[np.uint64]:
-    """64 bits of each row, whose columns are numbers of these; the same in every process."""
+    """Return a 64-bit hash of each row, equal in every process; ``columns`` give its numbers' meanings."""
     mixed = np.full(len(rows), 0x9E3779B97F4A7C15, np.uint64)
     for column, interned in enumerate(columns):
         mixed ^= interned.digests.take(rows[:, column])

@@ -1,1 +1,1 @@
-"""Nodes in Verilator, links and a switch, executed together under cocotb."""
+"""Co-simulation of nodes in Verilator, links and a switch, under cocotb."""

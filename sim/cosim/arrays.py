@@ -1,7 +1,7 @@
-"""Arrays of binary32 operators with a body in C, for the simulator alone: the same ports, latency and bits.
+"""Arrays of binary32 operators in C, for the simulator only: the same ports, latency and bits as the RTL.
 
-``LaneArray`` and ``AdderArray`` are found in emitted Verilog by class, and their modules replaced. One call a
-cycle and array costs a fraction of what the registers of the operators cost.
+The modules of ``LaneArray`` and ``AdderArray`` in emitted Verilog are found by class and replaced. One call per
+cycle and array costs a fraction of the simulation of the operators' registers.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fanin.hdl.arith.array import AdderArray, LaneArray
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
 from fanin.sim.cosim.templates import template
 
-#: What arrays are made of, by class. Their outputs are registers, so that they may be Verilated apart.
+#: Classes of the arrays' operators. Their outputs are registers, so each operator can be Verilated separately.
 OPERATORS = (FP32Multiplier.__name__, FP32Adder.__name__)
 
 _CLASSES: dict[str, type[LaneArray | AdderArray]] = {kind.__name__: kind for kind in (LaneArray, AdderArray)}
 
 
 class Arith(StrEnum):
-    """What the arrays are simulated as."""
+    """Implementation of arrays in the simulator."""
 
-    RTL = "rtl"  #: their Verilog
+    RTL = "rtl"  #: the arrays' Verilog
     C = "c"
 
 
@@ -40,22 +40,22 @@ class Array:
 
     @property
     def latency(self) -> int:
-        """Cycles."""
+        """Latency in cycles."""
         return self.component.latency
 
     @property
     def widths(self) -> dict[str, int]:
-        """Bits of each port of numbers."""
+        """Bits of each port, by name."""
         return {name: FLOAT_BITS * len(getattr(self.component, name)) for name in ("a", "b", "o")}
 
     @property
     def outputs(self) -> int:
-        """Numbers that leave."""
+        """Number of binary32 outputs."""
         return len(self.component.o)
 
     @cached_property
     def products(self) -> list[tuple[int, int]]:
-        """Operands of each product, output by output innermost, as ``tree_order`` has them; of sums none."""
+        """Operands of each product, all outputs per term, in ``tree_order``; empty for an AdderArray."""
         if isinstance(self.component, AdderArray):
             return []
         trees = self.component.trees
@@ -63,10 +63,10 @@ class Array:
 
 
 def tree_order(terms: int) -> list[int]:
-    """How to place the terms of a balanced tree so that every level adds its first half to its second.
+    """Return an order of a balanced tree's terms in which every level adds its first half to its second half.
 
-    A level of n nodes adds place k to place k + n // 2; an odd last one stays last. Node k of the level above
-    is the sum of nodes 2k and 2k + 1, and where it has to be placed decides where those are.
+    A level of n nodes adds place k to place k + n // 2; an odd node stays last. Node k of the level above is
+    the sum of nodes 2k and 2k + 1, so its place determines theirs.
     """
     if terms == 1:
         return [0]
@@ -76,7 +76,7 @@ def tree_order(terms: int) -> list[int]:
 
 
 def with_arrays(verilog: str, arith: Arith) -> tuple[str, list[Array]]:
-    """What ``emit_verilog`` wrote, with arrays as ``arith`` says, and those that call C."""
+    """Return emitted Verilog with its arrays replaced as ``arith`` says, and the arrays that call C."""
     if arith is Arith.RTL:
         return verilog, []
     arrays = [
@@ -91,21 +91,21 @@ def with_arrays(verilog: str, arith: Arith) -> tuple[str, list[Array]]:
 
 
 def arrays_source(arrays: Iterable[Array]) -> str:
-    """C++ of what ``arrays`` call, of each module once."""
+    """Return the C++ functions of ``arrays``, once per module."""
     return template("arrays.cpp.j2").render(arrays={array.module: array for array in arrays}.values())
 
 
 def _replaced(verilog: str, module: str, text: str) -> str:
-    """Verilog with another text of one of its modules."""
+    """Return Verilog with the text of one module replaced."""
     begin, end = verilog.index(f"\nmodule {module}(") + 1, "\nendmodule\n"
     return verilog[:begin] + text + verilog[verilog.index(end, begin) + len(end) :]
 
 
 def _component(call: str) -> LaneArray | AdderArray:
-    """The component that a line of emitted Verilog names with its parameters."""
+    """Return the component that a header line of emitted Verilog names, with its parameters."""
     expression = ast.parse(call, mode="eval").body
     assert isinstance(expression, ast.Call)
     parameters = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in expression.keywords}
     component = _CLASSES[call.partition("(")[0]](**parameters)
-    component._MustUse__used = True  # its signature is all that is asked for
+    component._MustUse__used = True  # suppresses Amaranth's warning: only the signature is used
     return component

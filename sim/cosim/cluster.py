@@ -1,7 +1,7 @@
-"""Simulated nodes at one switch: memories filled, host programs carried out, memories read back.
+"""Simulated nodes at one switch: memories are filled, host programs carried out, and memories read back.
 
-The co-simulation of every system is a :class:`Cluster` and what is its own: which nodes there are, what their
-memories hold, what their hosts do, and what the words that hosts have read mean (:class:`Reads`).
+The co-simulation of every system is a :class:`Cluster` with its own nodes, memory contents and hosts, and its
+own interpretation of the words that hosts read (:class:`Reads`).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.sim.switch.base import Job, Switch
 from fanin.sim.switch.forward import Forwarder
 
-_WATCHDOG = 100_000  # cycles that a run may be without progress, besides what its nodes wait for
+_WATCHDOG = 100_000  # cycles without progress that end a run, in addition to the nodes' longest wait
 _NEVER = (1 << 64) - 1
 _ALL_EVENTS = (1 << 64) - 1
 
 
 class Settings(TypedDict, total=False):
-    """Arguments of :meth:`Cluster.run` that a system hands on as its own caller gave them."""
+    """Arguments of :meth:`Cluster.run` that a system passes on unchanged from its caller."""
 
     link: LinkConfig | None
     switch_ns: float
@@ -56,12 +56,17 @@ class Settings(TypedDict, total=False):
 
 
 class Cluster:
-    """Nodes at the ports of one switch, built once; each ``run`` begins anew.
+    """Nodes at the ports of one switch, built once; each ``run`` starts from reset.
 
-    Nodes are numbered through all groups; node n has the addresses ``worker_endpoint(n)``. ``groups`` makes
-    them, after the checks. With ``nodes_per_memory``, so many nodes in a row have the same memories. What is in
-    the window of ``wave`` goes to its file. Raises InputError for a missing tool, for a clock out of range, for
-    a wave of nodes that there are not, and as Simulator.
+    - ``groups``: function that makes the nodes, called after the checks. Nodes are numbered through all groups;
+      node n has the addresses ``worker_endpoint(n)``.
+    - ``nodes_per_memory``: number of consecutive nodes that share their memories.
+    - ``clock_mhz``: clock frequency.
+    - ``wave``: waveform to write; its window selects cycles and nodes.
+    - ``quiet``: print nothing while building.
+
+    Raises InputError for a missing tool, a clock out of range and a wave of absent nodes, and errors of
+    Simulator.
     """
 
     def __init__(
@@ -77,7 +82,8 @@ class Cluster:
         check_build()
         python_library()
         made, self._wave, self._nodes_per_memory = groups(), wave, nodes_per_memory
-        shown = wave.window.of(sum(group.count for group in made)) if wave else ()  # before it is built
+        # Checked before the simulator is built:
+        shown = wave.window.of(sum(group.count for group in made)) if wave else ()
         self.simulator = Simulator(made, together=nodes_per_memory, waves=wave is not None, quiet=quiet)
         if wave:
             wave.shown = [self.simulator.shown(node) for node in shown]
@@ -109,21 +115,27 @@ class Cluster:
         progress: Callable[[Progress], None] | None = None,
         keep: Callable[[RunResult], None] | None = None,
     ) -> RunResult:
-        """Carry out the phases, then let ``hosts`` drive; the result has memories and events, too.
+        """Carry out the phases, then let ``hosts`` drive; the result includes memories and events.
 
-        ``memories`` are, per node, the contents behind each of its memory ports; one alone is shared by all of
-        the node's ports, and what several nodes share is given once. A path is a file that is the memory,
-        which others may have mapped, too; the result has its content as it is then. Nodes after the last one
-        given have empty memories. ``longest_wait`` is the number of cycles that a healthy node may wait; a run
-        that makes no progress for longer ends, unless it is ``endless``: ``hosts`` alone end such a one;
-        ``hosts_apart`` says that those of a rank need no others. Without ``switch``, frames are forwarded.
-        MACs keep to the links' rate if ``paced``; else they take a beat a cycle. So do memory ports, each way,
-        unless ``memory_gbps`` bounds them, as PCIe does. Ports see their memory's bytes ``memory_repeats``
-        times in a row: a part of the data stands for all where time alone is asked for, and takes its room.
-        With ``hbm``, which nodes must not write, words come when its banks and refreshes let them.
-        ``events`` bounds the entries of the event trace. The other arguments are those of RunRequest;
-        ``progress`` is called while the run goes on, ``keep`` after each ``kept`` phase. Raises
-        SimulationFailed when the run cannot go on.
+        - ``memories``: per node, the contents of its memory ports. A single content is shared by all ports of
+          the node, and nodes that share memories are given once. A path is a file used as the memory itself,
+          which other processes may also have mapped; the result has its content at the end. Nodes after the
+          last one given have empty memories.
+        - ``phases``: host programs that run before ``hosts``.
+        - ``longest_wait``: cycles that a healthy node may wait; a run without progress for longer ends.
+        - ``switch``: function that makes the switch; without it frames are only forwarded.
+        - ``paced``: MACs keep to the links' rate; otherwise they transfer a beat per cycle.
+        - ``memory_gbps``: rate limit of each memory port and direction, like PCIe's; None: a beat per cycle.
+        - ``hosts_apart``: the hosts of one rank need no hosts of other ranks.
+        - ``endless``: only ``hosts`` end the run, and a run without progress continues.
+        - ``memory_repeats``: how many times ports see their memory's bytes in a row. A small part can then
+          stand for a large memory when only time matters.
+        - ``hbm``: model of the memories' banks and refreshes; nodes must not write such memories.
+        - ``events``: greatest number of entries in the event trace.
+        - ``progress``: called during the run.
+        - ``keep``: called after each ``kept`` phase.
+
+        The other arguments are those of RunRequest. Raises SimulationFailed if the run fails.
         """
         link, ports = link or LinkConfig(), self.simulator.ports
         macs = [worker_endpoint(node).mac for node in range(len(ports))]
@@ -177,7 +189,7 @@ class Cluster:
         progress: Callable[[Progress], None] | None,
         keep: Callable[[RunResult], None] | None,
     ) -> RunResult:
-        """The request, with the waveform of what has come of its window."""
+        """Run the request, and record the part of the waveform that falls into this run."""
         if (wave := self._wave) is None:
             return self.simulator.run(request, progress=progress, keep=keep)
         window = wave.ahead()
@@ -197,7 +209,7 @@ class Cluster:
 def _write(
     folder: Path, memories: Iterable[Iterable[npt.NDArray | Path]], nodes: int, nodes_per_memory: int
 ) -> list[list[Path]]:
-    """A file for each memory, per node. Contents are taken one by one: generators need not hold all at once."""
+    """Write a file per memory, per node. Contents are taken one by one, so generators can save memory."""
     files: list[list[Path]] = []
     for host, contents in enumerate(memories):
         paths: list[Path] = []
@@ -214,19 +226,19 @@ def _write(
 
 
 class Reads:
-    """The words that a host program has read, taken in the order of the batches that read them."""
+    """Words that a host program has read, taken in the order of the batches that read them."""
 
     def __init__(self, words: Words):
         self._words: list[int] = words.tolist()
 
     def take(self, batch: Batch) -> list[Value]:
-        """The values of the next batch's reads. Raises ValueError if the program has not come to their end."""
+        """Return the values of the next batch's reads. Raises ValueError if the program stopped earlier."""
         count = sum(operation.data is None for operation in batch.operations)
         words, self._words = self._words[:count], self._words[count:]
         return batch.results(words)
 
     def rest(self) -> list[int]:
-        """The words that no batch has taken."""
+        """Return the words that no batch has taken."""
         return self._words
 
 

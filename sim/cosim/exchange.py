@@ -1,4 +1,4 @@
-"""Frames between the simulated nodes, through the network, and what can be learnt from watching them."""
+"""Frames between the simulated nodes, through the network, and statistics of aggregation packets."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fanin.wire.fields import byte_length
 
 _HEADER = struct.Struct(">BBHI")  # version and kind, job, slot, round
 _ENCAPS = {ETHERTYPE_AGGREGATION: Encap.L2, ETHERTYPE_IPV4: Encap.UDP}
-_UDP = byte_length(ETHERNET) + byte_length(IPV4)  # where its header begins
-_PROTOCOL = byte_length(ETHERNET) + 9  # where IPv4 names the protocol
+_UDP = byte_length(ETHERNET) + byte_length(IPV4)  # offset of the UDP header
+_PROTOCOL = byte_length(ETHERNET) + 9  # offset of IPv4's protocol field
 _PORTS = struct.Struct(">HH")
 
 
 class Step(StrEnum):
-    """A step on the way of the first packet of a node, in order."""
+    """Steps of a node's first operation, in order."""
 
     CONFIGURED = "configured"
     AGG_LEFT = "AGG left the node"
@@ -37,14 +37,14 @@ class Step(StrEnum):
 
 
 def steps_of(protocol: wire.Protocol) -> tuple[Step, ...]:
-    """The steps of a protocol: all, or without acknowledgements all but the last two."""
+    """Return the steps of a protocol; without acknowledgements, all except the last two."""
     if protocol.acknowledges:
         return tuple(Step)
     return tuple(step for step in Step if step not in (Step.ACK_LEFT, Step.CONFIRM_ARRIVED))
 
 
 class Sent(NamedTuple):
-    """A frame that has left a node, at a rising edge."""
+    """A frame that has left a node at a rising edge."""
 
     cycle: int
     node: int
@@ -52,14 +52,14 @@ class Sent(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A frame whose last beat a node has taken, at a rising edge."""
+    """A frame whose last beat a node has taken at a rising edge."""
 
     cycle: int
     tag: int
 
 
 class Received(NamedTuple):
-    """A frame that a node is to receive: the last bit of its FCS arrives at ``time``."""
+    """A frame that a node will receive: the last bit of its FCS arrives at ``time``, in ps."""
 
     node: int
     frame: bytes
@@ -69,7 +69,7 @@ class Received(NamedTuple):
 
 
 def _operation(frame: bytes) -> tuple[int, tuple[int, int, int]] | None:
-    """Kind of an aggregation packet, and (job, slot, round); None for other traffic."""
+    """Return the kind and (job, slot, round) of an aggregation packet; None for other traffic."""
     encap = _ENCAPS.get(int.from_bytes(frame[12:14], "big"))
     if encap is None or len(frame) < (offset := header_length(encap)) + _HEADER.size:
         return None
@@ -82,15 +82,15 @@ def _operation(frame: bytes) -> tuple[int, tuple[int, int, int]] | None:
 
 
 class Exchange:
-    """Carries frames from node to node at their simulated times, by conservative lookahead.
+    """Carrier of frames from node to node at their simulated times, by conservative lookahead.
 
-    ``serve`` is called as often as is convenient: what comes of it depends on no more than the edges at which
-    frames have left, and have been taken.
+    The times of calls of ``serve`` do not matter: its results depend only on the edges at which frames have
+    left and have been taken.
     """
 
     def __init__(self, network: Network, clock: Clock, *, nodes: int):
         self._network, self._clock = network, clock
-        self._sent_at: dict[tuple[int, tuple[int, int, int]], int] = {}  # of an AGG: node, operation → cycle
+        self._sent_at: dict[tuple[int, tuple[int, int, int]], int] = {}  # AGGs: node, operation → cycle
         self._in_flight: dict[int, tuple[int, int, tuple[int, int, int]]] = {}  # tag → node, kind, operation
         self._next_tag = 0
         self.allreduce_cycles: list[int] = []
@@ -100,9 +100,9 @@ class Exchange:
     def serve(
         self, now: int, sent: Iterable[Sent], taken: Iterable[Taken], cuts: Iterable[Cut] = ()
     ) -> list[Received]:
-        """Carry every frame as far as is certain at rising edge ``now``; what nodes will receive.
+        """Carry frames as far as is certain at rising edge ``now``; return the frames that nodes will receive.
 
-        ``sent``, ``taken`` and ``cuts`` are all that has happened since the last call, in any order.
+        ``sent``, ``taken`` and ``cuts`` are all events since the last call, in any order.
         """
         received: list[Received] = []
         cycle = -1
@@ -122,7 +122,7 @@ class Exchange:
         return received
 
     def _cut(self, ends: deque[Cut], until: int) -> list[Received]:
-        """Cut, or mend, what is cut before an edge, each when all has been carried that is certain by then."""
+        """Cut or mend links before an edge, each after all traffic that is certain by then is carried."""
         received: list[Received] = []
         while ends and ends[0].cycle < until:
             cycle, node, peer, mends = ends.popleft()
@@ -134,21 +134,21 @@ class Exchange:
         return received
 
     def _catch_up(self, cycle: int) -> list[Received]:
-        """Advance wherever the switch has something to do, up to a rising edge."""
+        """Advance the network at all edges up to ``cycle`` at which the switch has an event."""
         received: list[Received] = []
         while (alarm := self.alarm) is not None and alarm <= cycle:
             received += self._advance(alarm)
         return received
 
     def _advance(self, cycle: int) -> list[Received]:
-        """Let the switch receive what it has received for certain when nodes are at a rising edge."""
-        # No frame that has yet to leave a node can reach it up to here.
+        """Let the switch receive the frames whose arrival is certain when nodes are at a rising edge."""
+        # No frame that leaves a node later can arrive before this horizon.
         horizon = self._clock.time(cycle + 1) + self._network.lookahead - 1
         return [self._hand_in(reception) for reception in self._network.advance(horizon)]
 
     @property
     def alarm(self) -> int | None:
-        """The first edge whose horizon covers the next arrival at the switch."""
+        """First edge whose horizon covers the next arrival at the switch."""
         arrival = self._network.next_time
         if arrival is None:
             return None
@@ -156,20 +156,20 @@ class Exchange:
 
     @property
     def carries(self) -> bool:
-        """Whether any frame is in flight to the switch."""
+        """Whether a frame is in flight to the switch."""
         return self._network.carries
 
     def before_skip(self) -> None:
-        """Time is about to be skipped; only while no frame is in flight, which would arrive too late."""
+        """Prepare for skipped time, which is allowed only while no frame is in flight."""
         self._note_arrivals()
 
     def note_configured(self, cycle: int) -> None:
-        """A phase has ended; the first one that does has configured the nodes."""
+        """Note the end of a phase; the end of the first one is the nodes' configuration."""
         for steps in self.steps:
             steps.setdefault(Step.CONFIGURED, cycle)
 
     def first_packets(self, end: int) -> list[dict[str, int]]:
-        """Per node, the cycle in which its first packet reached each step, as far as it came by that cycle."""
+        """Return, per node, the cycle at which its first operation reached each step, up to cycle ``end``."""
         self._note_arrivals()
         return [
             {step.value: steps[step] for step in Step if step in steps and steps[step] <= end}
@@ -200,7 +200,7 @@ class Exchange:
             self.steps[node].setdefault(Step.ACK_LEFT, cycle)
 
     def _note_taken(self, noted: deque[Taken], until: int) -> None:
-        """Note what was taken before an edge, in order."""
+        """Note frames taken before an edge, in order."""
         while noted and noted[0].cycle < until:
             self._note_one(*noted.popleft())
 

@@ -1,4 +1,4 @@
-"""What lies between the nodes of a run: switch and links, the capture and the log of what passes."""
+"""Fabric between the nodes of a run: switch, links, capture and link log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fanin.sim.switch.base import OutsideSwitch
 
 
 class Fabric:
-    """Made as a run begins, where its network is.
+    """Switch, links and log files of one run, made in the process of rank 0.
 
     Raises ToolFailed and InputError if the switch does not start, or cannot serve several ranks.
     """
@@ -42,7 +42,7 @@ class Fabric:
         self.exchange = Exchange(self._network, clock, nodes=request.nodes)
 
     def finish(self, result: RunResult) -> None:
-        """Close files, and collect what was counted."""
+        """Close files, and collect counters."""
         self._network.close()
         if self._pcap:
             self._pcap.close()
@@ -51,12 +51,12 @@ class Fabric:
         self.count(result)
 
     def count(self, result: RunResult) -> None:
-        """Collect what was counted until now."""
+        """Collect the counters so far."""
         exchange = self.exchange
         result.allreduce_cycles = exchange.allreduce_cycles
         result.frames = dict(exchange.sent)
         result.links = self._network.statistics()
         result.first_packet = exchange.first_packets(result.cycles)
-        with contextlib.suppress(ToolFailed, InputError):  # what ended the run may be the switch
+        with contextlib.suppress(ToolFailed, InputError):  # the switch itself may have failed
             result.switch = self._switch.counters().as_dict()
             result.jobs = {job.id: self._switch.job_counters(job.id).as_dict() for job in self._request.jobs}

@@ -1,4 +1,4 @@
-"""The functions of dpi.cpp and hbm.cpp, as Python in the simulator's own process calls them."""
+"""Python binding of the functions in dpi.cpp and hbm.cpp, used in the simulator's own process."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from fanin.sim.cosim.wave_writer import WaveWriter
 
 _NEVER = 2**64 - 1
-_RATE_UNITS = 65536  # parts of a byte, in which rates are counted
-_STALL_UNITS = 256  # parts of all cycles, in which a host's stalls are
-_MAC, _HOST = 0, 1  # the ports through which frames leave a node
+_RATE_UNITS = 65536  # rates are counted in this fraction of a byte
+_STALL_UNITS = 256  # a host's stalls are counted in this fraction of all cycles
+_MAC, _HOST = 0, 1  # ports through which frames leave a node
 _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
     "cosim_setup": (None, (c_uint32, c_uint32, c_bool, c_uint64, c_int, c_uint64, c_int, c_int)),
     "cosim_hbm": (None, (c_uint32, c_uint64, POINTER(c_int64), c_char_p)),
@@ -64,16 +64,16 @@ _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
 
 
 class Library:
-    """dpi.cpp and hbm.cpp. ``setup`` first, before the simulation starts.
+    """The functions of dpi.cpp and hbm.cpp. Call ``setup`` first, before the simulation starts.
 
-    Nodes have the numbers that they have in the whole run; this rank's top has some of them.
+    Nodes have their numbers of the whole run; this rank's top has some of them.
     """
 
     def __init__(self) -> None:
         self._functions = ctypes.CDLL(None)
-        self._first = 0  # the number of the top's node 0
+        self._first = 0  # number of the top's node 0 in the whole run
         self._wave: WaveWriter | None = None
-        self._failed = c_uint64(), c_uint32(), c_uint32(), c_uint32()  # what ``failure`` is told
+        self._failed = c_uint64(), c_uint32(), c_uint32(), c_uint32()  # output arguments of ``failure``
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(self._functions, name)
             function.restype, function.argtypes = result, arguments
@@ -89,29 +89,34 @@ class Library:
         mac_bytes_per_cycle: float,
         memory_bytes_per_cycle: float,
     ) -> None:
-        """Which nodes the top has, clock period, cycles of a memory's latency, cycles without progress, rates.
+        """Set up the top.
 
-        ``alone``: those are all, and each frame that leaves one wakes Python.
+        - ``nodes``: the top's nodes.
+        - ``alone``: these are all nodes of the run, and each frame that leaves one wakes Python.
+        - ``period_ps``: clock period.
+        - ``latency``: latency of memories, in cycles.
+        - ``watchdog``: cycles without progress that end the run.
+        - ``mac_bytes_per_cycle``, ``memory_bytes_per_cycle``: rates; 0: a beat per cycle.
         """
         self._first = nodes.start
         rates = [round(rate * _RATE_UNITS) for rate in (mac_bytes_per_cycle, memory_bytes_per_cycle)]
         self._functions.cosim_setup(nodes.start, len(nodes), alone, period_ps, latency, watchdog, *rates)
 
     def use_hbm(self, hbm: Hbm, *, nodes: int, period_ps: int) -> None:
-        """Let the memories of so many nodes be HBM; ``period_ps``: of the nodes' clock."""
+        """Make the memories of ``nodes`` nodes HBM; ``period_ps`` is the period of the nodes' clock."""
         numbers = (c_int64 * len(hbm.numbers))(*hbm.numbers)
         self._functions.cosim_hbm(nodes, period_ps, numbers, hbm.address_map.encode())
 
     def map_memory(self, node: int, path: Path, *, writable: bool = False, repeats: int = 1) -> None:
-        """Let a node's next memory port access a file, ``repeats`` times in a row from address 0.
+        """Map a file to a node's next memory port, ``repeats`` times in a row from address 0.
 
-        Writes change it if ``writable``.
+        Writes change the file if ``writable``.
         """
         if not self._functions.cosim_map(node - self._first, str(path).encode(), writable, repeats):
             raise OSError(f"{path} cannot be mapped")
 
     def open_trace(self, path: Path, *, mask: int, limit: int) -> None:
-        """Record events under ``mask``, at most ``limit`` entries."""
+        """Record the events in ``mask``, at most ``limit`` entries."""
         if not self._functions.cosim_trace(str(path).encode(), mask, limit):
             raise OSError(f"{path} cannot be written")
 
@@ -120,94 +125,97 @@ class Library:
         self._functions.cosim_close_trace()
 
     def open_wave(self, window: Window, path: Path, *, nodes: int, period_ps: int) -> None:
-        """Write a waveform when its window has come, of so many nodes, in a simulator built for it."""
-        from fanin.sim.cosim.wave_writer import WaveWriter  # its compressor is for nothing else
+        """Write a waveform of the window, with ``nodes`` nodes in all; the simulator must be built for it."""
+        from fanin.sim.cosim.wave_writer import WaveWriter  # imports a compressor that nothing else needs
 
         self._wave = WaveWriter(window, path, nodes=nodes, period_ps=period_ps)
 
     def close_wave(self) -> int:
-        """Complete the waveform; how many rising edges it has."""
+        """Complete the waveform; return its number of rising edges."""
         return self._wave.close() if self._wave else 0
 
     def run_host(self, node: int, program: HostProgram) -> None:
-        """Start a program on a node's bus; those started in one wake start in the same cycle."""
+        """Start a program on a node's bus; programs started in one wake-up start in the same cycle."""
         words = program.words()
         self._functions.cosim_run_host(node - self._first, words.ctypes.data_as(POINTER(c_uint32)), len(words))
 
     def hosts_busy(self) -> bool:
-        """Whether a program runs. An end is seen in the cycle behind it, whatever else has woken Python."""
+        """Return whether a program runs. An end is seen one cycle later, whatever else has woken Python."""
         return bool(self._functions.cosim_hosts_busy())
 
     def last_end(self) -> int:
-        """The rising edge at which the last end of a program is seen."""
+        """Return the rising edge at which the last end of a program is seen."""
         return int(self._functions.cosim_last_end())
 
     def reads(self, node: int) -> npt.NDArray[np.uint32]:
-        """What the program's reads have returned."""
+        """Return the words that the program's reads have returned."""
         count = self._functions.cosim_read_count(node - self._first)
         if not count:
             return np.zeros(0, dtype=np.uint32)
         return np.ctypeslib.as_array(self._functions.cosim_reads(node - self._first), (count,)).copy()
 
     def go_live(self) -> None:
-        """From now on each end of a program wakes Python, and reading memory is no progress."""
+        """Switch to live hosts: each end of a program wakes Python, and memory reads are no progress."""
         self._functions.cosim_go_live()
 
     def ended(self) -> Iterator[int]:
-        """Nodes whose programs have ended since the last call, once live; in order."""
+        """Yield the nodes whose programs have ended since the last call, in order; only when live."""
         node = c_uint32()
         while self._functions.cosim_pop_ended(byref(node)):
             yield self._first + node.value
 
     def watch(self, node: int, address: int) -> None:
-        """From now on each write of the byte, through any port of the node, wakes Python."""
+        """Wake Python at each write of the byte, through any port of the node, from now on."""
         self._functions.cosim_watch(node - self._first, address)
 
     def written(self) -> Iterator[tuple[int, int]]:
-        """Watched bytes that were written since the last call, as (node, address), in order."""
+        """Yield the watched bytes written since the last call, as (node, address), in order."""
         node, address = c_uint32(), c_uint64()
         while self._functions.cosim_pop_written(byref(node), byref(address)):
             yield self._first + node.value, address.value
 
     def holds_frames(self) -> bool:
-        """Whether a frame waits at a MAC or a host, or one is in flight to a node."""
+        """Return whether a frame waits at a MAC or a host, or is in flight to a node."""
         return bool(self._functions.cosim_holds_frames())
 
     def last_progress(self) -> int:
-        """The last rising edge at which something happened, as the watchdog sees it."""
+        """Return the last rising edge with progress, as the watchdog counts it."""
         return int(self._functions.cosim_last_progress())
 
     def note_progress(self, cycle: int) -> None:
-        """Something has happened at that edge, perhaps at a node of another rank."""
+        """Note progress at an edge, perhaps at a node of another rank."""
         self._functions.cosim_note_progress(cycle)
 
     def skip(self, time_ps: int) -> None:
-        """Let time pass without the clock; that counts as progress."""
+        """Let time pass without clock edges; this counts as progress."""
         self._functions.cosim_skip(time_ps)
         if self._wave:
             self._wave.skip(time_ps)
 
     def bytes_read(self, node: int, port: int) -> int:
-        """Bytes that a memory port has delivered."""
+        """Return the bytes that a memory port has delivered."""
         return int(self._functions.cosim_bytes_read(node - self._first, port))
 
     def bytes_written(self, node: int, port: int) -> int:
-        """Bytes that a memory port has stored."""
+        """Return the bytes that a memory port has stored."""
         return int(self._functions.cosim_bytes_written(node - self._first, port))
 
     def occupied(self, node: int) -> Intervals:
-        """When the link from a node's MAC was occupied."""
+        """Return the intervals in which the link from a node's MAC was occupied."""
         count = self._functions.cosim_interval_count(node - self._first)
         if not count:
             return np.zeros((0, 2), dtype=np.uint64)
         return np.ctypeslib.as_array(self._functions.cosim_intervals(node - self._first), (count, 2)).copy()
 
     def frames(self) -> Iterator[tuple[int, int, bytes]]:
-        """Frames that have left through a MAC since the last call, as (cycle, node, bytes)."""
+        """Yield frames that have left through a MAC since the last call, as (cycle, node, bytes)."""
         return self._frames(_MAC)
 
     def handed(self) -> Iterator[tuple[int, int, bytes]]:
-        """Frames that nodes have handed to their hosts since the last call, likewise; once live, each wakes."""
+        """Yield frames that nodes gave to their hosts since the last call, as (cycle, node, bytes).
+
+        When live, each such frame wakes Python.
+        """
         return self._frames(_HOST)
 
     def _frames(self, port: int) -> Iterator[tuple[int, int, bytes]]:
@@ -216,39 +224,39 @@ class Library:
             yield cycle.value, self._first + node.value, ctypes.string_at(data, size.value)
 
     def send(self, node: int, frame: bytes) -> None:
-        """Let a node's host send a frame, after those that it already has; Python wakes when it is taken."""
+        """Queue a frame at a node's host for sending; Python wakes when the node has taken it."""
         self._functions.cosim_send(node - self._first, frame, len(frame))
 
     def sent(self) -> Iterator[int]:
-        """Nodes that have taken a frame of their host since the last call, once for each frame, in order."""
+        """Yield a node for each frame of its host that it has taken since the last call, in order."""
         node = c_uint32()
         while self._functions.cosim_pop_sent(byref(node)):
             yield self._first + node.value
 
     def stall(self, node: int, share: float) -> None:
-        """From now on a node's host takes nothing in that share of the cycles, which are drawn at random."""
+        """Make a node's host refuse beats in the given share of cycles, drawn at random, from now on."""
         self._functions.cosim_stall(node - self._first, round(share * _STALL_UNITS))
 
     def push_frame(self, node: int, frame: bytes, time: int, *, error: bool, tag: int) -> None:
-        """Let a node receive a frame whose last bit arrives at ``time`` ps."""
+        """Deliver a frame to a node; its last bit arrives at ``time`` ps."""
         self._functions.cosim_push_frame(node - self._first, time, frame, len(frame), error, tag)
 
     def taken(self) -> Iterator[tuple[int, int]]:
-        """Received frames whose last beat has been taken since the last call, as (cycle, tag)."""
+        """Yield received frames whose last beat was taken since the last call, as (cycle, tag)."""
         tag, cycle = c_uint64(), c_uint64()
         while self._functions.cosim_pop_taken(byref(tag), byref(cycle)):
             yield cycle.value, tag.value
 
     def set_alarm(self, cycle: int | None) -> None:
-        """Wake Python at the rising edge of that number."""
+        """Wake Python at a rising edge; None: at none."""
         self._functions.cosim_set_alarm(_NEVER if cycle is None else cycle)
 
     def cycle(self) -> int:
-        """The number of the rising edge at which Python was woken."""
+        """Return the number of the rising edge at which Python was woken."""
         return int(self._functions.cosim_cycle())
 
     def failure(self) -> Failure | None:
-        """The first thing that went wrong in the top; of those of one cycle that of the first node."""
+        """Return the first failure in the top (in one cycle: at the first node), or None."""
         cycle, node, address, value = self._failed
         text = self._functions.cosim_failure(byref(cycle), byref(node)).decode()
         if not text:

@@ -1,4 +1,4 @@
-"""Live hosts: Python beside the simulated nodes that gives them programs and frames, sees memory, and waits."""
+"""Live hosts: Python code beside the simulated nodes, which gives them programs and frames and reads memory."""
 
 from __future__ import annotations
 
@@ -22,83 +22,85 @@ from fanin.sim.cosim.state import Cut, Fact, Failure, Live, State, Waits
 Bytes = npt.NDArray[np.uint8]
 Then = Callable[[], None]
 
-MAX_IDLE_SKIPS = 10_000  # alarms in a row to which time was skipped, and nothing else happened
-_LOOK_CYCLES = 500  # after which it is asked again whether time may be skipped
+MAX_IDLE_SKIPS = 10_000  # consecutive skips to an alarm without other progress that end a run
+_LOOK_CYCLES = 500  # interval at which a skip of time is considered again
 
 
 class SimulationError(Exception):
-    """The run cannot go on: found by the top, or by a live host."""
+    """Failure of a run, found by the top or by a live host."""
 
 
 class LiveHosts(Protocol):
-    """Live hosts drive a run by what they ask of their :class:`Board`; made anew in the simulator's process.
+    """Live hosts, which drive a run through their :class:`Board`; made in the simulator's process for each run.
 
-    All their code runs in ``start`` and in the callbacks that they hand to the board; simulated time stands
-    still meanwhile. A CheckFailed or SimulationError that it raises ends the run with its message. Hosts on
-    several ranks are made on each, for ``Board.nodes``; what they tell goes to those of rank 0, whose orders go
-    to all; ``result`` has ``add(other)`` or is None at other ranks than 0. Until the others know of the end
-    callbacks come, which must change nothing any more.
+    All their code runs in ``start`` and in callbacks given to the board; simulated time stands still meanwhile.
+    A CheckFailed or SimulationError raised there ends the run with its message.
+
+    With several ranks, each rank makes hosts for its ``Board.nodes``. Values passed to ``tell`` go to the hosts
+    of rank 0, whose orders go to all ranks. ``result`` returns None at other ranks than 0, or an object that
+    rank 0's result can ``add``. Callbacks may still arrive after ``done``, until the other ranks know of the
+    end, and must change nothing then.
     """
 
     @property
     def done(self) -> bool:
-        """Whether the run has come to its end; asked after ``start`` and after each callback."""
+        """Whether the run has reached its end; read after ``start`` and after each callback."""
 
     @property
     def progress(self) -> int:
-        """How far it is, in whatever it counts: ``Progress.operations``."""
+        """Progress of the run in the hosts' own unit: ``Progress.operations``."""
 
     def start(self) -> None:
         """Begin; called once, after the last phase."""
 
     def may_skip(self) -> bool:
-        """Whether nothing that nodes count in cycles, as a write's timeout, matters until the next alarm."""
+        """Return whether time may be skipped to the next alarm: no node's cycle count matters until then."""
 
     def waiting(self) -> str:
-        """Who waits for what, for the message of a run that cannot go on."""
+        """Return which host waits for what, for the message of a failed run."""
 
     def result(self) -> Any:
-        """What becomes ``RunResult.hosts``; called once done; to be pickled. May raise as callbacks may."""
+        """Return ``RunResult.hosts``, which must be picklable; called once done. May raise like callbacks."""
 
 
 class Top(Protocol):
-    """What live hosts need of the simulated top; see :class:`fanin.sim.cosim.library.Library`."""
+    """The part of the simulated top that live hosts use; see :class:`fanin.sim.cosim.library.Library`."""
 
     def go_live(self) -> None:
-        """From now on each end of a program wakes Python."""
+        """Wake Python at each end of a program from now on."""
 
     def run_host(self, node: int, program: HostProgram) -> None:
         """Start a program."""
 
     def reads(self, node: int) -> npt.NDArray[np.uint32]:
-        """What the program's reads have returned."""
+        """Return the words that the program's reads have returned."""
 
     def ended(self) -> Iterable[int]:
-        """Nodes whose programs have ended since the last call."""
+        """Return the nodes whose programs have ended since the last call."""
 
     def watch(self, node: int, address: int) -> None:
         """Wake Python at each write of a byte."""
 
     def written(self) -> Iterable[tuple[int, int]]:
-        """Watched bytes written since the last call: (node, address)."""
+        """Return the watched bytes written since the last call, as (node, address)."""
 
     def send(self, node: int, frame: bytes) -> None:
-        """Let a node's host send a frame."""
+        """Queue a frame at a node's host for sending."""
 
     def sent(self) -> Iterable[int]:
-        """Nodes that have taken a frame of their host since the last call."""
+        """Return the nodes that have taken a frame of their host since the last call."""
 
     def handed(self) -> Iterable[tuple[int, int, bytes]]:
-        """Frames that nodes have handed to their hosts since the last call: (cycle, node, bytes)."""
+        """Return the frames that nodes gave to their hosts since the last call, as (cycle, node, bytes)."""
 
     def stall(self, node: int, share: float) -> None:
-        """Let a node's host take nothing in a share of the cycles."""
+        """Make a node's host refuse beats in a share of the cycles."""
 
     def cycle(self) -> int:
-        """The rising edge at which Python was woken."""
+        """Return the rising edge at which Python was woken."""
 
     def last_progress(self) -> int:
-        """The last edge at which something happened: a frame, a word written, a register access but polls."""
+        """Return the last edge with progress: a frame, a written word, or a register access except polls."""
 
 
 @dataclass
@@ -108,11 +110,15 @@ class _Queued:
 
 
 class Board:
-    """The run as live hosts see it. Each callback, ``then``, is called in order of simulated time.
+    """Access of live hosts to a run. Callbacks (``then``) are called in order of simulated time.
 
-    Nodes are numbered as in the simulator; ``nodes`` are those of this rank, and a number out of range is a
-    ValueError. ``memories`` and ``host_ports`` are theirs. ``told`` gets what hosts ``tell``, at rank 0, and
-    ``ordered`` what is ordered there, at all ranks. ``all_nodes`` counts those of all.
+    Nodes are numbered as in the simulator. ``nodes`` are this rank's, and other numbers raise ValueError.
+
+    - ``memories``: per node of this rank, the files of its memory ports.
+    - ``host_ports``: per node of this rank, whether it has a host packet port.
+    - ``all_nodes``: number of nodes of all ranks.
+    - ``told``: called at rank 0 with the values that hosts of all ranks pass to ``tell``.
+    - ``ordered``: called at all ranks with the values that rank 0 passes to ``order``.
     """
 
     def __init__(
@@ -127,37 +133,37 @@ class Board:
     ):
         self.nodes = nodes
         self.told: Callable[[int, Any], None] | None = None
-        self.told_at = 0  # the time of what is being told
+        self.told_at = 0  # time of the call of ``tell`` that ``told`` handles
         self.ordered: Callable[[Any], None] | None = None
         self._top, self._clock, self._all_nodes = top, clock, all_nodes
         self._paths = dict(zip(nodes, memories, strict=True))
         self._host_ports = dict(zip(nodes, host_ports, strict=True))
         self._memories: dict[Path, Bytes] = {}
-        self._queues: dict[int, deque[_Queued]] = {node: deque() for node in nodes}  # the first of each runs
+        self._queues: dict[int, deque[_Queued]] = {node: deque() for node in nodes}  # the first program runs
         self._watchers: dict[tuple[int, int], list[Then]] = {}
-        self._unsent: dict[int, deque[Then | None]] = {node: deque() for node in nodes}  # what each frame calls
+        self._unsent: dict[int, deque[Then | None]] = {node: deque() for node in nodes}  # a callback per frame
         self._receivers: dict[int, list[Callable[[bytes], None]]] = {node: [] for node in nodes}
         self._cuts: list[Cut] = []
         self._facts: list[Fact] = []
         self._orders: list[Any] = []
         self._telling = False
-        self._alarms: list[tuple[int, int, Then]] = []  # heap: time, order, what to call
+        self._alarms: list[tuple[int, int, Then]] = []  # heap: time, order, callback
         self._order = itertools.count()
 
     @property
     def now(self) -> int:
-        """Simulated time in ps, skipped time included."""
+        """Simulated time in ps, with skipped time."""
         return self._clock.time(self.cycle)
 
     @property
     def cycle(self) -> int:
-        """The number of the rising edge; skipped time has none."""
+        """Number of the rising edge; skipped time has no edges."""
         return self._top.cycle()
 
     def run(self, node: int, program: HostProgram, then: Callable[[list[int]], None]) -> None:
-        """Have a node's host carry out a program, after those that it already has; ``then`` gets what it reads.
+        """Queue a program at a node's host; ``then`` is called with the words that it has read.
 
-        ``then`` is called at most a cycle after its end. The program must not be changed any more.
+        ``then`` is called at most a cycle after the program's end. Do not change the program after this call.
         """
         queue = self._queues[self._check(node)]
         queue.append(_Queued(program, then))
@@ -165,7 +171,7 @@ class Board:
             self._top.run_host(node, program)
 
     def memory(self, node: int, port: int = 0) -> Bytes:
-        """The bytes that a node's memory port accesses, shared with the node: each reads what the other writes.
+        """Return the memory at a node's port, as an array of bytes that is shared with the node.
 
         Raises ValueError for a port that the node does not have.
         """
@@ -176,12 +182,12 @@ class Board:
             raise ValueError(f"port must be 0 to {len(ports) - 1} at node {node}, not {port!r}")
         path = ports[port]
         if path not in self._memories:
-            empty = not path.stat().st_size  # which cannot be mapped
+            empty = not path.stat().st_size  # an empty file cannot be mapped
             self._memories[path] = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r+")
         return self._memories[path]
 
     def watch(self, node: int, address: int, then: Then) -> None:
-        """From now on, call ``then`` at each write of a byte by a node, at most a cycle later."""
+        """Call ``then`` at each write of a byte by a node from now on, at most a cycle later."""
         if address < 0:
             raise ValueError(f"address must not be below 0, but is {address}")
         watchers = self._watchers.setdefault((self._check(node), address), [])
@@ -190,11 +196,11 @@ class Board:
         watchers.append(then)
 
     def send(self, node: int, frame: bytes, then: Then | None = None) -> None:
-        """Send a frame through a node's host packet port, after those that it already has.
+        """Queue a frame for sending through a node's host packet port.
 
-        Its beats come without a pause, as fast as the node takes them. ``then`` is called at most a cycle
-        after the node has taken the last one. Raises ValueError for a node without such a port, and for an
-        empty frame.
+        Its beats come without a pause, as fast as the node takes them. ``then`` is called at most a cycle after
+        the node has taken the last beat. Raises ValueError for a node without such a port, and for an empty
+        frame.
         """
         if not frame:
             raise ValueError("frame must have a byte at least")
@@ -202,54 +208,55 @@ class Board:
         self._top.send(node, frame)
 
     def unsent(self, node: int) -> int:
-        """Frames of a node's host that the node has not taken in full; at most a cycle old."""
+        """Return the number of frames that the node has not fully taken from its host; at most a cycle old."""
         return len(self._unsent[self._check_host(node)])
 
     def on_frame(self, node: int, then: Callable[[bytes], None]) -> None:
-        """From now on, call ``then`` with each frame that a node hands to its host, at most a cycle later."""
+        """Call ``then`` with each frame that a node gives to its host from now on, at most a cycle later."""
         self._receivers[self._check_host(node)].append(then)
 
     def stall(self, node: int, share: float) -> None:
-        """From now on a node's host takes no beat in that share of the cycles, drawn at random."""
+        """Make a node's host refuse beats in the given share of cycles, drawn at random, from now on."""
         if not 0 <= share <= 1:
             raise ValueError(f"share must be 0 to 1, not {share!r}")
         self._top.stall(self._check_host(node), share)
 
     def cut(self, node: int, peer: int | None = None) -> None:
-        """Cut a node's link, of any rank: frames that leave it, or the switch for it, are dropped from now on.
+        """Cut the link of a node of any rank: frames from the node, or from the switch to it, are dropped.
 
-        With ``peer``: those alone that go from one of the two to the other.
+        With ``peer``, only frames between the two nodes are dropped.
         """
         if node not in range(self._all_nodes):
             raise ValueError(f"node must be 0 to {self._all_nodes - 1}, not {node!r}")
         self._cuts.append(Cut(self.cycle, node, peer))
 
     def mend(self, node: int) -> None:
-        """Mend a node's link that was cut, of any rank: it carries frames from now on."""
+        """Mend a cut link of a node of any rank: it carries frames from now on."""
         if node not in range(self._all_nodes):
             raise ValueError(f"node must be 0 to {self._all_nodes - 1}, not {node!r}")
         self._cuts.append(Cut(self.cycle, node, None, mends=True))
 
     def tell(self, node: int, what: Any) -> None:
-        """Have ``told(node, what)`` called with what a node's host has to say, to be pickled.
+        """Call ``told(node, what)`` at rank 0 with a picklable value from a node's host.
 
-        It is called once at rank 0, in order of time, and so may compare the hosts of all nodes; what it finds
-        wrong it raises as callbacks do. It must ask nothing of the board but ``told_at`` and ``order``.
+        ``told`` is called in order of time, with values of all nodes, so it can compare their hosts. It reports
+        an error by raising, as callbacks do. It may use only ``told_at`` and ``order`` of the board.
         """
         self._facts.append(Fact(self.cycle, self.now, node, what))
 
     def order(self, what: Any) -> None:
-        """Have ``ordered(what)`` called at all ranks, with what is to be pickled.
+        """Call ``ordered(what)`` at all ranks with a picklable value.
 
-        It is called at the next end of a window, or at this edge if it is one, and may ask of the board what
-        callbacks may. Raises RuntimeError unless ``told`` asks for it, since nothing else is in order of time.
+        The call happens at the next end of a window, or at this edge if it is one. ``ordered`` may use the
+        board as callbacks do. Raises RuntimeError outside ``told``, since only ``told`` is called in order of
+        time.
         """
         if not self._telling:
             raise RuntimeError("order must be called from within told")
         self._orders.append(what)
 
     def at(self, time_ps: int, then: Then) -> None:
-        """Call ``then`` once, at the first rising edge at or after a time, but not in this cycle any more."""
+        """Call ``then`` once, at the first rising edge at or after a time, but not in this cycle."""
         heapq.heappush(self._alarms, (time_ps, next(self._order), then))
 
     def _check(self, node: int) -> int:
@@ -262,16 +269,16 @@ class Board:
             raise ValueError(f"node {node} has no host packet port")
         return node
 
-    # ---- for LiveRun ----
+    # ---- Interface for LiveRun ----
 
     @property
     def next_alarm(self) -> int | None:
-        """The time of the next alarm; None without any."""
+        """Time of the next alarm; None without any."""
         return self._alarms[0][0] if self._alarms else None
 
     @property
     def next_edge(self) -> int | None:
-        """The rising edge at which it is due; the next one for a time that has passed."""
+        """Rising edge of the next alarm, at least the next edge; None without any."""
         return max(self._clock.edge(self._alarms[0][0]), self.cycle + 1) if self._alarms else None
 
     @property
@@ -281,17 +288,17 @@ class Board:
 
     @property
     def sending(self) -> list[int]:
-        """Nodes whose hosts have frames that the node has not taken."""
+        """Nodes that have not taken all frames of their hosts."""
         return [node for node, frames in self._unsent.items() if frames]
 
     def take(self) -> tuple[list[Cut], list[Fact]]:
-        """What has been cut, and told, since the last call."""
+        """Return the cuts and facts since the last call."""
         cuts, self._cuts = self._cuts, []
         facts, self._facts = self._facts, []
         return cuts, facts
 
     def hand_on(self, fact: Fact) -> None:
-        """Have ``told`` called with what a host of any rank has told."""
+        """Call ``told`` with a fact from a host of any rank."""
         assert self.told is not None
         self.told_at, self._telling = fact.time, True
         try:
@@ -305,12 +312,12 @@ class Board:
         return bool(self._orders)
 
     def take_orders(self) -> list[Any]:
-        """Those that have waited."""
+        """Return the waiting orders."""
         orders, self._orders = self._orders, []
         return orders
 
     def happened(self) -> list[Then]:
-        """What is to be called for programs that have ended, bytes that were written, and frames of hosts."""
+        """Return the callbacks due for ended programs, written bytes, and sent or received frames of hosts."""
         calls: list[Then] = []
         for node in self._top.ended():
             queue = self._queues[node]
@@ -328,7 +335,7 @@ class Board:
         return calls
 
     def due(self) -> list[Then]:
-        """What is to be called for alarms whose time has come, in the order of their times."""
+        """Return the callbacks of due alarms, in order of time."""
         now, calls = self.now, []
         while self._alarms and self._alarms[0][0] <= now:
             calls.append(heapq.heappop(self._alarms)[2])
@@ -336,9 +343,9 @@ class Board:
 
 
 class LiveRun:
-    """The run of live hosts: calls them when something has happened, and says when time may be skipped.
+    """Run of live hosts: calls them on events, and decides when time may be skipped.
 
-    All ranks know the same of all hosts and nodes at a meeting, and so find the same.
+    All ranks get the same state of all hosts and nodes at a meeting, and therefore decide alike.
     """
 
     def __init__(
@@ -351,26 +358,26 @@ class LiveRun:
         endless: bool = False,
         alone: bool = True,
     ):
-        self.failure: Failure | None = None  # that a host has found
-        self._alone = alone  # no other rank has hosts
+        self.failure: Failure | None = None  # found by a host
+        self._alone = alone  # whether no other rank has hosts
         self._hosts, self._board, self._top = hosts, board, top
         self._quiet_cycles, self._endless = quiet_cycles, endless
-        self._last_call = 0  # the edge: a host may have changed memory, which nodes are yet to see
+        self._last_call = 0  # last edge with a callback, which may have changed memory that nodes must see
         self._done: int | None = None
         self._idle_skips = 0
         self._last_skip = -1
 
     def start(self) -> None:
-        """Let the hosts begin."""
+        """Start the hosts."""
         self._top.go_live()
         self._call([self._hosts.start])
 
     def serve(self) -> None:
-        """Call the hosts for all that has happened."""
+        """Call the hosts for all events since the last call."""
         self._call([*self._board.happened(), *self._board.due()])
 
     def judge(self, facts: Sequence[Fact]) -> Failure | None:
-        """Hand on what hosts have told, at rank 0; what is found wrong."""
+        """Pass facts to the hosts at rank 0; return the failure that they find, or None."""
         for fact in facts:
             try:
                 self._board.hand_on(fact)
@@ -379,17 +386,17 @@ class LiveRun:
         return None
 
     def obey(self, orders: Sequence[Any]) -> None:
-        """Let the hosts do what they are ordered to."""
+        """Pass orders to the hosts."""
         assert self._board.ordered is not None
         self._call([functools.partial(self._board.ordered, order) for order in orders])
 
     @property
     def alarm(self) -> int | None:
-        """The rising edge at which to serve at the latest."""
+        """Latest rising edge for the next ``serve``."""
         return self._board.next_edge
 
     def state(self, *, failed: bool) -> Live:
-        """How the hosts of this rank are; in a run that has ``failed``, what they wait for, too."""
+        """Return the state of this rank's hosts; in a ``failed`` run also what they wait for."""
         board, hosts = self._board, self._hosts
         quiet = self._top.cycle() >= max(self._top.last_progress(), self._last_call) + self._quiet_cycles
         return Live(
@@ -404,18 +411,18 @@ class LiveRun:
         )
 
     def next_look(self, state: State) -> int:
-        """The next edge at which time may be skipped, as far as is known now.
+        """Return the next edge at which a skip of time is considered.
 
-        It is where nothing has happened for ``quiet_cycles``, or, where something else then forbids it, some
-        edges after it: neither depends on when Python wakes.
+        This is the edge at which ``quiet_cycles`` have passed without an event, or a multiple of
+        ``_LOOK_CYCLES`` after that edge. Neither depends on when Python wakes.
         """
         quiet, now = self._quiet_from(state), self._top.cycle()
         return quiet + max(0, (now - quiet) // _LOOK_CYCLES + 1) * _LOOK_CYCLES
 
     def skip(self, state: State) -> int | None:
-        """The time to which to skip now, if at all: that of the next alarm.
+        """Return the time to skip to, that of the next alarm; None if time must not be skipped now.
 
-        Raises SimulationError when hosts wait in vain.
+        Raises SimulationError after ``MAX_IDLE_SKIPS`` skips without progress.
         """
         live, quiet, now = state.live, self._quiet_from(state), self._top.cycle()
         if now < quiet or (now - quiet) % _LOOK_CYCLES or live is None:
@@ -425,11 +432,11 @@ class LiveRun:
         self._idle_skips = self._idle_skips + 1 if state.progress == self._last_skip else 0
         if self._idle_skips >= MAX_IDLE_SKIPS and not self._endless:
             raise SimulationError(f"{MAX_IDLE_SKIPS} alarms have passed, and nothing else has happened")
-        self._last_skip = now  # a skip is progress: until something else is, this is the last edge with any
+        self._last_skip = now  # a skip counts as progress: without other progress, this stays the last edge
         return live.alarm
 
     def waiting(self, live: Live, time_ps: int) -> str:
-        """What all hosts wait for, for a message."""
+        """Return the text of what all hosts wait for."""
         assert live.waits is not None
         waits, alarm = live.waits, live.alarm
         parts = [f"live hosts at {time_ps / 1e6:.3f} µs"]
@@ -458,6 +465,6 @@ class LiveRun:
             self.failure = Failure(self._top.cycle(), self._board.nodes[0], str(error), of_host=True)
 
     def _quiet_from(self, state: State) -> int:
-        """The first rising edge at which nothing has happened for ``quiet_cycles``, as far as is known now."""
+        """Return the first rising edge at which ``quiet_cycles`` have passed without an event, as known now."""
         assert state.live is not None
         return max(state.progress, state.live.called) + self._quiet_cycles

@@ -1,8 +1,8 @@
-"""Ranks that simulate parts of one run meet at rising edges: what each tells, and what it is told.
+"""Meetings of ranks, which simulate parts of one run, at rising edges: reports and answers.
 
-Rank 0 has the network. Between two meetings each rank runs its own nodes and no other's: what a frame that
-leaves a node in that time can cause at any other node comes after it (see :func:`window`). A run in one process
-is one rank, which meets with itself whenever a frame leaves.
+Rank 0 has the network. Between two meetings each rank runs only its own nodes. This is safe because a frame
+that leaves a node in that time cannot affect another node before the next meeting (see :func:`window`). A run
+in one process is one rank, which meets with itself whenever a frame leaves.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange, Received, Sent, Taken
 from fanin.sim.cosim.state import Cut, Fact, State, Verdict
 
-STOPPED = "the other ranks have ended"  #: the error of a run that another one's has ended
+STOPPED = "the other ranks have ended"  #: error text of a run whose other ranks ended first
 PATIENCE = 600.0  #: seconds that a rank may take from one meeting to the next
-#: Seconds by which rank 0 delays each answer, as a slower network would (``fanin bench scale``).
+#: Seconds by which rank 0 delays each answer, to model a slower network (``fanin bench scale``).
 DELAY = float(os.environ.get("FANIN_COSIM_DELAY", 0))
-MAX_WINDOW = 512  # cycles: longer ones save nothing any more
+MAX_WINDOW = 512  # cycles; longer windows save no more time
 _LENGTH = struct.Struct("<Q")
 
 
 def window(least_trip_ps: int, clock: Clock) -> int:
-    """Cycles between meetings, so that no frame that leaves behind one has to be received by the next.
+    """Return the cycles between meetings: no frame that leaves after a meeting is received before the next one.
 
-    A frame that leaves at edge 1 of a window, and takes ``least_trip_ps``, must not arrive by its last edge but
-    one: what arrives at the last one is handed in there.
+    A frame that leaves at edge 1 of a window, and takes ``least_trip_ps``, must not arrive before the window's
+    last edge. Frames that arrive at the last edge are delivered there.
     """
     return min(1 + -(-least_trip_ps // clock.period_ps), MAX_WINDOW)
 
 
 class Report(NamedTuple):
-    """What a rank's nodes have done since the last meeting, and how they are."""
+    """A rank's events since the last meeting, and the state of its nodes."""
 
     sent: list[Sent]
     taken: list[Taken]
@@ -48,7 +48,7 @@ class Report(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a rank's nodes will receive, how all nodes are, and what all hosts are to do."""
+    """Frames that a rank's nodes will receive, the state of all nodes, and orders for all hosts."""
 
     received: list[Received]
     state: State
@@ -56,14 +56,14 @@ class Answer(NamedTuple):
 
 
 class Stopped(Exception):
-    """Another rank, or the process that started this one, has gone."""
+    """Another rank, or the process that started this one, has ended."""
 
     def __init__(self) -> None:
         super().__init__(STOPPED)
 
 
 class Silent(Exception):
-    """A rank has not come to a meeting."""
+    """A rank did not come to a meeting in time."""
 
     def __init__(self, rank: int):
         self.rank = rank
@@ -71,22 +71,22 @@ class Silent(Exception):
 
 
 class Meeting(Protocol):
-    """Where a rank meets the others."""
+    """A rank's way to meet the others."""
 
     def meet(self, now: int, report: Report) -> Answer:
-        """Tell what has happened up to rising edge ``now``, and be told. Raises Stopped and Silent."""
+        """Report the events up to rising edge ``now``; return the answer. Raises Stopped and Silent."""
 
 
 class Channel:
-    """Whole objects through a socket to another rank's simulator. Methods raise Stopped when that has gone."""
+    """Connection to another rank's simulator for pickled objects. Methods raise Stopped when that has ended."""
 
     def __init__(self, descriptor: int, rank: int):
         self._socket, self._rank = socket(fileno=descriptor), rank
-        # Rank 0 finds who is silent; to the others it is so as long as it waits for that one.
+        # Rank 0 finds the silent rank. Others wait longer: rank 0 seems silent while it waits for that rank.
         self._socket.settimeout(PATIENCE if rank else 2 * PATIENCE)
 
     def send(self, value: Any) -> None:
-        """Raises Silent when the other takes nothing."""
+        """Send an object. Raises Silent if the other rank does not read."""
         data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         try:
             self._socket.sendall(_LENGTH.pack(len(data)) + data)
@@ -96,12 +96,12 @@ class Channel:
             raise Stopped from None
 
     def receive(self) -> Any:
-        """Raises Silent when nothing comes for long."""
+        """Receive an object. Raises Silent on timeout."""
         (size,) = _LENGTH.unpack(self._received(_LENGTH.size))
         return pickle.loads(self._received(size))
 
     def close(self) -> None:
-        """Let the other know that nothing will come any more."""
+        """Close the connection, which the other rank notices."""
         self._socket.close()
 
     def _received(self, size: int) -> bytes:
@@ -120,9 +120,11 @@ class Channel:
 
 
 class Centre:
-    """Rank 0, which has the network; ``shares`` are the nodes of each rank, ``channels`` lead to the others.
+    """Rank 0's side of the meetings, with the network.
 
-    ``judge`` gets what hosts have told, in order.
+    - ``shares``: the nodes of each rank.
+    - ``channels``: connections to the other ranks.
+    - ``judge``: called with the facts of all hosts, in order.
     """
 
     def __init__(
@@ -133,10 +135,10 @@ class Centre:
         judge: Callable[[Sequence[Fact]], Verdict],
     ):
         self._exchange, self._shares, self._channels, self._judge = exchange, shares, channels, judge
-        self.network_seconds = 0.0  # in which frames were carried
+        self.network_seconds = 0.0  # time spent carrying frames
 
     def meet(self, now: int, report: Report) -> Answer:
-        """Carry all frames, and give each rank those for its nodes."""
+        """Carry all frames, and give each rank the frames for its nodes."""
         if not self._channels:
             received = self._carry(now, report.sent, report.taken, report.cuts)
             return Answer(received, *self._all([report], received))
@@ -173,13 +175,13 @@ class Centre:
 
 
 class Member:
-    """Any other rank."""
+    """Any other rank's side of the meetings."""
 
     def __init__(self, channel: Channel):
         self._channel = channel
 
     def meet(self, now: int, report: Report) -> Answer:
-        """Ask rank 0."""
+        """Report to rank 0 and return its answer."""
         self._channel.send(report)
         answer: Answer = self._channel.receive()
         return answer

@@ -1,4 +1,4 @@
-"""The ports of a node as the simulated top needs them: memories, host bus, packet streams, events."""
+"""Ports of a node as the simulated top connects them: memories, host bus, packet streams and events."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Bus:
     address_bits: int
     data_bits: int
     signals: frozenset[str]
-    id_bits: int = 0  # of an AXI4 port
+    id_bits: int = 0  # only of an AXI4 port
 
     @property
     def reads(self) -> bool:
@@ -58,25 +58,23 @@ class Bus:
 
     @property
     def constants(self) -> dict[str, str]:
-        """Inputs of an AXI4-Lite slave that never change."""
+        """Inputs of an AXI4-Lite slave that are constant."""
         return {name: value for name, value in _CONSTANTS.items() if name in self.signals}
 
 
 @dataclass(frozen=True)
 class NodePorts:
-    """A node: AXI4 ports, one AXI4-Lite port, ``mac_tx`` and ``mac_rx``, and outputs named ``event…``.
+    """Ports of a node: AXI4 ports, one AXI4-Lite port, ``mac_tx`` and ``mac_rx``, and outputs ``event…``.
 
-    An output ``status`` is a board's, and left open here.
-
-    It may have a host packet port besides: ``host_tx`` from the host and ``host_rx`` to it, without errors. One
-    that needs no network has neither.
+    An output ``status`` is for boards and stays open here. A node may also have a host packet port: ``host_tx``
+    from the host and ``host_rx`` to it, without errors. A node without a network has no MAC.
     """
 
     all: tuple[Port, ...]
     memories: tuple[Bus, ...]
     host: Bus
     mac_width: int  # 0: the node has no MAC
-    host_width: int  # of the host packet port; 0: the node has none
+    host_width: int  # width of the host packet port; 0: the node has none
     events: tuple[Port, ...]
 
     @property
@@ -86,7 +84,7 @@ class NodePorts:
 
     @classmethod
     def of(cls, component: wiring.Component) -> NodePorts:
-        """Find them by name. Raises ValueError for a port that the top would leave open."""
+        """Find a component's ports by name. Raises ValueError for a port that the top would leave open."""
         flat = flat_ports(component)
         ports = {port.name: Port(port.name, len(port.value)) for port in flat}
         readable, writable = _buses(ports, "arlen"), _buses(ports, "awlen")
@@ -140,7 +138,7 @@ def _bus(ports: dict[str, Port], name: str, needed: Sequence[str]) -> Bus:
 
 
 def _packet_names(side: str) -> list[str]:
-    """The signals of a pair of packet streams, ``mac`` or ``host``."""
+    """Return the signals of the packet streams of a side, ``mac`` or ``host``."""
     return [f"{side}_{way}_{signal}" for way in ("tx", "rx") for signal in _PACKETS]
 
 

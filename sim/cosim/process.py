@@ -20,8 +20,8 @@ from fanin.sim.cosim.build import EXECUTABLE
 from fanin.sim.cosim.run import Phase, Progress, RunRequest, RunResult, kept_file
 
 _LOG_LINES = 15
-_GRACE_SECONDS = 5  # for its result, and again for its end
-_RESULT = "result"  # of an exception: as SimulationFailed has it
+_GRACE_SECONDS = 5  # for the process to write its result, and again for it to end
+_RESULT = "result"  # attribute of an exception, as in SimulationFailed
 _ENVIRONMENT = {
     "COCOTB_TEST_MODULES": "fanin.sim.cosim.testbench",
     "COCOTB_TOPLEVEL": "top",
@@ -29,12 +29,12 @@ _ENVIRONMENT = {
     "COCOTB_TRUST_INERTIAL_WRITES": "1",
     "COCOTB_LOG_LEVEL": "WARNING",
     "COCOTB_ANSI_OUTPUT": "0",
-    "COCOTB_REWRITE_ASSERTION_FILES": "",  # else every module is compiled anew for pytest, for seconds a run
+    "COCOTB_REWRITE_ASSERTION_FILES": "",  # otherwise pytest rewrites every module, for seconds per run
 }
 
 
 class SimulationFailed(Exception):
-    """The simulator reported an error, died or could not start. ``result`` is what came out until then."""
+    """The simulator reported an error, died or could not start. ``result``: the result until then, if any."""
 
     def __init__(self, text: str, result: RunResult | None = None):
         super().__init__(text)
@@ -42,7 +42,7 @@ class SimulationFailed(Exception):
 
 
 def python_library() -> str:
-    """Path of Python's shared library, which a simulator loads. Raises InputError without one."""
+    """Return the path of Python's shared library, which a simulator loads. Raises InputError without one."""
     found = find_libpython.find_libpython()
     if found is None:
         name = f"libpython{sys.version_info.major}.{sys.version_info.minor}"
@@ -61,13 +61,14 @@ def execute(
     keep: Callable[[RunResult], None] | None = None,
     channels: Sequence[socket] = (),
 ) -> RunResult:
-    """Carry out a request with the build in ``directory``; its result, which may have an ``error``.
+    """Carry out a request with the build in ``directory``; return its result, which may have an ``error``.
 
-    ``progress`` is called a few times a second, and when a phase has ended; ``keep`` after each ``kept`` phase,
-    with the phases since its last call, and what was counted until then. ``channels`` lead to other ranks;
-    they are the simulator's then, and closed here.
-    Raises SimulationFailed for a simulator that died; nothing is left running, not on KeyboardInterrupt either,
-    of which :func:`result_of` has what came out until then.
+    - ``progress``: called a few times a second, and when a phase has ended.
+    - ``keep``: called after each ``kept`` phase, with the phases since its last call and the counters so far.
+    - ``channels``: sockets to other ranks, which pass to the simulator and are closed here.
+
+    Raises SimulationFailed if the simulator died. No process is left running, even on KeyboardInterrupt;
+    :func:`result_of` then returns the result so far.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
         work = Path(temporary)
@@ -86,12 +87,12 @@ def execute(
 
 
 def result_of(stop: BaseException) -> RunResult | None:
-    """Return what came out of the simulator that ``stop`` has ended; None if that is not known."""
+    """Return the result of the simulator that ``stop`` has ended; None if there is none."""
     return getattr(stop, _RESULT, None)
 
 
 def _written(work: Path) -> RunResult | None:
-    """The result in a simulator's folder; None for none, and for one that was not written to its end."""
+    """Return the result in a simulator's folder; None if it is absent or incomplete."""
     try:
         found: RunResult = pickle.loads((work / "result").read_bytes())
     except (OSError, EOFError, pickle.UnpicklingError):
@@ -100,7 +101,7 @@ def _written(work: Path) -> RunResult | None:
 
 
 class _Watch:
-    """Hands on what a simulator reports: its progress, and what came out of its ``kept`` phases."""
+    """Receiver of a simulator's reports: passes on progress, and the results of ``kept`` phases."""
 
     def __init__(
         self,
@@ -154,12 +155,12 @@ def _execute(
         for channel in channels:
             channel.close()
         try:
-            # For as long as the run takes: a watchdog of the simulation's own ends one that makes no progress.
+            # No timeout here: the simulation's own watchdog ends a run without progress.
             for line in lines:
                 report(Progress(*map(int, line.split())))
             return process.wait()
         finally:
-            lines.close()  # the simulator's next report fails: it writes its result and ends
+            lines.close()  # the simulator's next report fails, so it writes its result and ends
             _end(process)
 
 

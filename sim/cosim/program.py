@@ -1,4 +1,4 @@
-"""Programs of the host bus master in the simulated top: whole sequences of register accesses."""
+"""Programs of the host bus master in the simulated top: sequences of register accesses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALL = 0xFFFF_FFFF
 
 
 class Action(IntEnum):
-    """What the host does; numbers as in dpi.cpp."""
+    """Actions of the host; numbers as in dpi.cpp."""
 
     WRITE = 0
     READ = 1
@@ -28,7 +28,7 @@ class Action(IntEnum):
 
 
 class HostProgram:
-    """Register accesses in order, carried out by the top without Python, some 4 cycles each."""
+    """Register accesses in order, carried out by the top without Python, about 4 cycles each."""
 
     def __init__(self) -> None:
         self._words = array("I")
@@ -45,47 +45,47 @@ class HostProgram:
         return self._add(Action.WRITE, address, data)
 
     def read(self, address: int) -> HostProgram:
-        """Read a word; it is the next of the program's reads."""
+        """Read a word and append it to the program's reads."""
         return self._add(Action.READ, address)
 
     def poll(self, address: int, value: int, mask: int = _ALL) -> HostProgram:
-        """Read a word until its bits under ``mask`` are ``value``; ends with the simulation's watchdog."""
+        """Read a word until its bits under ``mask`` equal ``value``; only the simulation's watchdog ends it."""
         return self._add(Action.POLL, address, value, mask)
 
     def await_change(self, registers: RegisterMap, register: str, **fields: int) -> HostProgram:
-        """Read a register until one of these fields is not as given; that word is the next of the reads.
+        """Read a register until one of the given fields has another value; append that word to the reads.
 
-        Raises KeyError where there is no such field.
+        Raises KeyError for an unknown field.
         """
         places = [_field(registers, register, name, value) for name, value in fields.items()]
         data, mask = (functools.reduce(operator.or_, part) for part in list(zip(*places, strict=True))[1:])
         return self._add(Action.AWAIT, places[0][0], data, mask)
 
     def check(self, address: int, value: int, mask: int = _ALL) -> HostProgram:
-        """Read a word; unless its bits under ``mask`` are ``value`` the simulation ends with an error."""
+        """Read a word; the simulation fails unless its bits under ``mask`` equal ``value``."""
         return self._add(Action.CHECK, address, value, mask)
 
     def poll_field(self, registers: RegisterMap, register: str, field: str, value: int) -> HostProgram:
-        """``poll`` until a field of a register has a value. Raises KeyError where there is no such field."""
+        """``poll`` until a field of a register has a value. Raises KeyError for an unknown field."""
         return self.poll(*_field(registers, register, field, value))
 
     def check_field(self, registers: RegisterMap, register: str, field: str, value: int) -> HostProgram:
-        """``check`` that a field of a register has a value. Raises KeyError where there is no such field."""
+        """``check`` that a field of a register has a value. Raises KeyError for an unknown field."""
         return self.check(*_field(registers, register, field, value))
 
     def extend(self, operations: Iterable[Operation]) -> HostProgram:
-        """Add bus operations, those of a register driver's batch for instance."""
+        """Add bus operations, for instance of a register driver's batch."""
         for address, data in operations:
             self._add(Action.READ, address) if data is None else self._add(Action.WRITE, address, data)
         return self
 
     def words(self) -> npt.NDArray[np.uint32]:
-        """The program as dpi.cpp takes it: action, address, data, mask."""
+        """Return the program in dpi.cpp's format: rows of action, address, data and mask."""
         return np.array(self._words, dtype=np.uint32).reshape(-1, 4)
 
 
 def _field(registers: RegisterMap, register: str, name: str, value: int) -> tuple[int, int, int]:
-    """Address, value and mask of a register's field."""
+    """Return address, value and mask of a register's field."""
     for field, shift in registers[register].shifts():
         if field.name == name:
             return registers.offset(register), value << shift, (1 << field.bits) - 1 << shift

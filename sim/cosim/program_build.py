@@ -1,7 +1,7 @@
-"""Programs that drive Verilated models from C++ of their own: no cocotb, no top module, no Python per cycle.
+"""Programs that drive Verilated models from C++ alone: no cocotb, no top module, no Python per cycle.
 
-What Verilator writes is compiled in as few units as there are cores: its headers take a second of each. Its
-library is compiled once and kept.
+Verilator's output is compiled in as few units as there are cores, because its headers take a second per unit.
+Its library is compiled once and kept.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from fanin.sim.cosim.build import (
 )
 
 _CORES = min(8, os.cpu_count() or 1)
-_LEAST_BYTES = 1 << 18  # of a unit beside others: the headers take as long
-_MOST_BYTES = 1 << 23  # of a unit: the compiler's memory grows with it
-_MODELS = "models"  # folder of what Verilator writes
+_LEAST_BYTES = 1 << 18  # least size of a unit beside others: the headers take as long to compile
+_MOST_BYTES = 1 << 23  # greatest size of a unit: the compiler's memory grows with it
+_MODELS = "models"  # folder of Verilator's output
 _LIBRARY = ("verilated", "verilated_threads")
 _FLAGS = (
     *("-w", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0"),
@@ -42,7 +42,7 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class VerilogModel:
-    """Verilog with the module ``top``, which C++ finds as the class ``prefix`` in ``prefix``.h."""
+    """Verilog with the module ``top``, available in C++ as the class ``prefix`` in ``prefix``.h."""
 
     prefix: str
     top: str
@@ -52,12 +52,12 @@ class VerilogModel:
 def build_program(
     models: Sequence[VerilogModel], sources: Mapping[str, str], *, optimise: str = "-O2", quiet: bool = False
 ) -> Path:
-    """The executable of ``models`` and C++ ``sources`` (text by file name), built once and kept.
+    """Return the executable of ``models`` and C++ ``sources`` (text by file name), built once and kept.
 
-    Sources share a unit, so that names in them must differ. ``optimise`` is the compiler's option for models:
-    -Og takes half of the time of -O2, and its program a fifth more.
+    Sources share a unit, so names in them must differ. ``optimise`` is the compiler's option for models: -Og
+    halves the compile time of -O2, and its program takes a fifth more time.
 
-    Raises InputError for a missing tool, ToolFailed with the tool's last lines when a build fails.
+    Raises InputError for a missing tool, and ToolFailed with the tool's last lines when a build fails.
     """
     check_build()
     verilator = find_verilator()
@@ -93,7 +93,7 @@ def _make(
 
 
 def _translate(model: VerilogModel, work: Path, verilator: Verilator) -> None:
-    """Verilog to C++, in the folder ``models``, which all share."""
+    """Translate a model's Verilog to C++ in the folder ``models``, which all models share."""
     name = f"{model.prefix}.v"
     (work / name).write_text(model.verilog)
     arguments = ["--cc", "--prefix", model.prefix, "--top-module", model.top, "-Mdir", _MODELS, name]
@@ -101,7 +101,7 @@ def _translate(model: VerilogModel, work: Path, verilator: Verilator) -> None:
 
 
 def _model_units(work: Path) -> list[Path]:
-    """Units that together include all that Verilator wrote, of nearly equal sizes."""
+    """Return units of similar size that together include all of Verilator's output."""
     paths = list((work / _MODELS).glob("*.cpp"))
     total = sum(path.stat().st_size for path in paths)
     count = max(min(_CORES, 1 + total // _LEAST_BYTES), -(-total // _MOST_BYTES))
@@ -116,7 +116,7 @@ def _model_units(work: Path) -> list[Path]:
 
 def _unit(work: Path, name: str, paths: Sequence[Path]) -> Path:
     unit = work / f"{name}.unit.cpp"
-    # Verilator refuses two models in one unit, for the sake of precompiled headers, of which we have none.
+    # Verilator rejects two models in one unit because of precompiled headers, which are not used here.
     unit.write_text("".join(f'#undef VL_PCH_INCLUDED\n#include "{path.name}"\n' for path in paths))
     return unit
 
@@ -133,7 +133,7 @@ def _headers(work: Path, verilator: Verilator) -> list[str]:
 
 
 def _library(headers: Sequence[str], verilator: Verilator) -> list[str]:
-    """Objects of Verilator's own library; compiled where they have not been before."""
+    """Return the objects of Verilator's library, compiled if they are not in the cache."""
     folder = cache_directory() / RUNTIME / digest([verilator.version, compiler_version(), *_FLAGS])
     folder.mkdir(parents=True, exist_ok=True)
     objects = [folder / f"{name}.o" for name in _LIBRARY]

@@ -1,7 +1,7 @@
-"""Ranks: processes that MPI has started, each of which simulates some of a run's nodes (docs/scale.md).
+"""Ranks: processes started by MPI, each of which simulates some of a run's nodes (docs/scale.md).
 
-Rank 0 is the program. The others serve it: they build what it sends, simulate their share of the nodes when it
-asks for a run, and end with it. Their simulators meet through sockets, by which rank 0's has all others.
+Rank 0 is the program. The other ranks serve it: they build the sources that it sends, simulate their nodes when
+it starts a run, and end with it. The simulator of rank 0 has one TCP connection to each other rank's simulator.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from fanin.sim.cosim.run import Bytes, Progress, RunRequest, RunResult, in_order
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-_SLEEP, _LONGEST_SLEEP = 20e-6, 1e-2  # seconds between two looks for a message
+_SLEEP, _LONGEST_SLEEP = 20e-6, 1e-2  # seconds between two probes for a message
 
 _joined: Ranks | None = None
 
 
 @dataclass(frozen=True)
 class _Build:
-    """What a rank is to build, and the number by which runs call it."""
+    """Order to a rank: build a top. ``number`` identifies the build in runs."""
 
     number: int
     top: dict[str, str]
@@ -48,7 +48,7 @@ class _Build:
 
 @dataclass(frozen=True)
 class _Run:
-    """A rank's part of a run of a build, what its memories hold, by the paths there, and where all meet."""
+    """Order to a rank: run its part. ``contents``: memories by rank 0's paths; ``place``: where ranks meet."""
 
     build: int
     request: RunRequest
@@ -58,7 +58,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What came of either: memories that nodes may have changed, or why there is nothing."""
+    """Answer to either order: the result and the memories that nodes may have changed, or an error."""
 
     error: str = ""
     result: RunResult | None = None
@@ -66,7 +66,7 @@ class _Outcome:
 
 
 class Ranks:
-    """All ranks, as rank 0 has them."""
+    """All ranks, as seen by rank 0."""
 
     def __init__(self, comm: MPI.Comm, hosts: Sequence[str]):
         self.size: int = comm.size
@@ -78,10 +78,10 @@ class Ranks:
     def build(
         self, tops: Sequence[dict[str, str]], models: Mapping[str, Mapping[str, str]], *, quiet: bool
     ) -> int:
-        """Build each rank's top: here first, so that ranks that see the same folder find it there.
+        """Build each rank's top, first here, so that ranks with the same cache folder find the builds.
 
-        Returns the build's number, for :meth:`run`. Raises ToolFailed or InputError as ``build``, and with the
-        name of the rank where it is one's own fault.
+        Returns the build's number, for :meth:`run`. Raises ToolFailed or InputError like ``build``, and
+        ToolFailed with the rank's name if the build fails at another rank.
         """
         for top in tops[1:]:
             build(top, models=models, quiet=quiet)
@@ -99,9 +99,10 @@ class Ranks:
     def run(
         self, build: int, directory: Path, request: RunRequest, progress: Callable[[Progress], None] | None
     ) -> RunResult:
-        """Carry out a run of a build, each rank its share; memories change as if it had been here.
+        """Run a build, each rank with its share of nodes; memory files change as in a run of one process.
 
-        Raises SimulationFailed when a rank's simulator has died, InputError for what needs all nodes in one.
+        Raises SimulationFailed if a rank's simulator died, and InputError for hosts that need all nodes in one
+        process.
         """
         _check(request)
         listener = Listener([self.name(rank) for rank in range(self.size)], self._hosts)
@@ -113,16 +114,16 @@ class Ranks:
             own = _carried_out(lambda: _executed(directory, request.share_of(0), listener, progress))
             if own.result and own.result.silent is not None:
                 _abort(self._comm, f"{self.name(own.result.silent)} has not answered for {PATIENCE:g} s")
-        finally:  # the others end with the simulator here
+        finally:  # the other ranks end with rank 0's simulator
             others = [_receive(self._comm, rank, name=self.name(rank)) for rank in self._others]
         return self._merged(request, [own, *others])
 
     def name(self, rank: int) -> str:
-        """A rank, for messages."""
+        """Return the name of a rank for messages."""
         return f"rank {rank} on {self._hosts[rank]}"
 
     def close(self) -> None:
-        """Let the others end; at the latest as the program does."""
+        """End the other ranks; called at the latest when the program exits."""
         if self._closed:
             return
         self._closed = True
@@ -149,15 +150,17 @@ class Ranks:
 
 
 def joined() -> Ranks | None:
-    """The ranks that this program may use; None in a program of one process."""
+    """Return the ranks that this program may use; None in a program of one process."""
     return _joined
 
 
 def spread(weights: Sequence[int], size: int, together: int = 1) -> tuple[range, ...]:
-    """Which nodes each of so many ranks has: parts in a row, as even in weight as can be.
+    """Return the nodes of each of ``size`` ranks: consecutive nodes, with weights as even as possible.
 
-    ``weights`` are what simulating each node takes; ``together`` nodes in a row stay undivided. Raises
-    InputError for more ranks than there is something for.
+    - ``weights``: simulation cost of each node.
+    - ``together``: number of consecutive nodes that stay in one rank.
+
+    Raises InputError if there are more ranks than such groups.
     """
     nodes = len(weights)
     units = [sum(weights[first : first + together]) for first in range(0, nodes, together)]
@@ -166,7 +169,7 @@ def spread(weights: Sequence[int], size: int, together: int = 1) -> tuple[range,
         raise InputError(f"ranks must be at most as many as there are nodes: {size} ranks for {what}")
     sums = [0, *accumulate(units)]
     bounds = [0]
-    for rank in range(1, size):  # each next cut where it is nearest to its share, and leaves a unit for all
+    for rank in range(1, size):  # cut nearest to the rank's share, and leave a unit for each later rank
         cuts = range(bounds[-1] + 1, len(units) - size + rank + 1)
         bounds.append(min(cuts, key=lambda cut: abs(sums[cut] * size - sums[-1] * rank)))
     return tuple(range(begin * together, end * together) for begin, end in pairwise([*bounds, len(units)]))
@@ -180,7 +183,7 @@ def _check(request: RunRequest) -> None:
 def _executed(
     directory: Path, request: RunRequest, listener: Listener, progress: Callable[[Progress], None] | None
 ) -> RunResult:
-    """Rank 0's part. Whatever ends it closes the sockets: others would wait for it otherwise."""
+    """Run rank 0's part. Its sockets are closed in any case, so that no other rank waits for them."""
     with contextlib.ExitStack() as opened:
         channels = [opened.enter_context(channel) for channel in listener.accept()]
         return execute(directory, request, progress=progress, channels=channels)
@@ -197,9 +200,9 @@ def _carried_out(run: Callable[[], RunResult]) -> _Outcome:
 
 
 def serve(comm: MPI.Comm) -> None:
-    """Do what rank 0 asks for, until it ends. Signals are for it: what it ends ends here."""
+    """Carry out rank 0's orders until it ends. Signals are ignored: rank 0 handles them and ends this rank."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)  # simulators do not inherit that
+        signal.signal(number, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited by simulators
     directories: dict[int, Path] = {}
     while (task := _receive(comm, 0, patience=None)) is not None:
         try:
@@ -208,13 +211,13 @@ def serve(comm: MPI.Comm) -> None:
                 outcome = _Outcome()
             else:
                 outcome = _run_share(directories[task.build], task, comm.rank)
-        except Exception as error:  # a full disk, say: rank 0 tells
+        except Exception as error:  # for instance a full disk: rank 0 reports it
             outcome = _Outcome(error=f"{type(error).__name__}: {error}")
         comm.send(outcome, 0)
 
 
 def _run_share(directory: Path, task: _Run, rank: int) -> _Outcome:
-    # Rank 0 waits for the socket, and learns by its end of whatever goes wrong here.
+    # Rank 0 waits for the socket, and notices its end if anything fails here.
     with connect(task.place, rank) as channel, tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
         folder, request = Path(temporary), task.request
         places = {path: folder / f"memory{number}" for number, path in enumerate(task.contents)}
@@ -236,9 +239,9 @@ def _run_share(directory: Path, task: _Run, rank: int) -> _Outcome:
 
 
 def _receive(comm: MPI.Comm, source: int, *, name: str = "", patience: float | None = PATIENCE) -> Any:
-    """The next message of a rank. All ranks are ended when it does not come within ``patience``.
+    """Return the next message of a rank. If it does not arrive within ``patience`` seconds, end all ranks.
 
-    MPI's own receive would spin: that is time which simulators lack.
+    MPI's own receive would spin and take processor time from the simulators.
     """
     begun, sleep = time.monotonic(), _SLEEP
     while (message := comm.improbe(source)) is None:
@@ -250,22 +253,22 @@ def _receive(comm: MPI.Comm, source: int, *, name: str = "", patience: float | N
 
 
 def _abort(comm: MPI.Comm, why: str) -> NoReturn:
-    """End all ranks, one of which does not come to its end by itself."""
+    """End all ranks, because one of them hangs."""
     print(f"fanin: error: {why}", file=sys.stderr, flush=True)
     comm.Abort(1)
     raise SystemExit(1)
 
 
 def join() -> bool:
-    """Meet the other processes that MPI has started. False at all but the first, which have served by then.
+    """Meet the other processes that MPI has started. False at all except the first, which have served by then.
 
-    Raises ModuleNotFoundError without mpi4py, InputError without an MPI, and at rank 0 if ranks are of
-    different versions, or were started with other options.
+    Raises ModuleNotFoundError without mpi4py, and InputError without an MPI. At rank 0 it also raises
+    InputError if ranks have different versions or options.
     """
     global _joined
     try:
         from mpi4py import MPI
-    except RuntimeError as error:  # it is there, and finds no library
+    except RuntimeError as error:  # mpi4py is installed and finds no MPI library
         reason = str(error).splitlines()[0]
         raise InputError(f"mpi4py finds no MPI ({reason}): pip install mpich, or load the cluster's") from None
     comm = MPI.COMM_WORLD
@@ -283,5 +286,5 @@ def join() -> bool:
         return False
     if comm.size > 1:
         _joined = Ranks(comm, hosts)
-        atexit.register(_joined.close)  # before MPI's own end, which waits for them
+        atexit.register(_joined.close)  # before MPI's finalisation, which waits for the other ranks
     return True

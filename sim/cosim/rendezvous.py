@@ -1,4 +1,4 @@
-"""How the simulators of ranks come to have sockets to one another: who starts them connects those."""
+"""Connections between the simulators of ranks, made by the processes that start the simulators."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from fanin.host.lobby import Lobby
 
 PATIENCE = 60.0  # seconds in which all ranks must have connected
-_OTHER_FILES = 256  # that a process may have open, beside a socket for each rank
-_HELLO = struct.Struct("<32sI")  # the secret of the meeting, and whose socket this is
+_OTHER_FILES = 256  # files that a process may have open, in addition to a socket per rank
+_HELLO = struct.Struct("<32sI")  # the meeting's secret, and the rank of the socket's owner
 
 
 class NotMet(Exception):
-    """Ranks have not found one another."""
+    """Ranks could not connect."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where rank 0 awaits the others, which show by a secret that MPI has brought that they are of this run."""
+    """Address where rank 0 listens, and a secret, sent by MPI, which shows that a guest belongs to this run."""
 
     host: str
     port: int
@@ -32,7 +32,7 @@ class Place:
 
 
 class Listener:
-    """Rank 0's side. ``names`` are those of all ranks, for messages, ``hosts`` their machines."""
+    """Rank 0's side: ``names`` of all ranks, for messages, and ``hosts``, their machines."""
 
     def __init__(self, names: Sequence[str], hosts: Sequence[str]):
         _allow(len(names) + _OTHER_FILES)
@@ -43,7 +43,7 @@ class Listener:
         self.place = Place(host, self._socket.getsockname()[1], secrets.token_bytes(32))
 
     def accept(self) -> list[socket.socket]:
-        """A socket to each of the others, in their order; listens no more. Raises NotMet."""
+        """Return a socket to each other rank, in order of ranks, and stop listening. Raises NotMet."""
         met: dict[int, socket.socket] = {}
         until = time.monotonic() + PATIENCE
         try:
@@ -52,10 +52,10 @@ class Listener:
                     guest, hello = lobby.next(until)
                     rank = self._rank_in(hello)
                     if rank is None or rank in met:
-                        guest.close()  # someone who scans ports, say
+                        guest.close()  # a stranger, for instance a port scanner
                     else:
                         met[rank] = _tuned(guest)
-        except BaseException as error:  # an interrupt, or no more descriptors: those who came must not wait
+        except BaseException as error:  # an interrupt, or no more descriptors: close so that no guest waits
             for guest in met.values():
                 guest.close()
             if not isinstance(error, TimeoutError):
@@ -68,18 +68,18 @@ class Listener:
         return [met[rank] for rank in sorted(met)]
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._socket.close()
 
     def _rank_in(self, hello: bytes) -> int | None:
-        """The rank of a guest; None for one who is not of this run."""
+        """Return the rank of a guest; None for a stranger."""
         secret, rank = _HELLO.unpack(hello)
         known = hmac.compare_digest(secret, self.place.secret) and 0 < rank < len(self._names)
         return rank if known else None
 
 
 def _allow(files: int) -> None:
-    """Let this process, and the simulator that it starts, have so many files open, as far as it may."""
+    """Raise the limit of open files for this process and its simulator to ``files``, as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = files if hard == resource.RLIM_INFINITY else min(files, hard)
     if resource.RLIM_INFINITY != soft < files:
@@ -87,7 +87,7 @@ def _allow(files: int) -> None:
 
 
 def connect(place: Place, rank: int) -> socket.socket:
-    """The side of any other rank. Raises NotMet."""
+    """Connect as another rank than 0. Raises NotMet."""
     try:
         channel = socket.create_connection((place.host, place.port), PATIENCE)
         channel.sendall(_HELLO.pack(place.secret, rank))
@@ -97,6 +97,6 @@ def connect(place: Place, rank: int) -> socket.socket:
 
 
 def _tuned(channel: socket.socket) -> socket.socket:
-    channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a report does not wait for the next one
-    channel.settimeout(None)  # its simulator has one of its own
+    channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # send each report at once
+    channel.settimeout(None)  # the simulator sets its own timeout
     return channel

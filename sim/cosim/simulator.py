@@ -1,4 +1,4 @@
-"""Builds a simulated top of nodes and runs it in a process of its own, under cocotb; or on several ranks."""
+"""Simulator of nodes under cocotb: builds the top and runs it in its own process, or on several ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fanin.sim.cosim.view import FrameFormat, with_view
 from fanin.sim.cosim.waves import ShownNode
 from fanin.sim.cosim.window import scope_of
 
-_MAX_BYTES = 1024  # a cycle: more than any port has
+_MAX_BYTES = 1024  # greatest rate in bytes per cycle, above that of any port
 _EMPTY_LIBRARY = "!<arch>\n"
 
 
@@ -33,7 +33,7 @@ def _text(name: str) -> str:
 
 
 def _hold(node: int, name: str, valid: str, ready: str, payload: list[str]) -> str:
-    """A protocol monitor on a stream of a node."""
+    """Return an instance of a protocol monitor on a stream of a node."""
     bits = ", ".join(f"n{node}_{signal}" for signal in payload)
     label = f"hold_{node}_{valid}"
     return (
@@ -45,9 +45,9 @@ def _hold(node: int, name: str, valid: str, ready: str, payload: list[str]) -> s
 
 @dataclass(frozen=True)
 class Sources:
-    """What is Verilated: ``top``, and each of ``models`` on its own; texts by file name.
+    """Sources for Verilator: the top, and separately each of ``models``; texts by file name.
 
-    ``verilog`` is the text of each group's node, as ``emit_verilog`` writes it.
+    ``verilog`` is the emitted text of each group's node.
     """
 
     nodes: list[dict[str, object]]
@@ -57,11 +57,11 @@ class Sources:
 
     @property
     def top(self) -> dict[str, str]:
-        """Of a top with all nodes."""
+        """Sources of a top with all nodes."""
         return self.share(range(len(self.nodes)))
 
     def share(self, nodes: range) -> dict[str, str]:
-        """Of a top with these nodes; it does not tell their numbers."""
+        """Return the sources of a top with the given nodes; the text does not contain their numbers."""
         own = self.nodes[nodes.start : nodes.stop]
         return {**self.parts, "top.sv": template("top.sv.j2").render(nodes=own, hold=_hold)}
 
@@ -70,8 +70,9 @@ class Sources:
 class Group:
     """Nodes of one kind: ``count`` copies of a component.
 
-    ``apart`` names, by class, components inside that occur several times: they are Verilated apart, once.
-    ``arith`` says what arrays of binary32 operators are simulated as, ``frames`` how waveforms show frames.
+    - ``apart``: class names of components inside that occur several times and are Verilated once, separately.
+    - ``arith``: implementation of arrays of binary32 operators.
+    - ``frames``: format of frames in waveforms.
     """
 
     component: wiring.Component
@@ -82,7 +83,7 @@ class Group:
 
 
 def _modules(groups: Sequence[Group]) -> list[str]:
-    """What the module of each group is called: as its class, with a number where that is taken."""
+    """Return the module name of each group: its class's, with a number if that is already used."""
     names: list[str] = []
     for group in groups:
         name = snake_case(type(group.component).__name__)
@@ -92,15 +93,15 @@ def _modules(groups: Sequence[Group]) -> list[str]:
 
 
 def simulation_sources(groups: Sequence[Group], *, waves: bool = False) -> Sources:
-    """The sources of a top with the nodes of all groups, one after the other.
+    """Return the sources of a top with the nodes of all groups, one after the other.
 
-    What may occur several times is translated and compiled once: each kind of node, if there are several nodes,
-    and the components that are apart. Their outputs must be registers (see block.sv.j2). With ``waves``, models
-    can write waveforms, and a node that is alone is apart, too, so that it is called as it is beside others.
+    Repeated parts are translated and compiled once: each kind of node, if there are several nodes, and
+    components in ``Group.apart``. Their outputs must be registers (see block.sv.j2). With ``waves``, models can
+    write waveforms, and a single node is also separate, so that its scope has the same name as among several.
     """
     apart = waves or sum(group.count for group in groups) > 1
     models: dict[str, dict[str, str]] = {}
-    parts: dict[str, str] = {}  # of the top
+    parts: dict[str, str] = {}  # sources of the top
     nodes: list[dict[str, object]] = []
     texts: list[str] = []
     arrays: list[Array] = []
@@ -117,7 +118,7 @@ def simulation_sources(groups: Sequence[Group], *, waves: bool = False) -> Sourc
         else:
             parts["node.v"] = whole.verilog
         stubs: dict[str, str] = {}
-        for block in blocks:  # one that is apart in two kinds is the same in both
+        for block in blocks:  # a block that occurs in two kinds is the same in both
             models[block.module] = {f"{block.module}.v": block.named if waves else block.verilog, **stubs}
             stubs[f"{block.module}.sv"] = block.stub(waves=waves)
             parts[f"{block.module}.cpp"] = block.source(waves=waves)
@@ -132,7 +133,7 @@ def simulation_sources(groups: Sequence[Group], *, waves: bool = False) -> Sourc
 
 
 def _compression() -> dict[str, str]:
-    """In the places of liblz4 and zlib, for Verilator's FST writer (see lz4.h)."""
+    """Return replacements of liblz4 and zlib for Verilator's FST writer (see lz4.h)."""
     headers = {name: _text(name) for name in ("lz4.h", "zlib.h", "wave_compress.h")}
     return headers | dict.fromkeys(("liblz4.a", "libz.a"), _EMPTY_LIBRARY)
 
@@ -140,11 +141,14 @@ def _compression() -> dict[str, str]:
 class Simulator:
     """A built simulation of groups of nodes, numbered through all groups; each ``run`` is a new process.
 
-    Where there are several ranks (``ranks.py``), each has some of the nodes, and a process of its own;
-    ``together`` nodes in a row are in one rank. ``verilog`` is the text of each group's node that is built, as
-    ``emit_verilog`` writes it. Raises ValueError for nodes that the top cannot drive, and without any;
-    InputError for a missing tool, and for more ranks than nodes. With ``waves``, which is another build,
-    requests may ask for a waveform.
+    With several ranks (``ranks.py``), each rank has some of the nodes and its own process.
+
+    - ``together``: number of consecutive nodes that stay in one rank.
+    - ``waves``: make another build, whose requests may ask for a waveform.
+    - ``verilog``: emitted text of each group's node.
+
+    Raises ValueError for nodes that the top cannot drive, and without nodes. Raises InputError for a missing
+    tool, and for more ranks than nodes.
     """
 
     def __init__(self, groups: Sequence[Group], *, together: int = 1, waves: bool = False, quiet: bool = False):
@@ -158,7 +162,7 @@ class Simulator:
             raise InputError("--wave: a waveform is of a run in one process, not of one on several ranks")
         sources = simulation_sources(self._groups, waves=waves)
         self.verilog = sources.verilog
-        # The text stands for what a cycle of it takes.
+        # A node's cost per cycle is estimated by the length of its text.
         sizes = [len(self.verilog[kind]) for kind in self._kinds]
         self._shares = ranks.spread(sizes, self._ranks.size if self._ranks else 1, together)
         tops = [sources.share(nodes) for nodes in self._shares]
@@ -173,12 +177,14 @@ class Simulator:
         progress: Callable[[Progress], None] | None = None,
         keep: Callable[[RunResult], None] | None = None,
     ) -> RunResult:
-        """Carry out a request; ``progress`` is called a few times a second, and when a phase has ended.
+        """Carry out a request.
 
-        ``keep`` is called after each ``kept`` phase, with the phases since its last call, and what was counted
-        until then. No phase of a run on several ranks may be kept.
-        Raises SimulationFailed; nothing is left running, not on KeyboardInterrupt either. InputError for what
-        several ranks cannot do.
+        - ``progress``: called a few times a second, and when a phase has ended.
+        - ``keep``: called after each ``kept`` phase, with the phases since its last call and the counters so
+          far. No phase of a run on several ranks may be kept.
+
+        Raises SimulationFailed, and InputError for requests that several ranks cannot carry out. No process is
+        left running, even on KeyboardInterrupt.
         """
         self._check(request)
         writable = tuple(tuple(memory.writes for memory in ports.memories) for ports in self.ports)
@@ -193,7 +199,7 @@ class Simulator:
         return result
 
     def shown(self, node: int) -> ShownNode:
-        """A node as a waveform shows it."""
+        """Return a node's description for waveforms."""
         kind = self._kinds[node]
         group, module = self._groups[kind], _modules(self._groups)[kind]
         return ShownNode(scope_of(node), self.ports[node], module, self.verilog[kind], group.frames)
@@ -224,7 +230,7 @@ class Simulator:
                 )
 
     def _check_hbm(self, request: RunRequest) -> None:
-        """What its model does not have: writes, wider ports, time that is skipped."""
+        """Reject requests outside the HBM model: writes, wider ports, skipped time."""
         ports = [bus for own in self.ports for bus in own.memories]
         if any(bus.writes for bus in ports):
             raise ValueError("hbm must be None for nodes that write their memories")

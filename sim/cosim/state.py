@@ -1,4 +1,4 @@
-"""How a run is: what ranks know of the nodes and the live hosts of all, and what hosts have done to a run."""
+"""State of a run as ranks exchange it: of nodes, of live hosts, and orders of hosts to the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True)
 class FailedCheck:
-    """A check of a host program that did not hold: register address and what it read."""
+    """A failed check of a host program: register address and the value that it read."""
 
     node: int
     address: int
@@ -18,55 +18,55 @@ class FailedCheck:
 
 @dataclass(frozen=True)
 class Failure:
-    """What has gone wrong first in a run: in which cycle, at which node (the last number: at none)."""
+    """First failure of a run: its cycle and node. Failures of a run without a node name the last node."""
 
     cycle: int
     node: int
     text: str
-    check: FailedCheck | None = None  # if it is one
-    of_host: bool = False  # a live host has found it
+    check: FailedCheck | None = None  # the check, if one has failed
+    of_host: bool = False  # found by a live host
 
 
 def first_of(failures: Iterable[Failure | None]) -> Failure | None:
-    """The earliest failure, and of those of one cycle that of the first node."""
+    """Return the earliest failure; of several in one cycle, the one at the first node."""
     found = (failure for failure in failures if failure)
     return min(found, key=lambda one: (one.cycle, one.node), default=None)
 
 
 @dataclass(frozen=True)
 class Waits:
-    """What live hosts wait for, for a message: of one rank's, then of all."""
+    """Text of what live hosts of a rank, or of all ranks, wait for."""
 
     busy: tuple[int, ...]  # nodes that run a program
     sending: tuple[int, ...]  # nodes that have not taken all frames of their hosts
     may_skip: bool
-    hosts: str  # who waits for what, in their words
+    hosts: str  # the hosts' own text of which host waits for what
 
     @staticmethod
     def of(parts: Sequence[Waits]) -> Waits:
-        """Of all hosts."""
+        """Return the waits of all ranks as one."""
         return Waits(
             busy=tuple(node for part in parts for node in part.busy),
             sending=tuple(node for part in parts for node in part.sending),
             may_skip=all(part.may_skip for part in parts),
-            hosts=", ".join(dict.fromkeys(part.hosts for part in parts if part.hosts)),  # what all say, once
+            hosts=", ".join(dict.fromkeys(part.hosts for part in parts if part.hosts)),  # equal texts once
         )
 
 
 @dataclass(frozen=True)
 class Live:
-    """Of live hosts at a meeting: of one rank's, then of all."""
+    """State of live hosts of a rank, or of all ranks, at a meeting."""
 
-    called: int  # the last edge at which one was called
-    alarm: int | None  # the time of the next one
-    still: bool  # no program runs, and time may be skipped; asked only if nothing has happened for long
-    done: int | None  # the edge at which they have come to their end
+    called: int  # last edge with a callback
+    alarm: int | None  # time of the next alarm
+    still: bool  # nothing has happened for ``quiet_cycles``, no program runs, and time may be skipped
+    done: int | None  # edge at which the hosts reached their end
     progress: int
-    waits: Waits | None = None  # of a run that has failed
+    waits: Waits | None = None  # only of a run that has failed
 
     @staticmethod
     def of(parts: Sequence[Live]) -> Live:
-        """That of all hosts."""
+        """Return the state of all ranks' hosts as one."""
         ends = [part.done for part in parts if part.done is not None]
         waits = [part.waits for part in parts if part.waits]
         return Live(
@@ -80,23 +80,23 @@ class Live:
 
 
 class State(NamedTuple):
-    """Of nodes at a meeting: of one rank's, then of all."""
+    """State of nodes of a rank, or of all ranks, at a meeting."""
 
     busy: bool  # a program runs
-    ended: int  # the edge behind the last end of one
+    ended: int  # edge after the last end of a program
     holds_frames: bool  # a frame waits at a MAC or a host, or a frame or an order is in flight
-    progress: int  # the last edge at which something happened
+    progress: int  # last edge with progress
     failure: Failure | None = None
     live: Live | None = None
 
     @staticmethod
     def of(states: Sequence[State], *, carries: bool, found: Failure | None) -> State:
-        """That of all nodes.
+        """Return the state of all ranks as one.
 
-        ``carries``: a frame is in flight, to the switch or from it, or an order is, to hosts; ``found``: by
-        rank 0's hosts, of all.
+        - ``carries``: a frame is in flight to or from the switch, or an order to hosts.
+        - ``found``: failure that rank 0's hosts have found.
         """
-        if len(states) == 1 and not (carries or found):  # a run in one process asks at each frame
+        if len(states) == 1 and not (carries or found):  # fast path: a run in one process meets at each frame
             return states[0]
         live = [state.live for state in states if state.live]
         return State(
@@ -110,10 +110,10 @@ class State(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """From a rising edge on, but for what leaves at it, a node's link drops every frame, both ways.
+    """A cut of a node's link: from the edge after ``cycle`` on, it drops every frame in both directions.
 
-    With ``peer``: those alone that go from one of the two to the other. With ``mends`` a node's link, which was
-    cut, drops nothing from then on.
+    With ``peer``, only frames between the two nodes are dropped. With ``mends``, a cut link carries frames
+    again.
     """
 
     cycle: int
@@ -123,15 +123,15 @@ class Cut(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What rank 0's hosts make of facts: what is wrong, and what all hosts are to do."""
+    """Decision of rank 0's hosts about facts: a failure, and orders for all hosts."""
 
     failure: Failure | None = None
-    orders: Sequence[Any] = ()  # due now
-    waiting: bool = False  # there are others, due at the end of the window
+    orders: Sequence[Any] = ()  # orders due now
+    waiting: bool = False  # further orders are due at the end of the window
 
 
 class Fact(NamedTuple):
-    """What a live host has told, for rank 0's hosts: at which edge and time, whose host, and what."""
+    """A value that a live host passes to rank 0's hosts: its edge, time, node and content."""
 
     cycle: int
     time: int

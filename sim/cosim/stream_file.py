@@ -1,7 +1,7 @@
-"""A Verilated component between two files: frames into its packet stream ``i``, and those that leave ``o``.
+"""Simulation of a Verilated component between files: input frames to stream ``i``, output frames from ``o``.
 
-Nothing of Python runs per cycle: a C++ main of its own drives the model, at hundreds of thousands of cycles a
-second. Inputs that are no stream are set once per run, so that one build serves all values of a register.
+No Python runs per cycle: a C++ main drives the model at hundreds of thousands of cycles a second. Inputs that
+are no streams are set once per run, so one build serves all values of a register.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ _STALL_UNITS = 256
 
 @dataclass(frozen=True)
 class StreamRun:
-    """What a run yields; cycles are counted from the reset, per beat that was transferred."""
+    """Result of a run. Cycles are counted from the reset, one entry per transferred beat."""
 
-    frames: list[bytes]  #: that left ``o``, one for each that entered
-    errors: npt.NDArray[np.bool_]  #: ``error`` of each, if ``o`` has it
+    frames: list[bytes]  #: frames that left ``o``, one per input frame
+    errors: npt.NDArray[np.bool_]  #: ``error`` of each frame, if ``o`` has it
     taken: UInt32  #: cycle in which each beat entered
     given: UInt32  #: cycle in which each beat left
     seconds: float
 
     @property
     def cycles(self) -> int:
-        """From the first beat in to the last one out, both counted."""
+        """Cycles from the first beat in to the last beat out, both included."""
         return int(self.given[-1]) - int(self.taken[0]) + 1
 
 
 class StreamFile:
     """A built simulation of one component; each ``run`` is a new process.
 
-    The component has packet streams ``i`` and ``o``, and may have a stream ``length`` that gets a number per
-    frame; its other inputs are registers of at most 64 bits. Raises ValueError for a component that has not.
+    The component has packet streams ``i`` and ``o``. It may have a stream ``length``, which receives a number
+    per frame. Its other inputs are registers of at most 64 bits. Raises ValueError for other components.
     """
 
     def __init__(self, component: wiring.Component, *, quiet: bool = False):
@@ -88,11 +88,15 @@ class StreamFile:
         stalls: tuple[float, float] = (0.0, 0.0),
         seed: int = 0,
     ) -> StreamRun:
-        """Send ``frames`` through, and as many must come out.
+        """Send ``frames`` through the component, which must put out as many.
 
-        ``lengths`` go to the stream ``length``. ``stalls`` are the shares of cycles in which nothing is offered
-        to ``i`` and ``length``, and in which ``o`` is not ready. Raises CheckFailed when nothing moves any
-        more, when ``o`` breaks the rules of streams, or has more frames than ``i``.
+        - ``lengths``: values for the stream ``length``.
+        - ``registers``: values of the other inputs, by name.
+        - ``stalls``: share of cycles without an offer to ``i`` and ``length``, and share with ``o`` not ready.
+        - ``seed``: seed of the stalls.
+
+        Raises CheckFailed if the component hangs, if ``o`` breaks the stream contract, or if it has more frames
+        than ``i``.
         """
         if not frames or not all(frames):
             raise ValueError("frames must be one at least, of one byte at least")

@@ -1,4 +1,4 @@
-"""The simulator's process: cocotb starts here. It wakes when the top changes ``wake``, once per frame."""
+"""Main module of the simulator's process under cocotb. It wakes when the top changes ``wake``: per frame."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from fanin.sim.cosim.state import Fact, State, Verdict, first_of
 from fanin.sim.network import least_trip
 
 REQUEST = "FANIN_COSIM_REQUEST"  # pickle of a RunRequest
-RESULT = "FANIN_COSIM_RESULT"  # where the pickle of the RunResult goes
-PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor that gets lines of a Progress' numbers
-CHANNELS = "FANIN_COSIM_CHANNELS"  # file descriptors of the sockets to other ranks, if there are
+RESULT = "FANIN_COSIM_RESULT"  # path of the pickled RunResult
+PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor for lines with the numbers of a Progress
+CHANNELS = "FANIN_COSIM_CHANNELS"  # file descriptors of the sockets to other ranks, if any
 _REPORT_SECONDS = 0.2
-_HEARTBEAT = 500  # cycles after which Python wakes at the latest while live hosts run, to report progress
+_HEARTBEAT = 500  # most cycles between wake-ups of Python while live hosts run, to report progress
 
 
 class Session:
-    """One run, or a rank's part of one: the phases, then the live hosts. Rank 0 has the network.
+    """One run, or a rank's part of a run: the phases, then the live hosts. Rank 0 has the network.
 
-    All ranks take the same decisions at the same rising edges, since they know the same of all nodes.
+    All ranks take the same decisions at the same rising edges, since all have the same state of all nodes.
     """
 
     def __init__(self, request: RunRequest, library: Library, wake: Callable[[], Awaitable[Any]]):
@@ -55,7 +55,7 @@ class Session:
         self._board: Board | None = None
         self._hosts: LiveRun | None = None
         self._reported = time.monotonic()
-        self._kept = 0  # phases that have been handed over
+        self._kept = 0  # phases that have been given to the caller
         peers = range(1, len(request.shares)) if request.rank == 0 else [0]
         descriptors = os.environ[CHANNELS].split()
         channels = [Channel(int(descriptor), peer) for descriptor, peer in zip(descriptors, peers, strict=True)]
@@ -85,7 +85,7 @@ class Session:
             await self._live(hosts)
 
     async def _phase(self, phase: Phase) -> PhaseResult:
-        """Phases begin where windows do, so that ranks need not meet within one (docs/scale.md)."""
+        """Run a phase. Phases begin at a window's start, so ranks need no extra meeting (docs/scale.md)."""
         library, own = self.library, self.request.own
         while phase.settled and self.state.holds_frames:
             await self._window_end(library.cycle() + 1)
@@ -93,7 +93,7 @@ class Session:
         nodes = list(zip(own, phase.programs, strict=False))
         for node, program in nodes:
             library.run_host(node, program)
-        self._meet()  # all learn of the programs of all
+        self._meet()  # all ranks learn of all programs
         while self.state.busy:
             await self._step()
         end = max(start, self.state.ended)
@@ -102,13 +102,13 @@ class Session:
         return PhaseResult(phase.name, start, end, [library.reads(node) for node, _ in nodes])
 
     async def _window_end(self, least: int) -> None:
-        """Run to the first end of a window that is no earlier than an edge."""
+        """Run to the first window end at or after edge ``least``."""
         end = -(-least // self._window) * self._window
         while self.library.cycle() < end:
             await self._step(end)
 
     async def _step(self, *edges: int) -> None:
-        """As ``_next``; raises SimulationError if a node has gone wrong."""
+        """Run as ``_next`` does; raise SimulationError if a node has failed."""
         await self._next(*edges)
         if failure := self.state.failure:
             raise SimulationError(failure.text)
@@ -140,19 +140,19 @@ class Session:
             if (time := live.skip(self.state)) is not None:
                 self._skip(time - self._board.now)
         self.result.cycles, self.result.recorded = done, library.close_wave()
-        end = -(-done // self._window) * self._window  # ranks that were not the last know of it by then
+        end = -(-done // self._window) * self._window  # all ranks know of the end by then
         while library.cycle() < end:
             await self._next(end)
             self._done()
         self.result.hosts = hosts.result()
 
     def _done(self) -> int | None:
-        """The edge at which live hosts have come to their end. Raises SimulationError if the run has failed."""
+        """Return the edge at which live hosts reached their end, or None. Raises SimulationError on failure."""
         assert self._hosts is not None
         if failure := self.state.failure:
             if failure.of_host:
                 raise SimulationError(failure.text)
-            self._meet()  # of the failure all know; now of what all wait for, too
+            self._meet()  # all ranks know of the failure; now exchange what all hosts wait for
             assert self.state.live is not None
             said = self._hosts.waiting(self.state.live, self.clock.time(failure.cycle))
             raise SimulationError(f"{failure.text}; {said}")
@@ -160,7 +160,7 @@ class Session:
         return self.state.live.done
 
     def _skip(self, time_ps: int) -> None:
-        """Let time pass without the clock, while no frame is in flight, which would arrive too late."""
+        """Let time pass without clock edges. No frame may be in flight, since it would arrive too late."""
         assert self._hosts is not None
         if self.fabric:
             self.fabric.exchange.before_skip()
@@ -170,9 +170,9 @@ class Session:
         self._meet()
 
     async def _next(self, *edges: int) -> None:
-        """Run the nodes until something has happened, to one of the edges at most; carry frames.
+        """Run the nodes until an event, at most to one of the edges; carry frames.
 
-        One of several ranks runs them to where all meet. Live hosts are called wherever they are to be.
+        With several ranks, run to the next meeting. Live hosts are called whenever they are due.
         """
         meeting = self._next_meeting(edges)
         while True:
@@ -188,9 +188,10 @@ class Session:
             self._report()
 
     def _next_meeting(self, edges: Sequence[int]) -> int | None:
-        """The edge up to which ranks need not know of each other; alone, that at which frames must be carried.
+        """Return the next edge at which ranks must meet; with one rank, at which frames must be carried.
 
-        A window's end, or before the watchdog can bite, which knows of this rank's nodes only.
+        With several ranks it is a window's end, or earlier the edge before the watchdog, which knows only this
+        rank's nodes, could expire.
         """
         state, now, known = self.state, self.library.cycle(), list(edges)
         window_end = (now // self._window + 1) * self._window
@@ -205,16 +206,16 @@ class Session:
         return max(now + 1, min(known))
 
     def _meet(self) -> None:
-        """Hand over what has left nodes and hosts, take what comes, and learn how all nodes are.
+        """Exchange frames and facts, and learn the state of all nodes.
 
-        Hosts of all ranks do at once what they are ordered to; then it is as if they had met with that done.
+        Hosts of all ranks carry out orders at once, followed by another meeting at the same edge.
         """
         while (orders := self._met()) and not self.state.failure:
             assert self._hosts is not None
             self._hosts.obey(orders)
 
     def _met(self) -> Sequence[Any]:
-        """One meeting; what hosts are to do."""
+        """Hold one meeting; return the orders for hosts."""
         library = self.library
         sent, taken = [Sent(*one) for one in library.frames()], [Taken(*one) for one in library.taken()]
         began = time.monotonic()
@@ -243,9 +244,9 @@ class Session:
         )
 
     def _judge(self, facts: Sequence[Fact]) -> Verdict:
-        """At rank 0, what its hosts make of what those of all ranks have told.
+        """Let rank 0's hosts judge the facts of all ranks.
 
-        Orders wait for a window's end.
+        Orders wait for the end of a window.
         """
         if not (self._hosts and self._board):
             return Verdict()
@@ -254,7 +255,7 @@ class Session:
         return Verdict(failure, due, self._board.ordering)
 
     def _report(self) -> None:
-        """Raises BrokenPipeError when the process that has started this one is gone, which none outlives."""
+        """Report progress. Raises BrokenPipeError if the parent process has ended, which ends this run."""
         self._reported = time.monotonic()
         exchange = self.fabric.exchange if self.fabric else None
         live = self.state.live
@@ -264,7 +265,7 @@ class Session:
         os.write(int(os.environ[PROGRESS]), (" ".join(map(str, numbers)) + "\n").encode())
 
     def _keep(self) -> None:
-        """Hand over what came out until now: a file, which the next report announces."""
+        """Write the results so far to a file, which the next report announces."""
         number = len(self.result.phases)
         result = RunResult(phases=self.result.phases[self._kept :], cycles=self.result.phases[-1].end)
         self._kept = number
@@ -273,7 +274,7 @@ class Session:
         kept_file(Path.cwd(), number).write_bytes(pickle.dumps(result))
 
     def finish(self) -> None:
-        """Close files and collect what was counted."""
+        """Close files and collect counters."""
         result, request, library = self.result, self.request, self.library
         library.close_trace()
         result.recorded = result.recorded or library.close_wave()
@@ -329,9 +330,9 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
 
     @cocotb.test()
     async def run(dut: Any) -> None:
-        """Carry out the request; the result is written whatever happens."""
+        """Carry out the request; the result is written in any case."""
         started, cpu_started = time.monotonic(), time.process_time()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's, which the command gets, too
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles the terminal's interrupt
         change = ValueChange(dut.wake)
 
         async def wake() -> None:
@@ -346,7 +347,7 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
             await session.run()
         except (SimulationError, CheckFailed, ToolFailed, InputError, Stopped) as error:
             session.result.error = str(error)
-        except BrokenPipeError:  # who has started this process has gone, or has stopped it
+        except BrokenPipeError:  # the parent process has ended, or has stopped this run
             session.result.error = "the run was stopped"
         except Silent as error:
             session.result.error, session.result.silent = str(error), error.rank

@@ -1,4 +1,4 @@
-"""What a waveform shows of a node beside its signals: the cycle, and the fields of its frames' headers."""
+"""Extra signals of a node in a waveform: the cycle, and the header fields of its frames."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fanin.sim.cosim.ports import NodePorts
 from fanin.sim.cosim.templates import template
 from fanin.wire.fields import Field, byte_length
 
-INSTANCE = "view"  # in a node's own module
+INSTANCE = "view"  # name of the instance in a node's own module
 WAYS = ("tx", "rx")
 
 
 @dataclass(frozen=True)
 class FrameFormat:
-    """Which fields of a node's frames a waveform has: ``shown`` of a header that begins at byte ``at``.
+    """Fields of a node's frames in a waveform: ``shown``, of a header that begins at byte ``at``.
 
     ``kinds`` names the values of a field.
     """
@@ -29,7 +29,7 @@ class FrameFormat:
     kinds: Mapping[str, type[IntEnum]] = field(default_factory=dict)
 
     def places(self) -> list[dict[str, Any]]:
-        """For the template: each field's width, its lowest bit, and names of its values."""
+        """Return each field's width, lowest bit and names of values, for the template."""
         low, found = 8 * byte_length(self.fields), {}
         for each in self.fields:
             low -= each.bits
@@ -39,13 +39,13 @@ class FrameFormat:
 
 
 def signals(ports: NodePorts, frames: FrameFormat | None) -> dict[str, int]:
-    """Of a view, as they are called in it, with their widths."""
+    """Return the signals of a view by name, with their widths."""
     fields = frames.places() if frames and ports.mac_width else []
     return {"cycle": 64} | {f"{way}_{each['name']}": each["bits"] for way in WAYS for each in fields}
 
 
 def with_view(block: Block, ports: NodePorts, frames: FrameFormat | None) -> Block:
-    """A node's block with its view inside, as the instance ``INSTANCE`` of the node's module."""
+    """Return a node's block with its view as the instance ``INSTANCE`` of the node's module."""
     ways = WAYS if ports.mac_width and frames else ()
     module = template("view.sv.j2").render(
         module=block.module,

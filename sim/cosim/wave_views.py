@@ -1,4 +1,4 @@
-"""Save files for viewers: what of a waveform is shown at first, in GTKWave and in Surfer."""
+"""Save files for waveform viewers GTKWave and Surfer: which signals are shown at first."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from fanin.sim.cosim import view
 from fanin.sim.cosim.waves import ShownNode
 
 _PACKETS = ("tvalid", "tready", "tlast", "tdata", "tkeep", "tuser")
-_REGISTERS = "registers"  # the instance, in a node's module, whose ports are what hosts write and read
+_REGISTERS = "registers"  # instance in a node's module with the register file
 _PORT = re.compile(r"^  (?:input|output) (?:signed )?(?:\[(\d+):0\] )?(\w+);", re.MULTILINE)
-_WINDOW = 4  # 2^(zoom) picoseconds are 200 pixels, and 800 are shown
-_BUS = "__"  # in a port's name, between a bus and its signal
+_WINDOW = 4  # 2^(zoom) picoseconds take 200 pixels, and 800 pixels are shown
+_BUS = "__"  # separates a bus from its signal in a port's name
 
 
 @dataclass(frozen=True)
 class Signal:
-    """A signal by its whole name."""
+    """A signal by its full name."""
 
     name: str
     width: int
 
     @property
     def ranged(self) -> str:
-        """As GTKWave calls it, whose names of vectors have their range."""
+        """GTKWave's name, which includes the range of a vector."""
         return f"{self.name}[{self.width - 1}:0]" if self.width > 1 else self.name
 
 
 @dataclass(frozen=True)
 class Shown:
-    """Signals that are shown together."""
+    """A group of signals."""
 
     title: str
     signals: tuple[Signal, ...]
@@ -44,7 +44,7 @@ class Shown:
 
 
 def shown(node: ShownNode, depth: int) -> list[Shown]:
-    """What of a node is shown, of so many levels: frames, streams, buses, events, registers and counters."""
+    """Return the groups shown for a node with ``depth`` levels: frames, streams, buses, events, registers."""
     ports, frames, inside = node.ports, node.frames, f"{node.scope}.{node.module}"
 
     def of(title: str, names: Iterable[str], closed: bool = False) -> Shown:
@@ -67,7 +67,7 @@ def shown(node: ShownNode, depth: int) -> list[Shown]:
 
 
 def _registers(node: ShownNode) -> list[Signal]:
-    """Ports of the node's register file but its buses: its registers' fields, and counters' pulses."""
+    """Return the ports of the node's register file except its buses: register fields and counters' pulses."""
     instance = rf"^module {node.module}\(.*?^  (\w+) {_REGISTERS} \("
     module = re.search(instance, node.verilog, re.MULTILINE | re.DOTALL)
     if module is None:
@@ -83,7 +83,7 @@ def _registers(node: ShownNode) -> list[Signal]:
 
 
 def gtkwave(nodes: Sequence[ShownNode], *, depth: int, wave: Path, save: Path, span: int) -> str:
-    """A save file for GTKWave, at ``save``, for the waveform at ``wave`` of ``span`` picoseconds."""
+    """Return a GTKWave save file, stored at ``save``, for the waveform at ``wave`` of ``span`` picoseconds."""
     text = io.StringIO()
     file = GTKWSave(text)
     file.dumpfile(str(wave))
@@ -102,7 +102,7 @@ def gtkwave(nodes: Sequence[ShownNode], *, depth: int, wave: Path, save: Path, s
 
 
 def surfer(nodes: Sequence[ShownNode], *, depth: int) -> str:
-    """Commands for Surfer, to be run when it has the waveform; what is closed in GTKWave is left out."""
+    """Return Surfer commands, to run after the waveform is loaded; groups closed in GTKWave are left out."""
     lines = []
     for node in nodes:
         lines.append(f"variable_add {node.scope}.clk")

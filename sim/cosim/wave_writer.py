@@ -1,4 +1,4 @@
-"""The functions of wave.cpp, as Python in the simulator's own process calls them, and what they ask of it."""
+"""Python binding of wave.cpp, used in the simulator's own process, and the compressor that wave.cpp calls."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import lz4.block
 
 from fanin.sim.cosim.window import Window, scope_of
 
-_LEVEL = 4  # of zlib
+_LEVEL = 4  # zlib's compression level
 
 
 @CFUNCTYPE(c_size_t, c_int, c_void_p, c_size_t, c_void_p, c_size_t)
 def _compress(method: int, source: int, size: int, target: int, room: int) -> int:
-    """As ``fanin_compress`` of wave_compress.h."""
+    """Implement ``fanin_compress`` of wave_compress.h."""
     data = ctypes.string_at(source, size)
     packed = zlib.compress(data, _LEVEL) if method else lz4.block.compress(data, store_size=False)
     if len(packed) > room:
@@ -26,7 +26,7 @@ def _compress(method: int, source: int, size: int, target: int, room: int) -> in
 
 
 class WaveWriter:
-    """The waveform of a run. Made before the simulation begins, in a simulator that was built for it."""
+    """Writer of a run's waveform, made before the simulation begins, in a simulator built for waveforms."""
 
     def __init__(self, window: Window, path: Path, *, nodes: int, period_ps: int):
         self._functions = functions = ctypes.CDLL(None)
@@ -39,9 +39,9 @@ class WaveWriter:
         functions.cosim_wave(str(path).encode(), period_ps, window.first, window.count, window.depth, _compress)
 
     def skip(self, time_ps: int) -> None:
-        """Let time pass without the clock."""
+        """Let time pass without clock edges."""
         self._functions.cosim_wave_skip(time_ps)
 
     def close(self) -> int:
-        """Complete the file, if the window has been reached: how many rising edges it has."""
+        """Complete the file, if the window was reached; return its number of rising edges."""
         return int(self._functions.cosim_close_wave())

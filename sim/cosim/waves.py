@@ -1,4 +1,4 @@
-"""Waveforms of simulated nodes: files to be, and what runs have put into them."""
+"""Waveforms of simulated nodes: their files, and the cycles recorded so far."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fanin.sim.cosim.ports import NodePorts
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.window import Window
 
-_BLOCK = struct.Struct(">BQ")  # of FST: its type, its length from there on
+_BLOCK = struct.Struct(">BQ")  # head of an FST block: its type, and its length from the length field on
 _HEADER = struct.Struct(">BQQQ")  # the first block: type, length, first and last time
-_BLOCKS = range(9)  # types that there are
+_BLOCKS = range(9)  # valid block types
 
 
 @dataclass(frozen=True)
 class ShownNode:
-    """A node of a waveform: its scope, ports, module, Verilog, and the format of its frames."""
+    """A node in a waveform: its scope, ports, module, Verilog, and the format of its frames."""
 
     scope: str
     ports: NodePorts
@@ -29,40 +29,40 @@ class ShownNode:
 
 @dataclass
 class Waveform:
-    """A file to be, and what the runs of a cluster have put into it.
+    """A waveform file, and the cycles of a cluster's runs so far.
 
-    Cycles are counted through all of these runs, one after the other; the file is of the one in which the
-    window begins, and ends with it at the latest.
+    Cycles are counted through all runs of the cluster. The file covers one run: the one in which the window
+    begins. It ends with that run at the latest.
     """
 
     window: Window
-    path: Path  # where the simulator writes it
-    cycles: int = 0  # of all runs
+    path: Path  # file that the simulator writes
+    cycles: int = 0  # cycles of all runs so far
     recorded: int = 0  # rising edges in the file
-    shown: list[ShownNode] = field(default_factory=list)  # nodes that it has
+    shown: list[ShownNode] = field(default_factory=list)  # nodes in the file
 
     def ahead(self) -> Window | None:
-        """The window as the next run counts its cycles; None behind it."""
+        """Return the window in the next run's cycles; None once its start has passed."""
         first = self.window.first - self.cycles
         return None if self.recorded or first < 0 else replace(self.window, first=first)
 
     def ended(self, cycles: int, recorded: int) -> None:
-        """A run is over."""
+        """Count a finished run."""
         self.cycles += cycles
         self.recorded += recorded
 
 
 def span(path: Path) -> int:
-    """Picoseconds from the first to the last change of an FST file: its header says when they are."""
+    """Return the picoseconds from the first to the last change in an FST file, read from its header."""
     with path.open("rb") as file:
         *_, begin, end = _HEADER.unpack(file.read(_HEADER.size))
     return int(end - begin)
 
 
 def check_whole(path: Path, target: Path) -> None:
-    """Raise InputError for an FST file, to be ``target``, that was not written to its end, as on a full disk.
+    """Raise InputError if an FST file, to be named ``target``, is incomplete, as after a full disk.
 
-    The writer does not say so: it is a chain of blocks, of which the last one must end where the file does.
+    The writer reports no error. The file is a chain of blocks, whose last one must end at the file's end.
     """
     size, place = path.stat().st_size, 0
     with path.open("rb") as file:

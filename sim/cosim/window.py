@@ -1,4 +1,4 @@
-"""Which part of a run a waveform shows: cycles, nodes and levels of modules."""
+"""Part of a run that a waveform shows: cycles, nodes and levels of modules."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from fanin.base.errors import InputError
 
-CYCLES = 2_000  # of a window, unless it is said
-ALL_LEVELS = 1_000  # more than any hierarchy has
+CYCLES = 2_000  # default length of a window
+ALL_LEVELS = 1_000  # above the depth of any hierarchy
 _MAX_CYCLE = 1 << 40
 
 
@@ -15,7 +15,8 @@ _MAX_CYCLE = 1 << 40
 class Window:
     """Rising edges ``first`` to ``first + count - 1`` of some nodes, ``depth`` levels of modules of each.
 
-    The node's own module is the first level. ``nodes`` is None for all. Raises ValueError for what no run has.
+    The node's own module is the first level. ``nodes`` is None for all. Raises ValueError for a value out of
+    range.
     """
 
     first: int = 0
@@ -32,7 +33,7 @@ class Window:
             raise ValueError(f"depth must be 1 to {ALL_LEVELS}, not {self.depth!r}")
 
     def of(self, nodes: int) -> tuple[int, ...]:
-        """The nodes that it shows, of so many. Raises InputError for one that there is not."""
+        """Return the shown nodes of a run with ``nodes`` nodes. Raises InputError for a node that is absent."""
         if self.nodes is None:
             return tuple(range(nodes))
         if strange := [node for node in self.nodes if node >= nodes]:
@@ -41,5 +42,5 @@ class Window:
 
 
 def scope_of(node: int) -> str:
-    """What a node is called in a waveform."""
+    """Return the name of a node in a waveform."""
     return f"node{node}"

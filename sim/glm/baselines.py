@@ -1,6 +1,7 @@
-"""The machines that P4SGD is compared with, as models: CPUSync, GPUSync, and SwitchML on hosts.
+"""Models of the machines that P4SGD is compared with: CPUSync, GPUSync, and SwitchML on hosts.
 
-What is fitted to which number of the paper, and what follows: docs/reference/benchmarks.md, "Baselines".
+docs/reference/benchmarks.md, "Baselines", explains which inputs are fitted to the paper, and what follows from
+them.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ from fanin.sim.network import LinkConfig, NetworkConfig
 Float64 = npt.NDArray[np.float64]
 
 P4SGD, GPU, CPU, SWITCHML = "P4SGD", "GPUSync", "CPUSync", "SwitchML"
-WORKERS = 8  # of table IV and figure 8
-BATCH = 64  # of figure 14, which table IV's runs are taken to have, too
+WORKERS = 8  # in table IV and figure 8
+BATCH = 64  # in figure 14; assumed for table IV's runs, too
 T_L_NS = 1200.0  # section V-B
 FP32_BYTES = 4
-PASSES = 2  # over a mini-batch's samples: forward and backward
+PASSES = 2  # passes over a mini-batch's samples: forward and backward
 SECONDS = {  # table IV
     P4SGD: {"rcv1": 0.27, "avazu": 4.12},
     GPU: {"rcv1": 1.76, "avazu": 10.9},
     CPU: {"rcv1": 14.4, "avazu": 128.25},
 }
-WATTS = {P4SGD: 528.0, GPU: 920.0, CPU: 496.0}  # table IV, of all eight
+WATTS = {P4SGD: 528.0, GPU: 920.0, CPU: 496.0}  # table IV, all eight workers together
 JOULES = {(GPU, "avazu"): 10028.0}  # table IV
 PEAK = {GPU: 1.555e12, CPU: 6 * 19.2e9}  # bytes/s, data sheets: A100 of 40 GB; Xeon 4214, six DDR4-2400
-HOST_ALLREDUCE_NS = 10 * T_L_NS  # of 8 workers, section V-B: P4SGD is "an order of magnitude smaller"
-JITTER_NS = 500.0  # mean, of a host's software for a message: a guess, the paper has whiskers without numbers
-#: A guess, too, for the paper says only that SwitchML takes longer than the others: above HOST_ALLREDUCE_NS.
+HOST_ALLREDUCE_NS = 10 * T_L_NS  # for 8 workers, section V-B: P4SGD is "an order of magnitude smaller"
+JITTER_NS = 500.0  # mean time of a host's software per message: a guess, the paper has whiskers without numbers
+#: Also a guess: the paper says only that SwitchML takes longer than the others, so above HOST_ALLREDUCE_NS.
 SWITCHML_LINK = LinkConfig(host_ns=5500.0, host_jitter_ns=JITTER_NS, frame_bytes=256)
 
 
 def p4sgd_epoch(name: str, *, workers: int = WORKERS, batch: int = BATCH, samples: int | None = None) -> float:
-    """Seconds of an epoch on a set of table II at the paper's T_l; a model that is held to RTL."""
+    """Return the seconds of an epoch on a set of table II at the paper's T_l; tests hold this model to RTL."""
     shape = TrainShape(
         node=PRESETS["u280"],
         workers=workers,
@@ -54,13 +55,13 @@ def p4sgd_epoch(name: str, *, workers: int = WORKERS, batch: int = BATCH, sample
 
 
 def mini_batches(name: str, batch: int = BATCH, samples: int | None = None) -> int:
-    """Of an epoch."""
+    """Return the number of mini-batches of an epoch."""
     return -(-(samples or TABLE_II[name].samples) // batch)
 
 
 @cache
 def paper_mini_batches(name: str) -> float:
-    """Of table IV's runs: as many as P4SGD's seconds hold of ours."""
+    """Return the mini-batches of table IV's runs: P4SGD's seconds by the seconds of our mini-batches."""
     return SECONDS[P4SGD][name] / p4sgd_epoch(name) * mini_batches(name)
 
 
@@ -68,39 +69,39 @@ def paper_mini_batches(name: str) -> float:
 class Baseline:
     """Hosts that train model-parallel."""
 
-    fixed: float  #: seconds of a mini-batch, however many hosts there are
-    allreduce: Callable[[int], float]  #: seconds of an AllReduce of so many hosts
-    rate: float  #: bytes a second that a host reads of its samples
+    fixed: float  #: seconds of a mini-batch that do not depend on the number of hosts
+    allreduce: Callable[[int], float]  #: seconds of an AllReduce by number of hosts
+    rate: float  #: bytes a second at which a host reads its samples
 
     def mini_batch(self, features: int, *, workers: int = WORKERS, batch: int = BATCH) -> float:
-        """Seconds of a mini-batch."""
+        """Return the seconds of a mini-batch."""
         read = _read(features, workers=workers, batch=batch) / self.rate
         return self.fixed + (self.allreduce(workers) if workers > 1 else 0.0) + read
 
     def epoch(
         self, name: str, *, workers: int = WORKERS, batch: int = BATCH, samples: int | None = None
     ) -> float:
-        """Seconds of an epoch on a set of table II."""
+        """Return the seconds of an epoch on a set of table II."""
         took = self.mini_batch(TABLE_II[name].features, workers=workers, batch=batch)
         return mini_batches(name, batch, samples) * took
 
     def run(self, name: str) -> float:
-        """Seconds of table IV's run."""
+        """Return the seconds of table IV's run."""
         return paper_mini_batches(name) * self.mini_batch(TABLE_II[name].features)
 
 
 def _read(features: int, *, workers: int, batch: int) -> int:
-    """Bytes that a worker reads for a mini-batch: dense float32 samples."""
+    """Return the bytes that a worker reads for a mini-batch: dense float32 samples."""
     return PASSES * batch * -(-features // workers) * FP32_BYTES
 
 
 @cache
 def baselines() -> dict[str, Baseline]:
-    """CPUSync and GPUSync.
+    """Return CPUSync and GPUSync.
 
-    CPUSync's two seconds of table IV give its rate and what it takes beside reading. Its rate is a share of its
-    memory's peak, and GPUSync gets that share of its own. GPUSync's seconds on rcv1 give what it takes beside
-    reading. Its seconds on avazu are in nothing of this.
+    CPUSync's two times in table IV give its rate and its fixed time. The rate is a share of its memory's peak,
+    and GPUSync gets the same share of its own peak. GPUSync's time on rcv1 gives its fixed time. GPUSync's time
+    on avazu is not used.
     """
     each = {name: SECONDS[CPU][name] / paper_mini_batches(name) for name in ("rcv1", "avazu")}
     read = {name: _read(TABLE_II[name].features, workers=WORKERS, batch=BATCH) for name in each}
@@ -115,30 +116,30 @@ def baselines() -> dict[str, Baseline]:
 
 
 def _recursive_doubling(workers: int) -> float:
-    """Seconds of an AllReduce of hosts: log2(workers) rounds."""
+    """Return the seconds of an AllReduce of hosts in log2(workers) rounds."""
     return 1e-9 * HOST_ALLREDUCE_NS * log2(workers) / log2(WORKERS)
 
 
 def switchml(allreduce: Callable[[int], float]) -> Baseline:
-    """CPUSync that aggregates by SwitchML; ``allreduce``: seconds of an AllReduce of so many hosts."""
+    """Return CPUSync with SwitchML's aggregation; ``allreduce``: seconds of an AllReduce by number of hosts."""
     return replace(baselines()[CPU], allreduce=allreduce)
 
 
 def host_allreduce_ns(operations: int = 10_000) -> Float64:
-    """AllReduces of eight hosts by recursive doubling, in nanoseconds: operation × host, mean as fitted.
+    """Return times of AllReduces of eight hosts by recursive doubling, in ns: operation × host, mean as fitted.
 
-    In each round a host sends to another one, and goes on when it has the other's; every message takes longer
-    by an exponential distribution.
+    In each round a host sends to another host, and continues when it has that host's message. Every message is
+    delayed by an exponentially distributed time.
     """
     rounds = int(log2(WORKERS))
     generator = np.random.default_rng(0)
     ready, hosts = np.zeros((operations, WORKERS)), np.arange(WORKERS)
     for step in range(rounds):
-        sent = ready + generator.exponential(2 * JITTER_NS, ready.shape)  # two hosts' software
+        sent = ready + generator.exponential(2 * JITTER_NS, ready.shape)  # software of two hosts
         ready = np.maximum(ready, sent[:, hosts ^ (1 << step)])
     return ready + HOST_ALLREDUCE_NS - ready.mean()
 
 
 def switchml_network() -> NetworkConfig:
-    """SwitchML's hosts around our switch; no packet is lost."""
+    """Return the network of SwitchML's hosts at our switch, without loss."""
     return NetworkConfig(link=SWITCHML_LINK, timeout_ns=1e6)

@@ -1,4 +1,4 @@
-"""AllReduces between simulated boards, moment by moment: from a node's PA over wires and switch to its FA."""
+"""Timing of AllReduces between simulated boards: from a node's PA over wires and switch to its FA."""
 
 from __future__ import annotations
 
@@ -44,46 +44,46 @@ from fanin.wire.fields import unpack_fields
 Times = npt.NDArray[np.int64]
 
 LINK = GIGABIT
-PPM = 50.0  # a board's clocks are faster by this, the next one's slower
+PPM = 50.0  # boards' clocks are alternately faster and slower by this, in millionths
 PHASE_PS = 1717  # from a PHY's clock to the next board's
 RATE = 2.0**-10
 _HOST = Endpoint(0x02_00_00_00_02_00, 0x0A_00_00_FD, 40_000)
 _SLICE_PS = 50_000_000
-_PATIENCE = 20  # slices without a RESULT
-_REPLY_S = 0.002  # of simulated time
+_PATIENCE = 20  # consecutive slices without a RESULT that end the run
+_REPLY_S = 0.002  # simulated seconds until a reply is given up
 _READY_S = 60.0
-_TIMEOUT_CYCLES = 1_000_000  # no packet is lost
+_TIMEOUT_CYCLES = 1_000_000  # never reached: no packet is lost
 
 
 class _Aggregation:
-    """A switch without all but aggregation: replies to us, which it knows no port for, would be flooded."""
+    """A switch that only aggregates. It would flood replies to the host, for which it knows no port."""
 
     def __init__(self, switch: Switch):
         self._switch = switch
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
-        """What the switch makes of a frame for itself."""
+        """Return the switch's frames for an aggregation packet; drop other frames."""
         return self._switch.inject(port, frame, time) if _packet(frame) else []
 
 
 @dataclass(frozen=True)
 class Moments:
-    """When it happened, in ps, [worker, operation]."""
+    """Times of an operation's steps, in ps, as arrays [worker, operation]."""
 
     pa: Times  #: the transport takes the PA
     sent: Times  #: the MAC takes the last word of the AGG
     agg: Times  #: the AGG's last byte has left
-    result: Times  #: the RESULT's last byte has come
-    received: Times  #: the MAC hands on the RESULT's first word
-    fa: Times  #: the transport hands the FA on
+    result: Times  #: the RESULT's last byte has arrived
+    received: Times  #: the MAC puts out the RESULT's first word
+    fa: Times  #: the transport puts out the FA
 
     def behind(self, operations: int) -> Moments:
-        """Without the first ones."""
+        """Return the moments without those of the first ``operations`` operations."""
         return Moments(**{f.name: getattr(self, f.name)[:, operations:] for f in fields(self)})
 
 
 def cluster(board: Board, model: BoardModel, workers: int) -> list[BoardConfig]:
-    """So many boards of a model with events, each with clocks of its own."""
+    """Return the configurations of ``workers`` boards of a model with events, each with different clocks."""
     return [
         board_config(board, model, ppm=PPM * (-1) ** worker, phase_ps=PHASE_PS * worker)
         for worker in range(workers)
@@ -91,9 +91,9 @@ def cluster(board: Board, model: BoardModel, workers: int) -> list[BoardConfig]:
 
 
 def run_allreduces(configs: Sequence[BoardConfig], shape: TrainShape, epochs: int) -> Moments:
-    """Train on boards in one world whose switch runs the emitted program and takes no time: each AllReduce.
+    """Train on boards in one world, whose switch runs the emitted program in no time; return all times.
 
-    Raises CheckFailed where the model is not the golden model's, or a board does not go on.
+    Raises CheckFailed if the model differs from the golden model's, or a board stops.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
         paths = [Path(folder) / str(worker) for worker in range(shape.workers)]
@@ -110,7 +110,7 @@ def run_allreduces(configs: Sequence[BoardConfig], shape: TrainShape, epochs: in
 
 
 def _train(boards: LoggedBoards, shape: TrainShape, epochs: int) -> None:
-    """The run itself, and its comparison with the golden model."""
+    """Train on the boards, and compare with the golden model."""
     node = shape.node
     program = ProgramConfig(
         protocol=node.protocol, workers=shape.workers, slots=node.slots, values=node.values, encap=Encap.UDP
@@ -145,7 +145,7 @@ def _until_ready(board: HeldBoard) -> None:
 
 
 def _hold(world: World, boards: LoggedBoards, worker: int, driver: NodeDriver) -> HeldBoard:
-    """A board, by now with the addresses of its worker: all are builds of one number."""
+    """Acquire a board and give it the addresses of its worker, since all boards are the same build."""
     channel = DirectChannel(world, boards, worker, own=_control(0), host=_HOST)
     client = BoardClient(f"number {worker}", channel=channel, timeout=_REPLY_S, tries=1)
     own = _control(worker)
@@ -172,7 +172,7 @@ def _node_job(job: Job, worker: int) -> NodeJob:
 
 
 def run_on(world: World, boards: LoggedBoards, operations: int) -> None:
-    """Run until all operations are over everywhere; nobody asks anything meanwhile. Raises CheckFailed."""
+    """Run until all operations are finished at all boards, without requests. Raises CheckFailed."""
     done, idle = 0, 0
     while done < operations * len(boards.configs):
         world.run(world.time + _SLICE_PS)
@@ -189,7 +189,7 @@ def _count(handed: Iterable[Handed], kind: Kind) -> int:
 
 
 def _packet(frame: bytes) -> AggPacket | None:
-    """The aggregation packet in a frame from or to the switch."""
+    """Return the aggregation packet in a frame from or to the switch; None for other frames."""
     ethernet = unpack_fields(ETHERNET, frame)
     if SWITCH.mac not in (ethernet["source"], ethernet["destination"]):
         return None
@@ -199,7 +199,7 @@ def _packet(frame: bytes) -> AggPacket | None:
 def moments_of(
     boards: LoggedBoards, worker: int, events: Mapping[str, Times], operations: int
 ) -> dict[str, Times]:
-    """A worker's moments, by name. Raises CheckFailed where frames and events are not so many operations'."""
+    """Return a worker's moments, by name. Raises CheckFailed if frames or events are missing."""
     handed = [(one.end, one.frame) for one in sorted(boards.handed[worker])]
     sent = [(one.time, one.data) for one in boards.sent[worker]]
     found = {"pa": events["pa"], "fa": events["fa"]}
@@ -211,9 +211,9 @@ def moments_of(
 
 
 def _in_order(kind: Kind, frames: Sequence[tuple[int, bytes]], at_mac: Times) -> tuple[Times, Times]:
-    """Of the packets of a kind, operation by operation: when they were at the MAC, and when at RGMII.
+    """Return the times of a kind's packets at the MAC and at RGMII, operation by operation.
 
-    Both saw the same frames in the same order: none was lost or dropped.
+    Both saw the same frames in the same order, since none was lost or dropped.
     """
     if len(at_mac) != len(frames):
         raise CheckFailed(f"{len(at_mac)} frames at a MAC, but {len(frames)} at its RGMII")

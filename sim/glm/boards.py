@@ -1,4 +1,4 @@
-"""Trains on boards: memories loaded, registers written, epochs run, models read back, all by UDP."""
+"""Training on boards: memories are loaded, registers written, epochs run, and models read back, all by UDP."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from fanin.wire.aggregation import Encap
 from fanin.wire.ethernet import UDP_PORT
 
 T = TypeVar("T")
-EPOCH_TIMEOUT_S = 3600.0  # of a simulated board, too
-LOOK_S = 0.5  # after which a signal is seen that came as a wait began
-TRIES = 200  # of a request, 50 ms each: a simulated board takes its time
+EPOCH_TIMEOUT_S = 3600.0  # also enough for a simulated board
+LOOK_S = 0.5  # after which a signal is handled that came just before a wait
+TRIES = 200  # tries of a request, 50 ms each: a simulated board is slow
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoardAddress:
-    """Where a board's control answers, which board and build it must be, its core's clock, its memory."""
+    """A board to train on: host of its control, required board and build, its core's clock, and its memory."""
 
     host: str
     board: int
@@ -60,9 +60,9 @@ class _Stopped(Exception):
 
 
 class _Crew:
-    """Held boards that work all at a time, each in a thread; where one fails, none goes on.
+    """Held boards that work at the same time, each in a thread; if one fails, all stop.
 
-    A board that is waited for no longer than ``EPOCH_TIMEOUT_S`` is asked for its status meanwhile.
+    While a board is waited for, at most ``EPOCH_TIMEOUT_S``, its status is polled.
     """
 
     def __init__(self, boards: Sequence[HeldBoard], server: HostSwitch, pool: ThreadPoolExecutor):
@@ -72,10 +72,10 @@ class _Crew:
         self._stop = threading.Event()
 
     def each(self, work: Callable[[int, HeldBoard], T]) -> list[T]:
-        """What ``work`` yields for every worker and its board. Raises ToolFailed, which names the board.
+        """Call ``work`` for every worker and its board; return the results. Raises ToolFailed with the board.
 
-        Of several failures the one that may be the others' cause is told: a board that is lost, or whose
-        packets do not come, lets the others' nodes wait in vain.
+        Of several failures, the likely cause of the others is raised. A board that is lost, or whose packets do
+        not arrive, makes the other boards' nodes time out.
         """
 
         def one(worker: int) -> T:
@@ -90,10 +90,10 @@ class _Crew:
 
         try:
             parts = [self._pool.submit(one, worker) for worker in range(len(self._boards))]
-            while wait(parts, timeout=LOOK_S).not_done:  # a signal just before a wait does not end it
+            while wait(parts, timeout=LOOK_S).not_done:  # a signal just before a wait does not interrupt it
                 pass
             failures = [error for part in parts if (error := part.exception())]
-        except BaseException:  # we are interrupted
+        except BaseException:  # interrupted
             self._stop.set()
             raise
         for error in sorted(failures, key=_consequence):
@@ -102,16 +102,16 @@ class _Crew:
         return [part.result() for part in parts]
 
     def until_ready(self, board: HeldBoard) -> None:
-        """Wait until its node has nothing to do."""
+        """Wait until the board's node is not busy."""
         board.wait("still busy", lambda status: not status.busy, timeout=EPOCH_TIMEOUT_S, watch=self._watch)
 
     def end(self, worker: int, board: HeldBoard) -> dict[str, int]:
-        """The counters once the transport waits for nothing."""
+        """Return the counters after the transport has finished."""
         board.wait("packets in flight", lambda status: status.idle, timeout=EPOCH_TIMEOUT_S, watch=self._watch)
         return board.counters()
 
     def _look_for_silence(self, error: BaseException) -> None:
-        """Raise ToolFailed where a node has waited in vain, and no packet ever came from some board."""
+        """Raise ToolFailed if a node has timed out and no packet ever came from some board."""
         silent = [n for n in range(len(self._boards)) if n not in self._server.heard]
         if _consequence(error) and silent:
             host, port = self._server.address
@@ -126,7 +126,7 @@ class _Crew:
 
 
 def _consequence(error: BaseException) -> int:
-    """0 for what may be a failure's cause; more for what follows from another board's, the more it does."""
+    """Return 0 for a likely cause, and more for failures that probably follow from another board's."""
     if isinstance(error, _Stopped):
         return 2
     return int(isinstance(error, NodeFailed) and error.cause is Failure.TIMEOUT)
@@ -148,9 +148,9 @@ def _check_network(clients: Sequence[BoardClient]) -> None:
 
 
 class Boards:
-    """The nodes of a run on boards, as :class:`fanin.sim.glm.cosim.Cosim` is of simulated ones.
+    """Nodes of a run on boards: the counterpart of :class:`fanin.sim.glm.cosim.Cosim` for simulated nodes.
 
-    ``config`` must be what the boards' nodes are. The switch is this host.
+    ``config`` must be that of the boards' nodes. This host is the switch.
     """
 
     def __init__(self, config: GlmConfig, addresses: Sequence[BoardAddress]):
@@ -161,7 +161,7 @@ class Boards:
 
     @property
     def digest(self) -> str:
-        """Which builds they are."""
+        """Builds of the boards."""
         return ", ".join(f"{address.build:08x}" for address in self._addresses)
 
     def check_fits(self, shape: TrainShape) -> None:
@@ -187,11 +187,11 @@ class Boards:
         pcap: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> TrainRun:
-        """Run ``epochs`` epochs from model 0, or what a course leaves, on the boards; as Cosim.train, without a
-        timeline.
+        """Run ``epochs`` epochs on the boards, from model 0 or the course's model.
 
-        Raises BoardError and ToolFailed, which name the board; the others are released. However the run ends,
-        the nodes send nothing any more. InputError: the boards are not on one network, or two are one.
+        Parameters are those of Cosim.train; there is no timeline. Raises BoardError and ToolFailed, which name
+        the board, and releases the other boards. Raises InputError if the boards are not on one network, or two
+        are one board. After the run, however it ends, the nodes send nothing.
         """
         network = network or NetworkConfig()
         program = self.program(network)
@@ -241,7 +241,7 @@ class Boards:
         return run
 
     def _count(self, run: TrainRun, server: HostSwitch, switch: Switch, job: Job) -> None:
-        """Note what the switch has seen until now."""
+        """Note the switch's counters so far."""
         run.allreduce_ns = np.array(server.latencies_ns, dtype=np.float64)
         run.raw = RunResult(
             cycles=sum(run.cycles),
@@ -251,7 +251,7 @@ class Boards:
         )
 
     def _acquire(self, stack: ExitStack) -> list[BoardClient]:
-        """Hold all boards until the stack ends; none, where they cannot be one cluster."""
+        """Hold all boards until the stack ends, or none if they cannot form a cluster."""
         clients = []
         for address in self._addresses:
             client = BoardClient(
@@ -263,7 +263,7 @@ class Boards:
         return [stack.enter_context(client) for client in clients]
 
     def _epoch(self, crew: _Crew, shape: TrainShape) -> list[tuple[int, Int32]]:
-        """One epoch on all boards: the cycles of each since the first one began, and its weights."""
+        """Run one epoch on all boards; return each board's cycles since the first epoch, and its weights."""
 
         def epoch(worker: int, board: HeldBoard) -> tuple[int, Int32]:
             board.start()
@@ -273,11 +273,11 @@ class Boards:
         return crew.each(epoch)
 
     def partial(self, result: RunResult) -> TrainRun:
-        """What came out of a run that failed: nothing but ``result``."""
+        """Return the result of a failed run, which has only ``result``."""
         return TrainRun(raw=result)
 
     def program(self, network: NetworkConfig) -> ProgramConfig:
-        """The switch program for these nodes."""
+        """Return the switch program for these nodes."""
         node = self.config
         return ProgramConfig(
             protocol=node.protocol,
@@ -288,7 +288,7 @@ class Boards:
         )
 
     def _job(self, board: HeldBoard, job: Job, worker: int, network: NetworkConfig) -> NodeJob:
-        """The run's only job, as a worker's node has to know it."""
+        """Return the run's only job as a worker's node needs it."""
         return NodeJob(
             id=job.id,
             base=job.base,

@@ -1,4 +1,4 @@
-"""More than two classes: what the runs of all of them, each against the rest, say together."""
+"""Classification with more than two classes: the joint result of one run per class, each against the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ClassesResult:
-    """A result for each class, in their order; the model of all; the share of samples whose class it says."""
+    """Result per class, in order; the joint model; and its accuracy on training and test samples."""
 
     results: list[TrainResult]
     model: GlmModel
@@ -30,7 +30,7 @@ class ClassesResult:
 
     @property
     def bit_exact(self) -> bool:
-        """Whether every class' models are the golden ones."""
+        """Whether every class's models are the golden ones."""
         return all(result.bit_exact for result in self.results)
 
     @property
@@ -40,11 +40,11 @@ class ClassesResult:
 
     @property
     def warning(self) -> str:
-        """Of the first class whose model is none to be content with."""
+        """Warning of the first class whose model is unusable; empty without one."""
         return next((result.warning for result in self.results if result.warning), "")
 
     def as_json(self) -> dict[str, Any]:
-        """The result as ``fanin train --json`` and the top ``run.json`` have it."""
+        """Return the result as in ``fanin train --json`` and the top ``run.json``."""
         first = self.results[0]
         return {
             "fanin": __version__,
@@ -63,7 +63,7 @@ class ClassesResult:
 
 
 def together(trainers: Sequence[Trainer], results: list[TrainResult]) -> ClassesResult:
-    """The result of all classes: a sample is of the class whose model has the largest sum."""
+    """Return the result of all classes: a sample belongs to the class whose model has the largest sum."""
     datasets = [trainer.dataset for trainer in trainers]
     classes = datasets[0].classes
     assert classes is not None, "there are more than two"
@@ -78,7 +78,7 @@ def together(trainers: Sequence[Trainer], results: list[TrainResult]) -> Classes
 
 
 def _accuracy(model: GlmModel, features: Quantised, labels: Sequence[npt.NDArray[np.float64]]) -> float:
-    """``labels``: for each class, which samples are of it."""
+    """Return the accuracy; ``labels`` marks, for each class, the samples that belong to it."""
     sums = [
         metrics.activations(features, weights, precision=model.precision, frac=model.frac)
         for weights in model.weights

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Trains on W simulated GLM nodes: memories filled, registers written, epochs run, models read back."""
+"""Training on W simulated GLM nodes: memories are filled, registers written, epochs run, models read back."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ LONGEST_JITTER = 20  # of a host, in means: one frame in 10^8 takes longer
 
 
 class Cosim:
-    """W nodes of ``config``, built once; each ``train`` is a run of its own.
+    """W nodes of ``config``, built once; each ``train`` is a separate run.
 
-    ``here`` are the workers whose nodes these are, all unless given; the others are elsewhere. Samples and
-    labels lie in ``hbm``, else behind a constant latency. Raises InputError for a missing tool and for numbers
-    that the nodes cannot hold.
+    - ``here``: workers whose nodes are simulated here; default: all.
+    - ``hbm``: model of the memory with samples and labels; None: a constant latency.
+
+    Raises InputError for a missing tool and for sizes that the nodes cannot hold.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Cosim:
 
     @property
     def digest(self) -> str:
-        """Of that Verilog."""
+        """SHA-256 of that Verilog."""
         return hashlib.sha256(self.verilog.encode()).hexdigest()
 
     def train(
@@ -109,15 +110,17 @@ class Cosim:
         pcap: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> TrainRun:
-        """Run ``epochs`` epochs from model 0; features are quantised, labels as ``fanin.fixed.labels`` says.
+        """Run ``epochs`` epochs from model 0; features are quantised, labels as by ``fanin.fixed.labels``.
 
-        Of a ``course`` that begins later, the run has the epochs that are left.
+        - ``course``: part of the training to run; of a course that begins later, only the remaining epochs run.
+        - ``part``: smaller data set of features and labels, which memories repeat until they have as many
+          micro-batches as ``shape``.
+        - ``events``: greatest number of entries in the timeline.
+        - ``models``: read models back, which takes about 5 cycles per weight.
 
-        With ``part``, features and labels are that data set's, and memories repeat it until they have as many
-        micro-batches as ``shape``. ``events`` bounds the entries of the timeline; without ``models`` no model
-        is read back, which takes some 5 cycles a weight. Raises SimulationFailed, whose message says what
-        stopped which node and how far first packets came; its ``result`` is what there was until then, see
-        :meth:`partial`.
+        Raises SimulationFailed. Its message says which node stopped and why, and how far first packets came.
+        Its
+        ``result`` is the result so far; see :meth:`partial`.
         """
         if shape.node != self.config or shape.workers != self.workers:
             raise ValueError("shape must be for these nodes and this number of workers")
@@ -168,7 +171,7 @@ class Cosim:
         return self._collect(raw, shape)
 
     def _phases(self, epoch: HostProgram, epochs: int, course: Course) -> Iterator[Phase]:
-        """The epochs that are left. At a checkpoint and at the end no frame is in flight: all counts add up."""
+        """Yield the remaining epochs. At checkpoints and at the end no frame is in flight: counts add up."""
         nodes = len(self.here)
         count = HostProgram().extend(self.driver.counters().operations)
         for number in range(course.first + 1, epochs + 1):
@@ -178,11 +181,11 @@ class Cosim:
                 yield Phase(_COUNT, [count] * nodes, settled=True, kept=course.keep is not None)
 
     def _cuts(self, network: NetworkConfig) -> tuple[tuple[int, int], ...]:
-        """Of each node that stops, when, in ps."""
+        """Return each stopping node with the time of its stop, in ps."""
         return tuple((worker, round(seconds * 1e12)) for worker, seconds in network.stops)
 
     def program(self, network: NetworkConfig) -> ProgramConfig:
-        """The switch program for these nodes; its default deployment has the one job."""
+        """Return the switch program for these nodes; its default deployment has the one job."""
         node = self.config
         slots = node.slots if network.slots is None else network.slots
         return ProgramConfig(
@@ -190,7 +193,7 @@ class Cosim:
         )
 
     def _switch(self, network: NetworkConfig, program: ProgramConfig) -> Callable[[int], Switch]:
-        """What makes the switch: number of ports → switch."""
+        """Return the function that makes the switch from a number of ports."""
         if not network.ports:
             return network.make_switch or functools.partial(make_switch, kind=network.switch, config=program)
         if len(network.ports) != len(self.here):
@@ -201,7 +204,7 @@ class Cosim:
         return math.ceil(nanoseconds * 1000 / self._cluster.period_ps)
 
     def _longest_wait(self, network: NetworkConfig) -> int:
-        """In cycles: a packet is lost some times in a row."""
+        """Return the longest wait of a healthy node in cycles: a packet is lost several times in a row."""
         link = network.link
         host = link.host_ns + LONGEST_JITTER * link.host_jitter_ns
         trip = 2 * (link.delay_ns + link.late_ns + host) + network.switch_ns
@@ -241,12 +244,12 @@ class Cosim:
         driver = self.driver
         program = HostProgram().extend(driver.command("start").operations)
         program.poll_field(driver.registers, "status", "busy", 0)
-        program.extend(driver.counters().operations)  # before the check: they say why it fails
+        program.extend(driver.counters().operations)  # before the check, so that they are known if it fails
         program.check_field(driver.registers, "status", "failed", 0)
         return program.extend(driver.read_model(shape.chunks).operations) if models else program
 
     def _end(self) -> HostProgram:
-        """Await that the node has nothing in flight."""
+        """Return a program that waits until the node has nothing in flight."""
         registers = self.driver.registers
         program = HostProgram().poll_field(registers, "status", "idle", 1)
         return program.check_field(registers, "status", "failed", 0)
@@ -264,7 +267,7 @@ class Cosim:
             before = after
             weights = [part for _, part in parts]
             if not all(part.size for part in weights):
-                continue  # no model was asked for
+                continue  # models are not read back
             run.models.append(join_model(weights, shape, self.here))
             if shape.data_parallel:
                 run.replicas_equal &= all(np.array_equal(weights[0], other) for other in weights[1:])
@@ -273,7 +276,7 @@ class Cosim:
         return run
 
     def partial(self, result: RunResult) -> TrainRun:
-        """What came out of a run that failed; a node that had not read its counters yet has none."""
+        """Return the result of a failed run; a node that had not read its counters has none."""
 
         def counters(reads: Reads) -> dict[str, int]:
             try:
@@ -284,13 +287,13 @@ class Cosim:
         return TrainRun(raw=result, counters=[counters(Reads(words)) for words in result.last_reads])
 
     def _read_back(self, words: Words) -> tuple[dict[str, int], Int32]:
-        """Counters and weights that an epoch's program has read."""
+        """Return the counters and weights that an epoch's program has read."""
         reads = Reads(words)
         counters = self.driver.counters_of(reads.take(self.driver.counters()))
         return counters, self.driver.model_of(reads.rest())
 
     def _explain(self, failure: SimulationFailed) -> str:
-        """What stopped, and how far the first packets came."""
+        """Return which node stopped and why, and how far the first packets came."""
         result = failure.result
         if result is None:
             return str(failure)
@@ -303,7 +306,7 @@ class Cosim:
 
 
 def deployment_of(program: ProgramConfig, course: Course) -> Deployment:
-    """Return the switch of a run: the job of its course, with slots of its own."""
+    """Return the deployment of a run: its course's job, with separate slots."""
     (job,) = default_deployment(program).jobs
     slots = 1 << (course.base + job.slots - 1).bit_length()
     whole = default_deployment(replace(program, slots=max(program.slots, slots)))
@@ -311,7 +314,7 @@ def deployment_of(program: ProgramConfig, course: Course) -> Deployment:
 
 
 def how_far(result: RunResult, workers: Sequence[int]) -> list[str]:
-    """Per node, those of ``workers``, the last step that its first packet has reached."""
+    """Return, per node of ``workers``, the last step that its first packet has reached."""
     return [
         f"node {worker}: {list(steps)[-1] if steps else 'not yet configured'}"
         for worker, steps in zip(workers, result.first_packet, strict=False)
@@ -319,7 +322,7 @@ def how_far(result: RunResult, workers: Sequence[int]) -> list[str]:
 
 
 def _memories(shape: TrainShape, features: Bytes, labels: Int32, worker: int) -> Iterator[npt.NDArray]:
-    """What a node's memory ports read: its samples, in the order of the ports, then its labels."""
+    """Yield the contents of a node's memory ports: its samples, in the order of the ports, then its labels."""
     yield from split_ports(pack_samples(features, shape, worker))
     yield pack_labels(labels, shape, worker)
 

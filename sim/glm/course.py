@@ -1,4 +1,4 @@
-"""Parts of a training: which epochs a run carries out, as which job, and what came of the epochs before."""
+"""Parts of a training: the epochs of a run, its job, and the history of the epochs before."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Timeline:
 
 @dataclass
 class TrainRun:
-    """What came out of a training on simulated nodes; counters are sums over the run."""
+    """Result of a training on simulated nodes; counters are sums over the run."""
 
     models: list[Int32] = field(default_factory=list)  # per epoch, in column order
     cycles: list[int] = field(default_factory=list)  # per epoch, of the slowest node
-    counters: list[dict[str, int]] = field(default_factory=list)  # per node, when all that was sent had arrived
+    counters: list[dict[str, int]] = field(default_factory=list)  # per node, after all its packets had arrived
     replicas_equal: bool = True  # data-parallel: every worker has the same model after every epoch
     allreduce_ns: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # per operation and node
     timeline: Timeline | None = None
@@ -44,7 +44,7 @@ class Course:
     """Part of a training that one run carries out.
 
     ``first`` : int
-        Epochs that are done; the run begins with the next one.
+        Number of epochs that are done; the run begins with the next one.
     ``model`` : weights in column order, or None
         Model after these epochs; None: all weights are 0.
     ``job`` : int
@@ -52,9 +52,9 @@ class Course:
     ``base`` : int
         First slot of the job in the switch.
     ``checkpoint`` : int or None
-        Epochs between two checkpoints. None: there are none.
+        Epochs between two checkpoints; None: no checkpoints.
     ``keep`` : callable or None
-        Called at each checkpoint, and at the end of the run, with the run until then.
+        Called with the run so far, at each checkpoint and at the end of the run.
     """
 
     first: int = 0
@@ -74,10 +74,10 @@ WHOLE = Course()
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Epochs of a training that are done: the model after them, and what was seen of them.
+    """Finished epochs of a training: the model after them, and their statistics.
 
     ``epoch`` : int
-        Their number.
+        Number of finished epochs.
     ``model`` : weights in column order
     ``scores`` : per epoch, loss, fit and cycles
     ``counters`` : per node, by name
@@ -94,7 +94,7 @@ class History:
     raw: RunResult
 
     def followed_by(self, run: TrainRun) -> TrainRun:
-        """Return a run with what was counted before it added. Models and cycles are the run's alone."""
+        """Return a run with this history's counts added. Models and cycles are only the run's."""
         return TrainRun(
             models=run.models,
             cycles=run.cycles,
@@ -125,7 +125,7 @@ def _together(before: RunResult, after: RunResult) -> RunResult:
 
 
 def added(before: Any, after: Any) -> Any:
-    """Add counts by name and place; a count that one of the two lacks is 0 there."""
+    """Add counts by name and place; a count missing on one side is 0 there."""
     if not before or not after:
         return before or after
     if isinstance(before, Mapping):

@@ -1,4 +1,4 @@
-"""Data sets: read, split, shuffled, quantised; and synthetic ones of the shapes of the paper's table II."""
+"""Data sets: read, split, shuffled, quantised; and synthetic sets with the shapes of the paper's table II."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from fanin.sim.glm.libsvm import read_libsvm
 from fanin.sim.glm.tables import CsvTable, Labels, read_npz
 
 CSV = (".csv", ".tsv")
-MAX_CLASSES = 32  # each has a run of its own; more are targets that were taken for classes
+MAX_CLASSES = 32  # each class has its own run; more are probably targets mistaken for classes
 
 
 @dataclass(frozen=True)
 class Source:
-    """Samples as they are read, in their order.
+    """Samples in the order of their source.
 
-    ``columns``, ``target``: names in a CSV file. ``first_index``: index of the first feature in a LIBSVM file.
+    - ``columns``, ``target``: names in a CSV file.
+    - ``first_index``: index of the first feature in a LIBSVM file.
     """
 
     features: Features
@@ -43,8 +44,11 @@ class Source:
 class RawData:
     """All samples in the order of their source.
 
-    ``labels`` are the targets for the linear loss, otherwise the places of the classes in ``classes``, which
-    are in order. ``targets``: whether the labels are targets.
+    - ``labels``: targets for the linear loss; otherwise indices of ``classes``.
+    - ``classes``: the distinct labels, sorted.
+    - ``targets``: whether the labels are targets.
+
+    Other fields are as in ``Source``.
     """
 
     name: str
@@ -61,7 +65,7 @@ class RawData:
 class Dataset:
     """Quantised training samples in training order, and held-out ones; names as in ``RawData``.
 
-    Labels are places of classes, or the sums that stand for targets by ``scale``.
+    Labels are indices of classes, or sums that represent targets by ``scale``.
     """
 
     name: str
@@ -79,7 +83,7 @@ class Dataset:
     scale: TargetScale = AS_THEY_ARE
 
     def against_the_rest(self, place: int) -> Dataset:
-        """The same samples, of two classes: that of the place, the larger one, and all others."""
+        """Return the same samples with two classes: the given class, as the larger label, and all others."""
         return replace(
             self,
             labels=(self.labels == place).astype(np.float64),
@@ -115,13 +119,13 @@ def load(
     seed: int = 0,
     check: Callable[[int, int], object] | None = None,
 ) -> Dataset:
-    """``read``, then ``prepare``."""
+    """Read a data set, then prepare it; see ``read`` and ``prepare``."""
     raw = read(source, loss, target)
     return prepare(raw, precision=precision, bias=bias, shuffle=shuffle, test=test, seed=seed, check=check)
 
 
 def read(source: str, loss: Loss, target: str | None = None) -> RawData:
-    """What :func:`read_source` finds, for a loss; InputError, one line, where it cannot be trained on."""
+    """Return the data of :func:`read_source` for a loss. Raises InputError if it cannot be trained on."""
     found = read_source(source, target)
     if not found.features.shape[0]:
         raise InputError(f"{source}: no samples")
@@ -161,11 +165,12 @@ def read_source(
     columns: tuple[str, ...] = (),
     first_index: int | None = None,
 ) -> Source:
-    """A bundled set by name, or a file: CSV, .npz, and LIBSVM if it is called otherwise. Raises InputError.
+    """Return a bundled set by name, or a file's data: CSV, .npz, or otherwise LIBSVM. Raises InputError.
 
-    ``target``: the column of a CSV file that has the labels, by default its last one. With ``columns`` the
-    features are these, and the target may be absent. ``first_index``: index of the first feature of a LIBSVM
-    file; by default the file says it (:func:`read_libsvm`).
+    - ``target``: column of a CSV file that has the labels; default: the last one.
+    - ``columns``: columns of a CSV file that are features; the target may then be absent.
+    - ``first_index``: index of the first feature of a LIBSVM file; default: from the file
+      (:func:`read_libsvm`).
     """
     path, kind = Path(source), kind_of(Path(source))
     if target is not None and kind not in CSV and not columns:
@@ -207,10 +212,10 @@ def prepare(
     seed: int = 0,
     check: Callable[[int, int], object] | None = None,
 ) -> Dataset:
-    """Hold out a share, shuffle the rest once, quantise both by the ranges of the rest.
+    """Hold out a share, shuffle the rest once, and quantise both by the ranges of the rest.
 
-    ``check`` is asked about the samples and columns to train on before anything is quantised, and may raise:
-    what does not fit a node may not fit this machine's memory either.
+    ``check`` is called with the numbers of training samples and columns before anything is quantised, and may
+    raise: a set that does not fit a node may also not fit this machine's memory.
     """
     train, held_out = split(raw, test=test, shuffle=shuffle, seed=seed)
     if check:
@@ -251,10 +256,10 @@ def prepare(
 def split(
     raw: RawData, *, test: float, shuffle: bool, seed: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The samples to train on, in training order, and the held-out ones, in file order.
+    """Return the training samples, in training order, and the held-out samples, in file order.
 
-    The split is stratified where there are classes, or two distinct labels. The training samples are in file
-    order, or that order permuted by ``numpy.random.default_rng(seed).permutation``.
+    The split is stratified if there are classes, or two distinct labels. The training samples are in file
+    order, or in that order permuted by ``numpy.random.default_rng(seed).permutation``.
     """
     samples = len(raw.labels)
     if not 0 <= test < 1:
@@ -274,7 +279,7 @@ def split(
 
 @dataclass(frozen=True)
 class SyntheticShape:
-    """What a synthetic set imitates; ``nonzeros`` per sample, all of them 1 where it is ``binary``."""
+    """Shape that a synthetic set imitates; ``nonzeros`` per sample, with value 1 if ``binary``."""
 
     samples: int
     features: int
@@ -282,8 +287,8 @@ class SyntheticShape:
     binary: bool = False
 
 
-# Samples and features: the paper's table II. Nonzeros: LIBSVM's files; amazon_fashion's are our guess, and
-# its five classes become two.
+# Samples and features: the paper's table II. Nonzeros: LIBSVM's files; amazon_fashion's are a guess, and its
+# five classes become two.
 TABLE_II = {
     "gisette": SyntheticShape(6_000, 5_000, 5_000),
     "real_sim": SyntheticShape(72_309, 20_958, 51),
@@ -295,7 +300,7 @@ LABEL_NOISE = 0.05
 
 
 def synthetic(name: str, shape: SyntheticShape, *, samples: int | None = None, seed: int = 0) -> RawData:
-    """CSR samples of a shape (the first ``samples`` of it), two classes of a planted linear model.
+    """Return CSR samples of a shape (the first ``samples`` of it), with two classes of a planted linear model.
 
     Sparse samples use low columns more often than high ones, as word counts do. One label in twenty is wrong.
     """
@@ -305,7 +310,7 @@ def synthetic(name: str, shape: SyntheticShape, *, samples: int | None = None, s
         place = np.arange(count * columns)
     else:
         picked = (columns * rng.random((count, shape.nonzeros)) ** 2).astype(np.int64)
-        place = np.unique(picked + columns * np.arange(count)[:, np.newaxis])  # a column may be picked twice
+        place = np.unique(picked + columns * np.arange(count)[:, np.newaxis])  # columns may be picked twice
     values = np.ones(len(place)) if shape.binary else 1 - rng.random(len(place))
     features = sparse.csr_matrix((values, np.divmod(place, columns)), shape=(count, columns))
     margin = features @ rng.standard_normal(columns)

@@ -1,4 +1,4 @@
-"""Functions that the readers of files share: compressed files, kinds by name, numbers."""
+"""Functions shared by the readers of files: compressed files, kinds by name, numbers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import IO, Any
 from fanin.base.archive import grows_too_much, most_unpacked
 from fanin.base.errors import InputError
 
-#: First bytes of a compressed file, and what opens it.
+#: First bytes of a compressed file, and the function that opens it.
 _OPENERS: dict[bytes, Callable[[Path, str], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ\x00": lzma.open,
 }
 _PACKED = {b"\x28\xb5\x2f\xfd": "Zstandard", b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7-Zip"}
-#: First bytes of formats that hold tables and are not read, and what their data can be stored as.
+#: First bytes of unsupported formats that hold tables, and a way to convert them.
 _UNREAD = {
     b"\x93NUMPY": "NumPy's .npy; numpy.savez(FILE, features=…, labels=…) makes an .npz",
     b"PAR1": "Parquet; pandas' to_csv(index=False) makes a CSV",
@@ -31,14 +31,14 @@ READ_ERRORS = (
     OSError,
     EOFError,
     lzma.LZMAError,
-)  #: of an unreadable or damaged file
+)  #: raised for an unreadable or damaged file
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """The content of a file, unpacked if its first bytes are those of gzip, bzip2 or xz.
+    """Open a file; unpack it if its first bytes are those of gzip, bzip2 or xz.
 
-    Raises OSError, and InputError for a compressed form that is not read here. Reading raises InputError once
-    the content is larger than :func:`fanin.base.archive.most_unpacked` allows.
+    Raises OSError, and InputError for an unsupported compression. Reading raises InputError when the content is
+    larger than :func:`fanin.base.archive.most_unpacked` allows.
     """
     with open(path, "rb") as file:
         start = file.read(8)
@@ -53,7 +53,7 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 
 class _Bounded(io.RawIOBase):
-    """What ``unpacked`` gives, until it is too much for the compressed file ``path``."""
+    """Content of ``unpacked``, limited by the size of the compressed file ``path``."""
 
     def __init__(self, unpacked: io.BufferedIOBase, path: Path):
         self._unpacked, self._path = unpacked, path
@@ -75,12 +75,12 @@ class _Bounded(io.RawIOBase):
 
 
 def kind_of(path: Path) -> str:
-    """The end of the name that says what is in it: ``.csv`` of ``data.csv.gz``."""
+    """Return the suffix that says what a file contains: ``.csv`` for ``data.csv.gz``."""
     return (path.with_suffix("") if path.suffix.lower() in _SUFFIXES else path).suffix.lower()
 
 
 def number_in(text: str) -> float | None:
-    """The number that a field is, if it is one."""
+    """Return the number in a field; None if it is not a number."""
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""One board of a run: its node's memories and registers, its epochs and what they yield, by its control."""
+"""One board of a run, by its control: memories and registers of its node, its epochs and their results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POLL_S = 0.02
 
 
 class NodeFailed(ToolFailed):
-    """A board's node has stopped its run; ``cause`` is its own."""
+    """A board's node has stopped its run; ``cause`` is the node's cause."""
 
     def __init__(self, host: str, cause: Failure):
         super().__init__(f"board {host} stopped: {explain(cause)}")
@@ -39,7 +39,7 @@ class NodeFailed(ToolFailed):
 
 @dataclass(frozen=True)
 class HeldBoard:
-    """A board that is held: its client, its node's driver, and who it and its host are on its network."""
+    """A held board: its client, its node's driver, and the addresses of board and host on their network."""
 
     client: BoardClient
     driver: NodeDriver
@@ -48,9 +48,10 @@ class HeldBoard:
 
     @classmethod
     def meet(cls, client: BoardClient, driver: NodeDriver) -> HeldBoard:
-        """Check that the node is the one expected, and ask the board who it and we are. Raises BoardError.
+        """Check the node's identity, and read the addresses of board and host. Raises BoardError.
 
-        From then on it sends nothing of an earlier run: a new one may have the same job.
+        The transport is reset, so that the board sends nothing of an earlier run, which may have had the same
+        job.
         """
         values = client.run(driver.identify())
         try:
@@ -66,12 +67,12 @@ class HeldBoard:
         return cls(client, driver, Endpoint(own_mac, own_ip), Endpoint(high << WORD_BITS | low, host_ip))
 
     def leave(self) -> None:
-        """End its run, so that it sends nothing to a host that listens no more; a lost board is left alone."""
+        """Reset the board's transport, so that it sends nothing to a closed host; ignore a lost board."""
         with contextlib.suppress(BoardError):
             self.client.run(self.driver.command("reset_transport"))
 
     def load(self, shape: TrainShape, features: Bytes, labels: Int32, worker: int) -> None:
-        """A worker's samples and labels into the board's memories, read back by their checksum."""
+        """Load a worker's samples and labels into the board's memories, and verify their checksum."""
         for port, part in enumerate(split_ports(pack_samples(features, shape, worker))):
             self.client.load(sample_memory(port), _words(part))
         self.client.load(LABELS, _words(pack_labels(labels, shape, worker)))
@@ -86,7 +87,7 @@ class HeldBoard:
         job: NodeJob,
         decay: Decay = NO_DECAY,
     ) -> None:
-        """Everything that a run of ``epochs`` from model 0 needs; it is ordered, not waited for."""
+        """Configure a run of ``epochs`` from model 0, and clear the model; does not wait for the clearing."""
         memories = NodeMemories(samples=[0] * self.driver.config.sample_ports, labels=0)
         self.client.run(
             self.driver.configure(
@@ -100,15 +101,15 @@ class HeldBoard:
         self.client.run(self.driver.write_model(weights))
 
     def start(self) -> None:
-        """Start the epochs that are configured."""
+        """Start the configured epochs."""
         self.client.run(self.driver.command("start"))
 
     def wait(
         self, what: str, over: Callable[[NodeStatus], bool], *, timeout: float, watch: Callable[[], None]
     ) -> None:
-        """Ask for the node's status until it is ``over``; ``watch`` is called meanwhile, and may raise.
+        """Poll the node's status until it is ``over``; ``watch`` is called at each poll, and may raise.
 
-        Raises NodeFailed where the run has failed, ToolFailed with ``what`` after ``timeout`` seconds.
+        Raises NodeFailed if the run has failed, and ToolFailed with ``what`` after ``timeout`` seconds.
         """
         end = time.monotonic() + timeout
         while True:
@@ -123,16 +124,16 @@ class HeldBoard:
             time.sleep(POLL_S)
 
     def counters(self) -> dict[str, int]:
-        """The node's counters."""
+        """Return the node's counters."""
         return self.driver.counters_of(self.client.run(self.driver.counters()))
 
     def model(self, shape: TrainShape) -> Int32:
-        """The weights, [engine, chunk, lane]."""
+        """Return the weights, [engine, chunk, lane]."""
         return self.driver.model_of(self.client.run(self.driver.read_model(shape.chunks)))
 
 
 def _words(part: npt.NDArray[Any]) -> list[int]:
-    """Bytes of a memory as the bus' words; the last one is filled up."""
+    """Return the bytes of a memory as words of the bus; the last one is padded."""
     data = np.ascontiguousarray(part).view(np.uint8).ravel()
     padded = np.pad(data, (0, -len(data) % 4))
     words: list[int] = padded.view("<u4").tolist()

@@ -1,4 +1,4 @@
-"""LIBSVM files, by scikit-learn's loader; where one is bad, the line and the cause."""
+"""Reader of LIBSVM files by scikit-learn's loader, with line and cause of errors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from fanin.base.errors import InputError
 from fanin.glm.golden.quantise import Float64
 from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 
-_MOST_DIGITS = 20  # of a feature's index
+_MOST_DIGITS = 20  # in a feature's index
 
 
 def read_libsvm(path: Path, first: int | None = None) -> tuple[sparse.csr_matrix, Float64, int]:
-    """Features, labels, and the index of the first feature: 0 or 1.
+    """Return features, labels, and the index of the first feature: 0 or 1.
 
-    ``first``: that index, for a file that goes with an earlier one; by default it is 0 if the file has an
-    index 0. The file may be compressed. Raises InputError, FileNotFoundError.
+    ``first``: that index, for a file that belongs to an earlier one; by default 0 if the file has an index 0,
+    else
+    1. The file may be compressed. Raises InputError and FileNotFoundError.
     """
     try:
         with open_bytes(path) as file:
@@ -40,14 +41,14 @@ def read_libsvm(path: Path, first: int | None = None) -> tuple[sparse.csr_matrix
     elif least < first:
         raise InputError(f"{path}: has feature 0, but the features of the training file begin at 1")
     if first == 1 and features.shape[1]:
-        features.indices -= 1  # in place: a slice would copy a large set
+        features.indices -= 1  # in place, since a slice would copy a large set
         parts = features.data, features.indices, features.indptr
         features = sparse.csr_matrix(parts, shape=(features.shape[0], features.shape[1] - 1))
     return features, labels, first
 
 
 def _first_bad_line(path: Path) -> str | None:
-    """Where and why a LIBSVM file is bad: scikit-learn's loader does not say the line."""
+    """Return the first bad line of a LIBSVM file and its error, which scikit-learn's loader does not name."""
     with open_bytes(path) as lines:
         for number, line in enumerate(lines, start=1):
             cause = _line_error(line.decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""Learning rates of GLMs, by what they are trained on and by loss."""
+"""Learning rates of GLMs, by data set and loss."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fanin.fixed import Loss, unknown_loss
 
 @dataclass(frozen=True)
 class Rates:
-    """γ for each loss, with mini-batches of 32."""
+    """Rate γ for each loss, with mini-batches of 32."""
 
     linear: float
     logistic: float
     hinge: float
 
     def of(self, loss: Loss) -> float:
-        """The rate for a loss. Raises ValueError for one that has none."""
+        """Return the rate for a loss. Raises ValueError for a loss without one."""
         match loss:
             case Loss.LINEAR:
                 return self.linear
@@ -28,15 +28,15 @@ class Rates:
                 raise unknown_loss(loss)
 
 
-#: Of the bundled sets: each loss falls from the first epoch on.
+#: Rates of the bundled sets: each loss falls from the first epoch on.
 BUNDLED = {
     "breast_cancer": Rates(linear=0.5, logistic=8.0, hinge=8.0),
     "digits": Rates(linear=0.05, logistic=1.0, hinge=0.5),
 }
-#: Of a file: a start, to be tuned.
+#: Rates of a file: a start, to be tuned.
 OF_A_FILE = Rates(linear=0.05, logistic=8.0, hinge=8.0)
 
 
 def rate_of(source: str, loss: Loss) -> float:
-    """γ where the user names none."""
+    """Return the default γ."""
     return BUNDLED.get(source, OF_A_FILE).of(loss)

@@ -22,15 +22,15 @@ from fanin.sim.glm.course import TrainRun
 from fanin.sim.network import NetworkConfig
 
 MAX_TIMEOUT = (1 << TIMEOUT_BITS - 1) - 1  # cycles: deadlines are compared modulo 2^32
-RISE = 0.1  # of chance's loss: what mini-batches may add to the best epoch's loss and take away again
+RISE = 0.1  # share of chance's loss by which mini-batches may raise the loss above the best epoch's
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """Everything that decides the outcome of a run."""
+    """All inputs that determine the outcome of a run."""
 
     data: str
-    target: str | None = None  #: column of a CSV file that has the labels; by default its last one
+    target: str | None = None  #: column of a CSV file with the labels; default: the last one
     node: GlmConfig
     network: NetworkConfig
     loss: Loss
@@ -40,13 +40,13 @@ class TrainOptions:
     vanilla: bool = False  #: forward and backward of a mini-batch do not overlap
     epochs: int
     lr: float
-    l2: float = 0.0  #: λ that was asked for; the nearest one that nodes have is trained with
+    l2: float = 0.0  #: requested λ; the nearest λ that nodes support is used
     bias: bool
     shuffle: bool
     test: float
     seed: int
     clock_mhz: float
-    hbm: Hbm | None = None  #: what samples and labels lie in; else behind a constant latency
+    hbm: Hbm | None = None  #: model of the memory with samples and labels; None: a constant latency
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -68,7 +68,7 @@ class TrainOptions:
 
 def check_timeout(timeout_ns: float, clock_mhz: float) -> None:
     """Raise InputError for a timeout that a node with this clock cannot count."""
-    period_of(clock_mhz)  # whose range is checked first
+    period_of(clock_mhz)  # checks the clock's range first
     longest = MAX_TIMEOUT * 1000 / clock_mhz
     if not 0 < timeout_ns <= longest:
         raise InputError(f"timeout_ns must be in (0, {longest:.6g}] at {clock_mhz:g} MHz, not {timeout_ns:g}")
@@ -76,9 +76,9 @@ def check_timeout(timeout_ns: float, clock_mhz: float) -> None:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """The model at the end of an epoch on the quantised training samples, and the epoch's cycles.
+    """The model's loss and fit at the end of an epoch, on quantised training samples, and the epoch's cycles.
 
-    ``fit``: as ``measure_of`` the loss names it.
+    ``fit`` is the measure that ``measure_of`` names for the loss.
     """
 
     loss: float
@@ -88,13 +88,14 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a run yields. ``golden_loss`` and ``float64_…``: of the same samples, per epoch.
+    """Result of a run.
 
-    ``chance_loss``: theirs under a model of zeros (logistic: ln 2).
+    - ``golden_loss``, ``float64_loss``, ``float64_fit``: per epoch, on the same samples.
+    - ``chance_loss``: loss of a model of zeros on these samples (logistic: ln 2).
     """
 
     options: TrainOptions
-    against_the_rest: Label | None  # of more than two classes, the one that is told from the others
+    against_the_rest: Label | None  # with more than two classes, the class of this run
     shape: TrainShape
     decay: fixed.Decay
     epochs: list[EpochResult]
@@ -105,17 +106,17 @@ class TrainResult:
     test_fit: float | None
     model: GlmModel
     bit_exact: bool
-    verilog_sha256: str  # on boards: their builds
+    verilog_sha256: str  # for boards: their builds
     run: TrainRun = field(repr=False)
 
     @property
     def measure(self) -> Measure:
-        """What the fits are."""
+        """Meaning of the fits."""
         return measure_of(self.options.loss)
 
     @property
     def l2(self) -> float:
-        """λ of the training: the nearest to the one asked for that nodes have."""
+        """λ of the training: the supported value nearest to the requested one."""
         return fixed.l2_of(self.decay.shift, self.options.lr)
 
     @property
@@ -125,12 +126,12 @@ class TrainResult:
 
     @property
     def cycles_ideal(self) -> int:
-        """Cycles that all epochs would take at one word a cycle without any wait."""
+        """Cycles of all epochs at one word per cycle without any wait."""
         shape = self.shape
         return self.options.epochs * shape.micro_batches_per_epoch * shape.words_per_micro_batch
 
     def total(self, *counters: str) -> int:
-        """Counters added up over all nodes."""
+        """Return the sum of counters over all nodes."""
         return sum(node[name] for node in self.run.counters for name in counters)
 
     @property
@@ -145,15 +146,15 @@ class TrainResult:
 
     @property
     def warning(self) -> str:
-        """Why the model is none to be content with, in a line; empty where its loss falls."""
+        """One line that says why the model is unusable; empty if its loss falls."""
         return warning_of([epoch.loss for epoch in self.epochs], self.chance_loss, self.options.lr)
 
     def percentile(self, share: float) -> float:
-        """A percentile of the AllReduce latency, in ns."""
+        """Return a percentile of the AllReduce latency, in ns."""
         return float(np.percentile(self.run.allreduce_ns, share))
 
     def as_json(self) -> dict[str, Any]:
-        """The result as ``fanin train --json`` and ``run.json`` have it."""
+        """Return the result as in ``fanin train --json`` and ``run.json``."""
         raw, fit = self.run.raw, self.measure.key
         return {
             "fanin": __version__,
@@ -184,7 +185,7 @@ class TrainResult:
 
 
 def warning_of(losses: Sequence[float], chance: float, rate: float) -> str:
-    """What is wrong with a run's losses, epoch by epoch: one exceeds chance, or they end far above the best."""
+    """Return a warning if an epoch's loss exceeds chance, or the last is far above the best; else empty."""
     advice = f"a --lr below {rate:g} may help"
     for epoch, loss in enumerate(losses, start=1):
         if loss > chance:
@@ -196,7 +197,7 @@ def warning_of(losses: Sequence[float], chance: float, rate: float) -> str:
 
 
 def options_json(options: TrainOptions) -> dict[str, Any]:
-    """The options by name, configurations as dictionaries."""
+    """Return the options by name, configurations as dictionaries."""
     network = vars(options.network) | {"link": vars(options.network.link)}
     network.pop("make_switch")
     hbm = vars(options.hbm) if options.hbm else None
@@ -209,7 +210,7 @@ def options_json(options: TrainOptions) -> dict[str, Any]:
 
 
 def observations(run: TrainRun) -> dict[str, Any]:
-    """What was seen of nodes, links and switch; of a run that failed, up to then."""
+    """Return the statistics of nodes, links and switch; of a failed run, those so far."""
     raw = run.raw
     return {
         "counters": run.counters,

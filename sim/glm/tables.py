@@ -24,17 +24,19 @@ from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_]
 
 _DELIMITERS = ",;\t"
-_PAIRS = (("features", "labels"), ("X", "y"), ("x", "y"))  # what the arrays of an .npz may be called
+_PAIRS = (("features", "labels"), ("X", "y"), ("x", "y"))  # accepted names of the arrays of an .npz
 _UNREADABLE = (*READ_ERRORS, zlib.error, zipfile.BadZipFile)
-_BOOLEANS = {"false": "0", "true": "1"}  # as pandas and R write them, in lower case
+_BOOLEANS = {"false": "0", "true": "1"}  # as written by pandas and R, in lower case
 
 
 @dataclass(frozen=True)
 class CsvTable:
     """A CSV file, whose first line names the columns.
 
-    ``names``: the columns. ``cells``: a list for each sample. ``lines``: the line on which each sample ends.
-    ``indexed``: the first column has no name, as the index that pandas writes; it is left out of the others.
+    - ``names``: the columns.
+    - ``cells``: one list per sample.
+    - ``lines``: line on which each sample ends.
+    - ``indexed``: the first column has no name, like the index that pandas writes; the other fields omit it.
     """
 
     path: Path
@@ -45,7 +47,7 @@ class CsvTable:
 
     @classmethod
     def read(cls, path: Path) -> CsvTable:
-        """A file, with commas, semicolons or tabs between its fields. Raises InputError, FileNotFoundError."""
+        """Read a file with commas, semicolons or tabs as delimiters. Raises InputError, FileNotFoundError."""
         try:
             with open_bytes(path) as file:
                 text = file.read().decode("utf-8-sig")
@@ -62,7 +64,7 @@ class CsvTable:
             for row in rows:
                 cells = [cell.strip() for cell in row]
                 if rows.line_num <= before or not any(cells):
-                    continue  # Excel's line of the delimiter, and empty lines
+                    continue  # Excel's line with the delimiter, or an empty line
                 if table is None:
                     table = cls._of_header(path, cells, rows.line_num)
                 else:
@@ -97,7 +99,7 @@ class CsvTable:
         return cls(path, names, indexed=indexed)
 
     def column(self, name: str) -> int:
-        """Where a column is. Raises InputError that lists those there are."""
+        """Return the index of a column. Raises InputError that lists the columns."""
         if name not in self._places:
             some = ", ".join(self.names[:6]) + (", …" if len(self.names) > 6 else "")
             raise InputError(f"{self.path}: no column {name!r}; there are {some or 'none'}")
@@ -108,7 +110,7 @@ class CsvTable:
         return {name: place for place, name in enumerate(self.names)}
 
     def features(self, names: Sequence[str]) -> Float64:
-        """The numbers of some columns; false and true are 0 and 1. Raises InputError with line and column."""
+        """Return columns as numbers; false and true are 0 and 1. Raises InputError with line and column."""
         picked = [self.column(name) for name in names]
         try:
             found = np.array([[_plain(row[k]) for k in picked] for row in self.cells], dtype=np.float64)
@@ -119,7 +121,7 @@ class CsvTable:
         raise InputError(self._first_bad(picked))
 
     def labels(self, name: str) -> Labels:
-        """A column of numbers, or of words alone. Raises InputError likewise."""
+        """Return a column that has only numbers, or only words. Raises InputError with line and column."""
         k = self.column(name)
         cells = [row[k] for row in self.cells]
         if cells and all(cells) and not any(number_in(cell) is not None for cell in cells):
@@ -138,14 +140,14 @@ class CsvTable:
 
 
 def _plain(cell: str) -> str:
-    """A cell as text that float() takes, if it is a number or a boolean."""
+    """Return a cell as text for float(), if it is a number or a boolean."""
     return _BOOLEANS.get(cell.lower(), cell)
 
 
 def _delimiter(text: str) -> tuple[str, int]:
-    """The delimiter of the first record, outside of quotes, and how many lines come before that record.
+    """Return the delimiter of the first record, and the number of lines before that record.
 
-    Excel writes ``sep=;`` as a first line; else the delimiter is the one that gives the most fields.
+    Excel may write ``sep=;`` as the first line; otherwise the delimiter is the one that gives the most fields.
     """
     first = text.partition("\n")[0].rstrip("\r")
     if len(first) == 5 and first.lower().startswith("sep="):
@@ -162,9 +164,9 @@ def _delimiter(text: str) -> tuple[str, int]:
 
 
 def read_npz(path: Path) -> tuple[Float64, Labels | None]:
-    """Features, a sample a row (more dimensions are flattened), and labels if there are any.
+    """Return features, one sample per row (more dimensions are flattened), and labels if there are any.
 
-    Raises InputError, FileNotFoundError.
+    Raises InputError and FileNotFoundError.
     """
     try:
         arrays = read_archive(path, {name for pair in _PAIRS for name in pair})

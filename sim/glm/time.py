@@ -1,4 +1,4 @@
-"""How long an epoch takes on nodes behind a switch, or behind two levels of them, without loss."""
+"""Time model of an epoch on nodes at a switch, or at two levels of switches, without loss."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from fanin.glm.facts import TrainShape
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.wire.aggregation import frame_length
 
-_PIPELINE = 34  # cycles of a mini-batch beside words, planes and network (docs/ARCHITECTURE.md)
-_START = 73  # cycles from ``start`` to the first word, and from the last gradient to the end; measured
+_PIPELINE = 34  # cycles of a mini-batch in addition to words, planes and network (docs/ARCHITECTURE.md)
+_START = 73  # cycles from ``start`` to the first word, plus those from the last gradient to the end; measured
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochTime:
-    """Model-parallel nodes of the ``u280`` preset, with slots for the micro-batches of two mini-batches.
+    """Epoch time of model-parallel nodes of the ``u280`` preset, with slots for two mini-batches.
 
-    ``shape`` is what the workers of one switch have. With ``switches`` there are as many of these, each with
-    other columns, and one above them that adds up their sums: a sum then passes three switches and four links.
+    - ``shape``: the workers of one switch.
+    - ``switches``: number of such switches, each for other columns. If there are several, one switch above them
+      adds up their sums, and a sum passes three switches and four links.
     """
 
     shape: TrainShape
@@ -30,7 +31,7 @@ class EpochTime:
 
     @property
     def allreduce_cycles(self) -> int:
-        """From the cycle that an AGG leaves the node to that in which its RESULT is there."""
+        """Cycles from the cycle in which an AGG leaves the node to the cycle in which its RESULT arrives."""
         hop = self.link.delay_ns + self.link.host_ns + self.link.wire_time(self._frame) / 1000
         levels = 1 if self.switches == 1 else 2
         nanoseconds = 2 * levels * hop + (2 * levels - 1) * self.switch_ns
@@ -38,7 +39,7 @@ class EpochTime:
 
     @property
     def cycles(self) -> int:
-        """Of an epoch."""
+        """Cycles of an epoch."""
         shape = self.shape
         words = shape.micro_batches_per_epoch * shape.words_per_micro_batch
         waits = shape.mini_batches * (self.allreduce_cycles + _PIPELINE + shape.precision)

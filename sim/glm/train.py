@@ -1,4 +1,4 @@
-"""A training run: data, nodes, co-simulation, and the comparison with the golden model."""
+"""Training run: data, nodes, co-simulation, and the comparison with the golden model."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ Int32 = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Reference:
-    """The golden model behind an epoch, and its loss on the quantised training samples."""
+    """Golden model after an epoch, and its loss on the quantised training samples."""
 
     model: Int32
     loss: float
 
 
 class Trainer:
-    """A run in two steps, so that the command can say what it is doing: simulate, compare.
+    """A run in two steps, simulate and compare, so that the command can report its progress.
 
-    On ``nodes``, of targets or of two classes, or of one of several against the rest. Raises InputError.
+    The run has targets, two classes, or one of several classes against the rest. Raises InputError.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Trainer:
 
     @property
     def operations_each(self) -> int:
-        """AllReduces of an epoch, those of all nodes added up."""
+        """AllReduces of an epoch, summed over all nodes."""
         shape = self.shape
         per_epoch = shape.micro_batches_per_epoch
         if shape.data_parallel:
@@ -86,7 +86,7 @@ class Trainer:
 
     @property
     def operations(self) -> int:
-        """AllReduces of the whole run, those of all nodes added up."""
+        """AllReduces of the whole run, summed over all nodes."""
         return self.options.epochs * self.operations_each
 
     def simulate(
@@ -97,9 +97,9 @@ class Trainer:
         pcap: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> TrainRun:
-        """Train on the simulated nodes what a course has of the run. Raises SimulationFailed.
+        """Train on the nodes the part of the run in ``course``. Raises SimulationFailed.
 
-        ``stops`` replaces those of the options: workers that stop, and after how many simulated seconds.
+        ``stops`` replaces the options' stops: workers that stop, with times in simulated seconds.
         """
         network = self.options.network
         return self.nodes.train(
@@ -117,19 +117,19 @@ class Trainer:
         )
 
     def golden(self, epochs: int) -> Sequence[Reference]:
-        """The golden model behind each of the first epochs; trained once, no further than was asked for."""
+        """Return the golden model after each of the first epochs; trains each epoch once, on demand."""
         for epoch in islice(self._golden, max(epochs - len(self._references), 0)):
             self._references.append(Reference(epoch.model, self._score(epoch.model).loss))
         return self._references[:epochs]
 
     def partial(self, result: RunResult) -> TrainRun:
-        """What came out of a simulation that failed."""
+        """Return the result of a failed simulation."""
         return self.nodes.partial(result)
 
     def history(self, run: TrainRun, earlier: History | None = None) -> History | None:
-        """Return the epochs of an earlier run and of one until now; None where a bit is not the golden model's.
+        """Return the epochs of an earlier run and of one so far; None if a bit differs from the golden model's.
 
-        Where not all workers are here, the columns of the others are the golden model's.
+        If only some workers are here, the columns of the other workers are the golden model's.
         """
         first = earlier.epoch if earlier else 0
         models, same = self._completed(run, first)
@@ -147,9 +147,9 @@ class Trainer:
         )
 
     def _completed(self, run: TrainRun, first: int) -> tuple[list[Int32], bool]:
-        """The models of a run's epochs, and whether all are golden.
+        """Return the models of a run's epochs, and whether all are golden.
 
-        Columns of workers that are elsewhere are the golden model's. ``first``: epochs before the run.
+        Columns of workers elsewhere are the golden model's. ``first``: number of epochs before the run.
         """
         options = self.options
         golden = self.golden(first + len(run.models))[first:]
@@ -159,10 +159,10 @@ class Trainer:
         return [np.where(held, found, expected) for found, expected in pairs], same
 
     def compare(self, run: TrainRun, earlier: History | None = None) -> TrainResult:
-        """Train the golden models, and put them beside the simulated one.
+        """Train the golden models, and compare the simulated one with them.
 
-        ``earlier`` has the epochs before the run. Where not all workers are here, the columns of the others are
-        the golden model's.
+        ``earlier`` has the epochs before the run. If only some workers are here, the columns of the other
+        workers are the golden model's.
         """
         options, dataset = self.options, self.dataset
         golden = self.golden(options.epochs)
@@ -230,7 +230,7 @@ class Trainer:
         return self._judge(fa)
 
     def _judge(self, fa: Float64) -> metrics.Score:
-        """The score of these sums of the training samples; the loss of targets in their units."""
+        """Return the score of sums of the training samples; the loss of targets is in their units."""
         loss, fit = metrics.score(fa, self.dataset.labels, self.options.loss)
         return metrics.Score(loss * self.dataset.scale.scale**2, fit)
 
@@ -244,7 +244,7 @@ class Trainer:
 
 
 def shape_of(options: TrainOptions, samples: int, columns: int, boards: Boards | None = None) -> TrainShape:
-    """The shape of a data set on the nodes. Raises InputError where it does not fit them, or the boards."""
+    """Return the shape of a data set on the nodes. Raises InputError if it does not fit the nodes or boards."""
     try:
         shape = TrainShape(
             node=options.node,
@@ -270,9 +270,9 @@ def trainers(
     quiet: bool = False,
     loaded: Callable[[data.Dataset], None] | None = None,
 ) -> list[Trainer]:
-    """Load the data and, unless it is to train on ``boards``, build the simulator; the run, ready to go.
+    """Load the data, and build the simulator unless there are ``boards``; return the runs, ready to start.
 
-    The simulator writes ``wave``. Of more than two classes a run for each, in their order, which tells it from
+    The simulator writes ``wave``. With more than two classes, there is one run per class in order, each against
     the rest, on the same nodes. Raises InputError.
     """
     dataset = data.load(
@@ -306,7 +306,7 @@ def trainers(
         return [Trainer(options, dataset, nodes)]
     if options.network.ports:
         raise InputError(
-            f"{options.data}: {len(dataset.classes)} classes are as many trainings, and the job of the switch "
+            f"{options.data}: {len(dataset.classes)} classes need as many trainings, and the job of the switch "
             "at --ports is for one"
         )
     return [
@@ -316,7 +316,7 @@ def trainers(
 
 
 def _checked_precision(precision: int) -> int:
-    """Quantising comes before ``TrainShape`` could refuse it."""
+    """Return the precision; check it here, since quantising comes before ``TrainShape``."""
     if not 1 <= precision <= fixed.MAX_PRECISION:
         raise InputError(f"precision must be in 1…{fixed.MAX_PRECISION} bits, not {precision}")
     return precision

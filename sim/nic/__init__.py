@@ -1,1 +1,1 @@
-"""Nodes at Linux interfaces, in RTL or as their NumPy twins (docs/reference/nic.md)."""
+"""Nodes at Linux interfaces, in RTL or as their NumPy models (docs/reference/nic.md)."""

@@ -1,4 +1,4 @@
-"""An IPv4 address in software, in front of a node that has none of its own: ARP and ping."""
+"""IPv4 address in software for a node that has none of its own: answers ARP and ping."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from fanin.wire.fields import byte_length, unpack_fields
 
 _ARP_AT = byte_length(ETHERNET)
 _ASK_EVERY_S = 1.0
-MAX_ADDRESSES = 4096  #: that are known, and that are asked for; of more, the oldest is forgotten
+MAX_ADDRESSES = 4096  #: known addresses, and also requested ones; beyond it, the oldest is forgotten
 
 
 class Address:
-    """Answers ARP requests and pings for ``own``, and learns by ARP which MACs other addresses have.
+    """Responder to ARP requests and pings for ``own``, which learns other addresses' MACs by ARP.
 
-    ``passed`` counts the frames that were left to the node. Made in one process and used in another.
+    ``passed`` counts the frames passed to the node. An Address is made in one process and used in another.
     """
 
     def __init__(self, own: Endpoint):
         self.own = own
         self.passed = 0
         self._macs: dict[int, int] = {}
-        self._wanted: dict[int, float] = {}  # when each address is to be asked for again
+        self._wanted: dict[int, float] = {}  # time of the next ARP request for each address
 
     def mac_of(self, ip: int) -> int | None:
-        """The MAC of an address, once it has been learnt; until then it is asked for, once a second."""
+        """Return the MAC of an address, or None while it is unknown; ARP requests it once a second."""
         if ip not in self._macs:
             self._wanted.setdefault(ip, 0.0)
             _forget_oldest(self._wanted)
         return self._macs.get(ip)
 
     def received(self, interface: Interface) -> list[bytes]:
-        """The frames that wait and are the node's; those of ARP and ping are answered here.
+        """Return the received frames for the node; answer ARP and ping here.
 
         Raises InterfaceLost.
         """
@@ -60,7 +60,7 @@ class Address:
                 interface.send(encode_arp(Operation.REQUEST, sender=self.own, target=target).ljust(60, b"\0"))
 
     def _learn(self, frame: bytes) -> bool:
-        """Take the sender's addresses from a packet to us; whether it is ARP."""
+        """Learn the sender's addresses from an ARP packet to ``own``; return whether the frame is ARP."""
         if len(frame) < _ARP_AT or unpack_fields(ETHERNET, frame)["ethertype"] != ETHERTYPE_ARP:
             return False
         if len(frame) >= _ARP_AT + byte_length(ARP):

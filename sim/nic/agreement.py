@@ -1,4 +1,4 @@
-"""Workers in processes of their own agree on a number through the switch at which they train."""
+"""Agreement of workers in separate processes on a number, through the switch at which they train."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from fanin.wire.aggregation import (
 from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4
 from fanin.wire.fields import byte_length
 
-RADIX = 8  # values of a packet at least
+RADIX = 8  # least number of values in a packet
 DIGITS = 8
 SLOTS = DIGITS  #: one for each digit
 MAX_NUMBER = RADIX**DIGITS - 1
-_AGAIN_S = 0.05  # until a packet without a RESULT is sent again
+_AGAIN_S = 0.05  # seconds until a packet without a RESULT is sent again
 _FIRST_ROUND = 1
 
 
 class Agreement:
-    """The least of the numbers that all workers of a job have, which all of them learn.
+    """Agreement on the least number of all workers of a job.
 
-    Digit by digit, the most significant one first, each worker contributes a 1 at the place of its digit, as
-    long as its number may be the least. The first place with a sum above 0 is the least number's digit. Each
-    digit is an AllReduce in a slot of its own, so that the switch needs no ACK.
+    The number is found digit by digit, the most significant digit first. Each worker whose number may still be
+    the least contributes a 1 at the place of its digit. The first place with a sum above 0 is the least
+    number's digit. Each digit is an AllReduce in its own slot, so the switch needs no ACK.
 
     Parameters
     ----------
-    ``names`` : Linux interface of each worker that is here
-    ``workers`` : numbers of these workers
+    ``names`` : Linux interface of each local worker
+    ``workers`` : numbers of the local workers
     ``job`` : int
-        Id of their job.
+        Id of the workers' job.
     ``base`` : int
         First of ``SLOTS`` slots of the job that nothing else uses.
     ``encap`` : Encap
@@ -74,9 +74,9 @@ class Agreement:
         self._encap, self._values, self._patience = encap, values, patience
 
     def least(self, number: int) -> int:
-        """Return the least number of all workers, of which those here have ``number``.
+        """Return the least number of all workers; the local workers have ``number``.
 
-        Raises ToolFailed where the other workers do not come, InputError where an interface cannot be used.
+        Raises ToolFailed if the other workers do not come, and InputError if an interface cannot be used.
         """
         if not 0 <= number <= MAX_NUMBER:
             raise ValueError(f"number must be in 0…{MAX_NUMBER}, not {number!r}")
@@ -100,7 +100,7 @@ class Agreement:
     def _sum(
         self, ends: Mapping[int, Interface], selector: selectors.BaseSelector, place: int, digit: int | None
     ) -> tuple[int, ...]:
-        """The sum of all workers' ones at a place."""
+        """Return the sum of all workers' ones at a place."""
         slot = self._base + place
         values = tuple(int(index == digit) for index in range(self._values))
         frames = {
@@ -126,7 +126,7 @@ class Agreement:
         raise ToolFailed(f"TIMEOUT: the other workers have not come to job {self._job} in {self._patience:g} s")
 
     def _result(self, frame: bytes, slot: int) -> tuple[int, ...] | None:
-        """The sums of a RESULT of this slot."""
+        """Return the sums of a RESULT of this slot; None for other frames."""
         start, types = header_length(self._encap), byte_length(ETHERNET)
         ethertype = ETHERTYPE_AGGREGATION if self._encap is Encap.L2 else ETHERTYPE_IPV4
         if int.from_bytes(frame[types - 2 : types], "big") != ethertype:

@@ -1,4 +1,4 @@
-"""A control socket: JSON lines between local programs and a node that runs, as QEMU's and SPDK's are."""
+"""Control socket of a running node: JSON lines from local programs, similar to QEMU's and SPDK's."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from fanin.base.errors import InputError
 from fanin.base.records import parse_json
 
 Request = dict[str, Any]
-Answer = Callable[[Request], bool]  # False: the client has gone
+Answer = Callable[[Request], bool]  # returns False if the client has disconnected
 MAX_LINE = 1 << 16  #: bytes of a request
 MAX_UNREAD = 1 << 20  #: bytes of answers that a client has not read
 MAX_CLIENTS = 64  #: connections at a time
-MAX_UNANSWERED = 1 << 14  #: requests of all clients, also of those that have gone, that wait for their answer
-_MAX_PATH = 107  # what struct sockaddr_un has room for
-_PIECE = 1 << 12  # bytes of a client that one turn takes: as many short requests keep the node for 0.1 s
+MAX_UNANSWERED = 1 << 14  #: requests without an answer, of all clients, disconnected ones included
+_MAX_PATH = 107  # longest path in struct sockaddr_un
+_PIECE = 1 << 12  # bytes read from a client per turn: as many short requests keep the node busy for 0.1 s
 
 
 def check_control(path: Path) -> None:
-    """Raise InputError unless a control socket can be made there; one that a killed process left is removed."""
+    """Raise InputError unless a control socket can be made at ``path``; remove that of a killed process."""
     if len(os.fsencode(path)) > _MAX_PATH:
         raise InputError(f"--control {path}: must have at most {_MAX_PATH} bytes")
     if not path.parent.is_dir():
@@ -54,7 +54,7 @@ def _remove(left: Path) -> None:
 
 
 class _Client:
-    """A connection, the beginning of a line that has not ended, and answers that wait to be read."""
+    """A connection, its unfinished line, and its unread answers."""
 
     def __init__(self, connection: socket.socket):
         self.socket = connection
@@ -62,12 +62,13 @@ class _Client:
 
 
 class ControlServer:
-    """Hands each line of each connection, a JSON object, to ``handle`` with a function that answers it.
+    """Server that passes each line of a connection, a JSON object, to ``handle`` with a function to answer it.
 
-    An answer is a line with the request's ``id``, if it had one. What is no JSON object is answered by an
-    ``error``, as is each request while ``MAX_UNANSWERED`` wait. Nothing here waits: a client that leaves
-    ``MAX_UNREAD`` bytes of answers unread is hung up on, and so is one more than ``MAX_CLIENTS``.
-    The socket is its owner's alone (mode 0600). Poll ``fileno()``, and call ``serve``.
+    An answer is a line with the request's ``id``, if the request has one. A line that is no JSON object is
+    answered by an ``error``; so is each request while ``MAX_UNANSWERED`` requests wait. Nothing blocks: a
+    client with ``MAX_UNREAD`` bytes of unread answers is disconnected, and so are clients beyond
+    ``MAX_CLIENTS``. Only the socket's owner may use it (mode 0600). Poll ``fileno()``, and call ``serve`` when
+    it is readable.
     """
 
     def __init__(self, path: Path, handle: Callable[[Request, Answer], None]):
@@ -87,11 +88,11 @@ class ControlServer:
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def fileno(self) -> int:
-        """Readable where ``serve`` has something to do."""
+        """Return a file descriptor that is readable when ``serve`` has work."""
         return self._selector.fileno()
 
     def serve(self) -> bool:
-        """Take what has come; whether there was anything."""
+        """Handle all pending events; return whether there were any."""
         ready = self._selector.select(0)
         for key, events in ready:
             if key.data is None:
@@ -104,7 +105,7 @@ class ControlServer:
         return bool(ready)
 
     def close(self) -> None:
-        """Hang up, and remove the socket."""
+        """Disconnect all clients, and remove the socket."""
         for key in list(self._selector.get_map().values()):
             if key.data is not None:
                 key.data.socket.close()
@@ -113,7 +114,7 @@ class ControlServer:
         self._path.unlink(missing_ok=True)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # it has gone again
+        with contextlib.suppress(OSError):  # the client has already disconnected
             connection, _ = self._listener.accept()
             if self._clients == MAX_CLIENTS:
                 connection.close()
@@ -133,7 +134,7 @@ class ControlServer:
         for line in lines:
             self._one(client, line)
             if client.socket.fileno() < 0:
-                return  # it leaves answers unread
+                return  # disconnected because of unread answers
         if not piece or len(client.rest) > MAX_LINE:
             self._hang_up(client)
 
@@ -164,7 +165,7 @@ class ControlServer:
         return self._flush(client)
 
     def _flush(self, client: _Client) -> bool:
-        """Send what waits, as far as the client reads; whether it is still there."""
+        """Send pending answers as far as the client reads them; return whether it is still connected."""
         if client.socket.fileno() < 0:
             return False
         try:
@@ -172,7 +173,7 @@ class ControlServer:
                 del client.unsent[: client.socket.send(client.unsent)]
         except BlockingIOError:
             pass
-        except OSError:  # it has gone
+        except OSError:  # the client has disconnected
             self._hang_up(client)
             return False
         if len(client.unsent) > MAX_UNREAD:

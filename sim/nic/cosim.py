@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""INCEPTIONN's NIC as RTL in Verilator, between a Linux interface and a wire that is another."""
+"""INCEPTIONN's NIC as RTL in Verilator, between two Linux interfaces, one as host and one as wire."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINK = LinkConfig(delay_ns=100.0, gbps=100.0)  #: between the NIC and the interf
 
 
 class InceptionnNicCosim:
-    """A NIC, built once; each run begins anew. Raises InputError for a missing tool."""
+    """A NIC, built once; each run starts from reset. Raises InputError for a missing tool."""
 
     def __init__(self, *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
         self.driver = InceptionnDriver()
@@ -40,9 +40,9 @@ class InceptionnNicCosim:
         stop: Stop,
         progress: Callable[[Progress], None] | None = None,
     ) -> Served:
-        """Carry frames until ``stop`` is asked for; a second of simulated time takes ``slowdown`` at least.
+        """Carry frames until ``stop`` is requested; a simulated second takes at least ``slowdown`` seconds.
 
-        ``progress`` is called a few times a second. Raises SimulationFailed, when an interface goes, too.
+        ``progress`` is called a few times a second. Raises SimulationFailed, also if an interface disappears.
         """
         pace = Pace(slowdown)
         raw = self._cluster.run(

@@ -1,4 +1,4 @@
-"""Live hosts that carry out what is asked for outside the simulation, until they are told to end."""
+"""Live hosts that serve requests from outside the simulation until they are stopped."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from fanin.sim.nic.stopping import Stop
 
 
 class OutsideHosts(ABC):
-    """What such hosts have in common: they look again and again, and read all counters at the end."""
+    """Base of such hosts, which poll for requests, and read all counters at the end."""
 
     def __init__(self, board: Board, driver: BaseDriver, *, nodes: int, stop: Stop):
         self.board, self.driver = board, driver
         self.counters: list[dict[str, int]] = [{} for _ in range(nodes)]
-        self.progress = 0  #: events outside, and one for the start, by which a watcher sees that it is ready
+        self.progress = 0  #: number of outside events, plus one at the start, which shows a watcher readiness
         self._stop, self._stopping, self._unread = stop, False, nodes
         self._interval = BUSY_PS
 
     @abstractmethod
     def begin(self) -> None:
-        """Once, before the first look."""
+        """Prepare; called once, before the first look."""
 
     @abstractmethod
     def look(self) -> bool:
-        """Carry out what has been asked for; whether to look again soon."""
+        """Carry out pending requests; return whether to look again soon."""
 
     @property
     def done(self) -> bool:
-        """Told to end, and all counters read."""
+        """Whether the hosts have been stopped, and all counters have been read."""
         return self._stopping and not self._unread
 
     def start(self) -> None:
         """Begin to look."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to the command, too, which stops us
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it, too, and stops this process
         self.begin()
         self.progress = 1
         self._look()
 
     def may_skip(self) -> bool:
-        """Nodes count no cycles while nothing happens, unless said otherwise."""
+        """Return True unless overridden: nodes count no cycles while nothing happens."""
         return True
 
     def end(self) -> None:
-        """Look no more: read the counters, and be done."""
+        """Stop looking: read the counters, and finish."""
         if self._stopping:
             return
         self._stopping = True
@@ -74,8 +74,8 @@ class OutsideHosts(ABC):
 
     @abstractmethod
     def waiting(self) -> str:
-        """For what, for a message."""
+        """Return what the hosts wait for, for a message."""
 
     @abstractmethod
     def result(self) -> Any:
-        """What becomes of the run; to be pickled."""
+        """Return the run's result, which must be picklable."""

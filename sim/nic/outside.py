@@ -1,4 +1,4 @@
-"""What lies outside a simulation, by Linux interfaces: a switch or a wire, and the nodes' hosts."""
+"""Outside of a simulation, reached by Linux interfaces: a switch or a wire, and the nodes' hosts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_interfaces(names: Sequence[str]) -> None:
 
 
 def _opened(names: Sequence[str], pace: Pace) -> list[Interface]:
-    """In the simulator's process, with which they are closed."""
+    """Open interfaces in the simulator's process, at whose end they are closed."""
     interfaces = [open_interface(name) for name in names]
     for interface in interfaces:
         pace.watch(interface.fileno())
@@ -36,20 +36,20 @@ def _opened(names: Sequence[str], pace: Pace) -> list[Interface]:
 
 
 def _lost(interfaces: Sequence[Interface]) -> int:
-    """Frames that the kernel had no room for, or that an interface did not take."""
+    """Return the number of frames that the kernel dropped or an interface did not accept."""
     return sum(interface.overrun() + interface.lost + interface.unsent for interface in interfaces)
 
 
 @dataclass
 class OutsideCounters(SwitchCounters):
-    """``lost``: frames that came and went between the simulation and the switch for lack of room."""
+    """Counters; ``lost``: frames between the simulation and the switch that were dropped for lack of room."""
 
     lost: int = 0
 
 
 @dataclass(frozen=True)
 class HostSide:
-    """A node's counters by name, its host's segments that were no whole values, frames lost on the way."""
+    """A node's counters by name, its host's segments with partial values, and lost frames."""
 
     counters: dict[str, int]
     unaligned: int
@@ -57,11 +57,10 @@ class HostSide:
 
 
 class InterfaceSwitch(OutsideSwitch):
-    """Node n's frames leave by the n-th interface, and what comes there is for node n.
+    """Switch outside the simulation: node n's frames leave by the n-th interface, whose frames go to node n.
 
-    The switch's jobs are installed by others. ``pace`` bounds simulated time. With ``address``, software in
-    front of the node answers for it what is no affair of the node's. Raises InputError for an interface that
-    cannot be opened.
+    Jobs are installed at the switch by others. ``pace`` limits simulated time. With ``address``, software
+    before the node answers ARP and ping. Raises InputError for an interface that cannot be opened.
     """
 
     def __init__(self, ports: int, *, names: Sequence[str], pace: Pace, address: Address | None = None):
@@ -73,11 +72,11 @@ class InterfaceSwitch(OutsideSwitch):
 
     @property
     def next_look(self) -> int:
-        """A while behind the last look."""
+        """Time of the next look, an interval after the last one."""
         return self._next
 
     def look(self, time: int) -> list[Delivery]:
-        """What has come at the interfaces."""
+        """Return the frames received at the interfaces."""
         if time < self._next:
             return []
         self._pace.wait(time, self._interval)
@@ -96,33 +95,33 @@ class InterfaceSwitch(OutsideSwitch):
         return [frame for _, frame in interface.receive()]
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
-        """Send it; answers come when they come."""
+        """Send a frame; answers are found by ``look``."""
         self._interfaces[port].send(frame)
         self._interval, self._next = BUSY_PS, min(self._next, time + BUSY_PS)
         return []
 
     def add_job(self, job: Job) -> None:
-        """Nothing: the switch has it."""
+        """Do nothing: the job is installed at the switch."""
 
     def remove_job(self, job_id: int) -> None:
-        """Nothing: the switch has it."""
+        """Do nothing: the job is installed at the switch."""
 
     def job_counters(self, job_id: int) -> JobCounters:
-        """None are known here."""
+        """Return zeros: only the switch knows the job's counters."""
         return JobCounters()
 
     def counters(self) -> SwitchCounters:
-        """Those of the interfaces; the switch's own are known to it alone."""
+        """Return the counters of the interfaces; only the switch knows its own."""
         return OutsideCounters(lost=_lost(self._interfaces))
 
 
 def _hand_up(interface: Interface, frame: bytes) -> None:
-    """One that is not taken is counted there."""
+    """Send a frame to the host; the interface counts it if it is not accepted."""
     interface.send(frame)
 
 
 class InterfaceHosts(OutsideHosts):
-    """Live hosts that are Linux: node n's host is behind the n-th interface, until ``stop``.
+    """Live hosts that are Linux: node n's host uses the n-th interface, until ``stop``.
 
     ``result()`` has a :class:`HostSide` per node; its counters are those of ``driver``'s registers.
     """
@@ -133,16 +132,16 @@ class InterfaceHosts(OutsideHosts):
         self._alignments = [Alignment() for _ in names]
 
     def begin(self) -> None:
-        """Hand frames up."""
+        """Forward the nodes' frames to the interfaces."""
         for node, interface in enumerate(self._interfaces):
             self.board.on_frame(node, functools.partial(_hand_up, interface))
 
     def look(self) -> bool:
-        """Take the frames that come down."""
+        """Take frames from the interfaces; return whether there were any."""
         found = False
         for node, interface in enumerate(self._interfaces):
             if self.board.unsent(node):
-                continue  # they wait in the kernel's queue
+                continue  # the kernel's queue keeps the frames
             for _, frame in interface.receive():
                 self.board.send(node, self._alignments[node].checked(frame))
                 self.progress += 1
@@ -150,11 +149,11 @@ class InterfaceHosts(OutsideHosts):
         return found
 
     def waiting(self) -> str:
-        """For what."""
+        """Return what the hosts wait for."""
         return "for frames at " + ", ".join(interface.name for interface in self._interfaces)
 
     def result(self) -> list[HostSide]:
-        """What was counted, per node."""
+        """Return the counters, per node."""
         parts = zip(self.counters, self._alignments, self._interfaces, strict=True)
         return [
             HostSide(counters, alignment.unaligned, _lost([interface]))

@@ -1,21 +1,21 @@
-"""Simulated time beside the wall clock, for nodes whose peers are outside the simulation."""
+"""Pace of simulated time against the wall clock, for nodes whose peers are outside the simulation."""
 
 from __future__ import annotations
 
 import selectors
 import time
 
-BUSY_PS = 1_000_000  #: until the next look for what comes from outside, behind one that found some
-IDLE_PS = 20_000_000  #: the same at most; it doubles while nothing comes
-MAX_SLOWDOWN = 1e5  # a wait takes two seconds then, and nothing else ends it
-_SLIP_S = 0.1  # behind by more, and the lag is given up: it would be caught up with at full speed
+BUSY_PS = 1_000_000  #: interval to the next look after a look that found frames
+IDLE_PS = 20_000_000  #: longest interval; it doubles from ``BUSY_PS`` while nothing arrives
+MAX_SLOWDOWN = 1e5  # a wait then takes two seconds, and nothing else ends it
+_SLIP_S = 0.1  # a longer lag is given up, since the simulation would catch up at full speed
 
 
 class Pace:
-    """A second of simulated time takes ``slowdown`` seconds at least.
+    """Limiter of simulated time: one simulated second takes at least ``slowdown`` seconds.
 
-    The simulator may be slower; ``slipped`` is by how many seconds. Made in one process and used in another:
-    the clock starts at the first call.
+    The simulator may be slower; ``slipped`` is its lag in seconds that was given up. A Pace is made in one
+    process and used in another; its clock starts at the first wait.
     """
 
     def __init__(self, slowdown: float):
@@ -27,13 +27,13 @@ class Pace:
         self._selector: selectors.BaseSelector | None = None
 
     def watch(self, descriptor: int) -> None:
-        """From now on, what is readable there ends the last part of a wait."""
+        """Let input at a descriptor end the last part of a wait, from now on."""
         if self._selector is None:
             self._selector = selectors.DefaultSelector()
         self._selector.register(descriptor, selectors.EVENT_READ)
 
     def wait(self, time_ps: int, early_ps: int) -> None:
-        """Wait until that time has come, or from ``early_ps`` before it on until a frame has."""
+        """Wait until ``time_ps``, or from ``early_ps`` before it only until a frame arrives."""
         now = time.monotonic()
         if self._start is None:
             self._start = now

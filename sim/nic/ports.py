@@ -1,4 +1,4 @@
-"""INCEPTIONN's NIC as its NumPy twin, with two ports: in the place of a served switch."""
+"""INCEPTIONN's NIC as its NumPy model with two ports, for use in place of a served switch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ HOST, WIRE = 0, 1  #: ports
 
 
 class InceptionnPorts:
-    """Frames from ``HOST`` leave by ``WIRE`` compressed, those from ``WIRE`` leave by ``HOST`` restored."""
+    """NIC between two ports: frames from ``HOST`` leave by ``WIRE`` compressed, the others are restored."""
 
     def __init__(self, codec: Inceptionn):
         self.nic = InceptionnNicModel(codec)
         self.alignment = Alignment()
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """What a frame that comes in at a port becomes, as (port, frame); nothing where the NIC drops it."""
+        """Return the frame that an input frame becomes, as [(port, frame)]; empty if the NIC drops it."""
         if port == HOST:
             to, left = WIRE, self.nic.transmit(self.alignment.checked(frame))
         else:

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The node of one-sided writes as RTL in Verilator, at a Linux interface, with a control socket."""
+"""Node of one-sided writes as RTL in Verilator, at a Linux interface, with a control socket."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from fanin.sim.rdma.cosim import post
 from fanin.wire.ethernet import Endpoint
 
 LINK = LinkConfig(delay_ns=100.0, gbps=100.0)  #: between the node and the interface
-_ARRIVES_CYCLES = 20_000  # after a frame, in which a message that it ended is looked for
+_ARRIVES_CYCLES = 20_000  # cycles after a frame in which the node is polled for a message that the frame ended
 
 
 class RdmaHosts(OutsideHosts):
-    """The node's host: carries out what comes at the control socket, and takes completions and messages."""
+    """The node's host: carries out requests from the control socket, and takes completions and messages."""
 
     def __init__(self, board: Board, settings: RdmaSettings, address: Address, pace: Pace, stop: Stop):
         super().__init__(board, RdmaDriver(settings.config), nodes=1, stop=stop)
@@ -50,14 +50,14 @@ class RdmaHosts(OutsideHosts):
         self._posted: list[deque[Callable[[Ending], object]]] = [
             deque() for _ in range(settings.config.queue_pairs)
         ]
-        # A write is None once its queue pair is connected anew: it ends in its turn, flushed.
+        # A write is None after its queue pair was reconnected: it ends in its turn, flushed.
         self._unposted: deque[tuple[int, Write | None, Callable[[Ending], object]]] = deque()
-        self._programs = 0  # that have not ended
-        self._seen = 0  # frames
-        self._look_until = 0  # the cycle
+        self._programs = 0  # unfinished programs
+        self._seen = 0  # frames passed at the last look
+        self._look_until = 0  # cycle until which the node is polled
         self._tag = 0
 
-    # ---- what the control asks for ----
+    # ---- requests of the control socket ----
 
     def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
@@ -74,7 +74,7 @@ class RdmaHosts(OutsideHosts):
         self._run(program, lambda reads: then())
 
     def post(self, index: int, write: Write, then: Callable[[Ending], object]) -> None:
-        """See :class:`fanin.sim.nic.rdma_control.Node`; it waits here while the node has no room."""
+        """See :class:`fanin.sim.nic.rdma_control.Node`; the write waits here while the node has no room."""
         self._unposted.append((index, write, then))
         self._post_more()
 
@@ -84,14 +84,14 @@ class RdmaHosts(OutsideHosts):
         program = HostProgram().extend(batch.operations)
         self._run(program, lambda reads: then(self._driver.counters_of(batch.results(reads))))
 
-    # ---- as live hosts ----
+    # ---- interface of live hosts ----
 
     def begin(self) -> None:
-        """Regions and peers of the settings."""
+        """Set the regions and peers of the settings."""
         self._control.begin()
 
     def look(self) -> bool:
-        """Requests; then completions and messages, while there may be some."""
+        """Serve requests; then poll for completions and messages while any may come."""
         asked = self._server.serve() if self._server else False
         self._control.serve()
         self.progress = 1 + self._address.passed
@@ -104,15 +104,15 @@ class RdmaHosts(OutsideHosts):
         return expected or asked
 
     def may_skip(self) -> bool:
-        """Not while a timeout may be needed."""
+        """Return whether no timeout may be needed."""
         return not self._outstanding and not self._unposted
 
     def waiting(self) -> str:
-        """For what."""
+        """Return what the host waits for."""
         return f"for requests and frames; {self._outstanding} writes are unfinished"
 
     def result(self) -> dict[str, int]:
-        """The counters."""
+        """Return the counters."""
         if self._server:
             self._server.close()
         return self.counters[0]
@@ -132,7 +132,7 @@ class RdmaHosts(OutsideHosts):
         self.board.run(0, program, ended)
 
     def _post_more(self) -> None:
-        """Post what the node has room for, in order; so no program waits for room that only we can make."""
+        """Post as many writes as the node has room for, in order, so that no program waits for room."""
         while self._unposted and self._outstanding < COMPLETIONS:
             index, write, then = self._unposted[0]
             posted = self._posted[index]
@@ -149,7 +149,7 @@ class RdmaHosts(OutsideHosts):
             self._run(program, lambda reads: None)
 
     def _poll(self) -> None:
-        """Look whether there is a completion or a message; take what there is, and look again."""
+        """Poll for a completion or a message; take what is found, and poll again."""
         batch = self._driver.batch().read("completion").read("arrival")
 
         def found(reads: list[int]) -> None:
@@ -178,7 +178,7 @@ class RdmaHosts(OutsideHosts):
 
 
 class RdmaNicCosim:
-    """A node, built once; each run begins anew. Raises InputError for a missing tool."""
+    """A node, built once; each run starts from reset. Raises InputError for a missing tool."""
 
     def __init__(self, config: RdmaConfig, *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
         self.driver = RdmaDriver(config)
@@ -192,7 +192,7 @@ class RdmaNicCosim:
         stop: Stop,
         progress: Callable[[Progress], None] | None = None,
     ) -> Served:
-        """Write and be written to until ``stop`` is asked for; simulated time runs as for INCEPTIONN's NIC.
+        """Serve writes in both directions until ``stop`` is requested; time runs as for INCEPTIONN's NIC.
 
         ``progress`` counts, as operations, frames and one for the start. Raises SimulationFailed.
         """

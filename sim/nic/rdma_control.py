@@ -1,6 +1,6 @@
-"""What programs ask of a node of one-sided writes that runs: requests checked, carried out, answered.
+"""Requests of programs to a running node of one-sided writes: check, execution and answer.
 
-docs/reference/nic.md has the requests. The node is RTL or its twin; both are :class:`Node`.
+docs/reference/nic.md lists the requests. The node is RTL or its model; both are a :class:`Node`.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from fanin.sim.nic.rdma_settings import RdmaSettings, address_of, ip_of, mac_of
 from fanin.wire.ethernet import Endpoint, mac_text
 from fanin.wire.rdma import MAX_MESSAGE_BYTES, PSN_BITS
 
-SOURCE_PORT = 0xC000  # plus a queue pair's place: the UDP port that its packets are sent from
-ARP_SECONDS = 10.0  #: that a ``connect`` waits for the peer's MAC
-MAX_ARRIVALS = 1024  # that wait for a program; of more, the oldest are dropped
+SOURCE_PORT = 0xC000  # plus a queue pair's index: source UDP port of its packets
+ARP_SECONDS = 10.0  #: seconds that a ``connect`` waits for the peer's MAC
+MAX_ARRIVALS = 1024  # messages that wait for a program; beyond it, the oldest are dropped
 
 
 class Node(Protocol):
-    """The node: each ``then`` is called once it has been done."""
+    """The node. Each method calls ``then`` when it has finished."""
 
     def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], object]) -> None:
-        """Connect a queue pair anew."""
+        """Connect or reconnect a queue pair."""
 
     def set_regions(self, regions: Sequence[Region], then: Callable[[], object]) -> None:
-        """These regions and no others."""
+        """Replace all regions."""
 
     def post(self, index: int, write: Write, then: Callable[[Ending], object]) -> None:
-        """Have a write done; its tag is the node's affair."""
+        """Carry out a write; the node chooses its tag."""
 
     def read_counters(self, then: Callable[[dict[str, int]], object]) -> None:
-        """The counters, by name."""
+        """Read the counters, by name."""
 
 
 @dataclass
 class _Resolution:
-    """A ``connect`` that waits for the peer's MAC; for ever where ``until`` is None."""
+    """A ``connect`` that waits for the peer's MAC; ``until`` None: for ever."""
 
     index: int
     connection: Connection
@@ -61,9 +61,9 @@ class _Waiting:
 
 
 class RdmaControl:
-    """The requests of programs, and those of ``settings``, for ``node``. Call ``serve`` now and then.
+    """Requests of programs, and of ``settings``, to ``node``. Call ``serve`` regularly.
 
-    ``kind`` is what the node is, for whoever asks.
+    ``kind`` is the kind of node that ``info`` reports.
     """
 
     def __init__(self, node: Node, settings: RdmaSettings, address: Address, *, kind: str):
@@ -72,7 +72,7 @@ class RdmaControl:
         self._waiting: deque[_Waiting] = deque()
         self._resolutions: list[_Resolution] = []
         self._connected: dict[int, tuple[Connection, int]] = {}
-        self._failed: dict[int, str] = {}  # the ending of the write by which a queue pair failed
+        self._failed: dict[int, str] = {}  # by queue pair: ending of the write that failed
         self._regions: list[Region] = []
         self._does = {
             "info": self._info, "connect": self._connect, "regions": self._set_regions,
@@ -80,7 +80,7 @@ class RdmaControl:
         }  # fmt: skip
 
     def begin(self) -> None:
-        """Regions and peers that the settings have."""
+        """Set the regions and peers of the settings."""
         settings = self._settings
         self._take_regions(settings.regions, lambda: None)
         for index, peer in enumerate(settings.peers):
@@ -88,29 +88,29 @@ class RdmaControl:
             self._resolutions.append(_Resolution(index, connection, peer.ip, None, lambda answer: True))
 
     def handle(self, request: Request, answer: Answer) -> None:
-        """Carry out a request; whatever is wrong with it becomes its answer."""
+        """Carry out a request; errors become its answer."""
         try:
             name = request.pop("do", None)
             if not isinstance(name, str) or name not in self._does:
                 raise InputError(f"do must be one of {', '.join(self._does)}, not {name!r}")
             self._does[name](request, answer)
         except (InputError, ValueError) as error:
-            answer({"error": str(error).replace("\n", "\\n")})  # the request's own texts have any characters
+            answer({"error": str(error).replace("\n", "\\n")})  # a request's text may have any characters
 
     def arrived(self, message: Arrived) -> None:
-        """A message with immediate data is in memory."""
+        """Note a message with immediate data, which is in memory."""
         self._arrivals.append(message)
         self._hand_out()
 
     def serve(self) -> None:
-        """Connect those whose MAC is known by now; tell those who have waited long enough."""
+        """Connect peers whose MAC is known by now; answer requests whose time is over."""
         now = time.monotonic()
         open_, self._resolutions = self._resolutions, []
         for waits in open_:
             if (mac := self._address.mac_of(waits.ip)) is not None:
                 try:
                     self._connect_to(waits.index, waits.connection, Endpoint(mac, waits.ip), waits.answer)
-                except ValueError as error:  # what this node has not: a VLAN
+                except ValueError as error:  # an unsupported peer: a VLAN
                     waits.answer({"error": str(error)})
             elif waits.until is not None and now > waits.until:
                 waits.answer({"error": f"no answer to ARP from {address_of(waits.ip)}; give its mac"})
@@ -198,7 +198,7 @@ class RdmaControl:
         return region
 
     def _take_regions(self, regions: Sequence[Region], then: Callable[[], object]) -> None:
-        self._settings.config.check_regions(regions)  # the twin has room for any
+        self._settings.config.check_regions(regions)  # the model itself accepts any
         self._node.set_regions(regions, then)
         self._regions = list(regions)
 
@@ -242,7 +242,7 @@ class RdmaControl:
         while self._waiting and self._arrivals:
             message = self._arrivals[0]
             found = {"pair": message.index, "immediate": message.immediate, "length": message.length}
-            if self._waiting.popleft().answer({"arrival": found}) is not False:  # else the program has gone
+            if self._waiting.popleft().answer({"arrival": found}) is not False:  # else it has disconnected
                 self._arrivals.popleft()
 
     def _counters(self, request: Request, answer: Answer) -> None:
@@ -270,7 +270,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _integers(request: Request, names: Sequence[str]) -> dict[str, int]:
-    """Those of these fields that there are, taken out. Raises InputError for one that is no integer."""
+    """Take the fields of these names out of a request. Raises InputError for one that is no integer."""
     found = {name: request.pop(name) for name in names if name in request}
     for name, value in found.items():
         if not _is_int(value):

@@ -1,6 +1,7 @@
-"""The node of one-sided writes as its golden model, at a Linux interface: the twin of ``sim/nic/rdma.py``.
+"""Node of one-sided writes as its golden model, at a Linux interface: the counterpart of ``sim/nic/rdma.py``.
 
-``fanin.rdma.golden.node`` is the node. Here are its timers, and the callbacks of completions and arrivals.
+The node itself is ``fanin.rdma.golden.node``. This module adds timers, and callbacks of completions and
+arrivals.
 """
 
 from __future__ import annotations
@@ -27,23 +28,25 @@ from fanin.sim.nic.served import Served
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import Opcode
 
-#: What the twin counts, by the node's names.
+#: Counters of the model, by the node's names.
 COUNTERS = ("sent", "timed_out", "failed", *DROPPED.values())
 _LOOK_S = 0.02
 
 
 @dataclass
 class _Posted:
-    """What is to be called for each write of a queue pair that has not ended."""
+    """Callbacks of a queue pair's unfinished writes."""
 
     then: deque[Callable[[Ending], object]] = field(default_factory=deque)
-    since: float = 0.0  # the last answer, or the first packet in flight
+    since: float = 0.0  # time of the last answer, or of the first packet in flight
 
 
 class RdmaNicModel:
-    """The node with the addresses ``own`` over ``memory``; ``send`` takes its frames.
+    """The node with the addresses ``own`` and a ``memory``.
 
-    ``arrived`` gets each message with immediate data. ``timeout`` is in seconds of the wall clock.
+    - ``timeout``: seconds of the wall clock until packets are sent again.
+    - ``send``: called with each frame of the node.
+    - ``arrived``: called with each message with immediate data.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class RdmaNicModel:
         then(dict(self.counters))
 
     def receive(self, frame: bytes) -> None:
-        """Take a frame; answers and what it lets go on are sent."""
+        """Receive a frame; send answers and the packets that it allows."""
         if packet := self._node.receive(frame):
             index = packet.queue_pair - FIRST_QUEUE_PAIR
             if packet.opcode == Opcode.ACKNOWLEDGE:
@@ -98,7 +101,7 @@ class RdmaNicModel:
             self._advance(index)
 
     def look(self) -> None:
-        """Send again what has had no answer for the timeout."""
+        """Send again the packets without an answer for the timeout."""
         now = time.monotonic()
         for index, posted in list(self._posted.items()):
             if not self._node.requester(index).idle and now > posted.since + self.timeout:
@@ -108,14 +111,14 @@ class RdmaNicModel:
                 self._advance(index)
 
     def _advance(self, index: int) -> None:
-        """Send what may be sent, and tell what a queue pair has ended and received."""
+        """Send all allowed packets, and report a queue pair's completions and arrivals."""
         for frame in self._node.answers():
             self._send(frame)
         for frame in self._node.requests():
             self.counters["sent"] += 1
             self._send(frame)
         completions, arrivals = self._node.requester(index).completions, self._node.responder(index).arrivals
-        posted = self._posted[index].then  # a callback may connect the queue pair anew, with a queue of its own
+        posted = self._posted[index].then  # a callback may reconnect the queue pair, which then has a new queue
         while completions:
             ending = Ending[completions.pop(0).status.name]
             self.counters["failed"] += ending not in (Ending.DONE, Ending.FLUSHED)
@@ -126,7 +129,7 @@ class RdmaNicModel:
 
 
 class RdmaModelService:
-    """The twin at its interface, with its control socket, until ``stop``. Use it as a context."""
+    """The model at its interface, with its control socket, until ``stop``; a context manager."""
 
     def __init__(self, settings: RdmaSettings, interface: Interface, *, slowdown: float):
         self._interface, self._address = interface, Address(settings.own)
@@ -149,11 +152,11 @@ class RdmaModelService:
             self._selector.register(self._server, selectors.EVENT_READ)
 
     def stop(self) -> None:
-        """Let ``serve`` return soon; also from a signal's handler."""
+        """Let ``serve`` return soon; may be called from a signal handler."""
         self._stopped = True
 
     def serve(self, seconds: float | None) -> Served:
-        """Write and be written to until ``stop``, or for so long. Raises InterfaceLost."""
+        """Serve writes in both directions until ``stop``, or for ``seconds``. Raises InterfaceLost."""
         began = time.monotonic()
         self._control.begin()
         while not self._stopped and (seconds is None or time.monotonic() < began + seconds):
@@ -168,5 +171,5 @@ class RdmaModelService:
         return Served(dict(self._nic.counters), 0, lost, time.monotonic() - began, None)
 
     def close(self) -> None:
-        """Let go of memory and control socket; the interface is its owner's."""
+        """Release memory and control socket; the caller closes the interface."""
         self._opened.close()

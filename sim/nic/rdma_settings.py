@@ -1,4 +1,4 @@
-"""What a node of one-sided writes at an interface is given when it starts."""
+"""Settings of a node of one-sided writes at an interface."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fanin.rdma.facts import FIRST_QUEUE_PAIR, RdmaConfig, Region
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import ICRC_BYTES, IP_AT, MOST_HEADER_BYTES, PATH_MTUS
 
-_OWN_MAC = 0x02_00 << 32  # locally administered; the IPv4 address follows
+_OWN_MAC = 0x02_00 << 32  # locally administered prefix, before the IPv4 address
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,15 @@ class Peer:
 
 @dataclass(frozen=True)
 class RdmaSettings:
-    """A node at the interface ``port``, with the addresses ``own``, whose memory is a file of ``size`` bytes.
+    """Settings of a node at the interface ``port``.
 
-    ``mtu`` is the longest path MTU of its queue pairs; the n-th of ``peers`` is at the n-th of them.
+    - ``config``: sizes of the node.
+    - ``own``: the node's addresses.
+    - ``memory``, ``size``: file of the node's memory, and its bytes.
+    - ``mtu``: longest path MTU of its queue pairs.
+    - ``regions``: regions at the start.
+    - ``peers``: peer of the n-th queue pair, which is connected at the start.
+    - ``control``: path of the control socket, if any.
     """
 
     config: RdmaConfig
@@ -42,18 +48,18 @@ class RdmaSettings:
 
 
 def path_mtu(interface_mtu: int) -> int:
-    """The longest path MTU whose packets an interface takes; 0 where it takes none."""
+    """Return the longest path MTU whose packets an interface carries; 0 if it carries none."""
     room = interface_mtu - (MOST_HEADER_BYTES - IP_AT + ICRC_BYTES)
     return max((mtu for mtu in PATH_MTUS if mtu <= room), default=0)
 
 
 def mac_for(ip: int) -> int:
-    """A node's MAC unless it is said: of those that are administered locally, one for each IPv4 address."""
+    """Return a node's default MAC address: locally administered, and unique for each IPv4 address."""
     return _OWN_MAC | ip
 
 
 def ip_of(name: str, text: str) -> int:
-    """An IPv4 address of one host. Raises InputError that begins with ``name``."""
+    """Return an IPv4 address of one host. Raises InputError that begins with ``name``."""
     try:
         address = IPv4Address(text)
     except AddressValueError as error:
@@ -64,12 +70,12 @@ def ip_of(name: str, text: str) -> int:
 
 
 def address_of(ip: int) -> str:
-    """As text."""
+    """Return an IPv4 address as text."""
     return str(IPv4Address(ip))
 
 
 def mac_of(name: str, text: str) -> int:
-    """A MAC address of one interface. Raises InputError that begins with ``name``."""
+    """Return a MAC address of one interface. Raises InputError that begins with ``name``."""
     if not re.fullmatch(r"(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}|[0-9a-fA-F]{12}", text):
         raise InputError(f"{name} {text}: is no MAC address, as 02:00:00:00:00:01")
     mac = int(text.replace(":", ""), 16)

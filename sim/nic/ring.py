@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""One node of a ring as RTL in Verilator, at a Linux interface; the others are elsewhere."""
+"""One node of a ring as RTL in Verilator, at a Linux interface; the other nodes are outside."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ LINK = LinkConfig(delay_ns=100.0, gbps=100.0)  #: between the node and the inter
 TIMEOUT = 20_000  #: cycles
 RETRIES = (
     1 << RETRY_BITS
-) - 1  #: as many as the node can: the host, by the wall clock, decides when to give up
-_QUIET_CYCLES = 3 * TIMEOUT  # without a frame either way: neighbours have had all that they need
-_PROGRESS = ("sent", "received", "stored")  # counters that grow with the all-reduce, and not by waiting
+) - 1  #: most that the node allows: the host decides by the wall clock when to give up
+_QUIET_CYCLES = 3 * TIMEOUT  # cycles without frames after which neighbours need no more answers
+_PROGRESS = ("sent", "received", "stored")  # counters that grow with the all-reduce, not with waiting
 
 
 def least_mtu(config: RingConfig) -> int:
-    """Bytes behind the Ethernet header of the longest frame."""
+    """Return the bytes of the longest frame after its Ethernet header."""
     beat_bytes = config.width // 8
     payload = config.frame_beats * beat_bytes
     size = RING_LINK.frame_bytes(LinkKind.DATA, payload, encap=Encap.L2, beat_bytes=beat_bytes)
@@ -52,10 +52,12 @@ def least_mtu(config: RingConfig) -> int:
 
 @dataclass(frozen=True)
 class Reduced:
-    """What a node has made of its vector; ``sum`` is None where it did not come to the end.
+    """Result of a node; ``sum`` is None if the all-reduce did not end.
 
-    ``stuck``: it has given up, for there was no progress. ``lost``: frames that the interface had no room for.
-    ``seconds`` are those of the wall clock. ``findings``: what the node knows of its neighbours.
+    - ``stuck``: the host gave up for lack of progress.
+    - ``lost``: frames that the interface dropped.
+    - ``seconds``: seconds of the wall clock.
+    - ``findings``: the node's knowledge of its neighbours.
     """
 
     sum: Float32 | None
@@ -69,7 +71,7 @@ class Reduced:
 
 
 class RingHosts(OutsideHosts):
-    """The node's host: waits for the sum, then until the neighbours ask for nothing any more."""
+    """The node's host: waits for the sum, and then until the neighbours need no more answers."""
 
     def __init__(self, board: Board, driver: RingDriver, wait: float, stop: Stop):
         super().__init__(board, driver, nodes=1, stop=stop)
@@ -84,10 +86,10 @@ class RingHosts(OutsideHosts):
         self.stuck = False
 
     def begin(self) -> None:
-        """Nothing: the node has its descriptor."""
+        """Do nothing: the node already has its descriptor."""
 
     def look(self) -> bool:
-        """Ask how far the node is."""
+        """Read the node's progress."""
         if not self._asking:
             self._asking = True
             program = HostProgram().extend(self._status.operations).extend(self._found.operations)
@@ -112,20 +114,20 @@ class RingHosts(OutsideHosts):
             self.end()
 
     def may_skip(self) -> bool:
-        """Never: a timeout may be needed."""
+        """Return False: a timeout may be needed."""
         return False
 
     def waiting(self) -> str:
-        """For what."""
+        """Return what the host waits for."""
         return f"for the sum, with {self.status}"
 
     def result(self) -> tuple[RingStatus | None, RingFindings | None, bool, dict[str, int]]:
-        """How it ended, what the node has found, whether for lack of progress, and its counters."""
+        """Return status, findings, whether progress was lacking, and counters."""
         return self.status, self.findings, self.stuck, self.counters[0]
 
 
 class RingNodeCosim:
-    """A node, built once; each run begins anew. Raises InputError for a missing tool."""
+    """A node, built once; each run starts from reset. Raises InputError for a missing tool."""
 
     def __init__(self, config: RingConfig, *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
         self.config, self.driver = config, RingDriver(config)
@@ -144,9 +146,9 @@ class RingNodeCosim:
     ) -> Reduced:
         """Add the vector to those of the other nodes, which are reached by the interface ``port``.
 
-        Afterwards the node goes on to answer its neighbours until no frame has come or gone for some timeouts.
-        It ends early where ``stop`` is asked for, where the node has failed, and after ``wait`` seconds of the
-        wall clock without progress. Raises SimulationFailed.
+        Afterwards the node answers its neighbours until no frame has passed for several timeouts. It ends early
+        if ``stop`` is requested, if the node has failed, and after ``wait`` seconds of the wall clock without
+        progress. Raises SimulationFailed.
         """
         driver, pace = self.driver, Pace(slowdown)
         start = HostProgram().extend(driver.identify().operations)

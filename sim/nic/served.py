@@ -1,4 +1,4 @@
-"""What a NIC between two interfaces has done, in RTL or as its twin."""
+"""Result of a NIC at interfaces, in RTL or as its model."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Served:
-    """What a NIC has done: its counters by name, segments that it was kept off, times in seconds.
+    """Result of a NIC.
 
-    ``lost``: frames that the interfaces had no room for. The twin has no time of its own.
+    - ``counters``: counters by name.
+    - ``unaligned``: segments with partial values, which the NIC did not compress.
+    - ``lost``: frames that the interfaces dropped.
+    - ``seconds``: seconds of the wall clock.
+    - ``simulated_seconds``: simulated seconds; None for the model, which has no simulated time.
     """
 
     counters: dict[str, int]

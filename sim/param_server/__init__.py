@@ -1,1 +1,1 @@
-"""The parameter server: on simulated nodes, and as an event model."""
+"""Parameter server: on simulated nodes, and as an event model."""

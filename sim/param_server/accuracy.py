@@ -1,8 +1,8 @@
 """Accuracy of the asynchronous run, epoch by epoch: ``python -m fanin.sim.param_server.accuracy``.
 
 Prints the tables of docs/systems/param-server-accuracy.md. Data and gradients are those of scikit-learn's
-digits, or of MNIST from a folder; times are those of the paper's model sizes and computing (``paper``), so that
-staleness is what it would be there.
+digits, or of MNIST from a folder. Times are those of the paper's model sizes and compute times (``paper``), so
+that staleness is as in the paper's setup.
 """
 
 from __future__ import annotations
@@ -40,13 +40,18 @@ SETUPS: dict[str, dict[str, Any]] = {
 SINGLE = "single node"
 PLACES = ("design", "cluster")
 DRAWN_EPOCHS = 5
-SHOWN = (2, 5, 10, 20)  # epochs, besides the last one
+SHOWN = (2, 5, 10, 20)  # epochs in the table, in addition to the last one
 
 
 @dataclass(frozen=True)
 class Study:
-    """A model on the digits, or on MNIST from the folder ``data``, at one of ``PLACES``: on the fitted
-    ``cluster``, or the hardware as designed. ``changes`` are made to the recipe's job."""
+    """Training of a model with the times of the fitted ``cluster`` or of the hardware as designed.
+
+    - ``model``: the model's name in the recipes.
+    - ``place``: one of ``PLACES``.
+    - ``data``: folder with MNIST; None: scikit-learn's digits.
+    - ``changes``: changes to the recipe's job.
+    """
 
     model: str
     place: str
@@ -55,22 +60,22 @@ class Study:
 
     @property
     def recipe(self) -> Recipe:
-        """Its hyper-parameters."""
+        """Hyper-parameters of the study."""
         return recipes_of(self.data)[self.model]
 
     @property
     def epochs(self) -> int:
-        """Of each run."""
+        """Epochs of each run."""
         return self.job(0).epochs
 
     def workload(self, seed: int) -> Workload:
-        """The model on this split of the data, or with these random features."""
+        """Return the model with the data split and random features of ``seed``."""
         it = self.recipe
         data = load(self.data, seed)
         return build(self.model, data, decay=it.decay, features=it.features, gamma=it.gamma, seed=seed)
 
     def job(self, seed: int, **changes: Any) -> TrainingJob:
-        """Its run with the times of the paper's model."""
+        """Return the job with the times of the paper's model."""
         row, recipe = paper.PAPER[self.model], self.recipe
         hyper = {"lr": recipe.lr, "epochs": recipe.epochs, "warm_up": recipe.warm_up}
         fields = {**hyper, "seed": seed, **self.changes, **changes}
@@ -79,7 +84,7 @@ class Study:
         return paper.job(row, paper.cluster(row), **fields)
 
     def single(self, seed: int) -> TrainingJob:
-        """The run of one node alone, with mini-batches as large as those of all workers together."""
+        """Return the job of a single node, with mini-batches as large as those of all workers together."""
         base = self.job(seed)
         batch = base.workers * base.batch
         compute = Compute(per_sample=base.compute.per_sample)
@@ -87,7 +92,7 @@ class Study:
 
 
 def outcomes(study: Study, seeds: Sequence[int], *, convergence: bool = True) -> dict[str, list[Outcome]]:
-    """The runs of every seed for a single node, and for each of ``SETUPS``."""
+    """Return the runs of every seed for a single node, and for each of ``SETUPS``."""
     found: dict[str, list[Outcome]] = {SINGLE: [], **{name: [] for name in SETUPS}}
     with _progress(study, len(seeds) * len(found)) as bar:
         for seed in seeds:
@@ -100,9 +105,9 @@ def outcomes(study: Study, seeds: Sequence[int], *, convergence: bool = True) ->
 
 
 def drawn(study: Study, seeds: Sequence[int], draws: int) -> dict[str, list[Outcome]]:
-    """The runs of every seed, ``draws`` times with the same data and other times of the workers.
+    """Return the runs of every seed, ``draws`` times with the same data and other times of the workers.
 
-    Times decide in which order gradients come, and that is all that differs between two runs of one setup.
+    Two runs of one setup differ only by these times, which decide the order of gradients.
     """
     found: dict[str, list[Outcome]] = {name: [] for name in SETUPS}
     with _progress(study, len(seeds) * len(found) * draws) as bar:
@@ -124,14 +129,14 @@ def _progress(study: Study, runs: int) -> tqdm:
 def trained(
     work: Workload, setup: TrainingJob, seed: int | None = None, *, convergence: bool = True
 ) -> Outcome:
-    """A run on data that are shuffled by ``seed``, or the job's own."""
+    """Return a run on data shuffled by ``seed``, or by the job's own seed."""
     seed = setup.seed if seed is None else seed
     learner = Training(work, workers=setup.workers, batch=setup.batch, seed=seed, convergence=convergence)
     return run(setup, learner)
 
 
 def accuracies(runs: Sequence[Outcome]) -> list[float]:
-    """Mean held-out accuracy after each epoch."""
+    """Return the mean held-out accuracy after each epoch."""
     return [
         float(np.mean([epoch.measures.accuracy for epoch in epochs if epoch.measures]))
         for epochs in zip(*(run.epochs for run in runs), strict=True)
@@ -139,12 +144,12 @@ def accuracies(runs: Sequence[Outcome]) -> list[float]:
 
 
 def farthest(one: Sequence[float], other: Sequence[float]) -> tuple[float, int]:
-    """The largest difference of any epoch, and that epoch's number."""
+    """Return the largest difference of any epoch, and that epoch's number."""
     return max((abs(a - b), epoch) for epoch, (a, b) in enumerate(zip(one, other, strict=True), 1))
 
 
 def table(study: Study, found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
-    """Accuracy by epoch, how far it is from sync's and wild's at most, staleness, and the run's time."""
+    """Yield a table of accuracy by epoch, largest distances from sync and wild, staleness, and time."""
     epochs = [*(number for number in SHOWN if number < study.epochs), study.epochs]
     heads = [
         f"{study.model}, {study.place}",
@@ -167,7 +172,7 @@ def table(study: Study, found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]
 
 
 def every_epoch(study: Study, found: Mapping[str, Sequence[Outcome]], draws: int) -> Iterator[str]:
-    """Mean accuracy by epoch, how far it is from wild's, and wild's draws from one another."""
+    """Yield a table of mean accuracy by epoch, its distance from wild's, and the spread of wild's draws."""
     epochs = [f"epoch {number}" for number in range(1, study.epochs + 1)]
     yield f"| {study.model}, {study.place}, {draws} draws | {' | '.join(epochs)} | from wild |"
     yield "|" + "---|" * (study.epochs + 2)
@@ -183,7 +188,7 @@ def every_epoch(study: Study, found: Mapping[str, Sequence[Outcome]], draws: int
 
 
 def convergence(study: Study, found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
-    """Figure 8's measures after the last epoch of a convex model, mean of the seeds."""
+    """Yield figure 8's measures after the last epoch of a convex model, averaged over the seeds."""
     yield f"| {study.model}, {study.place} | distance to w* | gradient's norm | loss above w*'s |"
     yield "|---|---|---|---|"
     for name, runs in found.items():
@@ -197,15 +202,15 @@ def _show(lines: Iterator[str]) -> None:
 
 
 def main() -> None:
-    """Print what the options ask for."""
+    """Print the tables that the options select."""
     parser = argparse.ArgumentParser(prog="python -m fanin.sim.param_server.accuracy", description=__doc__)
     parser.add_argument("data", nargs="?", type=Path, help="folder with MNIST's idx files; without, the digits")
     parser.add_argument("--models", nargs="+", default=list(DIGITS), choices=list(DIGITS))
     parser.add_argument("--place", default="design", choices=PLACES)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--draws", type=int, default=0, help="runs of each seed, with other times")
-    parser.add_argument("--epochs", type=int, help=f"for the recipe's, or with --draws for {DRAWN_EPOCHS}")
-    parser.add_argument("--warm-up", type=int, help="epochs in which K slots are one, for the recipe's")
+    parser.add_argument("--draws", type=int, default=0, help="runs of each seed, with different times")
+    parser.add_argument("--epochs", type=int, help=f"default: the recipe's; with --draws {DRAWN_EPOCHS}")
+    parser.add_argument("--warm-up", type=int, help="epochs with one of K slots; default: the recipe's")
     args = parser.parse_args()
     given = {"epochs": args.epochs or (DRAWN_EPOCHS if args.draws else None), "warm_up": args.warm_up}
     changes = {name: value for name, value in given.items() if value is not None}
@@ -215,7 +220,7 @@ def main() -> None:
         if args.draws:
             _show(every_epoch(study, drawn(study, range(args.seeds), args.draws), args.draws))
             continue
-        # w* of MNIST takes far longer than the runs
+        # The optimum w* of MNIST takes far longer than the runs
         optimum = study.recipe.decay > 0 and args.data is None
         found = outcomes(study, range(args.seeds), convergence=optimum)
         _show(table(study, found))

@@ -1,4 +1,4 @@
-"""What workers and servers did with a run's time, by its outcome's spans (RDMA-wild, figures 1, 5, 6)."""
+"""Breakdown of a run's time by activity of workers and servers (RDMA-wild, figures 1, 5, 6)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Times = npt.NDArray[np.float64]
 
 
 def worker_seconds(spans: Sequence[Span], workers: int) -> dict[str, float]:
-    """What each kind takes of a worker's time in the whole run: the workers' mean."""
+    """Return the seconds of each activity of a worker in the whole run, averaged over workers."""
     sums = dict.fromkeys(WORKER_KINDS, 0.0)
     for span in spans:
         sums[span.kind] += span.end - span.begin
@@ -22,9 +22,9 @@ def worker_seconds(spans: Sequence[Span], workers: int) -> dict[str, float]:
 
 
 def server_seconds(spans: Sequence[ServerSpan], servers: int, seconds: float) -> dict[str, float]:
-    """What a server did with the run's ``seconds``, the servers' mean.
+    """Return the seconds of each activity of a server in the run's ``seconds``, averaged over servers.
 
-    ``update`` w; ``push`` rows while it updates nothing; ``idle``.
+    ``update``: updates w. ``push``: pushes rows and updates nothing. ``idle``: the rest.
     """
     sums = dict.fromkeys(("update", "push", "idle"), 0.0)
     for shard in range(servers):
@@ -37,7 +37,7 @@ def server_seconds(spans: Sequence[ServerSpan], servers: int, seconds: float) ->
 
 
 def waiting_beside_work(spans: Sequence[Span], server_spans: Sequence[ServerSpan]) -> float | None:
-    """In which share of the workers' waiting a server was at work; None where no worker waited."""
+    """Return the share of the workers' waiting in which a server worked; None if no worker waited."""
     waits = np.array([(span.begin, span.end) for span in spans if span.kind == "wait"]).reshape(-1, 2)
     waited = float((waits[:, 1] - waits[:, 0]).sum())
     if not waited:
@@ -47,14 +47,14 @@ def waiting_beside_work(spans: Sequence[Span], server_spans: Sequence[ServerSpan
 
 
 class _Busy:
-    """The time in which at least one of the spans went on."""
+    """Time in which at least one of the spans was in progress."""
 
     def __init__(self, spans: Iterable[ServerSpan]):
         times = np.array([(span.begin, span.end) for span in spans]).reshape(-1, 2)
         begins, ends = times[np.argsort(times[:, 0])].T
         latest = np.maximum.accumulate(ends)
         first = np.ones(len(begins), bool)
-        first[1:] = begins[1:] > latest[:-1]  # nothing went on before
+        first[1:] = begins[1:] > latest[:-1]  # no span was in progress before
         stretches = np.stack([begins[first], latest[np.roll(first, -1)]], axis=1)
         lengths = stretches[:, 1] - stretches[:, 0]
         done = np.cumsum(lengths)
@@ -62,5 +62,5 @@ class _Busy:
         self._sums = np.append(0.0, np.stack([done - lengths, done], axis=1).ravel())
 
     def until(self, when: Times | float) -> Times:
-        """How much of it lies before a time."""
+        """Return the amount of this time before ``when``."""
         return np.interp(when, self._times, self._sums)

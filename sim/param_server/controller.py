@@ -1,6 +1,6 @@
-"""Who follows a training from rank 0: golden servers beside the simulated ones, and what needs all nodes.
+"""Controller of a training at rank 0: golden servers beside the simulated ones, and orders to all hosts.
 
-Hosts tell it what happens at their nodes, in order of time, and do what it orders.
+Hosts report the events at their nodes in order of time, and carry out the controller's orders.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fanin.sim.learning.learner import Learner
 from fanin.sim.param_server.rows import Rows
 from fanin.sim.param_server.training import Account, Applied, Outcome, TrainingJob, sync_ends
 
-PS = 10**12  # in a second
+PS = 10**12  # picoseconds per second
 
 
-# ---- what workers' hosts tell ----
+# ---- facts from workers' hosts ----
 
 
 @dataclass(frozen=True)
 class Did:
-    """What a worker has done since ``began``, in seconds: it computed, or waited."""
+    """An activity of a worker, computing or waiting, that lasted from ``began``, in seconds, until now."""
 
     kind: str
     began: float
@@ -34,7 +34,7 @@ class Did:
 
 @dataclass(frozen=True)
 class Pushed:
-    """The writes of a worker's next gradient have been handed to its NIC: the bytes for each server."""
+    """A worker has posted the writes of its next gradient to its NIC; ``parts`` has the bytes per server."""
 
     version: int
     parts: Sequence[bytes]
@@ -42,7 +42,7 @@ class Pushed:
 
 @dataclass(frozen=True)
 class Received:
-    """A server's row is in a worker's memory, at an address."""
+    """A server's row has arrived in a worker's memory, at ``address``."""
 
     shard: int
     address: int
@@ -51,27 +51,27 @@ class Received:
 
 @dataclass(frozen=True)
 class Waited:
-    """Since the worker's last gradient, or since it was ordered to watch, a queue pair may have ended."""
+    """Enough time has passed since the worker's last gradient, or a Watch order, for a queue pair to end."""
 
 
 @dataclass(frozen=True)
 class Left:
-    """A worker has stopped answering: as the job has it, or ``lost``, as a queue pair has ended."""
+    """A worker has stopped answering: by the job's ``stops``, or ``lost`` with a queue pair."""
 
     lost: bool
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The replacement of a worker has connected its queue pairs, and awaits rows."""
+    """A worker's replacement has connected its queue pairs, and waits for rows."""
 
 
-# ---- what servers' hosts tell ----
+# ---- facts from servers' hosts ----
 
 
 @dataclass(frozen=True)
 class Came:
-    """A gradient of a worker is in its slot."""
+    """A worker's gradient has arrived in its slot."""
 
     worker: int
     slot: int
@@ -79,7 +79,7 @@ class Came:
 
 @dataclass(frozen=True)
 class Made:
-    """A row is in memory."""
+    """The server has stored a row in memory."""
 
     row: bytes
 
@@ -93,7 +93,7 @@ class Gone:
 
 @dataclass(frozen=True)
 class Vacated:
-    """The slots of a worker that is replaced are empty, but for a gradient of zeros of a version of w."""
+    """The slots of a replaced worker are empty, except for a gradient of zeros on a version of w."""
 
     worker: int
     version: int
@@ -104,35 +104,35 @@ class Vacated:
 
 @dataclass(frozen=True)
 class Watch:
-    """The worker's host is to say when a queue pair may have ended that was in use until now."""
+    """The worker's host must report when a queue pair in use could have ended."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Ask:
-    """The worker's host, and the servers', ask their NICs whether a queue pair of the worker has ended."""
+    """The hosts of the worker and of the servers read whether a queue pair of the worker has ended."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Lose:
-    """The worker is left alone, as one of its queue pairs has ended at a server."""
+    """The worker is given up, because a server's queue pair to it has ended."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Replace:
-    """The servers' hosts take the replacement of a worker back."""
+    """The servers' hosts readmit a worker's replacement."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Join:
-    """The replacement of a worker begins with the row of its gradient of zeros, which has that version."""
+    """A worker's replacement starts at the row with its gradient of zeros, which has this version."""
 
     worker: int
     version: int
@@ -140,7 +140,7 @@ class Join:
 
 @dataclass(frozen=True)
 class End:
-    """All is done."""
+    """The run is complete."""
 
 
 Fact = Did | Pushed | Received | Waited | Left | Ready | Came | Made | Gone | Vacated
@@ -149,20 +149,20 @@ Order = Watch | Ask | Lose | Replace | Join | End
 
 @dataclass
 class _Worker:
-    """What is known of a worker."""
+    """The controller's view of a worker."""
 
     number: int
     dead: bool  # it has stopped answering
     returns: bool  # it will be replaced
-    version: int = 0  # of its newest gradient
-    watches: bool = False  # its host will say when a queue pair may have ended
+    version: int = 0  # version of its newest gradient
+    watches: bool = False  # its host will report ``Waited``
 
 
 class Controller:
-    """Compares all rows with the golden servers', keeps the run's account, and decides what needs all nodes.
+    """Controller: compares all rows with the golden servers', keeps the run's account, and gives orders.
 
-    Servers are nodes from ``first_server`` on. ``patience``: seconds in which a queue pair ends if nothing gets
-    through; None where nothing is lost.
+    Servers are the nodes from ``first_server`` on. ``patience``: seconds without any delivery until a queue
+    pair ends; None if nothing is lost.
     """
 
     def __init__(
@@ -186,12 +186,12 @@ class Controller:
             _Worker(n, dead=job.stops.get(n, math.inf) <= 0, returns=n in job.returns)
             for n in range(sizes.workers)
         ]
-        self._pushing: dict[tuple[int, int], tuple[float, int]] = {}  # the begin, and how many servers lack it
-        self._came: dict[tuple[int, int, int], float] = {}  # to a shard, of a worker, in a slot: when
-        self._last_made = [0.0] * sizes.servers  # when the last update's row was there
+        self._pushing: dict[tuple[int, int], tuple[float, int]] = {}  # begin, and number of servers missing
+        self._came: dict[tuple[int, int, int], float] = {}  # shard, worker, slot → time of arrival
+        self._last_made = [0.0] * sizes.servers  # time of the last update's row in memory
 
     def told(self, node: int, fact: Fact) -> None:
-        """What a host has to say. Raises CheckFailed for a wrong row, and where Sync-DSGD cannot go on."""
+        """Handle a fact from a host. Raises CheckFailed for a wrong row, and if Sync-DSGD cannot continue."""
         shard = node - self._first_server
         match fact:
             case Did(kind, began):
@@ -220,16 +220,16 @@ class Controller:
 
     @property
     def applied(self) -> int:
-        """Gradients that all servers have applied."""
+        """Number of gradients that all servers have applied."""
         return self._account.applied
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is in flight: all workers compute, wait for others at the barrier, or are dead."""
+        """Whether nothing is in flight: all workers compute, wait at the barrier, or are dead."""
         return all(worker.dead or self._in_flight_since(worker) is None for worker in self._workers)
 
     def waiting(self) -> str:
-        """The workers that wait, and for what."""
+        """Return the waiting workers, and what each waits for."""
         waits = []
         for worker in self._workers:
             if worker.dead or self._in_flight_since(worker) is None:
@@ -246,7 +246,7 @@ class Controller:
         return "; ".join(waits) or "no worker waits"
 
     def result(self) -> Outcome:
-        """What came out."""
+        """Return the run's outcome. Raises CheckFailed if rows were missing."""
         dead = [worker.number for worker in self._workers if worker.dead]
         outcome = self._account.close(self._workers, [server.golden for server in self._servers], dead)
         for server in self._servers:
@@ -263,7 +263,7 @@ class Controller:
             server.pushed(worker.number, pushed.version, data, self._board.told_at)
 
     def _note_came(self, shard: int, worker: int, slot: int) -> None:
-        """The gradient in flight that takes this slot has arrived at one server more."""
+        """Note the arrival at one more server of the gradient in flight for this slot."""
         self._came[shard, worker, slot] = self._seconds
         versions = [v for w, v in self._pushing if w == worker and self._sizes.slot_of(v) == slot]
         if not versions:
@@ -297,13 +297,13 @@ class Controller:
     # ---- queue pairs that end ----
 
     def _have_watched(self, worker: _Worker) -> None:
-        """A row is on its way to a worker whose host may not be waiting for anything."""
+        """Start the watch at a worker with a row in flight, whose host may otherwise wait for nothing."""
         if self._patience is not None and not (worker.dead or worker.watches):
             worker.watches = True
             self._board.order(Watch(worker.number))
 
     def _look_after(self, worker: _Worker) -> None:
-        """Have both ends asked if something has been in flight for so long: NICs report nothing unasked."""
+        """Check both ends if something was in flight for ``patience``: NICs do not report it themselves."""
         since = self._in_flight_since(worker)
         worker.watches = since is not None
         if since is not None and self._patience is not None:
@@ -311,7 +311,7 @@ class Controller:
             self._board.order((Ask if overdue else Watch)(worker.number))
 
     def _lose(self, worker: _Worker) -> None:
-        if not self._has_ended(worker):  # a worker that has all its rows needs its queue pairs no more
+        if not self._has_ended(worker):  # a worker with all its rows no longer needs its queue pairs
             self._check_goes_on(worker)
             self._board.order(Lose(worker.number))
 
@@ -321,12 +321,12 @@ class Controller:
             self._check_goes_on(worker)
 
     def _check_goes_on(self, worker: _Worker) -> None:
-        """Without a worker the others go on. Raises CheckFailed with Sync-DSGD, unless it is replaced."""
+        """Continue without a worker. Raises CheckFailed with Sync-DSGD, unless the worker is replaced."""
         if not worker.returns and self._job.algorithm is Algorithm.SYNC:
             raise sync_ends([one.number for one in self._workers if one.dead or one is worker])
 
     def _replace(self, shard: int, worker: _Worker, version: int) -> None:
-        """Go on with a worker's replacement: what the old one had in flight will not come."""
+        """Continue with a worker's replacement: frames in flight for the old worker will not arrive."""
         number = worker.number
         for key in [key for key in self._pushing if key[0] == number]:
             del self._pushing[key]
@@ -336,15 +336,15 @@ class Controller:
         worker.dead = worker.returns = worker.watches = False
         self._board.order(Join(number, worker.version))
 
-    # ---- how far workers are ----
+    # ---- progress of workers ----
 
     def _in_flight_since(self, worker: _Worker) -> int | None:
-        """Since when, in ps, the first of its gradients or rows has been in flight, if there is one."""
+        """Return the time in ps since which a gradient or row of the worker has been in flight, or None."""
         times = (server.in_flight_since(worker.number) for server in self._servers)
         return min((time for time in times if time is not None), default=None)
 
     def _has_ended(self, worker: _Worker) -> bool:
-        """Whether it is dead, or its gradients have all been applied, and its rows have arrived."""
+        """Return whether it is dead, or its gradients are applied and its rows have arrived."""
         if worker.dead:
             return not worker.returns or self._applied_all(worker)
         if worker.version < self._account.gradients_each or self._in_flight_since(worker) is not None:
@@ -357,7 +357,7 @@ class Controller:
 
     @property
     def _seconds(self) -> float:
-        """Of what is being told, since the start."""
+        """Time of the fact that is being handled, in seconds since the start."""
         return (self._board.told_at - self._began) / PS
 
     @property

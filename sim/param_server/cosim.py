@@ -44,22 +44,22 @@ from fanin.sim.rdma.cosim import Pair, configure_node, name_refusal
 from fanin.wire.rdma import BTH, BTH_AT, Opcode
 
 WINDOW = 256  # packets in flight
-_REFUSALS = {"status": {"refused": Refusal}}  # that host programs of servers check
+_REFUSALS = {"status": {"refused": Refusal}}  # checked by host programs of servers
 _FRAMES = FrameFormat(BTH, BTH_AT, ("opcode", "queue_pair", "psn"), {"opcode": Opcode})
 
 
 def _nic(partners: int, width: int) -> RdmaConfig:
-    """A NIC with a queue pair and a region for each partner."""
+    """Return a NIC with a queue pair and a region for each partner."""
     count = max(2, 1 << (partners - 1).bit_length())
     words = max(512, 4 * payload_words(width))
     return RdmaConfig(width=width, queue_pairs=count, regions=count, buffer_words=words, fetch_words=words)
 
 
 class ParamServerCosim:
-    """Workers and servers at a forwarding switch, built once; each ``run`` begins anew.
+    """Workers and servers at a forwarding switch, built once; each ``run`` starts from reset.
 
-    Nodes are the workers, then the servers; their words have ``width`` bits. Raises InputError for a
-    missing tool and for sizes out of range.
+    Nodes are the workers, then the servers; their words have ``width`` bits. Raises InputError for a missing
+    tool and for sizes out of range.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ParamServerCosim:
         self.period_ps = self._cluster.period_ps
 
     def sizes(self, job: TrainingJob, learner: Learner) -> ParamServerConfig:
-        """A job's sizes. Raises ValueError for one that needs more than was built, or cannot be followed."""
+        """Return a job's sizes. Raises ValueError for a job larger than built or impossible to check."""
         if job.returns and job.push_after is PushAfter.SCAN:
             raise ValueError("push_after must not be scan where a worker is replaced in RTL")
         for name, most in ("workers", self.workers), ("servers", self.servers):
@@ -117,13 +117,17 @@ class ParamServerCosim:
         retries: int = MAX_RETRIES,
         **settings: Unpack[Settings],
     ) -> WildRun:
-        """Carry a job out, on as many of the nodes as it has.
+        """Carry out a job on as many of the nodes as it has.
 
-        ``timeout`` is in cycles; without one, it is longer than all gradients in flight need on a link.
-        ``settings`` are those of ``Cluster.run``. Of ``job.costs`` only a worker's own ``copy`` of the model
-        counts: all else is what the hardware takes. Every row that a server sends is compared with the golden
-        server's. Raises ValueError for a job that does not fit, SimulationFailed when it cannot go on, or a row
-        differs.
+        - ``mtu``: path MTU of queue pairs.
+        - ``timeout``: cycles until a packet is sent again; default: longer than all gradients in flight take on
+          a link.
+        - ``retries``: retransmissions until a queue pair ends.
+        - ``settings``: those of ``Cluster.run``.
+
+        Of ``job.costs`` only a worker's ``copy`` of the model counts; the hardware determines all other times.
+        Every row that a server sends is compared with the golden server's. Raises ValueError for a job that
+        does not fit, and SimulationFailed if the run fails or a row differs.
         """
         link, sizes = settings.get("link") or LinkConfig(), self.sizes(job, learner)
         if timeout is None:
@@ -149,7 +153,7 @@ class ParamServerCosim:
                 longest_wait=20 * timeout,
                 seed=job.seed,
                 hosts=hosts,
-                # Nodes that send lost packets again count in cycles: until then time must not be skipped.
+                # Nodes count the timeout of a retransmission in cycles, so time must not be skipped before it.
                 quiet_cycles=QUIET_CYCLES + timeout * sends_again,
                 hosts_apart=True,
                 **settings,
@@ -167,7 +171,7 @@ class ParamServerCosim:
         return run
 
     def _memories(self, sizes: ParamServerConfig, initial: npt.NDArray[np.float32]) -> Iterator[list[Bytes]]:
-        """Zeros, and w in row 0 of every server."""
+        """Yield the initial memories: zeros, and w in row 0 of every server."""
         for worker in range(self.workers):
             yield [np.zeros(WorkerLayout(sizes).size if worker < sizes.workers else 0, np.uint8)]
         for shard in range(sizes.servers):
@@ -180,7 +184,7 @@ class ParamServerCosim:
     def _programs(
         self, job: TrainingJob, sizes: ParamServerConfig, mtu: int, timeout: int, retries: int
     ) -> list[HostProgram]:
-        """Queue pairs between every worker and every server, regions for both, the servers' job."""
+        """Return programs that connect every worker with every server, set regions, and start servers."""
         pairs = [
             Pair.of((worker, shard), (self.workers + shard, worker), mtu=mtu, window=WINDOW, retries=retries)
             for worker in range(sizes.workers)
@@ -226,7 +230,7 @@ class ParamServerCosim:
 
 
 def write_timeout(sizes: ParamServerConfig, link: LinkConfig, period_ps: int) -> int:
-    """Cycles after which a packet is sent again, long enough for all gradients that may be on one link."""
+    """Return the timeout of a packet in cycles: longer than all gradients that may be on one link take."""
     size = max(ServerLayout(sizes, shard).slot(0, 0).size for shard in range(sizes.servers))
     period = period_ps * 1e-12
     bits_a_second = min(link.gbps * 1e9, sizes.width / period)
@@ -246,10 +250,10 @@ def run_rtl(
     quiet: bool = True,
     finished: Callable[[RunResult], None] | None = None,
 ) -> Outcome:
-    """Carry a job out on simulated hardware, as ``fanin.sim.param_server.events.run`` does on a model of it.
+    """Carry out a job on simulated hardware, as ``fanin.sim.param_server.events.run`` does on an event model.
 
-    ``finished`` gets the simulator's result. Raises ValueError for sizes that do not fit, InputError for a
-    missing tool, SimulationFailed when it cannot go on.
+    ``finished`` is called with the simulator's result. Raises ValueError for sizes that do not fit, InputError
+    for a missing tool, and SimulationFailed if the run fails.
     """
     cosim = ParamServerCosim(workers=job.workers, servers=job.servers, width=width, wave=wave, quiet=quiet)
 

@@ -1,6 +1,6 @@
-"""How long each part of the asynchronous run takes: workers, links, server.
+"""Costs of the asynchronous run: times of workers, links and server.
 
-Their sources: docs/systems/param-server-time.md.
+docs/systems/param-server-time.md has their sources.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from fanin.wire.rdma import ICRC_BYTES, Opcode, header_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class Compute:
-    """How long a worker takes for a gradient.
+    """Compute time of a worker for one gradient.
 
-    ``per_sample`` seconds for each sample of its batch, times a log-normal factor of mean 1, ``jitter`` its
-    logarithm's standard deviation; with probability ``straggle_odds`` also times ``straggle_factor``. ``slow``
-    has factors of workers that are always slower. Raises ValueError that names parameter, value and limit.
+    - ``per_sample``: seconds per sample of its batch.
+    - ``jitter``: standard deviation of the logarithm of a log-normal factor with mean 1.
+    - ``straggle_odds``: probability of an additional factor ``straggle_factor``.
+    - ``straggle_factor``: factor of a straggling gradient.
+    - ``slow``: constant factors by worker.
+
+    Raises ValueError that names parameter, value and limit.
     """
 
     per_sample: float
@@ -45,7 +49,7 @@ class Compute:
                 raise ValueError(f"{name} must be above 0 and finite, not {factor!r}")
 
     def seconds(self, worker: int, batch: int, rng: np.random.Generator) -> float:
-        """Of one gradient."""
+        """Return the seconds of one gradient."""
         factor = self.slow.get(worker, 1.0)
         factor *= math.exp(self.jitter * rng.standard_normal() - self.jitter**2 / 2)
         if rng.random() < self.straggle_odds:
@@ -54,22 +58,28 @@ class Compute:
 
 
 PACKET_BYTES = MAX_PAYLOAD
-#: What is on a link beside a packet's payload: preamble, headers, ICRC, FCS and gap.
+#: Bytes on a link in addition to a packet's payload: preamble, headers, ICRC, FCS and gap.
 PACKET_OVERHEAD = AROUND_FRAME + header_bytes(Opcode.WRITE_MIDDLE) + ICRC_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What everything but computing takes, in seconds, and in seconds a byte.
+    """Costs of everything except computing, in seconds, or in seconds per byte.
 
-    ``byte``: of a link, each way; ``message`` and ``packet``: of any write, and of each of its packets, on its
-    link; ``latency``: from a write's last byte on its link to where it is seen, with ``first`` and ``last`` for
-    each byte of its first packet and of its last one, which are stored on the way before they are sent on;
-    ``update``: of w, for one gradient; ``turnaround``: at least, from the beginning of one update to the next;
-    ``landing``: from a row's last word to its first one, read back from memory; ``post``: of a worker's host,
-    from one server's write of a gradient to the next one's; ``copy``: of w, when a worker takes the model out
-    of its buffer. With ``one_pass`` the server pushes w while it updates it; without, it updates with all new
-    gradients and then pushes to all their workers, as in algorithm 1.
+    - ``byte``: per byte on a link, in each direction.
+    - ``latency``: from a write's last byte on its link until it is seen.
+    - ``update``: per byte, of updating w with one gradient.
+    - ``message``: per write on its link.
+    - ``packet``: per packet of a write on its link.
+    - ``first``: added to ``latency`` per byte of a write's first packet, which is stored before it is
+      forwarded.
+    - ``last``: added to ``latency`` per byte of a write's last packet, which is stored before it is forwarded.
+    - ``turnaround``: least time from the beginning of one update to the next.
+    - ``landing``: from a row's last word written to its first word read back from memory.
+    - ``post``: of a worker's host, from one server's write of a gradient to the next server's.
+    - ``copy``: per byte, of a worker that takes the model out of its buffer.
+    - ``one_pass``: the server pushes w while it updates it. Otherwise it updates with all new gradients and
+      then pushes to all their workers, as in algorithm 1.
     """
 
     byte: float
@@ -86,26 +96,26 @@ class Costs:
     one_pass: bool = False
 
     def write(self, size: float) -> float:
-        """Seconds that a write of ``size`` bytes occupies its link."""
+        """Return the seconds that a write of ``size`` bytes occupies its link."""
         return self.message + sum(self.packets(size))
 
     def packets(self, size: float) -> list[float]:
-        """Seconds of each of its packets."""
+        """Return the seconds of each packet of a write of ``size`` bytes."""
         whole = math.ceil(size / PACKET_BYTES) - 1
         sizes = [PACKET_BYTES] * whole + [size - whole * PACKET_BYTES]
         return [size * self.byte + self.packet for size in sizes]
 
     def arrival(self, size: float) -> float:
-        """Seconds from the end of that to where its last byte is seen."""
+        """Return the seconds from the end of a write on its link until its last byte is seen."""
         rest = size % PACKET_BYTES or PACKET_BYTES
         return self.latency + min(size, PACKET_BYTES) * self.first + rest * self.last
 
 
-_ROUND_TRIP = 20e-6  # seconds, and more than that
+_ROUND_TRIP = 20e-6  # seconds; above any round trip
 
 
 def patience(writes: int, seconds: float) -> float:
-    """Seconds after which a write is sent again: twice what all of them take on one link, and a round trip."""
+    """Return the timeout of a write in seconds: twice the time of all writes on one link, plus a round trip."""
     return _ROUND_TRIP + 2 * writes * seconds
 
 
@@ -115,8 +125,8 @@ _CYCLE = 4e-9
 WORD_BITS = 512
 _WORD = WORD_BITS // 8
 
-#: fanin's server and NICs of 512 bits at 250 MHz, links of 100 Gb/s and 100 ns, a switch of 400 ns, memories of
-#: 64 cycles: a word a cycle in the same pass as the push. Fitted to the RTL
+#: fanin's server and NICs of 512 bits at 250 MHz, links of 100 Gb/s and 100 ns, a switch of 400 ns, and
+#: memories of 64 cycles. The server updates a word per cycle in the pass that pushes it. Fitted to the RTL
 #: (docs/systems/param-server-time.md, "Time of the RTL").
 DESIGN = Costs(
     byte=LINK_BYTE,
@@ -132,5 +142,5 @@ DESIGN = Costs(
     one_pass=True,
 )
 
-#: Nothing but computing and the update: one node alone has no links.
+#: Only computing and the update take time: a single node has no links.
 ALONE = Costs(byte=0.0, latency=0.0, update=0.0)

@@ -1,7 +1,7 @@
-"""An event model of the parameter server and its workers in time (docs/systems/param-server-time.md).
+"""Event model of the parameter server and its workers (docs/systems/param-server-time.md).
 
-Servers and workers are ``fanin.param_server.golden``'s, bytes and bits included; this module says when each of
-their steps happens. Source: RDMA-wild, section 4, algorithms 1 and 2; Sync-DSGD is section 2's.
+Servers and workers are those of ``fanin.param_server.golden``, with bytes and bits; this module adds the times
+of their steps. Source: RDMA-wild, section 4, algorithms 1 and 2; Sync-DSGD is from section 2.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from fanin.sim.param_server.costs import PACKET_BYTES, patience
 from fanin.sim.param_server.training import Account, Outcome, Progress, TrainingJob
 from fanin.sim.param_server.worker import Worker
 
-_FETCHED = 4  # rows whose posts each come a packet after the one before
-_PARTS = 16  # of a gradient at most, between which a link may carry those of others: packets do so, too
+_FETCHED = 4  # rows that are posted one packet after the other
+_PARTS = 16  # most parts of a gradient, between which a link may carry other gradients' parts, as with packets
 
 
 class _Clock:
-    """Events in the order of their times, and of their making where these are equal."""
+    """Queue of events in order of time; events of equal times are in order of creation."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -54,12 +54,12 @@ class _Worker(Worker):
         self._link_free = 0.0
 
     def send(self, pushes: Sequence[Push]) -> None:
-        """The host posts one write after the other."""
+        """Post one write after the other."""
         for push in pushes:
             self.run.after(push.shard * self.run.job.costs.post, partial(self._send, push))
 
     def _send(self, push: Push) -> None:
-        """In parts over the worker's link, then the server's; all is written when the last part has arrived."""
+        """Send a write in parts over the worker's link, then the server's; it is stored with its last part."""
         run, server = self.run, self.run.servers[push.shard]
         costs, size = run.job.costs, run.slot_bytes(push.shard)
         parts = min(math.ceil(size / PACKET_BYTES), _PARTS)
@@ -85,7 +85,7 @@ class _Worker(Worker):
             run.clock.at(self._link_free, partial(part, number))
 
     def receive(self, endpoint: WorkerEndpoint, push: Push, data: bytes, whole: bool) -> None:
-        """A row for an endpoint, or as much of it as shows that its write has begun."""
+        """Receive a row for an endpoint, or, unless ``whole``, its first word, which shows that it began."""
         if self.dead or endpoint is not self.endpoint:
             return
         size = len(data) if whole else self.endpoint.config.word_bytes
@@ -95,22 +95,22 @@ class _Worker(Worker):
 
 
 class _Server:
-    """Scans, updates and pushes: one thing at a time."""
+    """A server, which scans, updates and pushes, one at a time."""
 
     def __init__(self, run: _Run, engine: ParameterServer, shard: int):
         self.run, self.engine, self.shard = run, engine, shard
-        self.link_free = 0.0  # of gradients
+        self.link_free = 0.0  # time when the link for gradients is free
         self.busy = False
         self._row_free = [0.0] * engine.config.rows
-        self._rows_end = 0.0  # when the rows of the rounds before have left
+        self._rows_end = 0.0  # time when the rows of previous rounds have left
         self._receivers: list[int] = []
-        self._came: dict[int, float] = {}  # by worker: when its last gradient came
-        self._ends: dict[int, float] = {}  # by worker that does not answer: when the server gives it up
-        self._back: list[int] = []  # workers that are taken back when their round has ended
+        self._came: dict[int, float] = {}  # by worker: arrival of its last gradient
+        self._ends: dict[int, float] = {}  # by silent worker: time when the server gives it up
+        self._back: list[int] = []  # replaced workers to readmit after their round
 
     @property
     def _excluded(self) -> list[int]:
-        """Workers that have been given up: their gradients are not looked for, nor are rows pushed to them."""
+        """Workers that the server has given up: it ignores their gradients, and pushes no rows to them."""
         return [worker for worker, end in self._ends.items() if end <= self.run.clock.now]
 
     def _fresh(self) -> list[int]:
@@ -118,13 +118,13 @@ class _Server:
         return [worker for worker in workers if worker not in excluded and self.engine.fresh(worker)]
 
     def write(self, worker: int, address: int, data: bytes) -> None:
-        """A gradient arrives."""
+        """Store a gradient that has arrived."""
         self.engine.memory[address : address + len(data)] = data
         self._came[worker] = self.run.clock.now
         self.advance()
 
     def take_back(self, worker: int) -> None:
-        """A worker is replaced: its slots are empty, except for a gradient of zeros."""
+        """Readmit a replaced worker: its slots are empty, except for a gradient of zeros."""
         if worker in self._receivers:
             self._back.append(worker)
         elif self.engine.row.lgvnum[worker] < self.run.account.gradients_each:
@@ -135,7 +135,7 @@ class _Server:
             self.advance()
 
     def advance(self) -> None:
-        """Begin to scan, if the server is idle and has a new gradient, or those that Sync-DSGD waits for."""
+        """Begin to scan, if the server is idle and has a new gradient, or with Sync-DSGD all of a round."""
         if self.busy:
             return
         one_pass = self.run.job.costs.one_pass
@@ -145,12 +145,13 @@ class _Server:
             (self._pass if one_pass else self._scan)(0)
 
     def _pass(self, start: int) -> None:
-        """Update with the gradients that have come, from worker ``start`` on, and push each row as it is made.
+        """Update with the arrived gradients from worker ``start`` on, and push each row while it is made.
 
-        A row for several workers is pushed from memory: with Sync-DSGD the one after a round's last gradient,
-        or that of a scan's last, or every row where it is broadcast. A round's gradients are applied as they
-        have come, since the hardware looks for the next one during an update: in this order their workers' rows
-        are posted. So a scan looks on while its last update begins.
+        A row for several workers is pushed from memory: with Sync-DSGD the row of a round's last gradient,
+        otherwise the row of a scan's last gradient, or every row if rows are broadcast. A Sync-DSGD round
+        applies gradients in order of arrival, since the hardware searches for the next gradient during an
+        update; rows are posted in the same order. A scan therefore continues its search when its last update
+        begins.
         """
         job, clock, costs = self.run.job, self.run.clock, self.run.job.costs
         wild, scans = job.algorithm is Algorithm.WILD, job.pushes_after_scan
@@ -182,7 +183,7 @@ class _Server:
         clock.at(clock.now + max(seconds, costs.turnaround), lambda: self._pass(goes_on))
 
     def _ends_round(self, worker: int) -> bool:
-        """Whether the row of a worker's gradient is a round's last; a scan ends when it comes round."""
+        """Return whether a worker's gradient is the last of its round, or of its scan over the workers."""
         job = self.run.job
         if job.algorithm is Algorithm.SYNC:
             return len(self._receivers) == self.engine.config.workers
@@ -191,9 +192,9 @@ class _Server:
         return job.broadcasts
 
     def _scan(self, start: int) -> None:
-        """Algorithm 1, lines 10 to 21: from worker ``start`` on update with what is new, then push to those.
+        """Update with new gradients from worker ``start`` on, then push (algorithm 1, lines 10 to 21).
 
-        Where rows are pushed behind every gradient, that is a scan's end, but for where the next one begins.
+        If rows are pushed after every gradient, a scan's end only decides where the next scan begins.
         """
         clock, job = self.run.clock, self.run.job
         for worker in range(start, self.engine.config.workers):
@@ -208,7 +209,7 @@ class _Server:
         self._push_in_turn(self._rest)
 
     def _push_in_turn(self, then: Callable[[], None]) -> None:
-        """The row to one receiver after the other, as a thread does; then go on."""
+        """Push the row to one receiver after the other, as a thread does; then continue with ``then``."""
         clock, seconds = self.run.clock, self.run.job.costs.write(self.run.row_bytes(self.shard))
         receivers = self._take_receivers()
         for number, worker in enumerate(receivers):
@@ -216,7 +217,7 @@ class _Server:
         clock.at(clock.now + len(receivers) * seconds, then)
 
     def _take_receivers(self) -> Sequence[int]:
-        """Who is to get the row: no more than those whose gradients it has, unless it is broadcast."""
+        """Return the receivers of the row: the workers of its gradients, or all if rows are broadcast."""
         receivers, self._receivers = self._receivers, []
         back, self._back = self._back, []
         for worker in back:
@@ -227,7 +228,7 @@ class _Server:
         return [worker for worker in receivers if worker not in excluded]
 
     def _push_round(self, begin: float) -> None:
-        """The row to its receivers, a packet of each in turn; a worker's row ends with its own last packet."""
+        """Push the row to its receivers, packet by packet in turn; a row ends with its own last packet."""
         packets = self.run.job.costs.packets(self.run.row_bytes(self.shard))
         first: dict[int, float] = {}
         sent = Counter[int]()
@@ -250,10 +251,10 @@ class _Server:
         self.run.applied(self.shard, found.staleness, now + seconds)
 
     def _push(self, worker: int, begin: float, seconds: float) -> None:
-        """Send the model row from ``begin`` on; its memory is in use until the acknowledgement is back.
+        """Send the model row from ``begin`` on; its memory is in use until the acknowledgement arrives.
 
-        A dead worker sends none: then it is in use until the row has been sent for the last time. That ends the
-        queue pair, and with it the rows behind this one.
+        A dead worker sends no acknowledgement. Its row's memory is then in use until the last retransmission,
+        which ends the queue pair and all later rows in it.
         """
         clock, costs = self.run.clock, self.run.job.costs
         latency = costs.arrival(self.run.row_bytes(self.shard))
@@ -274,11 +275,11 @@ class _Server:
 
 
 def packets_in_turn(workers: Sequence[int], packets: int) -> list[int]:
-    """The worker of each packet, in the order in which they leave; rows are posted for ``workers`` in turn.
+    """Return the worker of each packet, in the order in which they leave; rows are posted in the given order.
 
-    As a row is posted its first packet leaves; between two posts, and after the last, one of each worker's in
-    turn. So it was captured from the RTL with ``_FETCHED`` workers; the rows of further ones are assumed to be
-    posted while packets that were fetched ahead are being sent.
+    A row's first packet leaves when the row is posted. Between two posts, and after the last post, the workers'
+    rows take turns packet by packet. This order was captured from the RTL with ``_FETCHED`` workers. Rows of
+    further workers are assumed to be posted while earlier fetched packets are being sent.
     """
     left = dict.fromkeys(workers, packets)
     order: list[int] = []
@@ -346,7 +347,7 @@ class _Run:
         return outcome
 
     def replace(self, worker: int, version: int) -> None:
-        """Another worker takes a worker's place, after a gradient of zeros of that version."""
+        """Replace a worker; its replacement starts after a gradient of zeros of ``version``."""
         zeros = np.zeros(self.config.parameters, np.float32)
         endpoint = WorkerEndpoint(worker, WorkerLayout(self.config), zeros, self.job.waits, joins=True)
         self.workers[worker].replace(endpoint)
@@ -370,7 +371,7 @@ class _Run:
         return self.job.costs.update * self.row_bytes(shard)
 
     def gives_up_seconds(self, shard: int) -> float:
-        """Until the write of a row ends that is never acknowledged."""
+        """Return the seconds from the first write of a row to the end of its last retransmission."""
         seconds = self.job.costs.write(self.slot_bytes(shard))
         return (1 + MAX_RETRIES) * patience(self.config.writes_on_a_link, seconds)
 
@@ -386,7 +387,7 @@ class _Run:
         return self.job.model_bytes * self.config.shard_values(shard) / self.config.parameters
 
     def applied(self, shard: int, staleness: int, when: float) -> None:
-        """An update ends."""
+        """Note the end of an update."""
         if self.account.update(shard, staleness, when) and self.progress:
             self.progress(self.account.applied, when, self.account.outcome.epochs)
 
@@ -396,6 +397,9 @@ class _Run:
 
 
 def run(job: TrainingJob, learner: Learner, progress: Progress | None = None) -> Outcome:
-    """Carry a job out. Raises ValueError for sizes that do not fit, CheckFailed with the names of the workers
-    without which Sync-DSGD cannot go on."""
+    """Carry out a job.
+
+    Raises ValueError for sizes that do not fit, and CheckFailed with the names of dead workers without which
+    Sync-DSGD cannot continue.
+    """
     return _Run(job, learner, progress).run()

@@ -1,4 +1,4 @@
-"""Live hosts of an asynchronous training: workers compute in NumPy, servers' look on, and all else is RTL."""
+"""Live hosts of an asynchronous training: workers compute in NumPy, servers' hosts observe RTL servers."""
 
 from __future__ import annotations
 
@@ -54,30 +54,30 @@ from fanin.sim.param_server.training import Applied, Outcome, TrainingJob
 from fanin.sim.param_server.worker import Worker
 from fanin.sim.rdma.cosim import Pair, connect, disconnect, post, take_completion
 
-SERVER_KEY = 0x2000  # and a worker: the key of its gradients at a server
-WORKER_KEY = 0x1000  # and a shard: the key of its model buffers at a worker
-LOOK_PS = 10**6  # between two looks of a server's host at the rows
+SERVER_KEY = 0x2000  # plus a worker's number: the key of its gradients at a server
+WORKER_KEY = 0x1000  # plus a shard's number: the key of its model buffers at a worker
+LOOK_PS = 10**6  # interval at which a server's host reads the rows
 
 
 @dataclass
 class WildRun:
-    """The result of a run: as the event model's, and the simulator's own."""
+    """Result of a run: the outcome, as of the event model, and the simulator's own result."""
 
     outcome: Outcome
     raw: RunResult = field(default_factory=RunResult)
 
     @property
     def updates(self) -> list[Applied]:
-        """Every one, in their order."""
+        """All updates, in order."""
         return self.outcome.updates
 
     def add(self, other: WildRun) -> None:
-        """Add the rereads of the next rank's workers; all else has been told to rank 0."""
+        """Add the rereads of the next rank's workers; rank 0 knows everything else."""
         self.outcome.rereads += other.outcome.rereads
 
 
 class _Server:
-    """A server's host at its node: says what has come, and what the server has made."""
+    """A server's host at its node, which reports arrived gradients and stored rows."""
 
     def __init__(self, hosts: Hosts, shard: int):
         self._board, self._driver = hosts.board, hosts.server_driver
@@ -113,7 +113,7 @@ class _Server:
         read_flags(self._board, self._node, batch, answered)
 
     def replace(self, worker: int) -> None:
-        """Leave a worker out, and await that the server is done with it; then see to its slots."""
+        """Exclude a worker, wait until the server has finished with it, and then clear its slots."""
         driver, program = self._driver, HostProgram()
         disconnect(driver, program, worker)
         program.extend(driver.exclude(worker).operations)
@@ -124,14 +124,14 @@ class _Server:
         self._board.run(self._node, program, lambda reads: self._vacate(worker, reads[0]))
 
     def _vacate(self, worker: int, version: int) -> None:
-        """Empty the slots, once a row of that version is in memory, and take the replacement back."""
+        """Empty the slots once a row of that version is in memory, and readmit the replacement."""
         memory = self._board.memory(self._node)
         lgvnum = lgvnum_of(memory, self._layout, worker, version=version)
         if lgvnum is None:
             self._board.at(self._board.now + LOOK_PS, partial(self._vacate, worker, version))
             return
         if lgvnum == self._last:
-            return  # all of its gradients have been applied
+            return  # all gradients of the worker have been applied
         base, size = self._layout.region(worker)
         content = vacated(self._layout, worker, lgvnum=lgvnum, version=version)
         memory[base : base + size] = np.frombuffer(content, np.uint8)
@@ -153,8 +153,8 @@ class _Worker(Worker):
         layout = WorkerLayout(hosts.sizes)
         super().__init__(hosts, hosts.endpoint(number))
         self._lost = False  # one of its queue pairs has ended
-        self._watches = False  # an alarm is set, at which a queue pair may have ended
-        self._uncompleted: list[int] = []  # versions of writes whose completions are yet to be taken
+        self._watches = False  # an alarm is set, after which a queue pair may have ended
+        self._uncompleted: list[int] = []  # versions of writes whose completions have not been taken
         for shard in range(hosts.sizes.servers):
             for buffer in range(MODEL_BUFFERS):
                 row = layout.buffer(shard, buffer)
@@ -162,11 +162,11 @@ class _Worker(Worker):
 
     @property
     def dead(self) -> bool:
-        """Whether it has stopped answering, as the job has it, or because a queue pair has ended."""
+        """Whether it has stopped answering, by the job's ``stops`` or because a queue pair has ended."""
         return self._lost or super().dead
 
     def start(self) -> None:
-        """Begin, with w as it is given."""
+        """Begin with the initial w."""
         if self.dead:
             self._stop()
         elif self.number in self.hosts.job.stops:
@@ -176,7 +176,7 @@ class _Worker(Worker):
         self.advance()
 
     def _return(self) -> None:
-        """Another host at the same node: its queue pairs begin anew, its memory is zeros."""
+        """Start a replacement at the same node: reset its queue pairs, and clear its memory."""
         hosts, program = self.hosts, HostProgram()
         self.board.mend(self.number)
         for shard in range(hosts.sizes.servers):
@@ -198,7 +198,7 @@ class _Worker(Worker):
             self._leave()
 
     def lose(self) -> None:
-        """One of its queue pairs has ended: the others go on, as if its link were cut, or cannot."""
+        """Give the worker up after one of its queue pairs has ended, as if its link were cut."""
         if not self.dead:
             self._lost = True
             self._leave()
@@ -213,7 +213,7 @@ class _Worker(Worker):
         self.advance()
 
     def send(self, pushes: Sequence[Push]) -> None:
-        """One write to each server; first the completions of consumed gradients are taken, which are due."""
+        """Post one write per server, after taking the completions of consumed gradients."""
         hosts, program, version = self.hosts, HostProgram(), self.endpoint.version
         complete = [old for old in self._uncompleted if old <= self.endpoint.consumed]
         self._uncompleted = [*(old for old in self._uncompleted if old not in complete), version]
@@ -230,7 +230,7 @@ class _Worker(Worker):
         self.watch()
 
     def _posted(self, reads: list[int]) -> None:
-        """The completions that were read must be good, unless the link has been cut, or loses too much."""
+        """Check the completions: only a cut or too lossy link may end a write with an error."""
         driver = self.hosts.driver
         for word in reads:
             if self.dead:
@@ -242,7 +242,7 @@ class _Worker(Worker):
                 raise CheckFailed(f"worker {self.number}: a gradient's write ended with {explain(ending)}")
 
     def watch(self) -> None:
-        """Set an alarm for when a queue pair may have ended that is in use now."""
+        """Set an alarm for the time after which a queue pair in use may have ended."""
         if self.hosts.patience is not None and not self._watches:
             self._watches = True
             self.hosts.after(self.hosts.patience, self._waited)
@@ -265,10 +265,12 @@ class _Worker(Worker):
 
 
 class Hosts:
-    """Those of a rank's nodes, as live hosts; made in the simulator's process.
+    """Live hosts of a rank's nodes, made in the simulator's process.
 
-    Each reacts to its own node, and does what the controller, at rank 0, orders. ``patience``: seconds in which
-    a queue pair ends if nothing gets through; None where nothing is lost. ``limits``: those of ``Pair.of``.
+    Each host reacts to its own node, and carries out the orders of the controller at rank 0.
+
+    - ``patience``: seconds without any delivery until a queue pair ends; None if nothing is lost.
+    - ``limits``: those of ``Pair.of``.
     """
 
     def __init__(
@@ -306,14 +308,14 @@ class Hosts:
         board.ordered = self._ordered
 
     def start(self) -> None:
-        """All begin."""
+        """Start all hosts."""
         for server in self._servers:
             server.start()
         for worker in self._workers.values():
             worker.start()
 
     def _ordered(self, order: Order) -> None:
-        """What the controller has ordered."""
+        """Carry out an order of the controller."""
         worker = None if isinstance(order, End) else self._workers.get(order.worker)
         match order:
             case Watch() if worker:
@@ -335,7 +337,7 @@ class Hosts:
 
     @property
     def progress(self) -> int:
-        """Updates that all servers have made, as rank 0 knows."""
+        """Number of updates that all servers have made; only rank 0 knows it."""
         return self._controller.applied if self._controller else self._all_gradients
 
     @property
@@ -343,15 +345,15 @@ class Hosts:
         return self.job.gradients_each(self.learner) * self.sizes.workers
 
     def may_skip(self) -> bool:
-        """While nothing is in flight, as rank 0 knows."""
+        """Return whether nothing is in flight; only rank 0 knows it."""
         return self._controller.quiet if self._controller else True
 
     def waiting(self) -> str:
-        """The workers that wait, and for what, as rank 0 knows."""
+        """Return the waiting workers, and what each waits for; only rank 0 knows it."""
         return self._controller.waiting() if self._controller else ""
 
     def result(self) -> WildRun:
-        """The run's result, at rank 0; at others what its workers count."""
+        """Return the run's result at rank 0; at other ranks only their workers' rereads."""
         outcome = self._controller.result() if self._controller else Outcome()
         outcome.rereads = sum(worker.endpoint.rereads for worker in self._workers.values())
         return WildRun(outcome)
@@ -362,7 +364,7 @@ class Hosts:
         return (self.board.now - self._began) / PS
 
     def endpoint(self, worker: int, *, joins: bool = False) -> WorkerEndpoint:
-        """A worker as it begins, in its node's memory."""
+        """Return a worker's initial state, in its node's memory."""
         return WorkerEndpoint(
             worker,
             WorkerLayout(self.sizes),
@@ -374,31 +376,31 @@ class Hosts:
         )
 
     def new_pair(self, worker: int, *, shard: int) -> Pair:
-        """The connection of a worker's replacement: its numbers are far from those of the one before."""
+        """Return the connection of a worker's replacement, with numbers far from the previous connection's."""
         first = next_psn(0)
         return Pair.of((worker, shard), (self.node_of(shard), worker), psns=(first, first), **self._limits)
 
     def node_of(self, shard: int) -> int:
-        """A server's number in the simulation."""
+        """Return a server's number in the simulation."""
         return self._first_server + shard
 
     @property
     def copy_seconds(self) -> float:
-        """The time to take the model out of its buffers."""
+        """Seconds to take the model out of its buffers."""
         rows = (RowLayout(self.sizes, shard, 0).size for shard in range(self.sizes.servers))
         return self.job.costs.copy * sum(rows)
 
     def note(self, worker: int, kind: str, begin: float) -> None:
-        """What a worker did until now."""
+        """Report a worker's activity that ends now."""
         self.board.tell(worker, Did(kind, begin))
 
     def after(self, seconds: float, then: Then) -> None:
-        """Call ``then`` so much later."""
+        """Call ``then`` after ``seconds``."""
         self.board.at(self.board.now + round(seconds * PS), then)
 
 
 def read_flags(board: Board, node: int, batch: Batch, then: Callable[[int], None]) -> None:
-    """Read a register of flags of a node: what ``batch`` reads."""
+    """Read a node's register of flags with ``batch``; call ``then`` with its value."""
 
     def answered(words: list[int]) -> None:
         (flags,) = batch.results(words)

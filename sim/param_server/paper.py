@@ -1,4 +1,4 @@
-"""RDMA-wild's tables 1 and 2 and figure 1 beside the event model, whose server is fitted to a column.
+"""RDMA-wild's tables 1 and 2 and figure 1 beside the event model, whose server is fitted to one column.
 
 ``python -m fanin.sim.param_server.paper`` prints the tables of docs/systems/param-server-time.md.
 """
@@ -20,15 +20,15 @@ from fanin.sim.param_server.sockets import measure as sockets_measure
 from fanin.sim.param_server.training import Outcome, TrainingJob
 
 WORKERS, BATCH, SAMPLES = 15, 8, 60_000  # section 5.1; MNIST
-JITTER = 0.1  # of a worker's compute time: assumed
-LATENCY = 1e-6  # a write's way: half of the round trip that section 4 states
-_SIMULATED = 100  # mini-batches a worker; the rest of a run is like them
-_VALUES = 4096  # of the model that is simulated; its bytes are the paper's
+JITTER = 0.1  # jitter of a worker's compute time: assumed
+LATENCY = 1e-6  # seconds of a write: half of the round trip in section 4
+_SIMULATED = 100  # simulated mini-batches per worker; the rest of a run is alike
+_VALUES = 4096  # values of the simulated model; its size in bytes is the paper's
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model of tables 1 and 2; seconds of whole runs, speed-ups over a single node."""
+    """A model of tables 1 and 2: seconds of whole runs, and speed-ups over a single node."""
 
     bytes: int
     epochs: int
@@ -39,7 +39,7 @@ class Row:
 
     @property
     def single(self) -> float:
-        """Seconds of a single node, which table 2 implies twice: their mean."""
+        """Seconds of a single node: the mean of two values that table 2 implies."""
         return (self.sync * self.sync_speedup + self.wild * self.wild_speedup) / 2
 
     @property
@@ -49,7 +49,7 @@ class Row:
 
     @property
     def per_sample(self) -> float:
-        """Seconds of a sample on a single node."""
+        """Seconds per sample on a single node."""
         return self.single / (self.epochs * SAMPLES)
 
 
@@ -58,33 +58,33 @@ PAPER = {
     "lr-rff": Row(800_000, 50, 122.36, 95.98, 5.82, 7.42),
     "fcnn": Row(800_000, 50, 135.92, 110.29, 1.58, 1.95),
 }
-FIGURE_1 = {"training": 2.0, "wait": 6.0}  # TCP's times over RDMA's; logistic regression
+FIGURE_1 = {"training": 2.0, "wait": 6.0}  # TCP's times relative to RDMA's; logistic regression
 FIGURE_1_BATCH = 60
 
 
 def job(row: Row, costs: Costs, jitter: float = JITTER, **changes: Any) -> TrainingJob:
-    """The paper's setup of a model in which only time counts."""
+    """Return the paper's setup of a model in which only time counts."""
     compute = Compute(per_sample=row.per_sample, jitter=jitter)
     setup = TrainingJob(workers=WORKERS, batch=BATCH, compute=compute, costs=costs, model_bytes=row.bytes)
     return replace(setup, **changes)
 
 
 def simulate(what: TrainingJob) -> Outcome:
-    """The first mini-batches of a job."""
+    """Run the first mini-batches of a job."""
     return run(what, NoTraining(_VALUES, _SIMULATED))
 
 
 def seconds(row: Row, what: TrainingJob) -> float:
-    """Of the whole run."""
+    """Return the seconds of the whole run."""
     return simulate(what).seconds * row.batches / _SIMULATED
 
 
 @cache
 def cluster(row: Row, jitter: float = JITTER) -> Costs:
-    """The paper's cluster, whose server takes as long for an update as makes Sync-DSGD take table 1's time.
+    """Return the paper's cluster: its server's update time is fitted so that Sync-DSGD takes table 1's time.
 
-    The time is a line over the update's. Raises ValueError for workers whose times differ so much that
-    Sync-DSGD takes longer even where an update takes none.
+    The run's time is linear in the update's time. Raises ValueError if the workers' jitter alone makes
+    Sync-DSGD slower than the paper's.
     """
 
     def at(update: float) -> float:
@@ -103,29 +103,29 @@ def _cluster(update: float) -> Costs:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Seconds a worker and mini-batch: computing and pushing, and waiting (figure 1)."""
+    """Seconds per worker and mini-batch: computing and pushing, and waiting (figure 1)."""
 
     training: float
     wait: float
 
     @classmethod
     def of(cls, outcome: Outcome) -> Breakdown:
-        """The workers' mean."""
+        """Return the mean over workers."""
         took = worker_seconds(outcome.spans, outcome.tally.applied)
         return cls(took["compute"] + took["push"], took["wait"])
 
 
 def figure_1(costs: Costs) -> Breakdown:
-    """Sync-DSGD of logistic regression with figure 1's batch."""
+    """Return the breakdown of Sync-DSGD of logistic regression with figure 1's batch."""
     return Breakdown.of(simulate(job(PAPER["lr"], costs, algorithm=Algorithm.SYNC, batch=FIGURE_1_BATCH)))
 
 
 def tcp() -> Costs:
-    """The cluster over TCP, as sockets on loopback of this machine say; nothing is fitted to figure 1.
+    """Return the cluster over TCP, with costs measured on loopback; nothing is fitted to figure 1.
 
-    The processor copies every byte at both ends. Into the link a byte takes as long as there, or as its copy;
-    the server's one thread copies a gradient before it updates with it, a worker copies w before it computes. A
-    message takes the system calls and wake-ups of a small one longer.
+    The processor copies every byte at both ends. A byte takes the longer of its link time and its copy. The
+    server's one thread copies a gradient before it updates with it, and a worker copies w before it computes. A
+    message's latency grows by the system calls and wake-ups of a small message.
     """
     row = PAPER["lr"]
     rdma, sockets = cluster(row), sockets_measure(row.bytes)
@@ -140,20 +140,24 @@ def tcp() -> Costs:
 
 @cache
 def served() -> float:
-    """Seconds that a server takes for update and push of a byte, if it binds wild in all three models.
+    """Return a server's seconds per byte for update and push, if it is wild's bottleneck in all three models.
 
-    That is what wild's seconds of table 1 are then: one number for three of them, their geometric mean.
+    Wild's three times in table 1 then imply three values; this is their geometric mean.
     """
     return geometric_mean(row.wild / (row.batches * WORKERS * row.bytes) for row in PAPER.values())
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What the paper's seconds are taken to say of its cluster.
+    """An interpretation of the paper's times.
 
-    ``one_server``: its server takes as long for a byte in every model, fitted to wild (``served``); else a time
-    for each model, fitted to sync (``cluster``). ``like_fcnn``: lr-rff computes a sample as fast as fcnn, which
-    has as many multiplications; else as the single node of table 2 does.
+    - ``name``: name in the table.
+    - ``fitted``: text of what is fitted.
+    - ``one_server``: one time per byte for all models, fitted to wild (``served``); otherwise a time per model,
+      fitted to sync (``cluster``).
+    - ``jitter``: jitter of compute times.
+    - ``like_fcnn``: lr-rff takes fcnn's time per sample, since both have as many multiplications; otherwise the
+      time of table 2's single node.
     """
 
     name: str
@@ -163,7 +167,7 @@ class Reading:
     like_fcnn: bool = False
 
     def seconds(self, model: str, algorithm: Algorithm) -> float:
-        """Of a whole run."""
+        """Return the seconds of a whole run."""
         row = PAPER[model]
         costs = _cluster(served() - LINK_BYTE) if self.one_server else cluster(row, self.jitter)
         setup = job(row, costs, self.jitter, algorithm=algorithm)
@@ -172,7 +176,7 @@ class Reading:
         return seconds(row, setup)
 
     def error(self, model: str, algorithm: Algorithm) -> float:
-        """How much longer that is than the paper's, as a share of it."""
+        """Return the relative error of the run's time against the paper's."""
         row = PAPER[model]
         return self.seconds(model, algorithm) / (row.sync if algorithm is Algorithm.SYNC else row.wild) - 1
 
@@ -186,7 +190,7 @@ READINGS = (STEADY, JITTERING, ONE_SERVER, LIKE_FCNN)
 
 
 def table_1() -> Iterator[str]:
-    """Tables 1 and 2: the server's update is fitted to sync, wild predicted; speed-up of sync, of wild."""
+    """Yield tables 1 and 2: the server's update is fitted to sync, wild is predicted; and speed-ups."""
     yield "| | update, GB/s | sync, s | wild, s | (paper) | sync / wild | (paper) | speed-up | (paper) |"
     yield "|" + "---|" * 9
     for name, row in PAPER.items():
@@ -209,12 +213,12 @@ SETUPS = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4))  # slo
 
 
 def design(row: Row, **changes: Any) -> TrainingJob:
-    """The same setup on the hardware as designed, in float32."""
+    """Return the same setup on the hardware as designed, in float32."""
     return job(row, DESIGN, model_bytes=row.bytes // 2, **changes)
 
 
 def table_slots() -> Iterator[str]:
-    """How much faster than wild with K = S = 1 a run is, on the cluster and as designed; and mean staleness."""
+    """Yield a table of speed-ups over wild with K = S = 1, on cluster and design, and mean staleness."""
     names = [f"{name}, {place}" for place in ("cluster", "design") for name in PAPER]
     yield f"| K | S | {' | '.join(names)} |"
     yield "|" + "---|" * (len(names) + 2)
@@ -234,7 +238,7 @@ def table_slots() -> Iterator[str]:
 
 
 def table_tcp() -> Iterator[str]:
-    """Figure 1: Sync-DSGD over RDMA and over TCP."""
+    """Yield figure 1: Sync-DSGD over RDMA and over TCP."""
     costs = tcp()
     yield "| | computing and pushing, µs | waiting, µs |"
     yield "|---|---|---|"
@@ -246,7 +250,7 @@ def table_tcp() -> Iterator[str]:
 
 
 def table_calibrations() -> Iterator[str]:
-    """What each reading of the paper's cluster is fitted to, and how far it is from table 1's seconds."""
+    """Yield a table of readings of the paper's cluster: what is fitted, and the error of table 1's times."""
     yield f"| reading | fitted | jitter | {' | '.join(f'{name}: sync, wild' for name in PAPER)} |"
     yield "|" + "---|" * (3 + len(PAPER))
     for reading in READINGS:

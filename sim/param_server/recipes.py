@@ -1,4 +1,4 @@
-"""Hyper-parameters of the models that RDMA-wild trains, by what they are trained on."""
+"""Hyper-parameters of the models that RDMA-wild trains, by data set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fanin.sim.learning.workloads import GAMMA
 
 @dataclass(frozen=True)
 class Recipe:
-    """α, λ, epochs, the first of them in which K slots are one, and lr-rff's features and kernel."""
+    """Hyper-parameters: rate α, decay λ, epochs, warm-up epochs with one slot, lr-rff's features and kernel."""
 
     lr: float
     decay: float
@@ -35,12 +35,12 @@ MNIST = {
 
 
 def recipes_of(source: Path | None) -> dict[str, Recipe]:
-    """By model: MNIST's where there is a folder with it, else those of scikit-learn's digits."""
+    """Return the recipes by model: MNIST's if its folder is given, otherwise those of scikit-learn's digits."""
     return MNIST if source else DIGITS
 
 
 def table(recipes: dict[str, Recipe]) -> Iterator[str]:
-    """The hyper-parameters in Markdown."""
+    """Yield the hyper-parameters as a Markdown table."""
     yield "| model | rate α | decay λ | epochs | warm-up | features |"
     yield "|---|---|---|---|---|---|"
     for model, recipe in recipes.items():

@@ -1,4 +1,4 @@
-"""The golden server beside a simulated one: which rows it makes, and what is in flight to it and from it."""
+"""Golden server beside a simulated one: the rows that it makes, and the gradients and rows in flight."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fanin.sim.param_server.training import Applied, TrainingJob
 
 @dataclass(frozen=True)
 class _Gradient:
-    """It has been pushed, and not been applied yet."""
+    """A gradient that has been pushed and not yet been applied; in flight ``since``, in ps."""
 
     since: int
     data: bytes
@@ -27,9 +27,9 @@ class _Gradient:
 
 @dataclass(frozen=True)
 class _Due:
-    """A row on its way to a worker: in flight since its gradient is, or since it is made if it has none.
+    """A row in flight to a worker, ``since`` its gradient was pushed, or since it was made if it has none.
 
-    ``update`` is that of its gradient, or else the row's last one.
+    ``update`` is that of the worker's gradient, or else the row's last update.
     """
 
     since: int
@@ -39,48 +39,48 @@ class _Due:
 
 
 class Due(Protocol):
-    """To whom a server's rows go, and which of them are in flight: all times but ``began`` are in ps."""
+    """Receivers of a server's rows, and rows in flight; all times except ``began`` are in ps."""
 
     def made(self, update: Applied, row: bytes, began: float, since: int, now: int) -> Sequence[int]:
-        """The row of an update is there, ``now``. Returns to which workers this or a later one is due now.
+        """Note that an update's row is in memory; return the workers to which it, or a later row, is now due.
 
-        The update ``began`` at that time in seconds; its gradient has been in flight ``since`` then.
+        The update ``began`` at that time in seconds; its gradient has been in flight ``since``.
         """
 
     def arrived(self, worker: int, address: int, row: bytes) -> tuple[float, Applied | None]:
-        """A row is at a worker. Returns when it has left, and the worker's own update that is new in it.
+        """Note a row's arrival; return when it left, and the worker's own update that is new in it.
 
-        Raises CheckFailed unless it is one that may come next.
+        Raises CheckFailed unless the row may come next.
         """
 
     def holds(self, worker: int) -> bool:
-        """Whether a gradient of a worker has been applied, and waits for the round's other gradients."""
+        """Return whether a worker's gradient has been applied and waits for the round's other gradients."""
 
     def since(self, worker: int) -> int | None:
-        """Since when the first of the rows that a worker is to get is due, with its gradient's way."""
+        """Return the time since which the first due row of a worker, or its gradient, has been in flight."""
 
     def forget(self, worker: int) -> None:
-        """A worker is replaced: rows that are due to it will not come."""
+        """Forget the rows in flight to a worker that is replaced."""
 
     def check(self, dead: Container[int]) -> None:
-        """At the end, with some workers ``dead``. Raises CheckFailed if rows cannot have gone as they went."""
+        """Check at the end, with ``dead`` workers, that rows have reached their workers. Raises CheckFailed."""
 
 
 class RoundRows:
-    """Rows that are pushed behind a round of gradients: of all workers with Sync-DSGD, else of one."""
+    """Rows that are pushed after a round of gradients: of all workers with Sync-DSGD, otherwise of one."""
 
     def __init__(self, golden: ParameterServer, job: TrainingJob):
         self._golden, self._broadcasts = golden, job.broadcasts
         workers = golden.config.workers
         self._size = workers if job.algorithm is Algorithm.SYNC else 1
-        #: Whether a row goes to one worker, as it is made.
+        #: Whether each row goes to one worker, while it is made.
         self._one_receiver = self._size == 1 and not job.broadcasts
-        self._round: list[tuple[Applied, int]] = []  # updates that have not been pushed: in flight since
+        self._round: list[tuple[Applied, int]] = []  # updates that have not been pushed, with ``since``
         self._due: list[deque[_Due]] = [deque() for _ in range(workers)]
-        self._joining: set[int] = set()  # replacements that no row has reached yet
+        self._joining: set[int] = set()  # replacements that have not received a row
 
     def made(self, update: Applied, row: bytes, began: float, since: int, now: int) -> Sequence[int]:
-        """A round's last row is due to its workers, or to all. Its other rows are not pushed."""
+        """Note a row; a round's last row is due to its workers, or to all. Its other rows are not pushed."""
         self._round.append((update, since))
         if len(self._round) < self._size:
             return ()
@@ -95,12 +95,12 @@ class RoundRows:
         return receivers
 
     def arrived(self, worker: int, address: int, row: bytes) -> tuple[float, Applied | None]:
-        """A row is at a worker, which must be the next one that was made for it."""
+        """Note a row's arrival: it must be the next row made for the worker."""
         name = f"server {self._golden.layout.shard}"
         if not self._due[worker]:
             raise CheckFailed(f"{name}: worker {worker} has got a row that was not made for it")
         due = self._due[worker].popleft()
-        if worker in self._joining:  # broadcast rows that were pushed before it was taken back have left it out
+        if worker in self._joining:  # skip broadcast rows that were pushed before it was readmitted
             self._joining.remove(worker)
             while self._due[worker] and (row, address) != (due.row, due.push.remote):
                 due = self._due[worker].popleft()
@@ -109,26 +109,26 @@ class RoundRows:
         return due.update.left, due.update if due.update.worker == worker else None
 
     def holds(self, worker: int) -> bool:
-        """Whether a gradient of a worker has been applied, and waits for the round's other gradients."""
+        """Return whether a worker's gradient has been applied and waits for the round's other gradients."""
         return any(update.worker == worker for update, _ in self._round)
 
     def since(self, worker: int) -> int | None:
-        """Since when the first row on its way to a worker is due."""
+        """Return the time since which the first row in flight to a worker is due."""
         return self._due[worker][0].since if self._due[worker] else None
 
     def forget(self, worker: int) -> None:
-        """A worker is replaced: rows that were pushed to it will not come."""
+        """Forget the rows in flight to a worker that is replaced."""
         self._due[worker].clear()
         self._joining.add(worker)
 
     def check(self, dead: Container[int]) -> None:
-        """Every row has been checked as it came."""
+        """Do nothing: every row was checked at its arrival."""
 
 
 class Rows:
-    """All rows of a server, as the golden one makes them of the same gradients in the same order.
+    """All rows of a server, made by the golden server from the same gradients in the same order.
 
-    ``initial`` are its values of w. Times since which something is in flight are in ps.
+    ``initial`` are its values of w. Times are in ps.
     """
 
     def __init__(
@@ -138,19 +138,19 @@ class Rows:
         layout = ServerLayout(sizes, shard)
         self.golden = ParameterServer(layout, rate=job.lr, initial=initial, broadcast=job.broadcasts)
         self._gradients: dict[tuple[int, int], _Gradient] = {}  # by worker and version
-        self._since: dict[int, int] = {}  # of a worker's last gradient that has been applied
-        scans = job.push_after is PushAfter.SCAN  # in RTL a server scans only where it is asked for
-        #: What becomes of the rows.
+        self._since: dict[int, int] = {}  # by worker: start of flight of its last applied gradient
+        scans = job.push_after is PushAfter.SCAN  # in RTL a server scans only on request
+        #: Receivers of the rows.
         self.due: Due = (
             ScannedRows(self.golden, broadcast=job.broadcasts) if scans else RoundRows(self.golden, job)
         )
 
     def pushed(self, worker: int, version: int, data: bytes, since: int) -> None:
-        """A worker has begun to write a gradient to this server."""
+        """Note that a worker has begun to write a gradient to this server."""
         self._gradients[worker, version] = _Gradient(since, data)
 
     def vacate(self, worker: int, version: int, since: int) -> int:
-        """A worker is replaced: its slots are empty, except for a gradient of zeros. Returns its version."""
+        """Clear the slots of a replaced worker, except for a gradient of zeros; return its version."""
         golden = self.golden
         new = golden.readmit(worker, version)
         for key in [key for key in self._gradients if key[0] == worker]:
@@ -161,9 +161,9 @@ class Rows:
         return new
 
     def apply(self, row: bytes) -> tuple[int, int, int]:
-        """A row has been made: its gradient's worker and version, and the staleness.
+        """Check a row that has been made; return its gradient's worker and version, and the staleness.
 
-        Raises CheckFailed unless it is what the golden server makes.
+        Raises CheckFailed if it differs from the golden server's row.
         """
         golden = self.golden
         name, place = f"server {self.shard}, version {golden.version + 1}", golden.row.layout
@@ -188,15 +188,15 @@ class Rows:
         return worker, version, found.staleness
 
     def made(self, update: Applied, row: bytes, began: float, now: int) -> Sequence[int]:
-        """The workers to which the row of an update, or a later one, is due now; as of :class:`Due`."""
+        """Return the workers to which the row of an update, or a later row, is now due; see :class:`Due`."""
         return self.due.made(update, row, began, self._since[update.worker], now)
 
     def unapplied(self, worker: int) -> int | None:
-        """The version of a worker's first gradient that is in flight, if there is one."""
+        """Return the version of a worker's first gradient in flight, or None."""
         return min((version for sender, version in self._gradients if sender == worker), default=None)
 
     def in_flight_since(self, worker: int) -> int | None:
-        """Since when the first of a worker's gradients, or of its rows, has been in flight, if there is one."""
+        """Return the time since which a gradient or row of a worker has been in flight, or None."""
         times = [gradient.since for (sender, _), gradient in self._gradients.items() if sender == worker]
         if (since := self.due.since(worker)) is not None:
             times.append(since)

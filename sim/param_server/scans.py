@@ -1,4 +1,4 @@
-"""Rows that a server in RTL pushes behind scans: to whom one is due, and whether what arrives is a scan's."""
+"""Rows that a server in RTL pushes after scans: their receivers, and a check that arrivals fit the scans."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from fanin.sim.param_server.training import Applied
 
 
 class ScannedRows:
-    """Follows the rows of one server, beside the ``golden`` one, which applies the same gradients.
+    """Check of one server's rows beside the ``golden`` server, which applies the same gradients.
 
-    The server alone knows where a scan ends: here that follows from the versions of the rows that arrive. A row
-    goes to the workers whose gradients its scan has applied, with ``broadcast`` to all.
+    Only the server knows where a scan ends; here the ends follow from the versions of arriving rows. A row goes
+    to the workers whose gradients its scan has applied; with ``broadcast`` it goes to all.
     """
 
     def __init__(self, golden: ParameterServer, *, broadcast: bool):
         workers = range(golden.config.workers)
         self._golden, self._broadcast, self._all = golden, broadcast, workers
-        self._updates: list[Applied] = []  # by the version of w that they made, from 1 on
-        self._owed: list[list[tuple[int, int]]] = [[] for _ in workers]  # versions, and since when, in ps
-        self._got = [[0] for _ in workers]  # versions of a worker's rows; it began with 0
+        self._updates: list[Applied] = []  # index + 1 is the version of w after the update
+        self._owed: list[list[tuple[int, int]]] = [[] for _ in workers]  # versions, and times in ps
+        self._got = [[0] for _ in workers]  # versions of a worker's rows, from the initial version 0 on
 
     def made(self, update: Applied, row: bytes, began: float, since: int, now: int) -> Sequence[int]:
-        """A row is in memory. Returns to whom it is due now, or a later one."""
+        """Note that a row is in memory; return the workers to which it, or a later row, is now due."""
         self._updates.append(update)
         receivers = self._all if self._broadcast else (update.worker,)
         for worker in receivers:
@@ -33,19 +33,19 @@ class ScannedRows:
         return receivers
 
     def holds(self, worker: int) -> bool:
-        """Whether a gradient of a worker waits for others: a scan waits for none."""
+        """Return False: a scan does not wait for gradients."""
         return False
 
     def since(self, worker: int) -> int | None:
-        """Since when the first row that is to come to a worker, or is on its way, is due."""
+        """Return the time since which the first row owed to a worker is due."""
         return self._owed[worker][0][1] if self._owed[worker] else None
 
     def arrived(self, worker: int, address: int, row: bytes) -> tuple[float, Applied | None]:
-        """A row is at a worker. Returns when it was made, and the worker's own update that is new in it.
+        """Note a row's arrival; return when it was made, and the worker's own update that is new in it.
 
-        Raises CheckFailed unless it is the golden server's, of a scan, and where the worker expects it.
+        Raises CheckFailed unless it is a golden row at a scan's end, in the buffer that the worker expects.
         """
-        version = int.from_bytes(row[-4:], "little")  # the row's last word ends with it
+        version = int.from_bytes(row[-4:], "little")  # the trailing version is the row's last word
         name = f"server {self._golden.layout.shard}, version {version} at worker {worker}"
         before = self._got[worker][-1]
         if not before < version <= len(self._updates):
@@ -67,13 +67,14 @@ class ScannedRows:
         return made, own[0] if own else None
 
     def forget(self, worker: int) -> None:
-        """Fail: no scan shows which rows a worker lacks, and ``ParamServerCosim.sizes`` refuses such a job."""
-        raise AssertionError("a job with rows that are pushed behind scans has no replacements")
+        """Raise AssertionError: ``ParamServerCosim.sizes`` rejects replacements together with scans."""
+        raise AssertionError("a job with rows that are pushed after scans has no replacements")
 
     def check(self, dead: Container[int]) -> None:
-        """At the end: every scan went round once, and its row to whom it was for, but for ``dead`` workers.
+        """Check at the end that every scan visited workers once, in order, and its row reached its receivers.
 
-        Raises CheckFailed. A scan of dead workers alone may have left no row: it counts as part of the next.
+        Raises CheckFailed. ``dead`` workers need no rows. A scan of dead workers alone may have left no row; it
+        then counts as part of the next scan.
         """
         got = [set(versions) for versions in self._got]
         ends = sorted(set().union(*got))

@@ -1,4 +1,4 @@
-"""What TCP costs a host: two threads of this machine exchange messages through sockets on loopback."""
+"""Measured cost of TCP at a host: two threads of this machine exchange messages over loopback."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ _TIMEOUT = 30.0  # seconds without a byte
 
 @dataclass(frozen=True)
 class Sockets:
-    """``byte``: seconds of a processor for a byte of a message, at one end, the mean of both; ``latency``:
-    seconds from sending a small message to having received it."""
+    """Measured costs.
+
+    - ``byte``: processor seconds per byte of a message at one end, averaged over both ends.
+    - ``latency``: seconds from sending a small message to having received it.
+    """
 
     byte: float
     latency: float
 
 
 def measure(size: int) -> Sockets:
-    """Of messages of ``size`` bytes; a tenth of a second.
+    """Measure messages of ``size`` bytes, for about a tenth of a second.
 
-    Copies, system calls and TCP's own work count; a link, a NIC and its interrupts are not there. Seconds of a
-    processor do not grow with what else the machine does. Raises OSError where loopback does not work.
+    The costs include copies, system calls and TCP's own work, but no link, NIC or interrupts. Processor seconds
+    do not depend on other load of the machine. Raises OSError if loopback does not work.
     """
     _, spent = _exchange(size)
     waits, _ = _exchange(SMALL)
@@ -33,7 +36,7 @@ def measure(size: int) -> Sockets:
 
 
 def _exchange(size: int) -> tuple[list[float], float]:
-    """Messages there and back: the seconds of each pair, and those of a processor, of both ends, for all."""
+    """Send messages back and forth; return the seconds of each pair, and the processor seconds of both ends."""
     spent: list[float] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(_TIMEOUT)

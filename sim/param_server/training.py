@@ -1,6 +1,6 @@
 """A training with the parameter server: the job, its outcome, and the account that is kept during the run.
 
-Shared by the event model (``events``) and by the hosts of simulated hardware (``hosts``).
+Shared by the event model (``events``) and the hosts of simulated hardware (``hosts``).
 """
 
 from __future__ import annotations
@@ -22,16 +22,27 @@ from fanin.sim.param_server.costs import Compute, Costs
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJob:
-    """A run: each of ``workers`` pushes ``epochs`` times a gradient of each of its mini-batches.
+    """A run: each of ``workers`` pushes a gradient of each of its mini-batches, ``epochs`` times.
 
-    ``batch`` is the number of samples that computing takes time for; the gradient's samples are the learner's.
-    ``model_bytes`` replaces the size of w and of gradients on links and in memory (the paper's are float64).
-    In their first ``warm_up`` epochs workers use one of their slots. ``push_after`` None is as the server is
-    made: one that updates and pushes in one pass pushes behind every gradient, a thread behind a scan.
-    ``stops`` says which workers' links are cut, and when, in seconds; ``returns``, when which of them are
-    replaced. ``waits`` False lets workers overwrite gradients, for tests. Raises ValueError for Sync-DSGD with
-    more than a slot, or with what only the asynchronous server chooses, for a replacement of a worker that has
-    not stopped before, or beside several servers.
+    - ``workers``, ``slots``, ``servers``: sizes of the protocol.
+    - ``warm_up``: first epochs in which workers use one of their slots.
+    - ``algorithm``: asynchronous (wild) or Sync-DSGD.
+    - ``push_after``: when the asynchronous server pushes. Default: a server that updates and pushes in one pass
+      pushes after every gradient, other servers after a scan.
+    - ``receivers``: workers to which the asynchronous server pushes a row.
+    - ``lr``: learning rate.
+    - ``batch``: samples that determine the compute time; the gradient's samples are the learner's.
+    - ``epochs``: passes over the training samples.
+    - ``compute``, ``costs``: times.
+    - ``model_bytes``: replaces the size of w and of gradients on links and in memory (the paper's are float64).
+    - ``seed``: seed of the workers' times.
+    - ``stops``: workers whose links are cut, with times in seconds.
+    - ``returns``: workers that are replaced, with times in seconds.
+    - ``waits``: False lets workers overwrite gradients, for tests.
+
+    Raises ValueError for Sync-DSGD with more than one slot or with options of the asynchronous server. Raises
+    it also for a replacement of a worker that has not stopped before, and for replacements with several
+    servers.
     """
 
     workers: int = ParamServerConfig.workers
@@ -65,7 +76,7 @@ class TrainingJob:
         if self.slots != 1:
             raise ValueError(f"slots must be 1 with Sync-DSGD, whose workers wait for all, not {self.slots}")
         if self.push_after is not None:
-            reason = "which pushes behind the gradients of all"
+            reason = "which pushes after the gradients of all"
             raise ValueError(f"push_after must be None with Sync-DSGD, {reason}, not {self.push_after.value}")
         if self.receivers is not Receivers.BARTER:
             reason = "whose rows have a gradient of every worker"
@@ -73,7 +84,7 @@ class TrainingJob:
 
     @property
     def pushes_after_scan(self) -> bool:
-        """Whether the asynchronous server pushes behind a scan."""
+        """Whether the asynchronous server pushes after a scan."""
         if self.push_after is None:
             return not self.costs.one_pass
         return self.push_after is PushAfter.SCAN
@@ -84,17 +95,17 @@ class TrainingJob:
         return self.receivers is Receivers.BROADCAST
 
     def gradients_each(self, learner: Learner) -> int:
-        """How many gradients each worker pushes."""
+        """Return the number of gradients that each worker pushes."""
         return learner.batches * self.epochs
 
     def generator(self, worker: int) -> np.random.Generator:
-        """The source of a worker's times: one for each, so that they are the same whatever the others do."""
+        """Return the random generator of a worker's times, independent of other workers."""
         return np.random.default_rng((self.seed, worker))
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a worker did from when to when: ``compute``, ``push`` or ``wait`` (figures 5 and 6)."""
+    """An activity of a worker, with times in seconds: ``compute``, ``push`` or ``wait`` (figures 5 and 6)."""
 
     worker: int
     kind: str
@@ -104,8 +115,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ServerSpan:
-    """What a server did from when to when: ``update`` w with a worker's gradient (Op1), or ``push`` a row to a
-    worker (Op2), which ends when the worker has it. In one pass both begin together."""
+    """An activity of a server, with times in seconds.
+
+    ``update``: updates w with a worker's gradient (Op1). ``push``: pushes a row to a worker until it has
+    arrived (Op2). In one pass both begin together.
+    """
 
     shard: int
     worker: int
@@ -116,10 +130,14 @@ class ServerSpan:
 
 @dataclass
 class Applied:
-    """An update: at which server, with which worker's gradient, and when its row was in memory, in seconds.
+    """An update of a server with a worker's gradient; all times in seconds.
 
-    ``came`` is when the gradient was in the server's memory, ``left`` when its row could leave, ``arrived``
-    when its worker had received a row with it: with Sync-DSGD, that of the whole round.
+    - ``shard``: the server.
+    - ``version``: version of the worker's gradient.
+    - ``made``: its row was in memory.
+    - ``came``: the gradient was in the server's memory.
+    - ``left``: its row could leave.
+    - ``arrived``: its worker had received a row with it; with Sync-DSGD, the row of the whole round.
     """
 
     shard: int
@@ -133,7 +151,7 @@ class Applied:
 
 @dataclass(frozen=True)
 class Epoch:
-    """When every server had applied the gradients of ``number`` epochs, and how good w was then.
+    """End of an epoch: the time when every server had applied its gradients, and measures of w then.
 
     An epoch that a dead worker leaves incomplete ends with the run.
     """
@@ -145,13 +163,17 @@ class Epoch:
 
 @dataclass
 class Outcome:
-    """The result of a run; the last epoch is its end, and ``w`` the model then.
+    """Result of a run; the last epoch is its end, and ``w`` the model then.
 
-    ``staleness`` counts gradients, at every server, by the number of updates of others that their model lacked;
-    with Sync-DSGD, whose N updates are one, it is always 0. Each worker was to push ``gradients_each``;
-    ``pushed`` is how many it did, and ``applied`` how many of them each server applied. ``stopped`` are workers
-    that did so before the servers had applied all of theirs. ``updates``: every one, in their order, of
-    simulated hardware alone. Times count from ``began``, in seconds of the simulation.
+    - ``staleness``: number of gradients, at every server, by the number of others' updates that their model
+      lacked; with Sync-DSGD, whose N updates count as one, always 0.
+    - ``spans``, ``server_spans``: activities of workers and servers.
+    - ``updates``: all updates in order; only of simulated hardware.
+    - ``began``: start of all times, in seconds of the simulation.
+    - ``stopped``: workers that stopped before the servers had applied all their gradients.
+    - ``gradients_each``: gradients that each worker should push.
+    - ``pushed``: gradients that each worker has pushed.
+    - ``applied``: gradients of each worker that each server has applied.
     """
 
     epochs: list[Epoch] = field(default_factory=list)
@@ -170,38 +192,38 @@ class Outcome:
 
     @property
     def seconds(self) -> float:
-        """Simulated time until the last update's end."""
+        """Simulated time until the end of the last update."""
         return self.epochs[-1].seconds
 
     @property
     def mean_staleness(self) -> float:
-        """Updates by others per gradient; 0 if none was applied."""
+        """Mean number of others' updates per gradient; 0 without gradients."""
         return sum(age * times for age, times in self.staleness.items()) / max(self.staleness.total(), 1)
 
 
 #: Called after every update with the number of gradients that all servers have applied, simulated seconds, and
-#: the epochs that have ended. In RTL, which another process runs, seconds are NaN and there are no epochs.
+#: the finished epochs. In RTL, which runs in another process, seconds are NaN and there are no epochs.
 Progress = Callable[[int, float, Sequence[Epoch]], None]
 
 
 class Account:
-    """Builds a run's outcome during the run. ``model`` gives w, put together from the servers' parts."""
+    """Builder of a run's outcome during the run. ``model`` returns w, joined from the servers' parts."""
 
     def __init__(self, job: TrainingJob, learner: Learner, model: Callable[[], npt.NDArray[np.float32]]):
         self.outcome = Outcome()
         self.gradients_each = job.gradients_each(learner)
         self._job, self._learner, self._model = job, learner, model
         self._applied = [0] * job.servers
-        self._ended = 0.0  # the last update
-        self._arrived = [0.0] * job.workers  # each worker's last push
+        self._ended = 0.0  # time of the last update
+        self._arrived = [0.0] * job.workers  # time of each worker's last push
 
     @property
     def applied(self) -> int:
-        """Gradients that all servers have applied."""
+        """Number of gradients that all servers have applied."""
         return min(self._applied)
 
     def note(self, worker: int, kind: str, begin: float, end: float) -> None:
-        """What a worker did: see ``Span``. It waits no earlier than its last push has arrived."""
+        """Note a worker's activity: see ``Span``. A wait begins no earlier than its last push has arrived."""
         if kind == "push":
             self._arrived[worker] = end
         elif kind == "wait":
@@ -210,11 +232,11 @@ class Account:
             self.outcome.spans.append(Span(worker, kind, begin, end))
 
     def note_server(self, shard: int, worker: int, kind: str, begin: float, end: float) -> None:
-        """What a server did: see ``ServerSpan``."""
+        """Note a server's activity: see ``ServerSpan``."""
         self.outcome.server_spans.append(ServerSpan(shard, worker, kind, begin, end))
 
     def update(self, shard: int, staleness: int, when: float) -> bool:
-        """An update ends, and an epoch with its last one. Returns whether all servers have applied one more."""
+        """Note the end of an update, and of an epoch; return whether all servers have applied one more."""
         self.outcome.staleness[0 if self._job.algorithm is Algorithm.SYNC else staleness] += 1
         before, self._ended = self.applied, max(self._ended, when)
         self._applied[shard] += 1
@@ -227,9 +249,9 @@ class Account:
     def close(
         self, workers: Sequence[Pusher], servers: Sequence[ParameterServer], dead: Sequence[int]
     ) -> Outcome:
-        """End the run. Workers that are ``dead`` have stopped, unless all of their gradients were applied.
+        """End the run. ``dead`` workers count as stopped, unless all their gradients were applied.
 
-        Raises CheckFailed for Sync-DSGD that could not go on.
+        Raises CheckFailed if Sync-DSGD could not continue.
         """
         outcome = self.outcome
         counts = [Counter(worker for worker, _ in server.applied) for server in servers]
@@ -251,7 +273,7 @@ class Account:
 
 
 def sync_ends(dead: Sequence[int]) -> CheckFailed:
-    """What is raised when workers are missing to Sync-DSGD."""
+    """Return the error of Sync-DSGD without these workers."""
     who, them = (
         (f"worker {dead[0]}", "it") if len(dead) == 1 else (f"workers {', '.join(map(str, dead))}", "them")
     )

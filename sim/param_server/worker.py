@@ -1,4 +1,4 @@
-"""What a worker does, in time: it takes the model, computes and pushes, as often as it has credit."""
+"""A worker's steps in time: it takes the model, computes, and pushes whenever it has credit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fanin.sim.param_server.training import TrainingJob
 
 
 class Site(Protocol):
-    """What workers run in: the event model, or the hosts of simulated hardware."""
+    """Environment of workers: the event model, or the hosts of simulated hardware."""
 
     job: TrainingJob
     learner: Learner
@@ -26,13 +26,13 @@ class Site(Protocol):
 
     @property
     def copy_seconds(self) -> float:
-        """The time to take the model out of its buffers."""
+        """Seconds to take the model out of its buffers."""
 
     def note(self, worker: int, kind: str, begin: float) -> None:
-        """What a worker did until now, for the run's account."""
+        """Note a worker's activity that ends now."""
 
     def after(self, seconds: float, then: Callable[[], None]) -> None:
-        """Call ``then`` after so many seconds."""
+        """Call ``then`` after ``seconds``."""
 
 
 class Worker(ABC):
@@ -44,16 +44,16 @@ class Worker(ABC):
         self._busy = False
         self._idle_since: float | None = None
         self._replaced = False
-        self._zeros: int | None = None  # version of the gradient of zeros, where it joins a run
+        self._zeros: int | None = None  # version of the gradient of zeros of a worker that joins a run
         self._each = site.job.gradients_each(site.learner)
 
     @abstractmethod
     def send(self, pushes: Sequence[Push]) -> None:
-        """Write a gradient, a part to each server; the push is to be noted when all parts have arrived."""
+        """Write a gradient, a part to each server; the push must be noted when all parts have arrived."""
 
     @property
     def stops(self) -> float:
-        """When it stops answering, in seconds: a replacement never does."""
+        """Time when it stops answering, in seconds; infinite for a replacement."""
         return np.inf if self._replaced else self.site.job.stops.get(self.number, np.inf)
 
     @property
@@ -62,12 +62,12 @@ class Worker(ABC):
         return self.site.seconds >= self.stops
 
     def replace(self, endpoint: WorkerEndpoint) -> None:
-        """Another worker takes its place, with memory of zeros: it awaits ``join`` and its rows."""
+        """Replace the worker by another one with a memory of zeros, which waits for ``join`` and its rows."""
         self.endpoint, self._replaced, self._busy, self._idle_since = endpoint, True, False, None
         self._zeros = None
 
     def join(self, version: int) -> None:
-        """Learn the version of the gradient of zeros that the servers apply before the replacement's own."""
+        """Set the version of the gradient of zeros that the servers apply before the replacement's own."""
         self._zeros = version
         self.advance()
 

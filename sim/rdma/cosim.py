@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Runs one-sided writes between simulated nodes: memories filled, writes posted, memories read back."""
+"""One-sided writes between simulated nodes: memories are filled, writes posted, memories read back."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from fanin.sim.switch.base import Switch
 from fanin.wire.ethernet import Endpoint
 
 MAX_NODES = 64
-SOURCE_PORT = 0xC000  # plus a queue pair's index: the port that its packets are sent from
+SOURCE_PORT = 0xC000  # plus a queue pair's index: source port of its packets
 
-#: Causes of the refusals that host programs check, by register and field.
+#: Causes of refusals that host programs check, by register and field.
 REFUSALS: Mapping[str, Mapping[str, type[IntEnum]]] = {
     "refusals": {"connect_refusal": Refusal, "region_refusal": Refusal}
 }
@@ -38,7 +38,7 @@ End = tuple[int, int]  # a node, and the index of one of its queue pairs
 
 @dataclass(frozen=True)
 class Pair:
-    """A queue pair's two ends, and what each knows of the connection."""
+    """The two ends of a connection, and each end's view of it."""
 
     ends: tuple[End, End]
     connections: tuple[Connection, Connection]
@@ -53,9 +53,9 @@ class Pair:
 def configure_node(
     driver: NicDriver, node: int, pairs: Sequence[Pair], regions: Sequence[Region], *, timeout: int
 ) -> HostProgram:
-    """What sets up a node: its regions, and its ends of those ``pairs`` that it has a part in.
+    """Return a program that sets up a node: its regions, and its ends of ``pairs``.
 
-    It first reads ``driver.identify()``; ``timeout`` is in cycles.
+    The program first reads ``driver.identify()``; ``timeout`` is in cycles.
     """
     program = HostProgram().extend(driver.identify().operations)
     program.extend(driver.configure(worker_endpoint(node), timeout=timeout).operations)
@@ -66,7 +66,7 @@ def configure_node(
 
 
 def connect(driver: NicDriver, program: HostProgram, node: int, pair: Pair) -> None:
-    """Connect those ends of a pair that a node has."""
+    """Add the connection of a node's ends of a pair to a program."""
     for end, other, connection in zip(pair.ends, reversed(pair.ends), pair.connections, strict=True):
         if end[0] == node:
             to = worker_endpoint(other[0])
@@ -77,21 +77,21 @@ def connect(driver: NicDriver, program: HostProgram, node: int, pair: Pair) -> N
 
 
 def disconnect(driver: NicDriver, program: HostProgram, index: int) -> None:
-    """End the queue pair at ``index``: memory is not accessed for it any more."""
+    """Add the end of the queue pair at ``index``, after which it accesses no memory."""
     program.extend(driver.disconnect(index).operations)
     program.poll_field(driver.registers, "status", "connecting", 0)
     program.check_field(driver.registers, "refusals", "connect_refusal", 0)
 
 
 def post(driver: RdmaDriver, program: HostProgram, index: int, write: Write) -> None:
-    """Post a write at queue pair ``index``, as soon as there is room."""
+    """Add a post of a write at queue pair ``index``, after a wait for room."""
     program.poll_field(driver.registers, "status", "full", 0)
     program.extend(driver.post(index, write).operations)
     program.poll_field(driver.registers, "status", "posting", 0)
 
 
 def take_completion(driver: RdmaDriver, program: HostProgram) -> None:
-    """Await a completion, and read it."""
+    """Add a wait for a completion and its read."""
     program.poll_field(driver.registers, "completion", "completed", 1)
     program.extend(driver.take_completion().operations)
 
@@ -99,9 +99,9 @@ def take_completion(driver: RdmaDriver, program: HostProgram) -> None:
 def name_refusal(
     failure: SimulationFailed, driver: NicDriver, fields: Mapping[str, Mapping[str, type[IntEnum]]] = REFUSALS
 ) -> SimulationFailed:
-    """Return the failure with its cause, where it is that a node of ``driver`` has refused a command.
+    """Return the failure with its cause, if a node of ``driver`` has refused a command.
 
-    ``fields``: by register and field, the causes of the refusals that host programs check.
+    ``fields``: causes of the refusals that host programs check, by register and field.
     """
     check = failure.result.failed_check if failure.result else None
     if failure.result is None or check is None:
@@ -119,7 +119,7 @@ def name_refusal(
 
 @dataclass
 class RdmaRun:
-    """What came out of a run, per node."""
+    """Result of a run, per node."""
 
     memories: list[bytearray] = field(default_factory=list)
     completions: list[list[Completed]] = field(default_factory=list)
@@ -129,13 +129,13 @@ class RdmaRun:
 
     @property
     def cycles(self) -> int:
-        """From the first post to the last completion."""
+        """Cycles from the first post to the last completion."""
         (writes,) = (phase for phase in self.raw.phases if phase.name == "write")
         return writes.end - writes.start
 
 
 class RdmaCosim:
-    """Nodes of ``config`` at a forwarding switch, built once; each ``run`` begins anew.
+    """Nodes of ``config`` at a forwarding switch, built once; each ``run`` starts from reset.
 
     Raises InputError for a missing tool and for sizes out of range.
     """
@@ -166,11 +166,16 @@ class RdmaCosim:
         switch: Callable[[], Switch] | None = None,
         **settings: Unpack[Settings],
     ) -> RdmaRun:
-        """Post the ``writes`` of each node, each with its queue pair's index, in their order, and await all.
+        """Post the ``writes`` of each node in order, each with its queue pair's index, and wait for all.
 
-        ``memories`` are what the nodes' hold at first, ``arrivals`` how many messages with immediate data each
-        host is to wait for; ``timeout`` is in cycles; ``switch`` takes the place of the one that forwards;
-        ``settings`` are those of ``Cluster.run``. Raises SimulationFailed when it cannot go on.
+        - ``memories``: initial memory of each node.
+        - ``regions``: regions of each node.
+        - ``arrivals``: messages with immediate data that each host waits for.
+        - ``timeout``: cycles until a packet is sent again.
+        - ``switch``: replaces the forwarding switch.
+        - ``settings``: those of ``Cluster.run``.
+
+        Raises SimulationFailed if the run fails.
         """
         arrivals = arrivals or [0] * self.nodes
         if max(arrivals) > ARRIVALS:
@@ -198,7 +203,7 @@ class RdmaCosim:
         return self._collect(raw, arrivals)
 
     def _write(self, writes: Sequence[tuple[int, Write]]) -> HostProgram:
-        """Post while there is room, then take a completion for each post."""
+        """Return a program that posts while there is room, and takes a completion per post."""
         program = HostProgram()
         taken = 0
         for number, (index, write) in enumerate(writes):

@@ -1,1 +1,1 @@
-"""The ring all-reduce: on simulated nodes, and its time models."""
+"""Ring all-reduce on simulated nodes, and models of its time."""

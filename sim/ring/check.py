@@ -1,4 +1,4 @@
-"""Handshake of a ring before the first job: each node probes the next one and hears the previous one."""
+"""Handshake of a ring before its first job: each node probes the next node and hears the previous node."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fanin.ring.driver import RingDriver, RingFindings, RingMember
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 
-TIMEOUT, RETRIES = 2_000, 10  # cycles until a silent node is probed again, and so many times
-_LOOK_CYCLES = 500  # between two looks at a node
+TIMEOUT, RETRIES = 2_000, 10  # cycles until a silent node is probed again, and the number of retries
+_LOOK_CYCLES = 500  # cycles between two reads of a node's findings
 
 
 class CheckHosts:
-    """Live hosts that start a job without descriptors at each node, and read what the nodes find out.
+    """Live hosts that start a job without descriptors at each node, and read the nodes' findings.
 
-    ``members``: what each node's host believes of the ring; a node without an entry is not started. The run
-    ends when every node has heard both neighbours, has failed, or has had the time of all retries.
+    ``members``: each node's view of the ring; a node without an entry is not started. The run ends when every
+    node has heard both neighbours, has failed, or has had the time of all its retries.
     """
 
     def __init__(self, board: Board, *, driver: RingDriver, members: Mapping[int, RingMember]):
@@ -30,12 +30,12 @@ class CheckHosts:
 
     @property
     def done(self) -> bool:
-        """All nodes have come to an end."""
+        """Whether all nodes are settled."""
         return len(self._settled) == len(self._members)
 
     @property
     def progress(self) -> int:
-        """Nodes that have come to an end."""
+        """Number of settled nodes."""
         return len(self._settled)
 
     def start(self) -> None:
@@ -65,13 +65,13 @@ class CheckHosts:
             self._board.at(self._board.now + _LOOK_CYCLES * 4_000, functools.partial(self._look, node))
 
     def may_skip(self) -> bool:
-        """Never: nodes count the cycles of their timeouts."""
+        """Return False: nodes count the cycles of their timeouts."""
         return False
 
     def waiting(self) -> str:
-        """The nodes that are waited for."""
+        """Return the nodes that have not heard both neighbours."""
         return f"nodes {sorted(set(self._members) - self._settled)} have not heard both neighbours"
 
     def result(self) -> dict[int, RingFindings]:
-        """The findings of each node that was started."""
+        """Return the findings of each started node."""
         return self._findings

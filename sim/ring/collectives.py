@@ -1,5 +1,6 @@
-"""What a collective costs in the α–β–γ model (Thakur, Rabenseifner, Gropp: Optimization of Collective
-Communication Operations in MPICH, 2005), as INCEPTIONN (section VIII-D) and AI Smart NIC (section III) use it.
+"""Cost of collectives in the α–β–γ model, as INCEPTIONN (section VIII-D) and AI Smart NIC (section III) use it.
+
+The model: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Operations in MPICH, 2005.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Link:
-    """``latency``: α, seconds of a message; ``byte``, ``add``: β, γ, seconds of a byte sent, and summed."""
+    """Costs of a link: ``latency`` α in seconds per message; ``byte`` β and ``add`` γ in seconds per byte."""
 
     latency: float
     byte: float
@@ -19,25 +20,25 @@ class Link:
 
 
 class Scheme(Protocol):
-    """An all-reduce: nodes, bytes and link to seconds."""
+    """An all-reduce algorithm: a function from nodes, bytes and link to seconds."""
 
     def __call__(self, nodes: int, size: float, link: Link, *, ratio: float = 1.0) -> float:
-        """Seconds that it takes."""
+        """Return the time in seconds."""
 
 
 def ring(nodes: int, size: float, link: Link, *, ratio: float = 1.0) -> float:
-    """Seconds of a ring all-reduce of ``size`` bytes: 2(p − 1)α + 2(p − 1)/p nβ + (p − 1)/p nγ.
+    """Return the seconds of a ring all-reduce of ``size`` bytes: 2(p − 1)α + 2(p − 1)/p nβ + (p − 1)/p nγ.
 
-    ``ratio``: how many times a codec makes the bytes on the wire fewer, here and below.
+    ``ratio``: compression ratio of a codec on the wire, here and in the other functions.
     """
     share = (nodes - 1) / nodes * size
     return 2 * (nodes - 1) * link.latency + 2 * share * link.byte / ratio + share * link.add
 
 
 def rabenseifner(nodes: int, size: float, link: Link, *, ratio: float = 1.0) -> float:
-    """Seconds of recursive halving and doubling: 2 lg p α + 2(p − 1)/p nβ + (p − 1)/p nγ.
+    """Return the seconds of recursive halving and doubling: 2 lg p α + 2(p − 1)/p nβ + (p − 1)/p nγ.
 
-    Nodes beyond a power of two hand their vector to a neighbour first and get the sum last, as in MPICH.
+    Nodes beyond a power of two first send their vector to a neighbour, and receive the sum last, as in MPICH.
     """
     power = 1 << nodes.bit_length() - 1
     share = (power - 1) / power * size
@@ -48,22 +49,22 @@ def rabenseifner(nodes: int, size: float, link: Link, *, ratio: float = 1.0) -> 
 
 
 def binomial(nodes: int, size: float, link: Link, *, ratio: float = 1.0) -> float:
-    """Seconds of a binomial tree's gathering, summing on the way, and scattering: ⌈lg p⌉ (2α + 2nβ + nγ)."""
+    """Return the seconds of a binomial tree's gather with summing, and scatter: ⌈lg p⌉ (2α + 2nβ + nγ)."""
     steps = math.ceil(math.log2(nodes))
     return steps * (2 * link.latency + 2 * size * link.byte / ratio + size * link.add)
 
 
 def best(nodes: int, size: float, link: Link, *, ratio: float = 1.0) -> float:
-    """Seconds of the fastest of these: what a library's heuristics, by nodes and size, aim at."""
+    """Return the seconds of the fastest algorithm, which a library's heuristics aim at."""
     schemes: tuple[Scheme, ...] = (ring, rabenseifner, binomial)
     return min(scheme(nodes, size, link, ratio=ratio) for scheme in schemes)
 
 
 def worker_aggregator(workers: int, size: float, link: Link, *, ratio: float = 1.0) -> float:
-    """Seconds of INCEPTIONN's baseline: (1 + lg p)α + (p + lg p)nβ + (p − 1)nγ.
+    """Return the seconds of INCEPTIONN's baseline: (1 + lg p)α + (p + lg p)nβ + (p − 1)nγ.
 
-    Gradients go up one by one into the aggregator's link, weights come down a binomial tree; ``ratio`` is
-    that of the gradients alone.
+    Gradients enter the aggregator's link one by one, and weights are sent down a binomial tree. ``ratio``
+    applies to the gradients only.
     """
     steps = math.log2(workers)
     wire = (workers / ratio + steps) * size * link.byte

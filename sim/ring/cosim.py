@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Runs all-reduces on N simulated ring nodes: memories filled, descriptors posted, sums read back."""
+"""All-reduces on N simulated ring nodes: memories are filled, descriptors posted, sums read back."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from fanin.sim.ring.flow import Carried, Flow, FlowHosts
 Float32 = npt.NDArray[np.float32]
 
 JOB_ID = 1
-QUEUE = 8  # descriptors of one run
-_GUARD_WORDS = 2  # between vectors, before the first and after the last
-_GUARD = 0xA5  # what every byte of them holds
-_CONTROL_CYCLES = 4  # a MAC's link is occupied no longer than that by a control frame
+QUEUE = 8  # descriptors per run
+_GUARD_WORDS = 2  # words between vectors, before the first vector and after the last one
+_GUARD = 0xA5  # content of every guard byte
+_CONTROL_CYCLES = 4  # most cycles that a control frame occupies a MAC's link
 
 
 @dataclass
 class RingRun:
-    """What came out of a run; ``sums`` per host, per vector. An engine is a node: several may have one host."""
+    """Result of a run; ``sums`` are per host and vector. Engines are nodes; a host may have several."""
 
     sums: list[list[Float32]] = field(default_factory=list)
     status: list[RingStatus] = field(default_factory=list)  # per node
     counters: list[dict[str, int]] = field(default_factory=list)  # per node
-    intact: bool = True  # memory around the vectors is as it was
-    carried: list[Carried] = field(default_factory=list)  # per host, of the flow beside the all-reduce
+    intact: bool = True  # memory around the vectors is unchanged
+    carried: list[Carried] = field(default_factory=list)  # per host, frames of the flow beside the all-reduce
     raw: RunResult = field(default_factory=RunResult)
 
     @property
     def cycles(self) -> int:
-        """From the first descriptor to the last sum in memory, at the slowest node."""
+        """Cycles from the first descriptor to the last sum in memory, at the slowest node."""
         return max(counters["cycles"] for counters in self.counters)
 
     @property
@@ -59,9 +59,9 @@ class RingRun:
         return any(status.failed for status in self.status)
 
     def transmit_busy(self, node: int) -> float:
-        """Share of the time in which a node's link was occupied, from its first to its last DATA frame.
+        """Return the share of time in which a node's link was occupied, from its first to its last DATA frame.
 
-        Only for vectors of many frames: short intervals at the end are taken for control frames.
+        Valid only for vectors of many frames: short intervals at the end count as control frames.
         """
         begin, end = (column.astype(np.int64) for column in self.raw.occupied[node].T)
         last = np.flatnonzero(end - begin > _CONTROL_CYCLES)[-1] + 1
@@ -70,13 +70,13 @@ class RingRun:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the vectors lie in a node's memory, each on a word's boundary, with guards around them."""
+    """Layout of the vectors in a node's memory: aligned to words, with guards around them."""
 
     config: RingConfig
     counts: tuple[int, ...]
 
     def _bounds(self) -> list[int]:
-        """The byte at which each vector begins, and the one at which memory ends."""
+        """Return the first byte of each vector, and the end of memory."""
         words = np.cumsum([_GUARD_WORDS, *(self.config.words(n) + _GUARD_WORDS for n in self.counts)])
         return (words * self.config.width // 8).tolist()
 
@@ -85,7 +85,7 @@ class _Layout:
         return self._bounds()[:-1]
 
     def fill(self, vectors: Sequence[Float32]) -> Bytes:
-        """A memory with the vectors in it."""
+        """Return a memory with the vectors and guards."""
         memory = np.full(self._bounds()[-1], _GUARD, dtype=np.uint8)
         for address, vector in zip(self.addresses, vectors, strict=True):
             values = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
@@ -93,7 +93,7 @@ class _Layout:
         return memory
 
     def read(self, memory: Bytes) -> tuple[list[Float32], bool]:
-        """The vectors in a memory, and whether all around them is intact; the guards overwrite them."""
+        """Return the vectors in a memory, and whether the guards are intact; overwrites the vectors."""
         vectors = []
         for address, count in zip(self.addresses, self.counts, strict=True):
             part = memory[address : address + 4 * count]
@@ -105,9 +105,9 @@ class _Layout:
 class RingCosim:
     """N hosts of ``engines`` ring nodes each at a forwarding switch, built once; each ``all_reduce`` is a run.
 
-    Engine e of all hosts is ring e; the engines of a host share its memory and each vector. Nodes are numbered
-    host by host. With ``nic`` they are smart NICs, beside whose ring a flow of other traffic may go. Raises
-    InputError for a missing tool and for sizes out of range.
+    Engine e of all hosts forms ring e. The engines of a host share its memory and each vector. Nodes are
+    numbered host by host. With ``nic``, nodes are smart NICs, and a flow of other traffic may run beside the
+    ring. Raises InputError for a missing tool and for sizes out of range.
     """
 
     def __init__(
@@ -148,12 +148,18 @@ class RingCosim:
         flow: Flow | None = None,
         **settings: Unpack[Settings],
     ) -> RingRun:
-        """Reduce every vector; ``vectors`` are, per node, its float32 arrays, 1 to 8 of them, of equal lengths.
+        """Reduce every vector.
 
-        They may be those of fewer nodes than there are: the others keep still. ``timeout`` is in cycles;
-        ``memory_gbps`` and ``settings`` are those of ``Cluster.run``. ``flow`` goes between the hosts of smart
-        NICs meanwhile. Raises ValueError for vectors that are not alike, and for a flow between nodes that have
-        no host packet port; SimulationFailed when the simulation itself cannot go on.
+        - ``vectors``: per node, 1 to 8 float32 arrays, of equal lengths at all nodes. If there are more nodes
+          than entries, the last nodes take no part.
+        - ``timeout``: cycles until a node sends again.
+        - ``retries``: retransmissions until a node fails.
+        - ``seed``: seed of the links.
+        - ``flow``: traffic between the hosts of smart NICs during the all-reduce.
+
+        ``memory_gbps`` and ``settings`` are those of ``Cluster.run``. Raises ValueError for vectors of
+        different lengths, and for a flow between nodes without a host packet port. Raises SimulationFailed if
+        the simulation itself fails.
         """
         layout, nodes = self._layout(vectors), len(vectors)
         rings = [
@@ -192,9 +198,9 @@ class RingCosim:
         retries: int = 100,
         **settings: Unpack[Settings],
     ) -> None:
-        """Begin the job of one ring of all nodes, each with ``size`` bytes of memory; ``hosts`` drive the rest.
+        """Start the job of one ring of all nodes, each with ``size`` bytes of memory; ``hosts`` drive the rest.
 
-        Raises SimulationFailed as ``all_reduce``; needs one engine a host.
+        There must be one engine per host. Raises SimulationFailed as ``all_reduce`` does.
         """
         macs = [worker_endpoint(node).mac for node in range(self.nodes)]
         members = [
@@ -211,10 +217,10 @@ class RingCosim:
         check_identities(self.driver, raw.phases[0].reads)
 
     def check(self, lists: Mapping[int, Sequence[int]]) -> dict[int, RingFindings]:
-        """Find out whether the nodes make a ring; the findings of each node that ``lists`` has.
+        """Check whether the nodes form a ring; return the findings of each node in ``lists``.
 
-        ``lists``: the nodes of the ring in order, as the host of each node lists them. A node without a list is
-        not started. Raises SimulationFailed as ``all_reduce``; needs one engine a host.
+        ``lists``: per node, the nodes of the ring in order, as that node's host lists them. A node without a
+        list is not started. There must be one engine per host. Raises SimulationFailed as ``all_reduce`` does.
         """
         members = {
             node: RingMember(
@@ -249,7 +255,7 @@ class RingCosim:
         return layout
 
     def _wait(self, program: HostProgram) -> HostProgram:
-        """Until the node is idle."""
+        """Add a wait until the node is idle."""
         return program.poll_field(self.driver.registers, "status", "busy", 0)
 
     def _start(self, member: RingMember, flow: Flow | None) -> HostProgram:
@@ -261,11 +267,11 @@ class RingCosim:
         for batch in driver.identify(), driver.configure(member), driver.start():
             program.extend(batch.operations)
         self._wait(program)
-        # A flow's first frame is on its way when the descriptors are posted, and counts.
+        # A flow's first frame is in flight when the descriptors are posted, and must be counted.
         return program.extend(driver.command("clear_counters").operations) if flow else program
 
     def _reduce(self, layout: _Layout, flow: Flow | None) -> list[HostProgram]:
-        """A program for each engine of a host."""
+        """Return a program for each engine of a host."""
         driver = self.driver
         vectors = zip(layout.addresses, layout.counts, strict=True)
         posts = [driver.post_stripes(address, count, self.engines) for address, count in vectors]
@@ -279,7 +285,7 @@ class RingCosim:
         return programs
 
     def _outcome(self) -> list[Operation]:
-        """Read how it ended."""
+        """Return operations that read status and counters."""
         return [*self.driver.wait().operations, *self.driver.counters().operations]
 
     def _collect(

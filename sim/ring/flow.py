@@ -1,4 +1,4 @@
-"""Other traffic of the hosts beside an all-reduce: from every node's host to the next one's."""
+"""Other traffic of the hosts beside an all-reduce: from every node's host to the next node's host."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from fanin.sim.cosim.program import HostProgram
 from fanin.wire.ethernet import ETHERNET
 from fanin.wire.fields import byte_length, pack_fields
 
-ETHERTYPE = 0x88B7  # IEEE 802 OUI extended: no protocol that a node knows
+ETHERTYPE = 0x88B7  # IEEE 802 OUI extended: no protocol that a node handles
 NUMBER_BYTES = 8
 LEAST = byte_length(ETHERNET) + NUMBER_BYTES
-WINDOW = 8  # frames that a host has offered and its node has not taken: then it leaves one out
-_GRACE_PS = 50_000_000  # after the all-reduce, in which frames on their way arrive
-_PS = 8000  # in which a byte leaves at 1 Gb/s
+WINDOW = 8  # frames offered and not taken by the node, above which a host skips a frame
+_GRACE_PS = 50_000_000  # time after the all-reduce in which frames in flight arrive
+_PS = 8000  # ps per byte at 1 Gb/s
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """Frames of ``size`` bytes that each host sends to the next one, at a rate of ``gbps`` of the link.
+    """Frames that each host sends to the next host.
 
-    The rate counts what a frame takes of the link: preamble, FCS and gap, too. A host sends fewer frames where
-    its node does not take as many. ``share`` is the host's, in sixteenths; a receiving host takes nothing in a
-    share ``stall`` of the cycles. Raises ValueError for a size too small and a rate of 0.
+    - ``gbps``: rate on the link, with preamble, FCS and gap. A host skips frames that its node does not take.
+    - ``size``: bytes of a frame.
+    - ``share``: the host's share of the link, in sixteenths.
+    - ``stall``: share of the cycles in which a receiving host takes nothing.
+
+    Raises ValueError for a size too small and a rate of 0.
     """
 
     gbps: float
@@ -45,11 +48,11 @@ class Flow:
 
     @property
     def interval(self) -> Fraction:
-        """ps from one frame to the next."""
+        """Time from one frame to the next, in ps."""
         return (self.size + OVERHEAD) * _PS / Fraction(self.gbps)
 
     def frame(self, node: int, nodes: int, number: int) -> bytes:
-        """A host's frame of that number: random bytes behind it."""
+        """Return a host's frame of a number, filled with random bytes."""
         header = {
             "destination": worker_endpoint((node + 1) % nodes).mac,
             "source": worker_endpoint(node).mac,
@@ -61,38 +64,38 @@ class Flow:
 
 @dataclass
 class Carried:
-    """What has become of a host's frames."""
+    """Counters of a host's frames."""
 
     sent: int = 0
     received: int = 0
-    wrong: int = 0  #: changed on the way, repeated, or out of order
+    wrong: int = 0  #: frames changed, repeated, or out of order
 
 
 class FlowHosts:
-    """Live hosts that post their descriptors, and send until all are finished; see LiveHosts.
+    """Live hosts that post their descriptors, and send frames until all nodes have reduced; see LiveHosts.
 
-    ``result`` is what the programs ``last`` have read, per node, and what has become of its frames.
+    ``result`` contains, per node, the words read by the programs ``last``, and the counters of its frames.
     """
 
     def __init__(self, board: Board, *, flow: Flow, reduce: list[HostProgram], last: HostProgram):
         self.board, self.flow, self.programs, self.last = board, flow, reduce, last
         self.nodes = len(reduce)
         self.carried = [Carried() for _ in reduce]
-        self.expected = [0] * self.nodes  # the number of a host's next frame, at its receiver
+        self.expected = [0] * self.nodes  # per sender, the number of the next frame at its receiver
         self.reducing, self.reads = self.nodes, dict[int, list[int]]()
 
     @property
     def done(self) -> bool:
-        """Every host has read what it wanted."""
+        """Whether every host has read its counters."""
         return len(self.reads) == self.nodes
 
     @property
     def progress(self) -> int:
-        """Frames received."""
+        """Number of frames received."""
         return sum(carried.received for carried in self.carried)
 
     def start(self) -> None:
-        """All begin at once."""
+        """Start all hosts at once."""
         for node, program in enumerate(self.programs):
             self.board.on_frame(node, functools.partial(self._received, (node - 1) % self.nodes))
             self.board.stall(node, self.flow.stall)
@@ -100,15 +103,15 @@ class FlowHosts:
             self._send(node, self.board.now)
 
     def may_skip(self) -> bool:
-        """Nothing is counted in cycles once the all-reduce is over."""
+        """Return whether the all-reduce is over: afterwards nothing is counted in cycles."""
         return not self.reducing
 
     def waiting(self) -> str:
-        """For the message of a run that cannot go on."""
+        """Return the state for the message of a failed run."""
         return f"{self.reducing} of {self.nodes} nodes reduce"
 
     def result(self) -> tuple[list[list[int]], list[Carried]]:
-        """Words read, and frames, per node."""
+        """Return the words read and the counters of frames, per node."""
         return [self.reads[node] for node in range(self.nodes)], self.carried
 
     def _send(self, node: int, start: int) -> None:

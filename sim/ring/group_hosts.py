@@ -1,4 +1,4 @@
-"""Hosts of ring nodes that train in groups: a layer's all-reduce is an exchange of theirs."""
+"""Hosts of ring nodes that train in groups: a layer's all-reduce is an exchange between groups."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fanin.sim.ring.schedule import Learners
 
 
 class GroupHost(Host):
-    """A worker's host: what it posts waits for the exchanges before, and for the other workers."""
+    """A worker's host: each post waits for the previous exchanges and for the other workers."""
 
     hosts: GroupHosts
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
-        self._complete = 0  # exchanges
-        self._above: int | None = None  # it waits until more are complete
+        self._complete = 0  # complete exchanges
+        self._above: int | None = None  # the program waits until more exchanges than this are complete
 
     def _post(self, layer: int, gradient: Float32) -> None:
         self.board.tell(self.node, Posted(self._posted, gradient.copy()))
@@ -50,7 +50,7 @@ class GroupHost(Host):
 
 
 class GroupHosts(Hosts):
-    """Those of a rank's nodes, those of aggregators included, which have no program of their own."""
+    """Hosts of a rank's nodes. Aggregators have no program of their own."""
 
     host_type = GroupHost
 
@@ -79,11 +79,11 @@ class GroupHosts(Hosts):
 
     @property
     def done(self) -> bool:
-        """All hosts have come to the end of their programs, and the exchanges, too."""
+        """Whether all hosts have finished their programs, and all exchanges have ended."""
         return super().done and self.rounds.ended
 
     def result(self) -> HostsResult:
-        """With the figures of the rounds."""
+        """Return the result with the figures of the rounds."""
         found = super().result()
         found.rounds = self.rounds.figures
         return found

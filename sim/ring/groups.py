@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""One exchange in groups on simulated ring nodes: vectors in, every worker's sum out, figures of each round."""
+"""One exchange in groups on simulated ring nodes: vectors in, workers' sums and figures of rounds out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PS = 1e12
 
 @dataclass
 class GroupsRun:
-    """What an exchange leaves; ``seconds`` until the last worker has its sum, barriers among them."""
+    """Result of an exchange; ``seconds`` until the last worker has its sum, with barriers."""
 
     sums: list[Float32]  # per worker
     seconds: float
@@ -40,7 +40,7 @@ class GroupsRun:
     raw: RunResult = field(default_factory=RunResult, repr=False)
 
     def add(self, other: GroupsRun) -> None:
-        """Put what came out at the nodes of the next rank behind this; rank 0 has the rounds of all."""
+        """Append the results of the next rank's nodes; rank 0 has the rounds of all ranks."""
         self.sums += other.sums
         self.counters += other.counters
         self.seconds = max(self.seconds, other.seconds)
@@ -70,10 +70,10 @@ class GroupsCosim:
         seed: int = 0,
         **settings: Unpack[Settings],
     ) -> GroupsRun:
-        """Add up the workers' vectors, of one length; all post at once.
+        """Add up the workers' vectors, which have one length; all workers post at once.
 
-        ``settings`` are those of ``Cluster.run``. Raises ValueError for vectors or a plan that do not fit,
-        SimulationFailed when the run cannot go on, or a node fails.
+        ``settings`` are those of ``Cluster.run``. Raises ValueError for vectors or a plan that do not fit, and
+        SimulationFailed if the run or a node fails.
         """
         given, jobs = [np.ravel(vector).astype(np.float32) for vector in vectors], jobs or JobSettings()
         sizes = {vector.size for vector in given}
@@ -101,7 +101,7 @@ class GroupsCosim:
 
 
 class _Workers:
-    """Live hosts of one exchange, those of a rank's nodes."""
+    """Live hosts of one exchange, for a rank's nodes."""
 
     def __init__(
         self, board: Board, *, config: RingConfig, plan: Plan, jobs: JobSettings, vectors: Sequence[Float32]
@@ -117,7 +117,7 @@ class _Workers:
         self._counters: dict[int, dict[str, int]] = {}
 
     def start(self) -> None:
-        """All workers post."""
+        """Post the vectors of all workers."""
         for worker in self._workers:
             self._rounds.post(worker, 0, self._vectors[worker], functools.partial(self._complete, worker))
 
@@ -139,25 +139,25 @@ class _Workers:
 
     @property
     def done(self) -> bool:
-        """All counters have been read."""
+        """Whether all counters have been read."""
         return len(self._counters) == len(self._nodes)
 
     @property
     def progress(self) -> int:
-        """Workers that have their sum."""
+        """Number of workers that have their sum."""
         return len(self._sums)
 
     def may_skip(self) -> bool:
-        """Always: hosts poll while a job is under way, and there is nothing to send between jobs."""
+        """Return True: hosts poll during a job, and nothing is in flight between jobs."""
         return True
 
     def waiting(self) -> str:
-        """Who waits for a sum."""
+        """Return the workers that wait for their sum."""
         waiting = [worker for worker in self._workers if worker not in self._sums]
         return ", ".join(f"worker {worker} waits for its sum" for worker in waiting)
 
     def result(self) -> GroupsRun:
-        """Without the run around it."""
+        """Return the result, without ``raw``."""
         return GroupsRun(
             [self._sums[worker] for worker in self._workers],
             (self._ended - self._began) / _PS,

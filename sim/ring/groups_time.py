@@ -1,4 +1,4 @@
-"""How long an exchange in groups takes, by the model of its rings (docs/systems/ring-groups.md, "Time")."""
+"""Time of an exchange in groups, by the model of its rings (docs/systems/ring-groups.md, "Time")."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.sim.ring.rounds import job_program
 from fanin.sim.ring.time import RingTime
 
-_ACCESS = 4  # cycles of a register access
+_ACCESS = 4  # cycles per register access
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupsTime:
-    """The time of an exchange of ``count`` values; ``barrier`` in seconds. The rest is as RingTime has it."""
+    """Time of an exchange of ``count`` values, with ``barrier`` in seconds; other fields as in RingTime."""
 
     config: RingConfig
     plan: Plan
@@ -32,7 +32,7 @@ class GroupsTime:
 
     @property
     def accesses(self) -> int:
-        """Register accesses of a job."""
+        """Number of register accesses of a job."""
         member = RingMember(id=0, macs=[0, 1], rank=0)
         return len(job_program(RingDriver(self.config), member, 0, self.count))
 
@@ -50,7 +50,7 @@ class GroupsTime:
 
     @property
     def rounds(self) -> list[float]:
-        """Seconds of each round, without the barrier before it: of the largest of its rings."""
+        """Seconds of each round without its barrier: those of its largest ring."""
         sizes = [max(len(ring.members) for ring in each.rings) for each in self.plan.rounds]
         cycles = {size: self._ring(size) + _ACCESS * self.accesses for size in set(sizes)}
         return [cycles[size] / (self.clock_mhz * 1e6) for size in sizes]
@@ -69,7 +69,7 @@ def exchange_seconds(
     barrier: float = BARRIER,
     memory_gbps: float | None = None,
 ) -> Callable[[int], float]:
-    """The time of an exchange by its number of values, for ``run_model``; INCEPTIONN's words do not shrink."""
+    """Return the time of an exchange by its values, for ``run_model``; INCEPTIONN's words do not shrink."""
 
     def seconds(values: int) -> float:
         time = GroupsTime(

@@ -30,26 +30,26 @@ _PS = 1e12
 
 @dataclass(frozen=True)
 class Buffers:
-    """Where each layer's vector lies in a node's memory, on a word's boundary."""
+    """Layout of the layers' vectors in a node's memory, aligned to words."""
 
     config: RingConfig
     counts: tuple[int, ...]
 
     @property
     def addresses(self) -> list[int]:
-        """The first byte of each."""
+        """First byte of each vector."""
         words = np.cumsum([0, *(self.config.words(count) for count in self.counts[:-1])])
         return (words * self.config.width // 8).tolist()
 
     @property
     def size(self) -> int:
-        """Bytes of all."""
+        """Bytes of all vectors."""
         return sum(self.config.words(count) for count in self.counts) * self.config.width // 8
 
 
 @dataclass(frozen=True)
 class Posted:
-    """A gradient that a host has posted, as a descriptor of the run."""
+    """A gradient that a host has posted, with the number of its descriptor in the run."""
 
     descriptor: int
     gradient: Float32
@@ -57,7 +57,7 @@ class Posted:
 
 @dataclass(frozen=True)
 class Fetched:
-    """The sum that a host has found of a descriptor."""
+    """The sum of a descriptor that a host has found in memory."""
 
     descriptor: int
     layer: int
@@ -65,7 +65,7 @@ class Fetched:
 
 
 class Host:
-    """One node's host: what its program asks for, done at the node."""
+    """One node's host, which carries out the requests of its program at the node."""
 
     def __init__(self, hosts: Hosts, node: int, worker: Worker, steps: int):
         self.hosts, self.board, self.node, self.times = hosts, hosts.board, node, worker.times
@@ -74,7 +74,7 @@ class Host:
         self._posted = self._fetched = 0
 
     def advance(self, answer: Any = None) -> None:
-        """Go on with the program until it waits for something."""
+        """Continue the program until it waits."""
         try:
             request: Request = self._program.send(answer)
         except StopIteration:
@@ -98,13 +98,13 @@ class Host:
         self._run(self.hosts.driver.post(address, count).operations, lambda reads: self.advance())
 
     def _ask(self, above: int | None) -> None:
-        """Read the status, until something of it has changed if that is what is asked for."""
+        """Read the status; with ``above``, wait until more descriptors are complete or the node has failed."""
         driver, program = self.hosts.driver, HostProgram()
         if above is not None:
             low = above % (1 << COMPLETED_LOW_BITS)
             program.await_change(driver.registers, "status", completed_low=low, failed=0, refused_any=0)
         program.extend(driver.wait().operations)
-        first = int(above is not None)  # the word that has changed
+        first = int(above is not None)  # skip the word that ``await_change`` has read
         self.board.run(self.node, program, lambda reads: self._answer(reads[first:]))
 
     def _answer(self, reads: list[int]) -> None:
@@ -126,7 +126,7 @@ class Host:
         return f"node {self.node} ended in {where} with {explain(cause)}"
 
     def _fetch(self, layer: int) -> Float32:
-        """The sum that is in memory, which is to be the golden model's."""
+        """Return the sum in memory, and send it to rank 0 for comparison with the golden model."""
         found = self._vector(layer).copy()
         self.board.tell(self.node, Fetched(self._fetched, layer, found))
         self._fetched += 1
@@ -152,7 +152,7 @@ class Host:
 
 @dataclass
 class HostsResult:
-    """Of all workers: what they have learnt, their times, and their counters at the end; rounds of groups.
+    """Result of all workers: learned epochs, times, final counters, and rounds of groups.
 
     Times count from ``began``, in seconds of the simulation.
     """
@@ -164,18 +164,18 @@ class HostsResult:
     began: float = 0.0
 
     def add(self, other: HostsResult) -> None:
-        """Put the workers of the next rank behind these; rank 0 knows what all have learnt."""
+        """Append the workers of the next rank; rank 0 has the learned epochs of all ranks."""
         self.times += other.times
         self.counters += other.counters
 
 
 class Hosts:
-    """Those of a rank's nodes, as live hosts; made in the simulator's process.
+    """Live hosts of a rank's nodes, made in the simulator's process.
 
-    What all of them do is compared at rank 0: each sum with the golden model's, each model with the others.
+    Rank 0 compares all nodes: each sum with the golden model's, and each model with the others.
 
-    ``stops`` says which links are cut, and when, in seconds.
-    ``reduce`` is the golden model, one ring of all unless given.
+    - ``stops``: nodes whose links are cut, with times in seconds.
+    - ``reduce``: the golden model; default: one ring of all nodes.
     """
 
     host_type: type[Host] = Host
@@ -206,11 +206,11 @@ class Hosts:
 
     @property
     def seconds(self) -> float:
-        """Simulated time since the start; of what has been told, while that is looked at."""
+        """Simulated time since the start; inside ``_told``, the time of the told event."""
         return ((self.board.told_at if self._judging else self.board.now) - self._began) / _PS
 
     def _told(self, node: int, what: Any) -> None:
-        """At rank 0, look at what a host of any rank has done. Raises CheckFailed."""
+        """Handle an event of a host of any rank, at rank 0. Raises CheckFailed."""
         match what:
             case Posted(descriptor, gradient):
                 self.sums.post(descriptor, node, gradient)
@@ -230,7 +230,7 @@ class Hosts:
             raise CheckFailed(f"{where}: {wrong} of {found.size} values of the sum are not the golden model's")
 
     def start(self) -> None:
-        """All begin at once."""
+        """Start all hosts at once, and schedule the cuts."""
         for node, when in self._stops.items():
             if node not in self.board.nodes:
                 continue
@@ -243,31 +243,31 @@ class Hosts:
         self.dead.add(node)
 
     def name(self, descriptor: int) -> str:
-        """Which all-reduce a descriptor of the run is."""
+        """Return the name of a descriptor's all-reduce."""
         layers = len(self.buffers.counts)
         step, place = divmod(descriptor, layers)
         return f"the all-reduce of layer {layers - 1 - place}, step {self.first_step + step}"
 
     @property
     def done(self) -> bool:
-        """All hosts have come to the end of their programs."""
+        """Whether all hosts have finished their programs."""
         return all(host.counters is not None for host in self._hosts)
 
     @property
     def progress(self) -> int:
-        """Steps that all nodes have made."""
+        """Number of steps that all nodes have made."""
         return min((len(host.times.steps) for host in self._hosts), default=self._learners.steps)
 
     def may_skip(self) -> bool:
-        """Always: that nothing lost is still to be sent again, ``quiet_cycles`` above the timeout sees to."""
+        """Return True: ``quiet_cycles`` above the timeout ensures that no retransmission is pending."""
         return True
 
     def waiting(self) -> str:
-        """How far each host is."""
+        """Return the progress of each host."""
         return ", ".join(f"node {host.node} has made {len(host.times.steps)} steps" for host in self._hosts)
 
     def result(self) -> HostsResult:
-        """The run's result."""
+        """Return the run's result."""
         counters = [host.counters or {} for host in self._hosts]
         times = [host.times for host in self._hosts]
         return HostsResult(self._learners.result(), times, counters, began=self._began / _PS)

@@ -1,7 +1,7 @@
-"""The ring's training on a model: the same hosts and the same bits, an all-reduce that takes a formula's time.
+"""Event model of the ring's training: hosts and bits as in the RTL run, all-reduce times by a formula.
 
-For hosts that reduce on their own cores, which there is no RTL for, and for runs of which the time of the NIC's
-model is enough.
+It serves hosts that reduce on their own cores, for which no RTL exists, and runs for which the NIC's time model
+is enough.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ Then = Callable[[], None]
 class World:
     """Nodes whose all-reduces go through one ring, one after the other.
 
-    ``seconds`` is the time of one, by its number of values. It begins when all nodes have posted it and the one
-    before has ended.
+    ``seconds`` gives the time of an all-reduce by its number of values. An all-reduce begins when all nodes
+    have posted it and the previous one has ended.
     """
 
     def __init__(self, learners: Learners, nodes: int, sums: Sums, seconds: Callable[[int], float]):
         self.now = 0.0
         self.sums, self.nodes, self._seconds = sums, nodes, seconds
         self.completed = 0
-        self._alarms: list[tuple[float, int, Then]] = []  # heap: time, order, what to call
+        self._alarms: list[tuple[float, int, Then]] = []  # heap: time, order, callback
         self._order = itertools.count()
-        self._posts: list[int] = []  # how many nodes have posted each descriptor
-        self._free = 0.0  # when the ring has ended what it has
+        self._posts: list[int] = []  # per descriptor, the number of nodes that have posted it
+        self._free = 0.0  # time when the ring has finished all posted all-reduces
         workers = learners.workers(lambda: self.now)
         self.hosts = [_Host(self, node, worker.run(learners.steps)) for node, worker in enumerate(workers)]
         self.times = [worker.times for worker in workers]
 
     def run(self) -> list[Times]:
-        """To the end of all programs."""
+        """Run to the end of all programs; return the times of all hosts."""
         for host in self.hosts:
             host.advance()
         while self._alarms:
@@ -70,7 +70,7 @@ class World:
         heapq.heappush(self._alarms, (time, next(self._order), then))
 
     def post(self, descriptor: int, values: int) -> None:
-        """A node has posted a descriptor of the run."""
+        """Note a node's post of a descriptor; schedule the all-reduce when all nodes have posted it."""
         if descriptor == len(self._posts):
             self._posts.append(0)
         self._posts[descriptor] += 1
@@ -90,10 +90,10 @@ class _Host:
     def __init__(self, world: World, node: int, program: Program):
         self._world, self._node, self._program = world, node, program
         self._posted = self._fetched = 0
-        self._above: int | None = None  # it waits until more descriptors are complete
+        self._above: int | None = None  # the program waits until more descriptors than this are complete
 
     def advance(self, answer: Any = None) -> None:
-        """Go on with the program until it waits for something."""
+        """Continue the program until it waits."""
         world = self._world
         try:
             request = self._program.send(answer)
@@ -118,7 +118,7 @@ class _Host:
         self._world.post(self._posted - 1, gradient.size)
 
     def wake(self) -> None:
-        """One more descriptor may be complete."""
+        """Continue a program that waits, if enough descriptors are complete."""
         if self._above is not None and self._world.completed > self._above:
             self._above = None
             self.advance(self._world.completed)
@@ -132,9 +132,10 @@ def run_model(
     seconds: Callable[[int], float],
     progress: Callable[[int], None] = lambda steps: None,
 ) -> Outcome:
-    """Carry a job out, on from a state, as ``run_rtl`` does; an all-reduce of so many values takes ``seconds``.
+    """Carry out a job from a state, as ``run_rtl`` does; ``seconds`` gives an all-reduce's time by its values.
 
-    ``progress`` gets the steps that all have made. Raises CheckFailed as the learners do.
+    ``progress`` is called with the number of steps that all nodes have made. Raises CheckFailed as the learners
+    do.
     """
     learning = Learning(job, data, state, progress=progress)
     nodes = job.training.nodes
@@ -152,7 +153,7 @@ def nic_seconds(
     clock_mhz: float = CLOCK_MHZ,
     memory_gbps: float | None = None,
 ) -> Callable[[int], float]:
-    """The time of the NIC's model. What INCEPTIONN makes of words depends on them: here they do not shrink."""
+    """Return the NIC's time by the number of values, with INCEPTIONN's words taken as incompressible."""
 
     def seconds(values: int) -> float:
         time = RingTime(
@@ -170,11 +171,11 @@ def nic_seconds(
 
 
 def on_cores(job: RingTraining, cores: Cores) -> tuple[RingTraining, Callable[[int], float]]:
-    """The job of hosts that reduce themselves, with MPI and a conventional NIC, and the time of an all-reduce.
+    """Return the job of hosts that reduce on their cores, with a conventional NIC, and an all-reduce's time.
 
-    With overlap the communicating threads take every layer as it comes, and update it; the others compute,
-    slower, and wait at the end. Without, all wait for one thread after each layer (section III, figure 2a).
-    There is no codec. Raises ValueError for groups.
+    With overlap, the communicating threads reduce and update every layer as it arrives; the other threads
+    compute more slowly, and wait at the end. Without overlap, all threads wait for one thread after each layer
+    (section III, figure 2a). There is no codec. Raises ValueError for groups.
     """
     if job.groups is not None:
         raise ValueError("groups are of ring nodes: hosts that reduce on their own cores are in one ring")

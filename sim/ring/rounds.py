@@ -1,6 +1,6 @@
-"""Exchanges in groups at simulated ring nodes: each node's host has it do one job after the other.
+"""Exchanges in groups at simulated ring nodes: each node carries out one job after the other.
 
-How hosts keep jobs apart: docs/systems/ring-groups.md, "Jobs".
+docs/systems/ring-groups.md, "Jobs", explains how hosts keep jobs apart.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from fanin.wire.ring import RING
 
 Float32 = npt.NDArray[np.float32]
 
-TIMEOUT = 4000  # cycles: some hops there and back
-RETRIES = 50  # a silent node ends the run after 200,000 cycles
+TIMEOUT = 4000  # cycles: several round trips of a hop
+RETRIES = 50  # with TIMEOUT, a silent node ends the run after 200,000 cycles
 JOBS = 1 << field_bits(RING, "job")
 _PS = 1e12
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """Of every job: ``barrier`` in seconds before it, ``timeout`` in cycles, and ``retries``.
+    """Settings of all jobs: ``barrier`` in seconds before each job, ``timeout`` in cycles, and ``retries``.
 
     Raises ValueError for a barrier below 0.
     """
@@ -50,10 +50,11 @@ class JobSettings:
 
 @dataclass
 class RoundFigures:
-    """Of one round, all exchanges together.
+    """Figures of one round, summed over all exchanges.
 
-    ``seconds``: from the end of the barrier until all hosts know that their jobs are complete; ``data_bytes``:
-    of DATA frames, without FCS, none of them counted twice.
+    - ``level``: the round's level in the plan.
+    - ``seconds``: time from the end of the barrier until all hosts know that their jobs are complete.
+    - ``data_bytes``: bytes of DATA frames, without FCS; retransmissions are not counted.
     """
 
     level: str
@@ -62,8 +63,9 @@ class RoundFigures:
 
 
 def job_program(driver: RingDriver, member: RingMember, address: int, count: int) -> HostProgram:
-    """One node's part in a job, from its settings until it has ended; its reads are those of ``driver.wait()``,
-    behind one more of the status.
+    """Return a node's program for a job, from configuration to end.
+
+    Its reads are one word of the status, followed by those of ``driver.wait()``.
     """
     program = HostProgram()
     for batch in driver.configure(member), driver.start():
@@ -76,7 +78,7 @@ def job_program(driver: RingDriver, member: RingMember, address: int, count: int
 
 @dataclass(frozen=True)
 class Begin:
-    """All hosts begin a round of an exchange at a time in ps: its job, with the vector's place at all nodes."""
+    """Order: begin a round of an exchange at time ``at`` in ps, with the vector's address at all nodes."""
 
     exchange: int
     round: int
@@ -88,19 +90,19 @@ class Begin:
 
 @dataclass(frozen=True)
 class ReadSent:
-    """The hosts of a round, which has ended, read what their nodes have sent."""
+    """Order to the hosts of a finished round: read the nodes' counters of sent frames."""
 
     round: int
 
 
 @dataclass(frozen=True)
 class End:
-    """There will be no exchange any more."""
+    """Order: no further exchange follows."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker's host has posted its next exchange."""
+    """Fact: a worker's host has posted its next exchange."""
 
     address: int
     count: int
@@ -108,19 +110,19 @@ class Ready:
 
 @dataclass(frozen=True)
 class Through:
-    """A worker's host will post nothing any more."""
+    """Fact: a worker's host will post no further exchange."""
 
 
 @dataclass(frozen=True)
 class JobEnded:
-    """A node's job of the round is complete; all of the round ``began`` at that time in ps."""
+    """Fact: a node's job of the round is complete; the round began at time ``began`` in ps."""
 
     began: int
 
 
 @dataclass(frozen=True)
 class HaveSent:
-    """Bytes of DATA frames of a node in a round."""
+    """Fact: bytes of DATA frames that a node sent in a round."""
 
     round: int
     data_bytes: int
@@ -131,22 +133,22 @@ Fact = Ready | Through | JobEnded | HaveSent
 
 
 class Controller:
-    """Decides when rounds begin, at rank 0, by the facts that hosts tell; has the figures of all rounds.
+    """Controller of rounds at rank 0: starts them by facts from hosts, and holds the figures of all rounds.
 
-    An exchange begins when all workers have posted it, and the one before has ended; its rounds follow one
-    another, ``barrier`` seconds apart.
+    An exchange begins when all workers have posted it and the previous one has ended. Its rounds follow each
+    other, ``barrier`` seconds apart.
     """
 
     def __init__(self, board: Board, plan: Plan, barrier: float):
         self._board, self._plan, self._barrier = board, plan, round(barrier * _PS)
         self._ready: list[deque[Ready]] = [deque() for _ in range(plan.workers)]
-        self._current: Ready | None = None  # the exchange under way
+        self._current: Ready | None = None  # the exchange in progress
         self._round = self._unfinished = self._unread = self._through = 0
         self._exchanges = self._jobs = 0
         self.figures = [RoundFigures(each.level) for each in plan.rounds]
 
     def told(self, node: int, fact: Fact) -> None:
-        """What a host has to say."""
+        """Handle a fact from a host."""
         match fact:
             case Ready():
                 self._ready[node].append(fact)
@@ -164,7 +166,7 @@ class Controller:
             self._board.order(End())
 
     def _begin_exchange(self) -> None:
-        """The next one, if there is none under way and every worker has posted it."""
+        """Begin the next exchange, if none is in progress and every worker has posted it."""
         if self._current or not all(self._ready):
             return
         self._current, *_ = [queue.popleft() for queue in self._ready]
@@ -172,7 +174,7 @@ class Controller:
         self._begin_round()
 
     def _begin_round(self) -> None:
-        """All nodes have arrived at the barrier."""
+        """Order the next round, after all nodes have reached the barrier."""
         assert self._current is not None
         self._unfinished = len(self._members)
         at = self._board.told_at + self._barrier
@@ -204,10 +206,13 @@ class _Posted:
 
 
 class Rounds:
-    """A rank's part in exchanges of a plan; the controller, for whom ``told`` and ``obey`` are, begins them.
+    """A rank's part in exchanges of a plan; the controller at rank 0 orders them.
 
-    ``name`` says what an exchange is, by its number, where it fails; ``dead`` whether a node's link is cut.
-    Raises CheckFailed, in callbacks, when a job fails.
+    - ``name``: returns an exchange's name by number, for messages.
+    - ``dead``: returns whether a node's link is cut.
+
+    Pass facts to ``told`` at rank 0, and orders to ``obey`` at all ranks. Callbacks raise CheckFailed when a
+    job fails.
     """
 
     def __init__(
@@ -223,29 +228,29 @@ class Rounds:
         self._board, self._driver, self._plan, self._settings = board, driver, plan, settings
         self._name, self._dead = name, dead
         self._posted: dict[int, deque[_Posted]] = {node: deque() for node in board.nodes if node < plan.workers}
-        self._held: dict[int, Float32] = {}  # by each node, in the exchange under way
-        self._sent = dict.fromkeys(board.nodes, 0)  # bytes of DATA frames until now
+        self._held: dict[int, Float32] = {}  # per node, its vector in the exchange in progress
+        self._sent = dict.fromkeys(board.nodes, 0)  # bytes of DATA frames so far
         self._controller = Controller(board, plan, settings.barrier)
         self.ended = False
 
     def post(self, worker: int, address: int, vector: Float32, then: Then) -> None:
-        """A worker's vector, to lie at an address of its node's memory, alike at all nodes.
+        """Post a worker's vector for an address in its node's memory, the same address at all nodes.
 
-        ``then`` is called when the sum is there.
+        ``then`` is called when the sum is in memory.
         """
         self._posted[worker].append(_Posted(vector.copy(), then))
         self._board.tell(worker, Ready(address, vector.size))
 
     def through(self, worker: int) -> None:
-        """A worker will post nothing any more."""
+        """Note that a worker will post no further exchange."""
         self._board.tell(worker, Through())
 
     def told(self, node: int, fact: Fact) -> None:
-        """At rank 0, what a host of any rank has told."""
+        """Handle a fact from a host of any rank, at rank 0."""
         self._controller.told(node, fact)
 
     def obey(self, order: Order) -> None:
-        """What the controller has ordered. With the last one, ``ended``."""
+        """Carry out an order of the controller. The last order sets ``ended``."""
         match order:
             case Begin():
                 self._board.at(order.at, partial(self._begin_round, order))
@@ -257,11 +262,11 @@ class Rounds:
 
     @property
     def figures(self) -> list[RoundFigures]:
-        """Of all rounds, at rank 0."""
+        """Figures of all rounds, at rank 0."""
         return self._controller.figures
 
     def _members(self, number: int) -> list[tuple[Ring, int]]:
-        """This rank's nodes in a round, each with its ring."""
+        """Return this rank's nodes in a round, each with its ring."""
         rings = self._plan.rounds[number].rings
         return [(ring, node) for ring in rings for node in ring.members if node in self._board.nodes]
 
@@ -286,7 +291,7 @@ class Rounds:
         self._board.run(node, program, partial(self._end_job, order, self._board.now, ring, node))
 
     def _end_job(self, order: Begin, began: int, ring: Ring, node: int, reads: list[int]) -> None:
-        self._check(order, ring, node, reads[1:])  # the first one is the status that has changed
+        self._check(order, ring, node, reads[1:])  # the first word is the changed status
         if node in ring.takes:
             self._held[node] = self._vector(order, node).copy()
         self._board.tell(node, JobEnded(began))
@@ -294,11 +299,11 @@ class Rounds:
             self._posted[node].popleft().then()
 
     def _check(self, order: Begin, ring: Ring, node: int, reads: list[int]) -> None:
-        """That the job is complete."""
+        """Raise CheckFailed unless the job is complete."""
         status = self._driver.status_of(self._driver.wait().results(reads))
         where = f"round {order.round} ({self._plan.rounds[order.round].level}) of {self._name(order.exchange)}"
         if status.cause is Failure.TIMEOUT and self._dead(node):
-            raise CheckFailed(f"node {node} has stopped answering: the other hosts wait for it behind {where}")
+            raise CheckFailed(f"node {node} has stopped answering: the other hosts wait for it after {where}")
         if status.cause is Failure.TIMEOUT:
             silent = ring.members[(ring.members.index(node) + 1) % len(ring.members)]
             raise CheckFailed(f"node {silent} has stopped answering: node {node} gives up {where}")
@@ -306,14 +311,14 @@ class Rounds:
             raise CheckFailed(f"node {node} ended in {where} with {explain(status.cause)}")
 
     def _read_sent(self, node: int, number: int) -> None:
-        """What a node has sent. Only now: one that has all its sums may still have had frames to send."""
+        """Read a node's sent bytes; done after the round, since a node with all sums may still have to send."""
         batch = self._driver.batch().read("sent").read("sent_beats")
 
         def note(reads: list[int]) -> None:
             frames, beats = batch.results(reads)
             assert isinstance(frames, int)
             assert isinstance(beats, int)
-            sent = (frames + beats) * self._driver.config.width // 8  # a header is a beat
+            sent = (frames + beats) * self._driver.config.width // 8  # each header is a beat
             self._board.tell(node, HaveSent(number, sent - self._sent[node]))
             self._sent[node] = sent
 

@@ -1,7 +1,7 @@
-"""What a host of the ring does when: the trace of figure 3b, and its variants (docs/systems/ring-training.md).
+"""Schedule of a ring's host: the trace of figure 3b, and its variants (docs/systems/ring-training.md).
 
-The program of a host is a generator that asks for what takes time, and is sent the answer. So it reads from top
-to bottom, and runs at simulated nodes as well as on a model of them.
+A host's program is a generator that yields requests and receives their answers. It therefore reads from top to
+bottom, and runs on simulated nodes as well as on an event model.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.spans import FirstSpans
 
-if TYPE_CHECKING:  # NumPy takes a while to load, and options are declared with what is here
+if TYPE_CHECKING:  # NumPy is slow to load, and options are declared with names of this module
     from fanin.golden.mlp import Floats
 
-MAX_OUTSTANDING = 8  # descriptors that a node's queue has room for
-TRACED_STEPS = 3  # first ones, that a chart has room for
+MAX_OUTSTANDING = 8  # descriptors that a node's queue holds
+TRACED_STEPS = 3  # first steps, which a chart shows
 
 
 class Overlap(StrEnum):
-    """Whether a layer's all-reduce runs beside the backward pass of those below it."""
+    """Whether a layer's all-reduce runs during the backward pass of the layers before it."""
 
     BACKWARD = "backward"
     NONE = "none"
@@ -31,7 +31,10 @@ class Overlap(StrEnum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """``outstanding``: descriptors that a host leaves unfinished before it blocks; 1 is figure 3b.
+    """Order of a host's work.
+
+    - ``overlap``: whether all-reduces run during the backward pass.
+    - ``outstanding``: unfinished descriptors at which a host blocks; 1 is figure 3b.
 
     Raises ValueError that names parameter, value and limit.
     """
@@ -48,14 +51,14 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Compute:
-    """So many seconds pass."""
+    """Request: let ``seconds`` pass."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Post:
-    """A layer's gradient goes to where the NIC reads it, and its descriptor to the NIC."""
+    """Request: store a layer's gradient where the NIC reads it, and post its descriptor."""
 
     layer: int
     gradient: Floats
@@ -63,14 +66,14 @@ class Post:
 
 @dataclass(frozen=True)
 class Completed:
-    """How many descriptors are complete, of all that were posted? ``above``: not before it is more."""
+    """Request: the number of complete descriptors; with ``above``, wait until it is greater than that."""
 
     above: int | None = None
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """The sum that a completed descriptor has left."""
+    """Request: the sum of a completed descriptor."""
 
     layer: int
 
@@ -81,26 +84,26 @@ Program = Generator[Request, Any, None]
 
 
 class Learner(Protocol):
-    """One node's model, a step at a time; :class:`fanin.sim.learning.replica.Replica` is one."""
+    """One node's model, trained step by step; :class:`fanin.sim.learning.replica.Replica` is one."""
 
     def forward(self) -> None:
-        """With the next mini-batch."""
+        """Compute the forward pass of the next mini-batch."""
 
     def backward(self, layer: int) -> Floats:
-        """A layer's gradient; from the last one on."""
+        """Return a layer's gradient; layers are called from the last to the first."""
 
     def update(self, layer: int, total: Floats) -> None:
-        """With the sum of all nodes' gradients."""
+        """Update a layer with the sum of all nodes' gradients."""
 
     def end_step(self) -> None:
-        """All layers are updated."""
+        """End the step, after all layers are updated."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """What a host or its NIC did from when to when, in seconds: ``F``, ``B``, ``U`` or ``AR`` of a layer.
+    """An activity of a host or its NIC, in seconds: ``F``, ``B``, ``U`` or ``AR`` of a layer.
 
-    An ``AR`` is from its post until the host knows that it is complete.
+    An ``AR`` lasts from its post until the host knows that it is complete.
     """
 
     step: int
@@ -112,9 +115,11 @@ class Span:
 
 @dataclass
 class Times:
-    """Of one host. ``steps``: the end of each step; ``blocked``: seconds in which it waited for all-reduces.
+    """Times of one host.
 
-    ``timeline`` has what it did.
+    - ``steps``: the end of each step, in seconds.
+    - ``blocked``: seconds of waiting for all-reduces.
+    - ``timeline``: the host's first activities.
     """
 
     steps: list[float] = field(default_factory=list)
@@ -123,14 +128,16 @@ class Times:
 
     @property
     def spans(self) -> list[Span]:
-        """What it did in the first ``TRACED_STEPS`` steps."""
+        """Activities of the first ``TRACED_STEPS`` steps."""
         return [span for span in self.timeline.kept if span.step < TRACED_STEPS]
 
 
 class Worker:
-    """One host's program. ``now`` is simulated time in seconds since the start.
+    """One host's program.
 
-    ``counts``: the values of each layer.
+    - ``counts``: number of values per layer.
+    - ``batch``: samples per step.
+    - ``now``: returns the simulated time in seconds since the start.
     """
 
     def __init__(
@@ -146,13 +153,13 @@ class Worker:
         self._learner, self._counts, self._batch = learner, counts, batch
         self._profile, self._schedule, self._now = profile, schedule, now
         self.times = Times()
-        self._posted: deque[tuple[int, float]] = deque()  # layers that are not updated yet, and since when
-        self._complete = 0  # of all descriptors of the run
-        self._updated = 0  # of those
+        self._posted: deque[tuple[int, float]] = deque()  # layers that are not updated yet, with times of posts
+        self._complete = 0  # complete descriptors of the run
+        self._updated = 0  # descriptors whose sums have been used
         self._step = 0
 
     def run(self, steps: int) -> Program:
-        """So many steps."""
+        """Yield the requests of ``steps`` steps."""
         for self._step in range(steps):
             self._learner.forward()
             for layer, count in enumerate(self._counts):
@@ -183,7 +190,7 @@ class Worker:
         return self._updated + len(self._posted) - self._complete
 
     def _block(self) -> Program:
-        """Until one more descriptor is complete, unless one is that has not been used."""
+        """Wait until one more descriptor is complete, unless a complete one has not been used."""
         if self._complete > self._updated:
             return
         began = self._now()
@@ -191,7 +198,7 @@ class Worker:
         self.times.blocked += self._now() - began
 
     def _update(self) -> Program:
-        """Whatever is complete."""
+        """Update the layers of all complete descriptors."""
         while self._updated < self._complete:
             layer, began = self._posted.popleft()
             self._note("AR", layer, began)
@@ -210,7 +217,7 @@ class Worker:
 
 
 class Learners(Protocol):
-    """All nodes' models, and what is kept of them."""
+    """All nodes' models, and the run's learning result."""
 
     @property
     def counts(self) -> list[int]:
@@ -218,20 +225,20 @@ class Learners(Protocol):
 
     @property
     def first_step(self) -> int:
-        """The number of the first one: not 0 where a run is resumed."""
+        """Number of the first step; above 0 in a resumed run."""
 
     @property
     def steps(self) -> int:
-        """Steps that the run has."""
+        """Number of steps of the run."""
 
     def workers(self, now: Callable[[], float], tell: Tell | None = None) -> list[Worker]:
-        """Each node's program; ``now`` gives seconds since the start.
+        """Return each node's program; ``now`` returns seconds since the start.
 
-        What a node's learner has to tell those of all goes to ``told``: at once, or through ``tell``.
+        A learner's events go to ``told``: directly, or through ``tell``.
         """
 
     def told(self, node: int, what: Any) -> None:
-        """A node's learner has told something. Raises CheckFailed."""
+        """Handle an event of a node's learner. Raises CheckFailed."""
 
     def result(self) -> Any:
-        """What is left at the end; to be pickled."""
+        """Return the final result, which must be picklable."""

@@ -1,4 +1,4 @@
-"""Hosts of ring nodes that add up what another process hands them, one all-reduce after the other."""
+"""Hosts of ring nodes that add up vectors from another process, one all-reduce after the other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Float32 = npt.NDArray[np.float32]
 
 
 class Served(NamedTuple):
-    """What the nodes have made of an all-reduce: ``sums`` are what each node has stored.
+    """Result of an all-reduce: ``sums`` are the vectors that the nodes have stored.
 
     ``cycles`` count from the descriptor to the last sum in memory, at the slowest node.
     """
@@ -31,9 +31,9 @@ class Served(NamedTuple):
 
 
 class ServedHosts:
-    """Live hosts that wait for vectors, one a node, at a socket; simulated time stands still meanwhile.
+    """Live hosts that receive vectors, one per node, from a socket; simulated time stands still meanwhile.
 
-    The run ends when the other side hangs up.
+    The run ends when the peer closes the connection.
     """
 
     def __init__(self, board: Board, *, address: str, config: RingConfig, nodes: int):
@@ -86,13 +86,13 @@ class ServedHosts:
         return self._board.memory(node)[: 4 * self._count].view("<f4")
 
     def may_skip(self) -> bool:
-        """There is no alarm to which time could be skipped."""
+        """Return True; without alarms, no time is skipped."""
         return True
 
     def waiting(self) -> str:
-        """How far each node is."""
+        """Return the nodes that have ended the current all-reduce."""
         return f"all-reduce {self.progress}: nodes {sorted(self._cycles)} of {self._nodes} have ended"
 
     def result(self) -> int:
-        """All-reduces that were carried out."""
+        """Return the number of all-reduces carried out."""
         return self.progress

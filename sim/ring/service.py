@@ -1,4 +1,4 @@
-"""Ring nodes in RTL that live on between all-reduces, in processes of their own."""
+"""Ring nodes in RTL that stay alive between all-reduces, in their own processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.served import Float32, Served, ServedHosts
 
-_LEAST_BYTES = 1 << 22  # of a node's memory, so that a new simulation is rarely begun
+_LEAST_BYTES = 1 << 22  # least memory of a node, so that a new simulation is rarely needed
 _END_SECONDS = 10.0
 _ENDED = "the process that simulates the nodes has ended"
 _LATE = "the nodes have not added up in time"
@@ -34,7 +34,7 @@ _LATE = "the nodes have not added up in time"
 
 @dataclass(frozen=True)
 class Nodes:
-    """What is simulated; ``size`` bytes of memory a node."""
+    """Nodes to simulate, with ``size`` bytes of memory each."""
 
     config: RingConfig
     nodes: int
@@ -44,10 +44,10 @@ class Nodes:
 
 
 class RingService:
-    """Nodes that add vectors up: built at the first one, simulated until ``close``.
+    """Nodes that add up vectors: built at the first call, simulated until ``close``.
 
-    A process builds and watches the simulator. Both end with this process, however it ends. A vector that is
-    longer than memory begins a new simulation, with more. ``seconds`` bound each call.
+    A watcher process builds and watches the simulator; both end with this process, however it ends. A vector
+    longer than the nodes' memory starts a new simulation with more memory. ``seconds`` limits each call.
     """
 
     def __init__(self, nodes: Nodes, *, seconds: float):
@@ -55,10 +55,9 @@ class RingService:
         self._running: _Running | None = None
 
     def all_reduce(self, vectors: Sequence[Float32]) -> Served:
-        """The sum of the vectors, one a node, of one length.
+        """Return the sum of the vectors, which are one per node and of one length.
 
-        Raises InputError for a missing tool, SimulationFailed where the nodes do not come to the end, or not in
-        time.
+        Raises InputError for a missing tool, and SimulationFailed if the nodes fail or exceed the time limit.
         """
         until = time.monotonic() + self._seconds
         if self._running and vectors[0].nbytes > self._nodes.size:
@@ -97,7 +96,7 @@ class _Running:
                     [sys.executable, "-m", __name__, address],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    start_new_session=True,  # a terminal's Ctrl-C is for the program, which then hangs up
+                    start_new_session=True,  # only this program gets the terminal's Ctrl-C, and then hangs up
                 )
                 self._watcher = _accepted(listener, self._process, until)
                 self._watcher.send(nodes)
@@ -112,15 +111,15 @@ class _Running:
         _bound_sending(self._hosts, until)
         try:
             self._hosts.send(list(vectors))
-        except BlockingIOError:  # it has taken some, and then no more
+        except BlockingIOError:  # the peer has stopped reading
             raise SimulationFailed(_LATE) from None
-        except ConnectionError:  # then the watcher says why
+        except ConnectionError:  # the watcher reports the cause below
             pass
         ready = wait([self._hosts, self._watcher], max(0.0, until - time.monotonic()))
         if self._hosts in ready:
             try:
                 return self._hosts.recv()
-            except (EOFError, ConnectionError):  # likewise
+            except (EOFError, ConnectionError):  # the watcher reports the cause
                 ready = wait([self._watcher], max(0.0, until - time.monotonic()))
         if self._watcher in ready:
             raise _failure(self._watcher)
@@ -140,16 +139,16 @@ class _Running:
 
 
 def _bound_sending(connection: Connection, until: float) -> None:
-    """From now on a connection whose other end takes nothing up to then raises BlockingIOError."""
+    """Set a send timeout: a peer that reads nothing until ``until`` causes BlockingIOError."""
     seconds, rest = divmod(max(until - time.monotonic(), 1e-3), 1)
     with socket.socket(fileno=os.dup(connection.fileno())) as same:
         same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(rest * 1e6)))
 
 
 def _accepted(listener: socket.socket, peer: Connection | subprocess.Popen[bytes], until: float) -> Connection:
-    """The next connection, unless ``peer`` ends, or says something, before.
+    """Return the next connection, unless ``peer`` ends or sends something earlier.
 
-    Raises what the watcher says instead of it, and SimulationFailed where it has ended, or in time none comes.
+    Raises the watcher's error if it sends one, and SimulationFailed if it ends, or on timeout.
     """
     with contextlib.ExitStack() as opened:
         watched: Connection | int
@@ -177,9 +176,9 @@ def _failure(watcher: Connection) -> Exception:
 
 
 def _watch(address: str) -> None:
-    """Build and simulate what the other side asks for, until it hangs up; tell it what goes wrong."""
+    """Build and simulate the nodes that the peer requests, until it disconnects; report errors to it."""
     with contextlib.suppress(EOFError, OSError), Client(address, "AF_UNIX") as peer:
-        nodes: Nodes = peer.recv()  # until the other side sends them, or ends
+        nodes: Nodes = peer.recv()  # raises EOFError if the peer ends
         try:
             cosim = RingCosim(nodes.config, nodes=nodes.nodes, clock_mhz=nodes.clock_mhz)
             hosts = functools.partial(ServedHosts, address=address, config=nodes.config, nodes=nodes.nodes)

@@ -1,9 +1,8 @@
-"""The AI Smart NIC's performance model (section IV-C), the trace that it sums up (figure 3b), its baselines.
+"""AI Smart NIC's performance model (section IV-C), the trace that it sums up (figure 3b), and its baselines.
 
-Times are seconds, sizes bits, rates bits or operations a second. Layers are numbered from the input; a layer
-of width M has a weight matrix of M × M. docs/systems/gradient-training.md says which inputs are the paper's
-and which
-are fitted.
+Times are in seconds, sizes in bits, rates in bits or operations a second. Layers are numbered from the input; a
+layer of width M has a weight matrix of M × M. docs/systems/gradient-training.md shows which inputs are the
+paper's and which are fitted.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ WORKER, NIC, THREADS = "worker", "NIC", "communication threads"
 
 @dataclass(frozen=True)
 class Worker:
-    """``flops``: P_Worker; ``update``: T_U per weight."""
+    """A worker: ``flops`` is P_Worker; ``update`` is T_U per weight."""
 
     flops: float
     update: float = 0.0
@@ -29,9 +28,12 @@ class Worker:
 
 @dataclass(frozen=True)
 class SmartNic:
-    """``ethernet`` · ``utilisation``: α·BW_eth; ``pcie``: BW_pcie, both directions together; ``adds``: P_FPGA.
+    """A smart NIC.
 
-    ``ratio`` is β, the codec's compression ratio on the link; 1 without one.
+    - ``ethernet`` · ``utilisation``: α·BW_eth.
+    - ``pcie``: BW_pcie, both directions together.
+    - ``adds``: P_FPGA.
+    - ``ratio``: β, the codec's compression ratio on the link; 1 without a codec.
     """
 
     ethernet: float
@@ -41,32 +43,32 @@ class SmartNic:
     utilisation: float = 1.0
 
     def ring(self, width: int, nodes: int) -> float:
-        """T_ring: the layer's gradients over the link."""
+        """Return T_ring: the layer's gradients over the link."""
         return _bits(width, nodes) * 2 * (nodes - 1) / (nodes * self.utilisation * self.ethernet * self.ratio)
 
     def add(self, width: int, nodes: int) -> float:
-        """T_add, as printed: all 2(N − 1) steps pass the adders, though only N − 1 of them need a sum."""
+        """Return T_add as printed: all 2(N − 1) steps pass the adders, though only N − 1 of them need a sum."""
         return _bits(width, nodes) * 2 * (nodes - 1) / (nodes * self.adds * FLOAT_BITS)
 
     def memory(self, width: int, nodes: int) -> float:
-        """T_mem: gradients from the worker's memory, and the sum back."""
+        """Return T_mem: gradients from the worker's memory, and the sum back."""
         return 2 * _bits(width, nodes) / self.pcie
 
     def all_reduce(self, width: int, nodes: int) -> float:
-        """T_AR: the slowest of the three; a single node has nothing to reduce."""
+        """Return T_AR, the slowest of the three; 0 for a single node, which has nothing to reduce."""
         if nodes == 1:
             return 0.0
         return max(self.ring(width, nodes), self.add(width, nodes), self.memory(width, nodes))
 
 
 def _bits(width: int, nodes: int) -> int:
-    """R: the layer's gradients, filled up to N equal chunks."""
+    """Return R: the bits of the layer's gradients, padded to N equal chunks."""
     return FLOAT_BITS * nodes * -(-(width**2) // nodes)
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Seconds of a layer: T_F, T_B, T_AR, T_U."""
+    """Times of a layer in seconds: T_F, T_B, T_AR, T_U."""
 
     forward: float
     backward: float
@@ -75,7 +77,7 @@ class Layer:
 
 
 def layers(widths: Sequence[int], batch: int, worker: Worker, nic: SmartNic, nodes: int) -> list[Layer]:
-    """The times of each layer with ``batch`` samples a node, from the input on."""
+    """Return the times of each layer with ``batch`` samples per node, from the input on."""
     return [
         Layer(
             forward=2 * width**2 * batch / worker.flops,
@@ -88,7 +90,7 @@ def layers(widths: Sequence[int], batch: int, worker: Worker, nic: SmartNic, nod
 
 
 def total(times: Sequence[Layer]) -> float:
-    """T_total as printed. Raises ValueError for a single layer: the formula needs the one before it."""
+    """Return T_total as printed. Raises ValueError for a single layer, which the formula does not cover."""
     if len(times) < 2:
         raise ValueError(f"layers must be at least 2, not {len(times)}: the formula has T_B of layer L - 1")
     last = len(times) - 1
@@ -100,17 +102,17 @@ def total(times: Sequence[Layer]) -> float:
 
 
 def trace(times: Sequence[Layer], *, blocking: bool = True) -> list[Span]:
-    """Figure 3b: the worker computes, the NIC reduces.
+    """Return the trace of figure 3b: the worker computes, the NIC reduces.
 
-    ``blocking``, as in the paper: the thread that asked for a layer's all-reduce waits for it as soon as the
-    next layer's backward pass is done. Otherwise requests queue at the NIC, and weights are updated after the
-    last backward pass.
+    With ``blocking``, as in the paper, the thread that requested a layer's all-reduce waits for it after the
+    next layer's backward pass. Otherwise requests queue at the NIC, and weights are updated after the last
+    backward pass.
     """
     count = len(times)
     tasks = [Task(f"F{k}", WORKER, times[k].forward) for k in range(count)]
     backward = [Task(f"B{k}", WORKER, times[k].backward) for k in reversed(range(count))]
     update = [Task(f"U{k}", WORKER, times[k].update, (f"AR{k}",)) for k in reversed(range(count))]
-    ahead = min(2, count) if blocking else count  # layers gone back through before the first wait
+    ahead = min(2, count) if blocking else count  # layers of the backward pass before the first wait
     tasks += backward[:ahead]
     for k in range(count):
         tasks += [update[k], *backward[ahead + k : ahead + k + 1]]
@@ -122,15 +124,15 @@ def trace(times: Sequence[Layer], *, blocking: bool = True) -> list[Span]:
 class Conventional:
     """Regular NICs and MPI: all-reduce by the CPU (section III).
 
-    ``link``: α, β and γ of the threads that communicate; ``slowdown``: how much longer the backward pass takes
-    where some cores are given to communication.
+    - ``link``: α, β and γ of the communicating threads.
+    - ``slowdown``: factor of the backward pass's time while some cores communicate.
     """
 
     link: Link
     slowdown: float
 
     def all_reduce(self, width: int, nodes: int, scheme: collectives.Scheme = collectives.ring) -> float:
-        """T_AR of an MPI scheme, with what the threads do to the weights; none for one node."""
+        """Return T_AR of an MPI algorithm, with the threads' work on the weights; 0 for one node."""
         return scheme(nodes, width**2 * FLOAT_BITS / 8, self.link) if nodes > 1 else 0.0
 
 
@@ -142,7 +144,7 @@ def overlapped(
     nodes: int,
     scheme: collectives.Scheme = collectives.ring,
 ) -> list[Span]:
-    """The paper's baseline: some cores all-reduce and update, the others compute, slower; one node computes."""
+    """Return the trace of the paper's baseline: some cores all-reduce and update, the others compute slower."""
     slowdown = baseline.slowdown if nodes > 1 else 1.0
     count = len(widths)
     tasks = [Task(f"F{k}", WORKER, 2 * widths[k] ** 2 * batch / worker.flops) for k in range(count)]
@@ -153,7 +155,7 @@ def overlapped(
 
 
 def naive(widths: Sequence[int], batch: int, worker: Worker, baseline: Conventional, nodes: int) -> list[Span]:
-    """All cores compute, one thread communicates, and all wait for it after each layer."""
+    """Return the trace of the naive baseline: after each layer, all cores wait for one thread."""
     count = len(widths)
     tasks = [Task(f"F{k}", WORKER, 2 * widths[k] ** 2 * batch / worker.flops) for k in range(count)]
     for k in reversed(range(count)):
@@ -164,10 +166,10 @@ def naive(widths: Sequence[int], batch: int, worker: Worker, baseline: Conventio
 
 
 def backward(spans: Sequence[Span]) -> float:
-    """Seconds of the backward pass in a trace, without what it waited."""
+    """Return the seconds of the backward pass in a trace, without waits."""
     return sum(span.task.seconds for span in spans if span.task.name.startswith("B"))
 
 
 def exposed(spans: Sequence[Span]) -> float:
-    """Seconds in which the worker waited for an all-reduce."""
+    """Return the seconds in which the worker waited for an all-reduce."""
     return timeline.idle(spans, WORKER)

@@ -1,8 +1,7 @@
-"""AI Smart NIC's published figures, the inputs that it prints, and those it does not: fitted to some figures.
+"""AI Smart NIC's published figures, its printed inputs, and inputs fitted to some figures.
 
-Six inputs are fitted to six figures; the others are then predicted. docs/systems/gradient-training.md has
-them side by
-side.
+Six inputs are fitted to six figures; the model then predicts the others. docs/systems/gradient-training.md
+compares them.
 """
 
 from __future__ import annotations
@@ -24,22 +23,25 @@ from fanin.sim.ring.timeline import Span, makespan
 
 WIDTHS = (2048,) * 20
 BATCHES = (448, 1792)
-PROTOTYPE, LARGE = 6, 32  # nodes: measured, and predicted by the paper's model
+PROTOTYPE, LARGE = 6, 32  # numbers of nodes: measured, and predicted by the paper's model
 
 ETHERNET = 40e9  # bit/s of the smart NIC's link
 BASELINE_BYTE = 8 / 100e9  # seconds, β: the baseline has 100 Gb/s
-BASELINE_SLOWDOWN = 1.11  # of the backward pass with 2 of 28 cores communicating
-PCIE = 2 * 8 * 8e9 * 128 / 130 * 0.81  # bit/s of Gen3 x8, both directions, headers off
+BASELINE_SLOWDOWN = 1.11  # factor of the backward pass's time with 2 of 28 cores communicating
+PCIE = 2 * 8 * 8e9 * 128 / 130 * 0.81  # bit/s of Gen3 x8, both directions, without headers
 BFP16 = Bfp().ratio
 UPDATE = 0.0  # T_U: the published figures leave no time for it
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is fitted. ``flops`` for each of ``BATCHES``: the larger one keeps 28 cores busier.
+    """Fitted inputs.
 
-    ``add`` and ``lone_add`` are γ of the baseline's two threads and of the naive one's single thread, with all
-    that they do for a byte but send it: copies, sums and the update of the weights.
+    - ``flops``: per entry of ``BATCHES``; the larger batch keeps 28 cores busier.
+    - ``adds``: P_FPGA of the smart NIC.
+    - ``latency``: α of the baseline.
+    - ``add``, ``lone_add``: γ of the baseline's two threads, and of the naive baseline's single thread. Both
+      include all work per byte except sending: copies, sums and the update of the weights.
     """
 
     flops: tuple[float, float]
@@ -49,35 +51,35 @@ class Inputs:
     lone_add: float
 
     def worker(self, batch: int) -> Worker:
-        """The worker at a mini-batch size of the paper."""
+        """Return the worker at a mini-batch size of the paper."""
         return Worker(self.flops[BATCHES.index(batch)], UPDATE)
 
     def nic(self, ratio: float = 1.0) -> SmartNic:
-        """The smart NIC, with a codec of so much compression."""
+        """Return the smart NIC with a codec of the given compression ratio."""
         return SmartNic(ETHERNET, PCIE, self.adds, ratio)
 
     def cores(self) -> Cores:
-        """The baseline's hosts, for training on them."""
+        """Return the baseline's hosts, to train on them."""
         return Cores(self.baseline().link, self.lone_add, BASELINE_SLOWDOWN)
 
     def baseline(self) -> Conventional:
-        """Regular NICs, two threads communicating."""
+        """Return the baseline: regular NICs with two communicating threads."""
         return Conventional(Link(self.latency, BASELINE_BYTE, self.add), BASELINE_SLOWDOWN)
 
 
 def smart(inputs: Inputs, batch: int, nodes: int, ratio: float = 1.0) -> list[Span]:
-    """An iteration with smart NICs."""
+    """Return an iteration with smart NICs."""
     times = smart_nic.layers(WIDTHS, batch, inputs.worker(batch), inputs.nic(ratio), nodes)
     return smart_nic.trace(times)
 
 
 def conventional(inputs: Inputs, batch: int, nodes: int, scheme: Scheme = ring) -> list[Span]:
-    """An iteration with regular NICs, all-reduce overlapped."""
+    """Return an iteration with regular NICs, all-reduce overlapped."""
     return smart_nic.overlapped(WIDTHS, batch, inputs.worker(batch), inputs.baseline(), nodes, scheme)
 
 
 def naive(inputs: Inputs, batch: int, nodes: int) -> list[Span]:
-    """An iteration with regular NICs, all-reduce exposed."""
+    """Return an iteration with regular NICs, all-reduce exposed."""
     baseline = inputs.baseline()
     one = replace(baseline, link=replace(baseline.link, add=inputs.lone_add))
     return smart_nic.naive(WIDTHS, batch, inputs.worker(batch), one, nodes)
@@ -85,7 +87,7 @@ def naive(inputs: Inputs, batch: int, nodes: int) -> list[Span]:
 
 @dataclass(frozen=True)
 class Fact:
-    """A published figure; ``fitted``: an input is chosen to meet it, so it says nothing about the model."""
+    """A published figure; if ``fitted``, an input is chosen to meet it, so it does not test the model."""
 
     name: str
     published: float
@@ -95,12 +97,12 @@ class Fact:
 
 
 def _time(inputs: Inputs, batch: int, nodes: int, ratio: float) -> float:
-    """Time with smart NICs, as a share of the baseline's."""
+    """Return the time with smart NICs as a share of the baseline's."""
     return makespan(smart(inputs, batch, nodes, ratio)) / makespan(conventional(inputs, batch, nodes))
 
 
 def _exposed(inputs: Inputs, ratio: float) -> float:
-    """Exposed all-reduce of the prototype at the smaller batch, as a share of the baseline's."""
+    """Return the prototype's exposed all-reduce at the smaller batch as a share of the baseline's."""
     ours, theirs = smart(inputs, 448, PROTOTYPE, ratio), conventional(inputs, 448, PROTOTYPE)
     return smart_nic.exposed(ours) / smart_nic.exposed(theirs)
 
@@ -120,7 +122,7 @@ def _naive_over(inputs: Inputs, what: Callable[[list[Span]], float]) -> float:
 
 
 def speedup(inputs: Inputs, batch: int, nodes: int, spans: list[Span]) -> float:
-    """Samples a second over those of a single node, which has nothing to all-reduce (figure 4b)."""
+    """Return the speed-up over a single node, which has nothing to all-reduce (figure 4b)."""
     return nodes * makespan(smart(inputs, batch, 1)) / makespan(spans)
 
 
@@ -171,7 +173,7 @@ _START = Inputs(flops=(2e12, 4e12), adds=2e9, latency=1e-4, add=3e-10, lone_add=
 
 @cache
 def fitted() -> Inputs:
-    """The inputs with which the model meets the facts that are marked so, exactly."""
+    """Return the inputs with which the model meets the fitted figures exactly."""
     scale = np.array([*_START.flops, _START.adds, _START.latency, _START.add, _START.lone_add])
     chosen = [fact for fact in FACTS if fact.fitted]
 

@@ -1,4 +1,4 @@
-"""The golden model beside a run: what all nodes must find as the sum of each descriptor."""
+"""Golden model beside a run: the expected sum of each descriptor."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Float32 = npt.NDArray[np.float32]
 
 
 class Sums:
-    """What the golden model makes of the nodes' gradients, for each descriptor of the run."""
+    """Golden sums of the nodes' gradients, for each descriptor of the run."""
 
     def __init__(self, reduce: Callable[[Sequence[Float32]], Float32], nodes: int):
         self._reduce, self._nodes = reduce, nodes
         self._gradients: dict[int, dict[int, Float32]] = {}
-        self._totals: dict[int, tuple[Float32, int]] = {}  # and how many nodes have asked for it
+        self._totals: dict[int, tuple[Float32, int]] = {}  # sum, and number of nodes that have taken it
 
     def post(self, descriptor: int, node: int, gradient: Float32) -> None:
-        """A node's gradient."""
+        """Add a node's gradient."""
         self._gradients.setdefault(descriptor, {})[node] = gradient.copy()
 
     def take(self, descriptor: int) -> Float32:
-        """The sum; kept until each node has taken it. Raises CheckFailed where a node has not posted."""
+        """Return the sum, kept until each node has taken it. Raises CheckFailed if a post is missing."""
         if descriptor not in self._totals:
             gradients = self._gradients.pop(descriptor)
             if len(gradients) != self._nodes:

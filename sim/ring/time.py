@@ -1,7 +1,7 @@
-"""How many cycles an all-reduce takes on fanin's ring nodes, and what bounds it (docs/systems/ring.md).
+"""Time model of an all-reduce on fanin's ring nodes, in cycles, and its bottleneck (docs/systems/ring.md).
 
-The AI Smart NIC's model (section IV-C: T_ring, T_add, T_mem, of which the largest counts), with what it leaves
-out: headers, preambles and gaps, acknowledgements, the first word's way and the last one's.
+It extends the AI Smart NIC's model (section IV-C: the maximum of T_ring, T_add and T_mem) by headers,
+preambles, gaps, acknowledgements, and the latency of the first and the last word.
 """
 
 from __future__ import annotations
@@ -23,22 +23,25 @@ from fanin.wire.link import LINK_CONTROL_BYTES
 
 Float32 = npt.NDArray[np.float32]
 
-_SERIAL_BYTES = PREAMBLE_BYTES + FCS_BYTES  # what a link adds before a frame has arrived
-_BEGIN = 130  # cycles: the descriptor's way to memory, and the first word's from there
-_END = 80  # the last word's into memory
-_PIPELINE = 22  # a frame's first word from the receive buffer to the replay buffer, and the link's own cycles
+_SERIAL_BYTES = PREAMBLE_BYTES + FCS_BYTES  # bytes that a link adds to a frame before its arrival
+_BEGIN = 130  # cycles from the descriptor to memory, and of the first word from memory
+_END = 80  # cycles of the last word into memory
+_PIPELINE = 22  # cycles of a frame's first word from receive buffer to replay buffer, and of the link's logic
 
-_CODING = {Codec.BFP: 16, Codec.INCEPTIONN: 19}  # decoder and encoder, of which a word that is added sees both
+_CODING = {Codec.BFP: 16, Codec.INCEPTIONN: 19}  # latency of decoder and encoder; an added word passes both
 
 
 @dataclass(frozen=True, kw_only=True)
 class RingTime:
-    """The time of one all-reduce of ``count`` values over ``nodes`` nodes; all figures in cycles.
+    """Time of one all-reduce of ``count`` values over ``nodes`` nodes; all results in cycles.
 
-    Of ``engines`` that share the vector the first one has the longest stripe: figures are those of its ring.
-    ``word_bytes`` is what a word takes on the link, as far as the data say that (INCEPTIONN); otherwise the
-    codec's own. ``memory_gbps`` is what memory gives, and what it takes, at most; None: a word a cycle. Loss is
-    not modelled.
+    - ``engines``: engines that share the vector. Results are those of the first engine's ring, whose stripe is
+      the longest.
+    - ``word_bytes``: bytes of a word on the link if they depend on the data (INCEPTIONN); otherwise the
+      codec's.
+    - ``memory_gbps``: limit of memory in each direction; None: a word per cycle.
+
+    Loss is not modelled.
     """
 
     config: RingConfig
@@ -53,7 +56,7 @@ class RingTime:
 
     @classmethod
     def of(cls, vectors: Sequence[Float32], config: RingConfig, **network: Any) -> RingTime:
-        """The time of these vectors, one a node; with INCEPTIONN their words shrink as the first one's do."""
+        """Return the time of vectors, one per node; with INCEPTIONN, all compress like the first one."""
         count = len(vectors[0])
         size = None
         if isinstance(config.codec, Inceptionn):
@@ -62,20 +65,20 @@ class RingTime:
 
     @property
     def beat_bytes(self) -> int:
-        """Bytes of a beat."""
+        """Bytes per beat."""
         return self.config.width // 8
 
     @property
     def rate(self) -> float:
-        """Bytes a cycle that the link carries, at most a beat."""
+        """Bytes per cycle that the link carries, at most a beat."""
         return min(self.link.gbps * 125 / self.clock_mhz, self.beat_bytes)
 
     def _wire(self, size: float) -> float:
-        """Cycles in which a frame of ``size`` bytes occupies its link; a MAC at the bus's rate adds nothing."""
+        """Return the cycles in which a frame occupies its link; a MAC at the bus's rate adds nothing."""
         return (size + (AROUND_FRAME if self.rate < self.beat_bytes else 0)) / self.rate
 
     def _frame_bytes(self, words: int) -> int:
-        """Bytes of the frame of ``words`` words: whole beats, the header's one more."""
+        """Return the bytes of a frame of ``words`` words: whole beats, plus one for the header."""
         codec = self.config.codec
         match codec:
             case None:
@@ -90,27 +93,27 @@ class RingTime:
         return (-(-int(-(-words * size // 1)) // self.beat_bytes) + 1) * self.beat_bytes
 
     def _frames(self, piece: Slice) -> list[int]:
-        """Words of each frame of a slice."""
+        """Return the number of words of each frame of a slice."""
         whole, rest = divmod(piece.words, self.config.frame_words)
         return [self.config.frame_words] * whole + [rest] * (rest > 0)
 
     @property
     def stripe(self) -> int:
-        """Values of an engine's stripe."""
+        """Number of values of the first engine's stripe."""
         return self.config.stripes(self.count, self.engines)[0].count
 
     def _slices(self) -> list[Slice]:
-        """One slice of each segment: they are all alike."""
+        """Return one slice of each segment, whose slices are equal."""
         return [segment[0] for segment in self.config.segments(self.stripe, self.nodes)]
 
     @property
     def steps(self) -> int:
-        """Slices that a node sends per segment."""
+        """Number of slices that a node sends per segment."""
         return 2 * (self.nodes - 1)
 
     @property
     def on_link(self) -> float:
-        """T_ring: all that a node sends, acknowledgements among it: behind so many frames, or a delay."""
+        """T_ring: all frames of a node, with an acknowledgement per ``ack_frames`` frames or per delay."""
         return sum(self.steps * self._slice_on_link(piece) for piece in self._slices())
 
     def _slice_on_link(self, piece: Slice) -> float:
@@ -120,13 +123,13 @@ class RingTime:
 
     @property
     def utilisation(self) -> float:
-        """α of the paper's model: of what a whole slice takes on the link, the frames' payloads."""
+        """α of the paper's model: the payloads' share of a whole slice's time on the link."""
         piece = Slice(0, self.config.slice_words)
         return self.config.slice_frames * self._payload / (self.rate * self._slice_on_link(piece))
 
     @property
     def ratio(self) -> float:
-        """β of the paper's model: how many times a whole frame's payload is smaller than its values."""
+        """β of the paper's model: compression ratio of a whole frame's payload."""
         return self.config.frame_words * self.beat_bytes / self._payload
 
     @property
@@ -136,54 +139,54 @@ class RingTime:
 
     @property
     def in_lanes(self) -> float:
-        """T_add: a word a cycle through decoder, adders and encoder, of which the decoder sees the most."""
+        """T_add: a word per cycle through decoder, adders and encoder; the decoder sees the most words."""
         return self.steps * sum(piece.words for piece in self._slices())
 
     @property
     def in_memory(self) -> float:
-        """T_mem: every word read once and written once, on channels of their own."""
+        """T_mem: every word is read once and written once, on separate channels."""
         words = self.config.words(self.stripe)
         if self.memory_gbps is None:
             return words
         return words * max(1.0, self.config.width * self.clock_mhz / (self.memory_gbps * 1000))
 
     def _way(self, size: int) -> float:
-        """A frame's way over both links and through the switch."""
+        """Return the cycles of a frame over both links and through the switch."""
         wires = 2 * (self.link.duration(size + _SERIAL_BYTES) / 1000 + self.link.delay_ns) + self.switch_ns
         return wires * self.clock_mhz / 1000
 
     @property
     def hop(self) -> float:
-        """A frame's way from one node's memory or receive buffer to the next one's."""
+        """Cycles of a frame from one node's memory or receive buffer to the next node's."""
         frame = min(self.config.frame_words, self._slices()[0].words)
         size = self._frame_bytes(frame)
         codec = self.config.codec
-        coded = 0.0 if codec is None else _CODING[codec.kind] / 2  # in every other hop, the one that adds
+        coded = 0.0 if codec is None else _CODING[codec.kind] / 2  # every other hop adds, and so codes
         return frame + 2 * size / self.beat_bytes + self._way(size) + _PIPELINE + coded
 
     @property
     def in_window(self) -> float:
-        """All frames at as many in a round trip as may be unacknowledged: what binds where these are short."""
+        """Cycles of all frames with ``replay_frames`` per round trip: the bound for short vectors."""
         frames = self.steps * sum(len(self._frames(piece)) for piece in self._slices())
         return frames * (self.hop + self._way(LINK_CONTROL_BYTES)) / self.config.replay_frames
 
     @property
     def binds(self) -> str:
-        """Which of the three is the largest."""
+        """Name of the largest bound: link, lanes or memory."""
         bounds = {"link": self.on_link, "lanes": self.in_lanes, "memory": self.in_memory}
         return max(bounds, key=lambda name: bounds[name])
 
     @property
     def total(self) -> float:
-        """From the descriptor to the last sum in memory.
+        """Cycles from the descriptor to the last sum in memory.
 
-        The link carries all slices, and the last word has a hop to go. The lanes begin with the received ones
-        when the node's first own slice is through. A slice that is shorter than a hop waits for it, but for a
-        segment's first, which is the node's own.
+        The link carries all slices, and the last word takes one more hop. The lanes begin with received slices
+        after the node's own first slice. A slice shorter than a hop waits for the hop, except a segment's first
+        slice, which is the node's own.
         """
         pieces, hop, waits = self._slices(), self.hop, self.steps - 1
         on_link = [self._slice_on_link(piece) for piece in pieces]
-        first = self._wire(self._frame_bytes(self._frames(pieces[0])[0]))  # is in the hop, too
+        first = self._wire(self._frame_bytes(self._frames(pieces[0])[0]))  # already part of the hop
         link = sum(waits * max(size, hop) + size for size in on_link) + hop - first
         lanes = sum(waits * max(piece.words, hop) + piece.words for piece in pieces)
         lanes += max(pieces[0].words, hop)

@@ -1,4 +1,4 @@
-"""Nodes that do not learn: random gradients, for runs of which only the time is asked, and the sums."""
+"""Nodes that do not learn: random gradients, for runs in which only time and sums matter."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fanin.sim.ring.schedule import Schedule, Tell, Worker
 
 Float32 = npt.NDArray[np.float32]
 
-_SPREAD = 1e-2  # σ of a gradient's values
+_SPREAD = 1e-2  # standard deviation of a gradient's values
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """Layers of so many values, normal ones by ``seed``: :class:`fanin.sim.ring.hosts.Learners`.
+    """Layers of ``counts`` values, normally distributed by ``seed``: :class:`fanin.sim.ring.hosts.Learners`.
 
-    Gradients are the same in each step. ``batch`` is the number of samples that computing takes time for.
+    Gradients are the same in each step. ``batch`` is the number of samples in the compute time.
     """
 
     counts: list[int]
@@ -35,11 +35,11 @@ class Timed:
 
     @property
     def first_step(self) -> int:
-        """0."""
+        """Always 0."""
         return 0
 
     def workers(self, now: Callable[[], float], tell: Tell | None = None) -> list[Worker]:
-        """Each node's program."""
+        """Return each node's program."""
         return [
             Worker(
                 _Random(self, node),
@@ -53,10 +53,10 @@ class Timed:
         ]
 
     def told(self, node: int, what: Any) -> None:
-        """Nothing is told."""
+        """Do nothing: these learners pass no events."""
 
     def result(self) -> None:
-        """Nothing is learnt."""
+        """Return None: nothing is learned."""
 
 
 class _Random:
@@ -64,15 +64,15 @@ class _Random:
         self._timed, self._node = timed, node
 
     def forward(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def backward(self, layer: int) -> Float32:
-        """Normal values."""
+        """Return normally distributed values."""
         rng = np.random.default_rng((self._timed.seed, self._node, layer))
         return rng.standard_normal(self._timed.counts[layer], dtype=np.float32) * np.float32(_SPREAD)
 
     def update(self, layer: int, total: Floats) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def end_step(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""

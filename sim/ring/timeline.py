@@ -1,4 +1,4 @@
-"""Tasks on resources, each of which does its own in a fixed order: when does everything begin and end?"""
+"""Timeline of tasks on resources, each of which carries out its tasks in a fixed order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Span:
-    """From when to when a task ran."""
+    """A task's run, from begin to end, in seconds."""
 
     task: Task
     begin: float
@@ -26,9 +26,9 @@ class Span:
 
 
 def run(tasks: Sequence[Task]) -> list[Span]:
-    """The spans of all tasks in order of their ends; a resource takes its tasks in the order they are listed.
+    """Return the spans of all tasks in order of their ends; a resource takes its tasks in the order listed.
 
-    Raises ValueError where tasks wait for one another, or for one that is not there.
+    Raises ValueError if tasks wait for each other, or for a missing task.
     """
     waiting: dict[str, list[Task]] = {}
     for task in tasks:
@@ -49,10 +49,10 @@ def run(tasks: Sequence[Task]) -> list[Span]:
 
 
 def makespan(spans: Sequence[Span]) -> float:
-    """Seconds until everything is done."""
+    """Return the end of the last task, in seconds."""
     return max(span.end for span in spans)
 
 
 def idle(spans: Sequence[Span], resource: str) -> float:
-    """Seconds in which ``resource`` did nothing although something was left to do somewhere."""
+    """Return the seconds in which ``resource`` was idle before the last task's end."""
     return makespan(spans) - sum(span.task.seconds for span in spans if span.task.resource == resource)

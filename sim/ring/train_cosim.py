@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Training on simulated ring nodes: RTL in one top, a live host for each."""
+"""Training on simulated ring nodes: RTL in one top, with a live host per node."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FRAMES = FrameFormat(RING_LINK.fields, RING_LINK.header_at(Encap.L2), _FIELDS, 
 
 
 class RingTrainingCosim:
-    """N ring nodes of ``config`` at a forwarding switch, built once; each ``run`` begins anew.
+    """N ring nodes of ``config`` at a forwarding switch, built once; each ``run`` starts from reset.
 
     Raises InputError for a missing tool and for sizes out of range.
     """
@@ -81,12 +81,19 @@ class RingTrainingCosim:
         pcie: float | None = None,
         **settings: Unpack[Settings],
     ) -> tuple[HostsResult, RunResult]:
-        """Let the hosts train. ``learners`` is pickled, and makes all nodes' models in the simulator's process.
+        """Let the hosts train.
 
-        ``counts`` are the values of each layer. ``timeout`` is in cycles. ``pcie``, in bit/s each way, bounds a
-        node's way to its memory. With ``groups`` of as many nodes, workers exchange in these, and ``barrier``
-        seconds pass before each round. Every sum is compared with the golden model's. Raises SimulationFailed
-        when the run cannot go on, or a check fails.
+        - ``learners``: makes all nodes' models in the simulator's process; picklable.
+        - ``counts``: number of values per layer.
+        - ``groups``: groups with as many nodes; their workers then exchange in groups instead of one ring.
+        - ``barrier``: seconds before each round of an exchange in groups.
+        - ``stops``: nodes whose links are cut, with times in seconds.
+        - ``timeout``: cycles until a node sends again.
+        - ``retries``: retransmissions until a node fails.
+        - ``seed``: seed of the links.
+        - ``pcie``: bit/s in each direction between a node and its memory.
+
+        Every sum is compared with the golden model's. Raises SimulationFailed if the run or a check fails.
         """
         link, stops = settings.get("link") or LinkConfig(), stops or {}
         sends_again = bool(link.drop or link.corrupt or link.reorder or stops)
@@ -105,7 +112,7 @@ class RingTrainingCosim:
             longest_wait=retries * (timeout + 2) + 4 * timeout,
             hosts=hosts,
             hosts_apart=True,
-            # What is lost is sent again by nodes that count in cycles: until then time must not be skipped.
+            # Nodes count the timeout of a retransmission in cycles, so time must not be skipped before it.
             quiet_cycles=QUIET_CYCLES + timeout * sends_again,
             seed=seed,
             memory_gbps=None if pcie is None else pcie / 1e9,
@@ -139,9 +146,9 @@ def run_rtl(
     progress: Callable[[int], None] = lambda steps: None,
     quiet: bool = True,
 ) -> Outcome:
-    """Carry a job out on simulated hardware, on from a state; ``progress`` gets the steps that all have made.
+    """Carry out a job on simulated hardware from a state; ``progress`` is called with the steps all have made.
 
-    Raises InputError for a missing tool, SimulationFailed when the run cannot go on, or a check fails.
+    Raises InputError for a missing tool, and SimulationFailed if the run or a check fails.
     """
     cosim = RingTrainingCosim(job.config, nodes=job.nodes, wave=wave, quiet=quiet)
 

@@ -1,4 +1,4 @@
-"""A training over the ring: the job, what it leaves, and the runs in binary32 and binary64 beside it."""
+"""Training over the ring: the job, its outcome, and reference runs in binary32 and binary64."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ from fanin.sim.ring.schedule import Schedule, Tell, Times, Worker
 
 @dataclass(frozen=True, kw_only=True)
 class RingTraining:
-    """What is trained, on which nodes, and what a host does when.
+    """A training job: model, nodes, and the hosts' schedule.
 
-    ``stops`` says which nodes' links are cut, and when, in simulated seconds. With ``groups``, whose workers
-    the nodes are, an all-reduce is an exchange of theirs; ``barrier`` is what their hosts take between rounds,
-    in seconds. Raises ValueError for groups of another number of workers.
+    - ``stops``: nodes whose links are cut, with times in simulated seconds.
+    - ``groups``: groups of the nodes as workers; an all-reduce is then an exchange in groups.
+    - ``barrier``: seconds that hosts take between rounds of an exchange.
+
+    Raises ValueError for groups with another number of workers.
     """
 
     training: DataParallel
@@ -44,11 +46,11 @@ class RingTraining:
 
     @property
     def nodes(self) -> int:
-        """Ring nodes: the workers, and the aggregators of groups."""
+        """Number of ring nodes: the workers, and the aggregators of groups."""
         return self.groups.nodes if self.groups else self.training.nodes
 
     def reducer(self, config: RingConfig) -> Callable[[Sequence[Floats]], Floats]:
-        """The golden model of its all-reduce with these sizes and this codec."""
+        """Return the golden model of the job's all-reduce, with the sizes and codec of ``config``."""
         if self.groups is None:
             return functools.partial(all_reduce, config=config)
         return functools.partial(exchange, config=config, plan=self.groups.plan)
@@ -56,7 +58,7 @@ class RingTraining:
 
 @dataclass(frozen=True)
 class Epoch:
-    """When the last node had made its last step of an epoch, and how good the model was then."""
+    """End of an epoch: the time of the last node's last step, and the model's measures and state then."""
 
     number: int
     seconds: float
@@ -66,10 +68,12 @@ class Epoch:
 
 @dataclass
 class Outcome:
-    """What a run leaves; ``times`` and ``counters`` are per worker, without counters on a model.
+    """Result of a training run.
 
-    ``rounds``: of exchanges in groups at simulated nodes, over the whole run. Times count from ``began``, in
-    seconds of the simulation.
+    - ``times``: per worker.
+    - ``counters``: per worker; empty on the event model.
+    - ``rounds``: figures of exchanges in groups at simulated nodes, over the whole run.
+    - ``began``: start of all times, in seconds of the simulation.
     """
 
     epochs: list[Epoch]
@@ -80,7 +84,7 @@ class Outcome:
 
     @property
     def state(self) -> State:
-        """The last one."""
+        """State after the last epoch."""
         return self.epochs[-1].state
 
     @property
@@ -90,14 +94,14 @@ class Outcome:
 
     @property
     def step_seconds(self) -> float:
-        """The mean time of an iteration, at node 0."""
+        """Mean time of an iteration at node 0, in seconds."""
         steps = self.times[0].steps
         return steps[-1] / len(steps)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A node's replica behind a step: how many it has made, its digest, and of node 0 behind an epoch, all."""
+    """A node's replica after a step: number of steps made, digest, and node 0's whole state after an epoch."""
 
     number: int
     digest: bytes
@@ -105,10 +109,10 @@ class Step:
 
 
 class Learning:
-    """All nodes' replicas in one run: :class:`fanin.sim.ring.hosts.Learners`. Goes on from ``state``.
+    """All nodes' replicas in one run: :class:`fanin.sim.ring.hosts.Learners`. They continue from ``state``.
 
-    ``progress`` gets the steps of the run that all have made.
-    Raises CheckFailed, during the run, where replicas are not equal after a step.
+    ``progress`` is called with the number of steps that all nodes have made. Raises CheckFailed during the run
+    if replicas differ after a step.
     """
 
     def __init__(
@@ -135,11 +139,11 @@ class Learning:
 
     @property
     def steps(self) -> int:
-        """Steps that the run has."""
+        """Number of steps of the run."""
         return self.job.training.epochs * self.data.steps - self.first_step
 
     def workers(self, now: Callable[[], float], tell: Tell | None = None) -> list[Worker]:
-        """Each node's program."""
+        """Return each node's program."""
         self._now, self._tell = now, tell or self.told
         return [
             Worker(
@@ -154,17 +158,17 @@ class Learning:
         ]
 
     def result(self) -> list[Epoch]:
-        """The epochs that have ended."""
+        """Return the finished epochs."""
         return self._epochs
 
     def ended(self, replica: Replica) -> None:
-        """A node has made a step."""
+        """Report a node's step."""
         state = replica.state
         kept = state.copy() if replica.node == 0 and state.step % self.data.steps == 0 else None
         self._tell(replica.node, Step(state.step, _digest(state), kept))
 
     def told(self, node: int, what: Step) -> None:
-        """A node has made a step: when all have, their weights are compared."""
+        """Handle a node's step; when all nodes have made it, compare their weights."""
         digests = self._digests.setdefault(what.number, {})
         digests[node] = what.digest
         if what.state:
@@ -173,7 +177,7 @@ class Learning:
             return
         del self._digests[what.number]
         if other := [node for node in sorted(digests) if digests[node] != digests[0]]:
-            raise CheckFailed(f"node {other[0]} has other weights than node 0 behind step {what.number - 1}")
+            raise CheckFailed(f"node {other[0]} has other weights than node 0 after step {what.number - 1}")
         self._progress(what.number - self.first_step)
         if what.number % self.data.steps == 0:
             measures = measure(self.job.training, self.data, self._state.parameters)
@@ -181,7 +185,7 @@ class Learning:
 
 
 class _Replica(Replica):
-    """One that says when it has made a step."""
+    """A replica that reports each step to ``Learning``."""
 
     def __init__(self, learning: Learning, job: DataParallel, data: Dataset, node: int, state: State):
         super().__init__(job, data, node, state)
@@ -200,7 +204,7 @@ def _digest(state: State) -> bytes:
 
 
 def references(job: RingTraining, data: Dataset, state: State | None = None) -> References:
-    """Train as the job says, in NumPy, three times; on from a state, which binary64 takes as it is."""
+    """Train the job's model three times in NumPy, from a state, which binary64 takes over unchanged."""
     lanes = RingConfig(lanes=job.config.lanes)
     plain = None if job.config.codec is None else job.reducer(lanes)
     return compare(job.training, data, job.reducer(job.config), plain, state=state)

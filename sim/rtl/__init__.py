@@ -1,1 +1,1 @@
-"""What stands around a component in Amaranth's simulator: memories, stream monitors."""
+"""Surroundings of a component in Amaranth's simulator: memories and stream monitors."""

@@ -1,4 +1,4 @@
-"""Memories behind AXI4 ports, for Amaranth's simulator: latency, stalls, errors, and a strict eye."""
+"""AXI4 memory models for Amaranth's simulator, with latency, stalls, errors and protocol checks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ def _check_burst(address: int, words: int, size: int, burst: Burst, step: int) -
 
 
 class ReadMemory:
-    """Answers an AXI4 read port's bursts in order; add ``process`` to a simulation as a testbench.
+    """Slave of an AXI4 read port that answers bursts in order; add ``process`` to a simulation as a testbench.
 
-    ``port``: the master's port; ``word``: the data at a byte address, a multiple of the word;
-    ``latency``: cycles from a burst's AR to its first word, at least 1; ``stall``: the odds that AR is not
-    ready and a word late (streams ``ar`` and ``r`` of :class:`~fanin.sim.rtl.stalls.Stalls`); ``errors``: byte
-    addresses whose words answer SLVERR.
+    - ``port``: the master's port.
+    - ``word``: function from a byte address, a multiple of the word size, to the data.
+    - ``latency``: cycles from a burst's AR to its first word, at least 1.
+    - ``stall``: odds that AR is not ready or a word is late: ``ar`` and ``r`` of
+      :class:`~fanin.sim.rtl.stalls.Stalls`.
+    - ``errors``: byte addresses whose words answer SLVERR.
 
-    Raises AssertionError when the master withdraws or changes a request, leaves out ``rready`` while data
-    wait, or asks for a burst that is not INCR, not of whole words, or crosses 4 KiB.
+    Raises AssertionError if the master withdraws or changes a request or lowers ``rready`` while data wait. A
+    burst must be INCR, of whole words, and must not cross 4 KiB.
     ``requests`` keeps ``(cycle, address, words)`` of every burst.
     """
 
@@ -49,10 +51,10 @@ class ReadMemory:
         self.errors = errors
         self.requests: list[tuple[int, int, int]] = []
         self._stalls = Stalls(stall, seed)
-        self._beats: deque[tuple[int, int, bool]] = deque()  # (cycle from which on, address, last)
+        self._beats: deque[tuple[int, int, bool]] = deque()  # (first cycle, address, last)
 
     async def process(self, ctx: Any) -> None:
-        """Run for ever."""
+        """Run forever."""
         port, cycle = self.port, 0
         names = ("arvalid", "araddr", "arlen", "arsize", "arburst")
         signals = [getattr(port, name) for name in names]
@@ -81,7 +83,7 @@ class ReadMemory:
             self._beats.append((cycle + self.latency, address + n * step, n == count - 1))
 
     def _show(self, ctx: Any, cycle: int, shown: bool) -> bool:
-        """Offer the next word when it is due; whether one is offered."""
+        """Offer the next word when it is due; return whether one is offered."""
         due = bool(self._beats) and self._beats[0][0] <= cycle
         if not due or (not shown and self._stalls.pauses("r", Side.SOURCE, cycle)):
             ctx.set(self.port.rvalid, 0)
@@ -95,7 +97,7 @@ class ReadMemory:
 
 
 class Order(Enum):
-    """What a slave may wait for before it takes a burst's address or words."""
+    """Dependency of a slave: whether it waits for words before a burst's address, or for the address first."""
 
     ANY = "any"
     ADDRESS_FIRST = "address first"
@@ -103,17 +105,19 @@ class Order(Enum):
 
 
 class WriteMemory:
-    """Takes an AXI4 write port's bursts; add ``process`` to a simulation as a testbench.
+    """Slave of an AXI4 write port; add ``process`` to a simulation as a testbench.
 
-    ``port``: the master's port; ``latency``: cycles from the transfer of a burst's last part to its response,
-    at least 1; ``stall``: the odds that AW or W is not ready and a response late
-    (streams ``aw``, ``w`` and ``b`` of :class:`~fanin.sim.rtl.stalls.Stalls`); ``errors``: byte addresses of
-    words whose burst answers SLVERR, and is stored all the same; ``order``: what comes first.
+    - ``port``: the master's port.
+    - ``latency``: cycles from the last transfer of a burst, address or word, to its response, at least 1.
+    - ``stall``: odds that AW or W is not ready or a response is late: ``aw``, ``w`` and ``b`` of
+      :class:`~fanin.sim.rtl.stalls.Stalls`.
+    - ``errors``: byte addresses of words whose burst is stored and answers SLVERR.
+    - ``order``: whether the slave waits for addresses or for words first.
 
-    Raises AssertionError when the master withdraws or changes what it offers, is not ready for a response, puts
-    ``wlast`` in the wrong place, or asks for a burst that is not INCR, not of whole words, or crosses 4 KiB.
-    ``content`` has the bytes written, by address; ``requests`` keeps ``(cycle, address, words)`` of every
-    burst, ``words`` the cycle of every word, and ``responses`` that of every response.
+    Raises AssertionError if the master withdraws or changes an offer, is not ready for a response, or sets
+    ``wlast`` at the wrong word. A burst must be INCR, of whole words, and must not cross 4 KiB.
+    ``content`` has the written bytes by address; ``requests`` has ``(cycle, address, words)`` of every burst.
+    ``words`` and ``responses`` have the cycles of all words and responses.
     """
 
     def __init__(
@@ -137,12 +141,12 @@ class WriteMemory:
         self.words: list[int] = []
         self.responses: list[int] = []
         self._stalls = Stalls(stall, seed)
-        self._bursts: deque[tuple[int, int]] = deque()  # address and words, of which not all words have come
+        self._bursts: deque[tuple[int, int]] = deque()  # address and words of bursts that are not stored yet
         self._waiting: deque[list[tuple[int, int]]] = deque([[]])  # words of bursts that are not stored yet
-        self._due: deque[tuple[int, Any]] = deque()  # cycle from which on, and the response
+        self._due: deque[tuple[int, Any]] = deque()  # (first cycle, response)
 
     async def process(self, ctx: Any) -> None:
-        """Run for ever."""
+        """Run forever."""
         port, cycle = self.port, 0
         address = [getattr(port, name) for name in ("awvalid", "awaddr", "awlen", "awsize", "awburst")]
         word = [getattr(port, name) for name in ("wvalid", "wdata", "wstrb", "wlast")]
@@ -169,7 +173,7 @@ class WriteMemory:
             cycle += 1
 
     def _ready(self, cycle: int) -> tuple[bool, bool]:
-        """Whether an address, and a word, is taken in this cycle."""
+        """Return whether an address, and a word, is accepted in this cycle."""
         address, word = (not self._stalls.pauses(name, Side.SINK, cycle) for name in ("aw", "w"))
         complete = len(self._waiting) - 1
         return (
@@ -189,7 +193,7 @@ class WriteMemory:
             self._waiting.append([])
 
     def _store(self, cycle: int) -> None:
-        """Write the oldest burst when all of it is there."""
+        """Write the oldest burst when its address and all its words have arrived."""
         if not self._bursts or len(self._waiting) == 1:
             return
         (address, count), words = self._bursts.popleft(), self._waiting.popleft()
@@ -203,7 +207,7 @@ class WriteMemory:
         self._due.append((cycle + self.latency, Resp.SLVERR if bad else Resp.OKAY))
 
     def _answer(self, ctx: Any, cycle: int, shown: bool) -> bool:
-        """Offer the next response when it is due; whether one is offered."""
+        """Offer the next response when it is due; return whether one is offered."""
         due = bool(self._due) and self._due[0][0] <= cycle
         offered = due and (shown or not self._stalls.pauses("b", Side.SOURCE, cycle))
         ctx.set(self.port.bvalid, offered)

@@ -1,4 +1,4 @@
-"""Protocol monitors: every stream of every component of a simulation is watched for the stream contract."""
+"""Protocol monitors, which check the stream contract on every stream of every component in a simulation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from amaranth.lib import stream, wiring
 
 
 def streams_of(component: wiring.Component) -> Iterator[tuple[str, Any]]:
-    """Every stream port of a component as ``(dotted name, interface)``, arrays included."""
+    """Yield every stream port of a component as ``(dotted name, interface)``, arrays included."""
 
     def walk(signature: wiring.Signature, value: Any, path: str) -> Iterator[tuple[str, Any]]:
         if isinstance(signature, stream.Signature) or isinstance(
@@ -37,16 +37,16 @@ def streams_of(component: wiring.Component) -> Iterator[tuple[str, Any]]:
 
 
 class Monitored(Elaboratable):
-    """A component as it is simulated: with a monitor in it and in each of its sub-components, however deep.
+    """A component with a monitor in it and in each of its sub-components, at any depth.
 
-    The contract: once valid, a payload holds, unchanged, until the cycle in which ready is seen. A stream that
-    breaks it ends the simulation with an AssertionError that names it and the classes around it, outermost
-    first: ``AxiReader/StreamFIFO.i``. Monitors are clocked logic inside the component that they watch: what
-    resets, enables or renames the domain of that component does so to its monitor. Streams whose name ends with
-    one of ``excused``, from a class on, are not watched.
+    The contract: once valid, a payload holds, unchanged, until the cycle in which ready is high. A stream that
+    breaks the contract ends the simulation with an AssertionError. Its text names the stream and the classes
+    around it, outermost first: ``AxiReader/StreamFIFO.i``. A monitor is clocked logic inside the component, so
+    resets, enables and renamed domains of the component apply to its monitor. Streams whose name ends with one
+    of ``excused``, from a class on, are not watched.
 
-    A component may have ``domains``, those of its streams that are not in ``sync``, and ``required()``, what
-    its user must keep besides: conditions by what breaks them.
+    A component may have ``domains``: the domains of its streams outside ``sync``. It may also have
+    ``required()``: further conditions on its user, by the text that is shown if one is broken.
     """
 
     def __init__(self, component: Elaboratable, *, excused: Collection[str] = ()):
@@ -54,7 +54,7 @@ class Monitored(Elaboratable):
         self.excused = excused
 
     def elaborate(self, platform: Any) -> Fragment:
-        """Every elaboration passes through ``Fragment.get``; Amaranth has no other way to all submodules."""
+        """Wrap ``Fragment.get``, which every elaboration calls: Amaranth has no other access to submodules."""
         plain = Fragment.get
         around: list[str] = []
 

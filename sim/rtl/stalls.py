@@ -1,4 +1,4 @@
-"""When streams pause: phases in which either side of a component is much slower than the other."""
+"""Pauses of streams, in phases in which one side of a component is much slower than the other."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 
 FAST = 0.0
-SLOW = 0.97  # nearly stopped: whatever lies before it fills up
-LENGTHS = (64, 128)  # cycles of a phase: most queues of small parts fill up in the shorter one
+SLOW = 0.97  # odds of a pause: buffers before a nearly stopped stream fill up
+LENGTHS = (64, 128)  # cycles of a phase; most queues of small parts fill up in the shorter one
 
 
 class Side(Enum):
-    """Which end of a component a stream is at."""
+    """End of a component that a stream belongs to."""
 
     SOURCE = "source"
     SINK = "sink"
 
 
 class Phase(Enum):
-    """How the two sides behave for some cycles."""
+    """Behaviour of the two sides for some cycles."""
 
     FILL = "sources are fast, sinks nearly stopped"
     DRAIN = "sources are nearly stopped, sinks fast"
@@ -29,12 +29,17 @@ class Phase(Enum):
 
 
 class Stalls:
-    """Says of each stream, cycle after cycle, whether it pauses.
+    """Schedule of pauses: decides for each stream and cycle whether the stream pauses.
 
-    ``odds`` 0: no stream ever does. A number above 0, below 1: phases (:class:`Phase`) follow one another in
-    rounds, so that every queue and every pipeline behind credits fills up and drains. The first round is in
-    the order of ``Phase``, so that a short run fills and drains, too; later rounds are shuffled. A mapping: the
-    odds of each stream by name, in every cycle, 0 where it has none. The same ``seed`` gives the same phases.
+    ``odds``: one of three kinds.
+
+    - 0: no stream ever pauses.
+    - A number between 0 and 1: phases (:class:`Phase`) follow each other in rounds, so that every queue and
+      every pipeline with credits fills up and drains. The first round has the order of ``Phase``, so that even
+      a short run fills and drains; later rounds are shuffled.
+    - A mapping: the odds of each stream by name, in every cycle; 0 for others.
+
+    ``seed``: the same seed gives the same phases.
     """
 
     def __init__(self, odds: float | Mapping[str, float], seed: object):
@@ -45,12 +50,12 @@ class Stalls:
         self._own: dict[str, float] = {}  # odds of the streams in an uneven phase
 
     def pauses(self, name: str, side: Side, cycle: int) -> bool:
-        """Whether stream ``name`` pauses in ``cycle``, which never goes back."""
+        """Return whether stream ``name`` pauses in ``cycle``, which must not decrease between calls."""
         odds = self._odds_of(name, side, cycle)
         return odds > 0 and self._rng.random() < odds
 
     def _phases(self) -> Iterator[tuple[Phase, int]]:
-        """Each phase with the cycle in which it is over."""
+        """Yield each phase with the cycle in which it ends."""
         order, end = list(Phase), 0
         while True:
             for phase in order:

@@ -1,1 +1,1 @@
-"""What spreading a simulation over ranks costs: measured points, and a model of them (docs/scale.md)."""
+"""Cost of spreading a simulation over ranks: measured points, and a model of them (docs/scale.md)."""

@@ -1,4 +1,4 @@
-"""How long a simulation takes on so many ranks, cores and machines, from what each part of it costs."""
+"""Model of a simulation's time by ranks, cores and machines, from the cost of each part."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 from scipy.optimize import nnls
 
-_RANK = 4  # the place of that cost
+_RANK = 4  # index of ``Costs.rank``
 
 
 @dataclass(frozen=True)
 class Load:
-    """A run and where it is carried out: ranks are spread over machines evenly, each with so many cores.
+    """A run and its environment: ranks are spread evenly over machines, each with ``cores`` cores.
 
-    ``delay`` are seconds that the network between machines adds to each meeting, there and back.
+    ``delay``: seconds that the network between machines adds to each meeting, round trip.
     """
 
     nodes: int
@@ -31,20 +31,20 @@ class Load:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds; of those of Python, at rank 0 all others wait for them."""
+    """Costs of a simulation's parts, in seconds."""
 
-    node_cycle: float  #: a cycle of a node
-    frame_alone: float  #: a frame in a run of one process, which Python wakes for
-    frame: float  #: a frame through rank 0's network
-    meeting: float  #: a meeting at each rank, which its core is busy for
-    rank: float  #: at rank 0, another rank's report and answer; not of its frames
-    exchange: float  #: a meeting, in which all wait for the way there and back, and for the slowest
+    node_cycle: float  #: one cycle of one node
+    frame_alone: float  #: one frame in a run of one process, for which Python code runs
+    frame: float  #: one frame through rank 0's network
+    meeting: float  #: one meeting at one rank, as busy time of its core
+    rank: float  #: another rank's report and answer at rank 0, without its frames
+    exchange: float  #: one meeting: the round trip and the wait for the slowest rank
 
     @staticmethod
     def fit(loads: Sequence[Load], seconds: Sequence[float], *, rank: float) -> Costs:
-        """The costs, none below 0, by which the relative errors of the points have the least squares.
+        """Return the costs, none below 0, with the least squares of the points' relative errors.
 
-        ``rank`` is given: on one machine, runs of more ranks than cores do not tell it from ``meeting``.
+        ``rank`` is given: on one machine, runs of more ranks than cores cannot separate it from ``meeting``.
         """
         weights = 1 / np.array(seconds)
         rows = np.array([_amounts(load) for load in loads])
@@ -54,11 +54,11 @@ class Costs:
         return replace(Costs(*found.tolist()), rank=rank)
 
     def seconds(self, load: Load) -> float:
-        """The time of a run."""
+        """Return the time of a run."""
         return float(np.dot(astuple(self), _amounts(load))) + _delays(load)
 
     def speed_up(self, load: Load) -> float:
-        """Against one process."""
+        """Return the speed-up over one process."""
         alone = Load(load.nodes, load.cycles, load.frames, load.meetings)
         return self.seconds(alone) / self.seconds(load)
 
@@ -68,10 +68,10 @@ def _delays(load: Load) -> float:
 
 
 def _amounts(load: Load) -> tuple[float, ...]:
-    """How often each cost is paid, one after the other: of what goes on side by side, the longest."""
+    """Return how often each cost is paid; of concurrent work only the longest share counts."""
     if load.ranks == 1:
         return load.cycles * load.nodes, load.frames, 0.0, 0.0, 0.0, 0.0
-    of_machine = math.ceil(load.ranks / load.machines)  # ranks, on the fullest
+    of_machine = math.ceil(load.ranks / load.machines)  # ranks on the fullest machine
     most = math.ceil(load.nodes / load.ranks)
     share = max(most, min(load.nodes, most * of_machine) / load.cores)
     waiting = max(1.0, of_machine / load.cores)

@@ -1,6 +1,6 @@
-"""One all-reduce of the least ring nodes, timed: ``python -m fanin.sim.scale.point NODES VALUES RUNS``.
+"""Timed all-reduce of the smallest ring nodes: ``python -m fanin.sim.scale.point NODES VALUES RUNS``.
 
-Alone or under mpiexec. Rank 0 prints a line of JSON, a :class:`Measured`'s fields.
+Runs alone or under mpiexec. Rank 0 prints the fields of a :class:`Measured` as one line of JSON.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ CONFIG = RingConfig(lanes=8, frame_words=32, slice_frames=8, buffer_frames=16, r
 
 @dataclass(frozen=True)
 class Measured:
-    """A run: its time, and what it had to do in it."""
+    """A run's time and amount of work."""
 
     seconds: float
     cycles: int
     frames: int
-    meetings: int  # of several ranks
+    meetings: int  # 0 with one rank
 
 
 def measure(nodes: int, values: int, runs: int) -> Measured:
-    """The quickest of some runs."""
+    """Return the fastest of ``runs`` runs."""
     cosim = RingCosim(CONFIG, nodes=nodes, quiet=True)
     vectors = [[np.zeros(values, np.float32)] for _ in range(nodes)]
     found = [cosim.all_reduce(vectors).raw for _ in range(runs)]
@@ -47,12 +47,12 @@ def measure(nodes: int, values: int, runs: int) -> Measured:
 
 
 def rank_cost(ranks: int = 32, meetings: int = 200) -> float:
-    """Seconds that one more rank takes at a meeting, at rank 0: its report and its answer, without frames."""
+    """Return the seconds that one more rank adds to a meeting at rank 0: report and answer, without frames."""
     return (_meeting(ranks + 1, meetings) - _meeting(2, meetings)) / (ranks - 1)
 
 
 def _meeting(size: int, meetings: int) -> float:
-    """Seconds of a meeting of so many ranks, whose reports have come already."""
+    """Return the seconds of a meeting of ``size`` ranks whose reports have already arrived."""
     ends = [socket.socketpair() for _ in range(size - 1)]
     channels, members = (
         [Channel(end.detach(), rank) for rank, end in enumerate(side, 1)] for side in zip(*ends, strict=True)
@@ -76,7 +76,7 @@ def _meeting(size: int, meetings: int) -> float:
 
 
 def main(nodes: str, values: str, runs: str) -> None:
-    """Measure at rank 0, and print it."""
+    """Measure, and print the result at rank 0."""
     if not ranks.join():
         return
     try:

@@ -48,7 +48,7 @@ def test_a_search_that_was_cut_proves_nothing(capsys):
     [
         ("--window 0", "window must be in 1…255, not 0"),
         ("--sequences 7", "sequences must be even and in 2…2^32, not 7"),
-        ("--sequences 8", "sequence numbers that come again need a bound on overtaking"),
+        ("--sequences 8", "sequences below 2^32 need a bound on overtaking"),
         ("--overtaking -1", "overtaking must not be negative, not -1"),
         ("--retries 0", "retries must be at least 1, not 0"),
         ("--seconds nan", "seconds must be positive, not nan"),

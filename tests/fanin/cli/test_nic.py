@@ -74,7 +74,7 @@ def test_more_classes_than_two_are_refused_before_anything_is_built(lab, tmp_pat
     train = [*FANIN, "train", tmp_path / "three.csv", "--ports", "host,wire", "-o", tmp_path / "run"]
     done = subprocess.run(lab.inside("here", train), capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 2
-    assert " 3 classes are as many trainings, and the job" in done.stderr
+    assert " 3 classes need as many trainings, and the job" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
 

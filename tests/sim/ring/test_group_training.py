@@ -92,7 +92,7 @@ def test_a_dead_node_is_named_and_ends_the_run(node):
     """Nodes 4 and 5 are the groups' aggregators, node 6 is above. Of a cut link's two ends one is alive."""
     with pytest.raises(
         SimulationFailed,
-        match=rf"node {node} has stopped answering: (node \d gives up|the other hosts wait for it behind) "
+        match=rf"node {node} has stopped answering: (node \d gives up|the other hosts wait for it after) "
         r"round \d+ \((groups|above), (up|down)\) of the all-reduce of layer \d, step \d",
     ):
         run(job_of(TREE, stops={node: 30e-6}, epochs=3))

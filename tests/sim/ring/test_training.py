@@ -129,7 +129,7 @@ def test_replicas_that_differ_are_named():
     job = job_of()
     cosim = RingTrainingCosim(job.config, nodes=NODES)
     learners = functools.partial(Wrong, job, data_of(job), State.initial(job.training))
-    with pytest.raises(SimulationFailed, match="node 2 has other weights than node 0 behind step 0"):
+    with pytest.raises(SimulationFailed, match="node 2 has other weights than node 0 after step 0"):
         cosim.run(learners, job.training.network.counts)
 
 
