@@ -1,1 +1,1 @@
-"""What becomes gates."""
+"""RTL of fanin, in Amaranth, and its emission as Verilog."""

@@ -1,6 +1,7 @@
-"""What a design holds before synthesis: its memories and flip-flops, read from its RTLIL.
+"""Memories and flip-flops of a design before synthesis, read from its RTLIL.
 
-RTLIL is yosys' text, a line per thing (yosys manual, "RTLIL text representation"). Amaranth writes it.
+RTLIL is the text format of yosys, with one item per line (yosys manual, "RTLIL text representation"). Amaranth
+writes it.
 """
 
 from __future__ import annotations
@@ -10,41 +11,41 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
-LARGE_BITS = 1 << 16  # a memory of no less is named on its own
+LARGE_BITS = 1 << 16  # memories from this size on are listed by name
 _COMMENT = "// area: "
 
 
 @dataclass
 class Memory:
-    """A memory of a module, of ``depth`` words of ``width`` bits."""
+    """Memory of a module, with ``depth`` words of ``width`` bits."""
 
     width: int
     depth: int
-    filled: bool = False  #: it begins with contents
-    clocked: bool = True  #: every read port has a register, as block RAM asks for
-    transparent: bool = False  #: a read port shows the word that is being written
+    filled: bool = False  #: it has initial contents
+    clocked: bool = True  #: every read port has a register, as block RAM requires
+    transparent: bool = False  #: a read port returns the word that is being written
     write_ports: int = 0
     read_ports: int = 0
 
     @property
     def bits(self) -> int:
-        """Of its contents."""
+        """Return the capacity in bits."""
         return self.width * self.depth
 
 
 @dataclass
 class Contents:
-    """What a module holds, apart from what its instances do."""
+    """Contents of a module without those of its instances."""
 
     memories: dict[str, Memory] = field(default_factory=dict)
     flip_flops: int = 0
     instances: Counter[str] = field(default_factory=Counter)
 
     def add_cell(self, kind: str, parameters: Mapping[str, str]) -> None:
-        """Count a cell; ``kind`` and ``parameters`` as RTLIL has them."""
+        """Count a cell, with its ``kind`` and ``parameters`` as in RTLIL."""
         if kind.startswith("\\"):
             self.instances[kind[1:]] += 1
-        elif kind in ("$dff", "$adff"):  # the two that Amaranth makes
+        elif kind in ("$dff", "$adff"):  # the two kinds that Amaranth writes
             self.flip_flops += int(parameters["\\WIDTH"])
         elif kind in ("$meminit_v2", "$memrd_v2", "$memwr_v2"):
             memory = self.memories[json.loads(parameters["\\MEMID"])[1:]]
@@ -57,7 +58,7 @@ class Contents:
 
 
 def read_rtlil(text: str) -> dict[str, Contents]:
-    """The contents of every module, by name."""
+    """Return the contents of every module, by name."""
     modules: dict[str, Contents] = {}
     module, kind = Contents(), ""
     parameters: dict[str, str] = {}
@@ -79,7 +80,7 @@ def read_rtlil(text: str) -> dict[str, Contents]:
 
 @dataclass(frozen=True)
 class LargeMemory:
-    """``count`` equal memories of the design, ``name`` in the module ``module``."""
+    """Group of ``count`` equal memories of the design: ``name`` in the module ``module``."""
 
     module: str
     name: str
@@ -90,15 +91,15 @@ class LargeMemory:
 
 @dataclass(frozen=True)
 class Area:
-    """Bits of a design as it is described; synthesis may find some that it does not need."""
+    """Size of a design as described, in bits; synthesis may remove unused parts."""
 
     flip_flops: int
     memory_bits: int
-    memories: tuple[LargeMemory, ...]  #: those of ``LARGE_BITS`` and more, the largest first
+    memories: tuple[LargeMemory, ...]  #: memories of ``LARGE_BITS`` and more, the largest first
 
     @classmethod
     def of(cls, modules: Mapping[str, Contents], top: str) -> Area:
-        """That of a module with all that it instantiates, but modules that are not given."""
+        """Return the area of a module with all that it instantiates, except modules that ``modules`` lacks."""
         counts: Counter[str] = Counter()
         for module in _instances(modules, top):
             counts[module] += 1
@@ -116,22 +117,25 @@ class Area:
 
     @property
     def comment(self) -> str:
-        """The line of the emitted file that says it."""
+        """Return the comment line of an emitted file that records the area."""
         return _COMMENT + json.dumps(asdict(self))
 
     @classmethod
     def read(cls, verilog: str) -> Area:
-        """What ``comment`` says in an emitted file. Raises ValueError if it has none."""
+        """Return the area that ``comment`` recorded in an emitted file.
+
+        Raises ValueError if there is no such line.
+        """
         for line in verilog.splitlines():
             if line.startswith(_COMMENT):
                 said = json.loads(line.removeprefix(_COMMENT))
                 memories = tuple(LargeMemory(**memory) for memory in said.pop("memories"))
                 return cls(**said, memories=memories)
-        raise ValueError("no line of the Verilog says its area")
+        raise ValueError("the Verilog has no line with its area")
 
 
 def _instances(modules: Mapping[str, Contents], top: str) -> Iterator[str]:
-    """The module of every instance within ``top``, itself included."""
+    """Yield the module of every instance within ``top``, ``top`` included."""
     yield top
     for module, count in modules[top].instances.items():
         if module in modules:

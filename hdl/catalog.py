@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The components that ``fanin verilog`` emits, by name, with their parameters for each preset."""
+"""Catalogue of components for ``fanin verilog``: names, and parameters for each preset."""
 
 from __future__ import annotations
 
@@ -61,8 +61,9 @@ from fanin.ring.facts import RingConfig
 from fanin.wire.ethernet import Encap
 
 Parameters = dict[str, Any]
-_CARDS = {"tiny": "tiny", "demo": "u280", "u280": "u280"}  # presets of rings and NICs, by those of GLM nodes
-#: a register map as a file: of the map, a name for what has it, and a line that says what that is
+_CARDS = {"tiny": "tiny", "demo": "u280", "u280": "u280"}  # presets of rings and NICs by preset of GLM nodes
+#: Writers of a register map by file format. Arguments: the map, a name, and a one-line summary of its
+#: component.
 REGISTER_FORMATS: dict[str, Callable[[RegisterMap, str, str], str]] = {
     "c": lambda registers, name, summary: registers.c_header(f"FANIN_{name.upper()}"),
     "svd": lambda registers, name, summary: cmsis_svd(registers, name=name, description=summary),
@@ -72,20 +73,22 @@ REGISTER_FORMATS: dict[str, Callable[[RegisterMap, str, str], str]] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A component of the catalogue, its parameters on a node of some configuration, and how to make it."""
+    """Component of the catalogue: its parameters for a node's configuration, and a function that makes it."""
 
     component: type[wiring.Component]
     parameters: Callable[[GlmConfig], Parameters]
     make: Callable[..., wiring.Component]
-    registers: Callable[[Any], RegisterMap] | None = None  #: the map of such a component, if it has one
+    registers: Callable[[Any], RegisterMap] | None = (
+        None  #: returns the register map of a made component, if any
+    )
 
     @property
     def summary(self) -> str:
-        """What it is: the first line of its docstring."""
+        """Return the first line of the component's docstring."""
         return (self.component.__doc__ or "").strip().splitlines()[0].replace("``", "")
 
     def build(self, config: GlmConfig, settings: Mapping[str, str]) -> wiring.Component:
-        """An instance; ``settings`` replace parameters. Raises InputError."""
+        """Return an instance of the component; ``settings`` replace parameters. Raises InputError."""
         try:
             parameters = self.parameters(config)
         except InputError as error:
@@ -98,7 +101,7 @@ class Entry:
 
 
 def _parsed(settings: Mapping[str, str], parameters: Parameters) -> Parameters:
-    """Values of the types that the parameters have."""
+    """Return the values of ``settings``, parsed as the types of the same parameters."""
     parsed: Parameters = {}
     for name, text in settings.items():
         if name not in parameters:
@@ -107,12 +110,14 @@ def _parsed(settings: Mapping[str, str], parameters: Parameters) -> Parameters:
         try:
             parsed[name] = int(text, 0) if kind is int else kind(text)
         except ValueError as error:
-            raise InputError(f"{name}: {text!r} is not a value of it, as {parameters[name]} is") from error
+            raise InputError(
+                f"{name}: {text!r} is not a valid value; an example is {parameters[name]}"
+            ) from error
     return parsed
 
 
 def _from_config(component: type[wiring.Component], *names: str, **others: str) -> Entry:
-    """Parameters that a configuration has under the same name, and ``others`` under another."""
+    """Return an entry with parameters of the configuration, with the same or, for ``others``, another name."""
     sources = {name: name for name in names} | others
 
     def parameters(config: GlmConfig) -> Parameters:
@@ -126,7 +131,10 @@ def _node(**fields: Any) -> GlmNode:
 
 
 def _own_preset(presets: Mapping[str, Any], config: GlmConfig) -> Parameters:
-    """Parameters of the system's preset for tests, or for a card. Raises InputError for a board without one."""
+    """Return parameters of the system's preset for tests or for a card.
+
+    Raises InputError for a board without one.
+    """
     if config.name not in _CARDS:
         raise InputError(f"has no sizes for {config.name}; --preset may be {', '.join(_CARDS)}")
     return dict(vars(presets[_CARDS[config.name]]))
@@ -165,7 +173,7 @@ def _param_server_node(**sizes: Any) -> ParamServerNode:
 
 
 def _whatever_the_preset(component: type[wiring.Component], **parameters: Any) -> Entry:
-    """Parameters that no configuration has."""
+    """Return an entry with fixed parameters, the same for every preset."""
     return Entry(component, lambda config: dict(parameters), component)
 
 
@@ -250,14 +258,17 @@ CATALOG: dict[str, Entry] = {
 
 
 def verilog_of(component: wiring.Component, module: str) -> str:
-    """Verilog in which the name of each module is ``module``, or begins with it and two underscores."""
+    """Return Verilog in which the name of each module is ``module``, or starts with ``module__``."""
     return kept_verilog(component, name=module, prefix=f"{module}__")
 
 
 def registers(
     name: str, form: str, *, preset: str, settings: Mapping[str, str], module: str | None = None
 ) -> str:
-    """The register map of a component of the catalogue, as one of ``REGISTER_FORMATS``. Raises InputError."""
+    """Return the register map of a component of the catalogue in one of ``REGISTER_FORMATS``.
+
+    Raises InputError.
+    """
     entry = entry_of(name)
     if entry.registers is None:
         nodes = ", ".join(name for name, entry in CATALOG.items() if entry.registers)
@@ -267,7 +278,10 @@ def registers(
 
 
 def module_of(name: str, own: str | None = None) -> str:
-    """The Verilog module of a component of the catalogue: ``own``, or named as it. Raises InputError."""
+    """Return the Verilog module's name for a component of the catalogue: ``own``, or its own name.
+
+    Raises InputError.
+    """
     if own is None:
         return name.replace("-", "_")
     if not re.fullmatch(r"[A-Za-z]\w*", own, re.ASCII):
@@ -278,7 +292,7 @@ def module_of(name: str, own: str | None = None) -> str:
 
 
 def entry_of(name: str) -> Entry:
-    """The component of the catalogue with that name. Raises InputError."""
+    """Return the component of the catalogue with that name. Raises InputError."""
     if name not in CATALOG:
         raise InputError(f"no component {name!r}; there are {', '.join(CATALOG)}")
     return CATALOG[name]

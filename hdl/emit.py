@@ -1,15 +1,18 @@
-"""Components to Verilog: flat port names, and every distinct shared component elaborated once.
+"""Emission of components as Verilog: flat port names, and every distinct shared component elaborated once.
 
-Amaranth elaborates and emits each submodule anew, equal or not; a worker of eight engines would take minutes.
-``shared(component)`` marks a submodule that becomes a Verilog module of its own, instantiated wherever a
-component of the same class and parameters occurs. In Amaranth's simulator the same call returns the component
-itself, so one description serves both.
+Amaranth elaborates and emits each submodule anew, even if it equals another; a worker of eight engines would
+take minutes. ``shared(component)`` marks a submodule that becomes a Verilog module of its own. The module is
+instantiated for every component of the same class and parameters. In Amaranth's simulator the call returns the
+component itself, so one description serves both.
 
-Port names (``flat_ports``) join the path by underscores, indices without one: ``samples[0].araddr`` is
-``samples0_araddr``. Packet streams become AXI4-Stream (``tdata tkeep tlast tvalid tready``, and ``tuser`` for
-``error``), other streams ``x_valid x_ready x_payload``. Clock ``clk``, reset ``rst`` (synchronous, high); every
-module has both, used or not. A component with members in other domains says so in its ``domains``, by member;
-then each of these has ``DOMAIN_clk`` and ``DOMAIN_rst``. It cannot be shared.
+Port names (``flat_ports``):
+
+- Names of a path are joined by underscores; indices are appended: ``samples[0].araddr`` is ``samples0_araddr``.
+- Packet streams become AXI4-Stream: ``tdata tkeep tlast tvalid tready``, and ``tuser`` for ``error``.
+- Other streams become ``x_valid x_ready x_payload``.
+- Every module has a clock ``clk`` and a reset ``rst`` (synchronous, active high), used or not.
+- A component with members in other domains declares these in its attribute ``domains``, by member. Each domain
+adds ``DOMAIN_clk`` and ``DOMAIN_rst``. Such a component cannot be shared.
 """
 
 from __future__ import annotations
@@ -34,13 +37,13 @@ from fanin import __version__
 from fanin.hdl.area import Area, read_rtlil
 from fanin.hdl.verilog import plain_names, to_verilog
 
-_NAME_LIMIT = 48  # a module name longer than this shows a digest instead of its parameters
+_NAME_LIMIT = 48  # longer module names have a digest in place of the parameters
 _PACKET_PORTS = {"data": "tdata", "keep": "tkeep", "last": "tlast", "error": "tuser"}
 
 
 @dataclass(frozen=True)
 class FlatPort:
-    """One Verilog port: its name, the value behind it, and whether the component drives it."""
+    """Verilog port: its name, its value in the component, and whether the component drives it."""
 
     name: str
     value: Value
@@ -48,11 +51,11 @@ class FlatPort:
 
 
 def flat_ports(component: wiring.Component) -> list[FlatPort]:
-    """The Verilog ports of a component, in the order of its signature, clock and reset apart.
+    """Return the Verilog ports of a component, in the order of its signature, without clock and reset.
 
-    Raises ValueError when two members end up with the same name.
+    Raises ValueError if two ports get the same name.
     """
-    # A constant is the ready or valid of a stream that always is: nothing to wire.
+    # A constant is the ready or valid of a stream that is always ready or valid, and needs no port.
     ports = [p for p in _walk(component.signature, component, "") if not isinstance(p.value, Const)]
     seen = {"clk", "rst"}
     for port in ports:
@@ -63,7 +66,10 @@ def flat_ports(component: wiring.Component) -> list[FlatPort]:
 
 
 def _walk(signature: wiring.Signature, value: Any, name: str) -> Iterator[FlatPort]:
-    """The ports of an interface ``value`` with the path ``name``, "" at the top; one without bits has none."""
+    """Yield the ports of an interface ``value`` with the path ``name`` ("" at the top).
+
+    Members of no bits have none.
+    """
     if isinstance(signature, stream.Signature):
         yield from _stream_ports(signature, value, name)
         return
@@ -77,7 +83,7 @@ def _walk(signature: wiring.Signature, value: Any, name: str) -> Iterator[FlatPo
 
 
 def _elements(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The members of an array of any dimension with their names."""
+    """Yield the members of an array of any dimension, with their names."""
     if isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from _elements(item, f"{path}{index}")
@@ -86,7 +92,9 @@ def _elements(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _stream_ports(signature: stream.Signature, value: Any, name: str) -> Iterator[FlatPort]:
-    """Ports of a stream: those of AXI4-Stream if its payload has a packet's fields, else the whole payload.
+    """Yield the ports of a stream.
+
+    As AXI4-Stream if the payload has a packet's fields, else with the payload as one port.
 
     A payload of no bits has no port.
     """
@@ -105,15 +113,15 @@ def _stream_ports(signature: stream.Signature, value: Any, name: str) -> Iterato
 
 
 def _is_packet(layout: Any) -> bool:
-    """Whether a stream's payload is a packet's: the fields of ``_PACKET_PORTS``, with or without ``error``."""
+    """Return whether a payload is a packet's: the fields of ``_PACKET_PORTS``, with or without ``error``."""
     return isinstance(layout, data.StructLayout) and set(layout.members) | {"error"} == set(_PACKET_PORTS)
 
 
 def parameters(component: wiring.Component) -> dict[str, str]:
-    """The constructor parameters of a component by name, as ``repr``.
+    """Return the constructor parameters of a component by name, as ``repr``.
 
-    A component keeps each parameter in an attribute of the same name; that is what makes two of them equal.
-    Raises TypeError for a parameter that is not kept or has no stable ``repr``.
+    A component keeps each parameter in an attribute of the same name. Components of one class with equal
+    parameters are equal. Raises TypeError for a parameter that is not kept or has no stable ``repr``.
     """
     kind = type(component)
     result = {}
@@ -130,13 +138,16 @@ def parameters(component: wiring.Component) -> dict[str, str]:
 
 
 def snake_case(name: str) -> str:
-    """``GlmNode`` as ``glm_node``, ``FP32Adder`` as ``fp32_adder``."""
+    """Return a class name in snake case: ``GlmNode`` as ``glm_node``, ``FP32Adder`` as ``fp32_adder``."""
     name = re.sub(r"([A-Z0-9]+)([A-Z][a-z])", r"\1_\2", name)
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
 
 
 def module_name(component: wiring.Component) -> str:
-    """Name of a shared component's module: its class, then its parameters or, if that is long, a digest."""
+    """Return the module name of a shared component.
+
+    Its class, then its parameters or, if too long, a digest of them.
+    """
     base = snake_case(type(component).__name__)
     values = parameters(component)
     suffix = "".join(f"_{name}{value}" for name, value in values.items())
@@ -147,9 +158,9 @@ def module_name(component: wiring.Component) -> str:
 
 @dataclass
 class _Emission:
-    """What one run of ``emit_verilog`` has met: module names by component, and what is still to convert.
+    """State of one call of ``emit_verilog``: module names by component, and a queue of components to convert.
 
-    ``prefix``: before the name of each shared module.
+    ``prefix``: prefix of the names of shared modules.
     """
 
     prefix: str = ""
@@ -157,7 +168,7 @@ class _Emission:
     pending: deque[tuple[str, wiring.Component]] = field(default_factory=deque)
 
     def module_of(self, component: wiring.Component, name: str | None = None) -> str:
-        """Name of the module that stands for ``component``; the first of its kind is queued."""
+        """Return the module name of ``component``; queue the component if it is the first of its kind."""
         key = type(component), repr(parameters(component))
         if key not in self.modules:
             name = name or self.prefix + module_name(component)
@@ -169,12 +180,12 @@ class _Emission:
 
 
 def component_instance(component: wiring.Component, module: str) -> Instance:
-    """An instance of the Verilog module that :func:`emit_verilog` makes of a component, on its members.
+    """Return an instance of a component's module, as :func:`emit_verilog` names it, on the component's members.
 
     Clock and reset are those of ``sync``.
     """
-    # It is elaborated elsewhere, and has not been forgotten, as Amaranth would warn.
-    # Missing upstream (0.5): a public way to say so.
+    # The component is elaborated elsewhere; without this, Amaranth would warn that it was forgotten.
+    # Missing upstream (0.5): a public way to disable the warning.
     component._MustUse__used = True
     connections = [("o" if port.output else "i", port.name, port.value) for port in flat_ports(component)]
     reset = ResetSignal(allow_reset_less=True)
@@ -186,7 +197,7 @@ _emission: ContextVar[_Emission | None] = ContextVar("emission", default=None)
 
 
 class _SharedInstance(Elaboratable):
-    """Stands for a component during emission: an instance of its module, connected to its own ports."""
+    """Replacement of a component during emission: an instance of its module, connected to its own ports."""
 
     def __init__(self, component: wiring.Component, module: str):
         self._component, self._module = component, module
@@ -205,10 +216,10 @@ class _SharedInstance(Elaboratable):
 def shared(component: wiring.Component) -> Any:
     """Mark a submodule whose equals share one Verilog module: ``m.submodules.engine = shared(Engine(...))``.
 
-    Outside emission this is the component itself. What is returned has the component's members either way.
-    The component lives in the ``sync`` domain; ``DomainRenamer`` and ``ResetInserter`` around it, or around
-    what holds it, do to it what they do to any other. Emission raises ValueError under ``EnableInserter``, and
-    where the component has members in other domains.
+    Return the component itself outside emission; the returned object always has the component's members. The
+    component is in the ``sync`` domain. ``DomainRenamer`` and ``ResetInserter`` around it, or around a module
+    that contains it, act as on any other component. Emission raises ValueError for a component under
+    ``EnableInserter``, and for one with members in other domains.
     """
     emission = _emission.get()
     if emission is None:
@@ -219,18 +230,18 @@ def shared(component: wiring.Component) -> Any:
 
 
 def _connect_resets(fragment: Fragment) -> None:
-    """Hand the control of every ``ResetInserter`` around an instance of a shared component to its ``rst``.
+    """Connect the controls of ``ResetInserter`` around instances of shared components to their ``rst``.
 
-    Amaranth (0.5) resets an instance's statements, not what is inside of it. So there are three steps:
+    Amaranth (0.5) resets an instance's statements, not its contents. This needs three steps:
 
-    1. ``_SharedInstance`` gives the instance one statement, ``inserted_reset = 0`` in ``sync``, a register
-       whose initial value is 1.
-    2. A ``ResetInserter`` appends ``if control: inserted_reset = 1`` to it, as it does to any register.
-    3. This function moves both to ``comb``, where they make ``inserted_reset`` a wire that is 1 while any
-       control is, and puts it into ``rst`` beside the domain's reset. All registers inside are then reset in
-       the same cycle as those outside.
+    1. ``_SharedInstance`` gives the instance one statement, ``inserted_reset = 0`` in ``sync``: a register
+    whose initial value is 1.
+    2. A ``ResetInserter`` appends ``if control: inserted_reset = 1``, as it does to any register.
+    3. This function moves both statements to ``comb``: ``inserted_reset`` becomes a wire that is 1 while any
+    control is. It is ORed with the domain's reset into ``rst``. All registers inside are then reset in the same
+    cycle as those outside.
 
-    Raises ValueError where ``EnableInserter`` has wrapped the statement.
+    Raises ValueError if ``EnableInserter`` has wrapped the statement.
     """
     for part, _, _ in fragment.subfragments:
         _connect_resets(part)
@@ -247,7 +258,7 @@ def _connect_resets(fragment: Fragment) -> None:
 
 
 class _Flat(Elaboratable):
-    """A component whose members are its Verilog ports, for ``rtlil.convert``."""
+    """Component with its Verilog ports as members, for ``rtlil.convert``."""
 
     def __init__(self, component: wiring.Component):
         self._component = component
@@ -258,7 +269,7 @@ class _Flat(Elaboratable):
             domain = self._domains[name]
             self._clocks |= {f"{name}_clk": domain.clk, f"{name}_rst": domain.rst}
         self._ports = flat_ports(component)
-        # A field of a payload is no signal, and a port needs one of its own.
+        # A field of a payload is no signal, but a port needs one.
         self._wires = {
             port.name: port.value
             if isinstance(port.value, Signal)
@@ -272,7 +283,7 @@ class _Flat(Elaboratable):
         return self._clocks[name] if name in self._clocks else self._wires[name]
 
     def elaborate(self, platform: Any) -> Fragment:
-        """The component's fragment, with its clock domains and its ports."""
+        """Return the component's fragment with its clock domains and ports."""
         fragment = Fragment.get(self._component, platform)
         fragment.add_domains(*self._domains.values())
         _connect_resets(fragment)
@@ -284,17 +295,17 @@ class _Flat(Elaboratable):
 
 
 def _to_rtlil(component: wiring.Component, name: str) -> str:
-    """RTLIL of one module and of its submodules that are not shared."""
+    """Return RTLIL of one module and of its submodules that are not shared."""
     with _without_zeros():
         return rtlil.convert(_Flat(component), name=name, emit_src=False)
 
 
 @contextlib.contextmanager
 def _without_zeros() -> Iterator[None]:
-    """Let Amaranth leave memories that start as zeros without contents, for ``to_verilog`` to fill.
+    """Omit the initial contents of memories that start as zeros; ``to_verilog`` adds the zeros.
 
-    It writes contents bit by bit: an engine's memories would take a minute and 26 MB. Missing upstream: a
-    public way to leave them out, or a short form of zeros.
+    Amaranth writes contents bit by bit: an engine's memories would take a minute and 26 MB. Missing upstream: a
+    public way to omit them, or a short form of zeros.
     """
     emit = rtlil.ModuleEmitter.emit_memory
 
@@ -310,10 +321,10 @@ def _without_zeros() -> Iterator[None]:
 
 
 def emit_verilog(component: wiring.Component, *, name: str | None = None, prefix: str = "") -> str:
-    """Verilog of a component and of all that it contains; equal components give equal text, to the byte.
+    """Return Verilog of a component with its submodules; equal components give equal text, to the byte.
 
-    ``name`` is the top module's, the class's in snake case by default. ``prefix`` stands before the name of
-    each shared module, so that two texts can be in one design.
+    ``name``: name of the top module; by default the class's name in snake case. ``prefix``: prefix of the names
+    of shared modules, so that two emitted texts can be in one design.
     """
     emission = _Emission(prefix)
     top = emission.module_of(component, name or snake_case(type(component).__name__))

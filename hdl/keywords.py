@@ -1,4 +1,4 @@
-"""The reserved words of SystemVerilog (IEEE 1800-2017, annex B): no module may have such a name."""
+"""Reserved words of SystemVerilog (IEEE 1800-2017, annex B), which are not allowed as module names."""
 
 _WORDS = """
 accept_on alias always always_comb always_ff always_latch and assert assign assume automatic before begin bind

@@ -1,4 +1,4 @@
-"""What can be said of a memory besides its shape."""
+"""Attributes of memories for synthesis."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 
 _SAID = "no_rw_check"
 
-#: Attributes of a memory no word of which is read, and used, in the cycle in which it is written. Synthesis
-#: would otherwise add registers and multiplexers where block RAM does not read the old word then.
+#: For a memory of which no word is read, and the result used, in the cycle in which it is written. Without
+#: this,
+#: synthesis adds registers and multiplexers where block RAM does not return the old word in that cycle.
 NEVER_READ_AS_WRITTEN = {_SAID: 1}
 
-#: Those of a memory that is to be block RAM, however few words it has: of a small device LUTs run out first.
+#: For a memory that must be block RAM even if it is small: small devices run out of LUTs first.
 BLOCK_RAM = {"ram_style": "block"}
 
 _MODULE = re.compile(r"(?m)^(?=module )")
@@ -21,9 +22,10 @@ _COLLISIONS = re.compile(r"(COLLISION_X_MASK) (\d+)'0+")
 
 
 def allow_collisions(rtlil: str) -> str:
-    """Amaranth's RTLIL, with that attribute as a parameter of each clocked read port of such a memory.
+    """Return RTLIL in which clocked read ports of memories with ``NEVER_READ_AS_WRITTEN`` allow collisions.
 
-    yosys heeds the attribute only where it infers a read port from Verilog. Amaranth's RTLIL has read ports.
+    yosys applies the attribute only when it infers a read port from Verilog. Amaranth's RTLIL has explicit read
+    ports, so this function sets the ports' parameter.
     """
     return "".join(_in_module(part) for part in _MODULE.split(rtlil))
 

@@ -1,4 +1,4 @@
-"""RTLIL to Verilog that simulators and vendors' tools take, by yosys."""
+"""Conversion of RTLIL to Verilog for simulators and vendors' tools, with yosys."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from fanin.base.tools import verilog_yosys
 from fanin.hdl.area import Contents, Memory
 
 _INTERNAL_ATTRIBUTES = ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding")
-LINE = 1000  #: characters after which a line is broken behind its next comma
-_LOOP_STEPS = 4096  # of a loop at most: Quartus takes 5,000
-# From which size a memory is block RAM or UltraRAM; below it the tool chooses. ULTRA_BITS are more than all the
-# block RAM of the largest ECP5, which has nothing larger: no device is excluded that could take the memory.
+LINE = 1000  #: characters after which a line is broken after its next comma
+_LOOP_STEPS = 4096  # most iterations of a loop; Quartus accepts 5,000
+# Smallest memories that must be block RAM or UltraRAM; the tool chooses for smaller ones. ULTRA_BITS exceeds
+# all
+# block RAM of the largest ECP5, so the attribute excludes no device that could hold the memory.
 BLOCK_DEPTH, BLOCK_BITS = 512, 1 << 14  # half a block RAM of Xilinx
 ULTRA_DEPTH, ULTRA_BITS = 4096, 1 << 22  # the depth of an UltraRAM
 
 
 def memory_style(memory: Memory) -> dict[str, str]:
-    """The attributes that say where a memory goes, to Vivado and yosys, and to Quartus.
+    """Return attributes that select the kind of memory, for Vivado and yosys, and for Quartus.
 
-    Quartus ignores a block that the device has not (Intel, "ramstyle Verilog HDL Synthesis Attribute").
+    Quartus ignores a kind that the device does not have (Intel, "ramstyle Verilog HDL Synthesis Attribute").
 
-    A read port that returns the word being written may be a register of the address in Verilog. Vivado makes
-    block RAM of it, whose word is unpredictable in that cycle (UG901, "RW_ADDR_COLLISION") unless an attribute
-    asks for the bypass.
+    A read port that returns the word being written may become an address register in Verilog. Vivado makes
+    block RAM of it, whose output is unpredictable in that cycle (UG901, "RW_ADDR_COLLISION") unless an
+    attribute requests a bypass.
     """
     collision = {"rw_addr_collision": "yes"} if memory.transparent else {}
     return _place(memory) | collision
@@ -36,15 +37,15 @@ def _place(memory: Memory) -> dict[str, str]:
     if not memory.clocked or memory.write_ports != 1 or memory.depth < BLOCK_DEPTH or memory.bits < BLOCK_BITS:
         return {}
     ultra = memory.depth >= ULTRA_DEPTH and memory.bits >= ULTRA_BITS
-    if ultra and not memory.filled and memory.read_ports == 1:  # UltraRAM begins with zeros
+    if ultra and not memory.filled and memory.read_ports == 1:  # UltraRAM starts as zeros
         return {"ram_style": "ultra", "ramstyle": "M20K"}
     return {"ram_style": "block", "ramstyle": "M20K"}
 
 
 def to_verilog(text: str, modules: Mapping[str, Contents]) -> str:
-    """Verilog of an RTLIL text with the plain names of ``plain_names``; ``modules`` are its contents.
+    """Return Verilog of an RTLIL text with the names of ``plain_names``; ``modules``: the contents of the text.
 
-    Raises ValueError for a block that Verilator would misread, RuntimeError when yosys fails.
+    Raises ValueError for a block that Verilator would misread, RuntimeError if yosys fails.
     """
     attributes = " ".join(f"-remove {name}" for name in _INTERNAL_ATTRIBUTES)
     script = [
@@ -60,13 +61,13 @@ def to_verilog(text: str, modules: Mapping[str, Contents]) -> str:
     )
     if done.returncode:
         raise RuntimeError(f"yosys failed: {done.stderr.strip()[-2000:]}")
-    body = re.sub(r"\A/\*.*?\*/\n", "", done.stdout)  # the generator's version is no part of the design
+    body = re.sub(r"\A/\*.*?\*/\n", "", done.stdout)  # drop the header with the version of yosys
     _check_self_readers(body)
     return _folded(_triggered(_zeroed(_guarded(_without_nothing(body))))).lstrip()
 
 
 def _with_memory_styles(text: str, modules: Mapping[str, Contents]) -> str:
-    """RTLIL whose memories have the attributes of ``memory_style``."""
+    """Return RTLIL whose memories have the attributes of ``memory_style``."""
 
     def styled(line: re.Match[str]) -> str:
         memory = modules[module].memories.get(line["name"]) if module in modules else None
@@ -84,25 +85,27 @@ def _with_memory_styles(text: str, modules: Mapping[str, Contents]) -> str:
 
 
 def plain_names(text: str) -> str:
-    """RTLIL with names that need no escape in Verilog, or not one that tools stumble over."""
+    """Return RTLIL with names that need no escape in Verilog, or no escape that tools fail on."""
     return _plain_module_names(_plain_field_names(text))
 
 
 def _for_simulation(lines: str) -> str:
-    """Lines that synthesis skips: yosys and Vivado by the macro that they set, Quartus by the comments.
+    """Wrap lines so that synthesis skips them.
 
-    The macro is outside, as yosys warns of such a comment where it sees one.
+    Yosys and Vivado by the macro that they set, Quartus by the comments.
+
+    The macro is outside, since yosys warns of such comments where it reads them.
     """
     return f"`ifndef SYNTHESIS\n// synthesis translate_off\n{lines}// synthesis translate_on\n`endif\n"
 
 
 def _without_nothing(verilog: str) -> str:
-    """Leave out wires of no bits, ``[-1:0]``: nothing uses them, and to Verilog they have two."""
+    """Remove wires of no bits, ``[-1:0]``: they are unused, and Verilog would give them two bits."""
     return re.sub(r"^(  \(\*.*\*\)\n)*  (wire|reg) \[-1:0\] \S+ ?;\n", "", verilog, flags=re.MULTILINE)
 
 
 def _guarded(verilog: str) -> str:
-    """Blocks that print, assert, assume or cover are for simulation."""
+    """Wrap blocks that print, assert, assume or cover as simulation only."""
     block = r"^  always @.*(?: begin\n(?:    .*\n)*  end\n|\n(?:    .*\n)+)"
     simulated = re.compile(r"^ +(\$write|assert|assume|cover) ?\(", re.MULTILINE)
 
@@ -113,9 +116,9 @@ def _guarded(verilog: str) -> str:
 
 
 def _zeroed(verilog: str) -> str:
-    """Let every memory without contents start as zeros, as in Amaranth's simulator.
+    """Initialise every memory without contents to zeros in simulation, as in Amaranth's simulator.
 
-    For simulation only: FPGA memories start so by themselves.
+    FPGA memories start as zeros without this.
     """
     count = itertools.count()
 
@@ -136,10 +139,11 @@ def _zeroed(verilog: str) -> str:
 
 
 def _triggered(verilog: str) -> str:
-    """Have every combinational block run once at time 0, also where none of its inputs changes then.
+    """Make every combinational block run once at time 0, even if none of its inputs changes then.
 
-    yosys has each read a register that starts as 0: a change to Verilog, and none to SystemVerilog, where what
-    the block drives would stay X. Verilator runs all blocks by itself, and warns of such an assignment.
+    In yosys' output each such block reads a register that starts as 0. In Verilog the initialisation is a
+    change that runs the block; in SystemVerilog it is not, and the block's outputs would stay X. Verilator runs
+    all blocks anyway, and warns of such an assignment.
     """
 
     def change(match: re.Match[str]) -> str:
@@ -150,7 +154,7 @@ def _triggered(verilog: str) -> str:
 
 
 def _folded(verilog: str) -> str:
-    """Break long lists into lines: Verilator reads at most 40,000 tokens in one."""
+    """Break long lists into lines: Verilator reads at most 40,000 tokens in a line."""
     return re.sub(f"(.{{{LINE}}}.*?, )", r"\1\n    ", verilog)
 
 
@@ -158,10 +162,10 @@ _NAME = r"\\\S+ |[A-Za-z_]\w*"  # an escaped identifier ends with a space
 
 
 def _check_self_readers(verilog: str) -> None:
-    """Refuse a combinational block that drives one part of a signal and reads another part of it.
+    """Raise ValueError for a combinational block that drives one part of a signal and reads another part of it.
 
-    To Verilator (5.048) such a block does not depend on the signal, and it silently computes with what the
-    other part was before.
+    Verilator (5.048) assumes that such a block does not depend on the signal, and silently computes with the
+    old value of the other part.
     """
     for module in re.split(r"(?m)^(?=module )", verilog):
         for block in re.findall(r"(?ms)^  always @\* begin\n(.*?)^  end$", module):
@@ -175,16 +179,16 @@ def _check_self_readers(verilog: str) -> None:
 
 
 def _plain_field_names(text: str) -> str:
-    """``signal.0`` for an array's field, which is ``signal[0]`` to Amaranth.
+    """Return RTLIL with ``signal.0`` for an array's field, which Amaranth calls ``signal[0]``.
 
-    yosys takes that for a bit of a port, and fails when it maps the module apart. Slices have a space in front
-    of their bracket, and are left.
+    yosys takes ``signal[0]`` for a bit of a port, and fails when it maps the module separately. Slices have a
+    space before their bracket and stay unchanged.
     """
     return re.sub(r"\\\S+\[\S+", lambda match: re.sub(r"\[(\d+)\]", r".\1", match[0]), text)
 
 
 def _plain_module_names(text: str) -> str:
-    """``parent__child`` for Amaranth's ``parent.child``, which Verilog would have to escape."""
+    """Return RTLIL with ``parent__child`` for Amaranth's ``parent.child``, which Verilog must escape."""
     names = re.findall(r"^module \\(\S+)$", text, re.MULTILINE)
     plain = {name: re.sub(r"\W", "_", name.replace(".", "__")) for name in names}
     if len(set(plain.values())) != len(names):

@@ -1,1 +1,1 @@
-"""Framing and the reliable aggregation transport."""
+"""Frames of the aggregation protocol, and its reliable transport."""

@@ -15,9 +15,9 @@ MAX_VALUES = 256
 
 
 def frame_layout(encap: Encap, values: int) -> data.StructLayout:
-    """A whole frame, padding included, as a big-endian number.
+    """Return the layout of a whole frame, padding included, as a big-endian number.
 
-    Members ``ethernet``, ``ipv4`` and ``udp`` (UDP only), ``aggregation``, ``values`` (an array, **last value
+    Members: ``ethernet``, ``ipv4`` and ``udp`` (UDP only), ``aggregation``, ``values`` (an array, **last value
     first**) and ``padding``.
     """
     padding = 8 * frame_length(encap, values) - 8 * (header_length(encap) + payload_length(values))
@@ -32,12 +32,15 @@ def frame_layout(encap: Encap, values: int) -> data.StructLayout:
 
 
 def values_layout(values: int) -> data.ArrayLayout:
-    """Partial or full activations: ``values`` signed 32-bit numbers."""
+    """Return the layout of partial or full activations: ``values`` signed 32-bit numbers."""
     return data.ArrayLayout(signed(VALUE_BITS), values)
 
 
 def packet_fields(values: int) -> data.StructLayout:
-    """What differs from packet to packet of a job: ``kind``, ``slot`` (absolute), ``round``, ``values``."""
+    """Return the fields that differ between packets of a job.
+
+    ``kind``, ``slot`` (absolute), ``round``, ``values``.
+    """
     kind = field_bits(AGGREGATION, "kind")
     return data.StructLayout(
         {"kind": kind, "slot": SLOT_BITS, "round": ROUND_BITS, "values": values_layout(values)}
@@ -45,7 +48,7 @@ def packet_fields(values: int) -> data.StructLayout:
 
 
 def check_framing(*, mac_width: int, values: int) -> None:
-    """Raises ValueError unless a frame of ``values`` values can travel in beats of ``mac_width`` bits."""
+    """Raise ValueError unless a frame of ``values`` values can be sent in beats of ``mac_width`` bits."""
     if mac_width not in MAC_WIDTHS:
         raise ValueError(f"mac_width must be a power of two from 8 to 512, not {mac_width!r}")
     if not 1 <= values <= MAX_VALUES:

@@ -1,4 +1,4 @@
-"""The transport's job, and its status, counters and events."""
+"""Job of the transport, with its status, counters and events."""
 # Amaranth takes widths as annotations, and a shape as an argument of the class:
 # mypy: disable-error-code="valid-type, call-arg"
 
@@ -23,12 +23,16 @@ TIMEOUT_BITS = 32
 
 
 class JobConfig(data.Struct):
-    """One job, as registers hold it. All but ``enable`` must hold still while ``enable`` is set.
+    """Aggregation job, as in the registers; all fields except ``enable`` are constant while ``enable`` is high.
 
-    ``log2_slots`` gives the job's slots, at most the transport's ``slots``, and at least what its protocol
-    needs for an operation; ``base`` is a multiple of them; ``member`` has one bit set; ``timeout`` is in
-    cycles, below 2^31; ``udp_port`` serves as source and destination, and the IP addresses and it matter to
-    UDP only.
+    - ``log2_slots``: log2 of the job's slots, at most the transport's ``slots`` and at least the protocol's
+      slots of an operation.
+    - ``base``: first slot, a multiple of the job's slots.
+    - ``member``: bitmap with this worker's bit set.
+    - ``timeout``: cycles before a retransmission, below 2^31.
+    - ``retries``: retransmissions of a packet before the transport stops.
+    - ``own_mac``, ``switch_mac``: addresses of the node and the switch.
+    - ``own_ip``, ``switch_ip``, ``udp_port``: used with UDP only; the port is both source and destination.
     """
 
     enable: 1
@@ -46,7 +50,7 @@ class JobConfig(data.Struct):
 
 
 class FailureCause(enum.Enum, shape=2):
-    """Why a transport stopped: a packet stayed unanswered, or the round would wrap."""
+    """Cause of a transport's stop: an unanswered packet, or a round that would wrap."""
 
     NONE = 0
     TIMEOUT = 1
@@ -54,7 +58,10 @@ class FailureCause(enum.Enum, shape=2):
 
 
 class TransportStatus(data.Struct):
-    """``idle``: no slot is in use. ``failed`` and its ``cause`` hold until the transport is reset."""
+    """Status of a transport.
+
+    ``idle``: no slot is in use. ``failed`` and its ``cause`` stay until the transport is reset.
+    """
 
     idle: 1
     failed: 1
@@ -62,13 +69,17 @@ class TransportStatus(data.Struct):
 
 
 class FrameFaults(data.Struct):
-    """Why a frame was dropped: one pulse each, at most one of them a frame; listed in order of precedence.
+    """Reason for dropping a frame: one pulse, at most one bit per frame, in order of precedence.
 
-    ``mac_error``: the MAC flagged it (FCS). ``short``: headers or values are incomplete (of a foreign
-    frame, the headers). ``foreign``: other traffic, or not addressed to this node. ``long``: bytes beyond
-    the values and the 60-byte minimum. ``checksum``: IPv4 header checksum. ``malformed``: version, kind
-    (one that does not go to workers), round 0, or the lengths in the IPv4 and UDP headers. ``other_job``:
-    another job. ``slot_range``: a slot outside the job's.
+    - ``mac_error``: the MAC flagged the frame (FCS).
+    - ``short``: headers or values are incomplete; for a foreign frame, the headers.
+    - ``foreign``: other traffic, or not addressed to this node.
+    - ``long``: bytes beyond the values and the 60-byte minimum.
+    - ``checksum``: wrong IPv4 header checksum.
+    - ``malformed``: wrong version, kind (not one for workers), round (0), or lengths in the IPv4 and UDP
+      headers.
+    - ``other_job``: another job.
+    - ``slot_range``: a slot outside the job's.
     """
 
     mac_error: 1
@@ -82,11 +93,14 @@ class FrameFaults(data.Struct):
 
 
 class TransportCounters(data.Struct):
-    """One-cycle pulses, for counters outside.
+    """One-cycle pulses for external counters.
 
-    ``agg_sent`` and ``ack_sent``: first transmissions; ``retransmissions``: all further ones. ``results`` and
-    ``confirms``: those that moved a slot on; ``duplicates``: those that had been received before; ``stale``:
-    round or state of the slot is another. ``faults``: frames dropped before that.
+    - ``agg_sent``, ``ack_sent``: first transmission of an AGG or ACK.
+    - ``retransmissions``: any further transmission.
+    - ``results``, ``confirms``: packets that changed the state of a slot.
+    - ``duplicates``: packets received before.
+    - ``stale``: packets for another round or state of the slot.
+    - ``faults``: frames dropped before the check of their slot.
     """
 
     agg_sent: 1
@@ -100,10 +114,9 @@ class TransportCounters(data.Struct):
 
 
 class TransportEvents(data.Struct):
-    """One-cycle pulses, for measurement.
+    """One-cycle pulses for measurement.
 
-    ``agg``: an operation's first AGG frame has left (its last beat was transferred); ``fa``: an FA was handed
-    on.
+    ``agg``: the last beat of an operation's first AGG frame was transferred. ``fa``: an FA was handed over.
     """
 
     agg: 1
@@ -111,5 +124,5 @@ class TransportEvents(data.Struct):
 
 
 def slot_mask(job: Any) -> Value:
-    """The job's slots, less 1, as wide as a slot number."""
+    """Return the job's slots minus 1, as wide as a slot number."""
     return Cat(*(job.log2_slots > bit for bit in range(SLOT_BITS)))

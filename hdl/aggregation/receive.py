@@ -1,4 +1,4 @@
-"""From frames to packets: everything that can be said about a frame without knowing the slots."""
+"""Frame receiver: turns frames into packets, with all checks that do not depend on the slots' state."""
 
 from functools import reduce
 from operator import and_
@@ -31,38 +31,41 @@ from fanin.wire.fields import byte_length
 
 
 def received_layout(values: int) -> data.StructLayout:
-    """``packet`` and whether it is ``good``; if not, ``fault`` says why."""
+    """Return the layout of a received packet: ``packet``, ``good`` and, if not good, the ``fault``."""
     return data.StructLayout({"packet": packet_fields(values), "good": 1, "fault": FrameFaults})
 
 
 class FrameCollector(wiring.Component):
-    """Gather the beats of a frame, and judge its length.
+    """Collector of a frame's beats, which also checks the frame's length.
 
-    Takes frames of any length, empty ones too; bytes beyond the frame's layout are skipped. What is
-    collected holds for one cycle, the one in which ``done`` is set.
+    The collector takes frames of any length, including empty ones, and skips bytes beyond the frame's layout.
+    Its output is valid for one cycle, that of ``done``.
 
     Members
     -------
     ``i`` : In, packet stream of ``mac_width`` bits with ``error``
-        Always ready: a MAC does not wait.
+        Frames from the MAC. Always ready, since a MAC does not wait.
     ``frame`` : Out, bits of a whole frame
-        First byte in the lowest bits; undefined where the frame was too short.
+        The frame, first byte in the lowest bits; undefined if it was too short.
     ``done`` : Out, 1
         A frame has ended.
     ``mac_error`` : Out, 1
-        With ``done``: flagged by the MAC.
+        With ``done``: the MAC flagged the frame.
     ``headless`` : Out, 1
-        With ``done``: not even the headers in front of the aggregation header are there.
+        With ``done``: the headers before the aggregation header are incomplete.
     ``short`` : Out, 1
-        With ``done``: bytes up to the last value are missing.
+        With ``done``: bytes before the end of the last value are missing.
     ``long`` : Out, 1
         With ``done``: bytes follow the values and the padding to 60 bytes.
 
     Parameters
     ----------
     ``mac_width`` : int, a power of two, 8 to 512
+        Bits of a beat.
     ``encap`` : Encap
+        Encapsulation: raw Ethernet or UDP.
     ``values`` : int, 1 to 256
+        Values of a packet.
 
     Latency
     -------
@@ -91,7 +94,7 @@ class FrameCollector(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``position`` is one-hot over the frame's beats; its top bit means that they are over."""
+        """Track the beat in ``position``, one-hot; its top bit is set after the frame's last beat."""
         m = Module()
         size = frame_length(self.encap, self.values)
         beats = -(-8 * size // self.mac_width)
@@ -121,7 +124,7 @@ class FrameCollector(wiring.Component):
         return m
 
     def _reached(self, m: Module, position: Value, count: int) -> Signal:
-        """With ``done``: the frame had at least ``count`` bytes."""
+        """Return, with ``done``, whether the frame had at least ``count`` bytes."""
         beat, byte = divmod(count - 1, self.mac_width // 8)
         reached = Signal(name=f"reached{count}")
         so_far = Signal(name=f"reached{count}_so_far")
@@ -132,27 +135,33 @@ class FrameCollector(wiring.Component):
 
 
 class FrameReceiver(wiring.Component):
-    """Check frames and take the packets out of them.
+    """Receiver that checks frames and extracts their packets.
 
-    Every frame that ends on ``i`` appears on ``o`` once, good or not; one that is not good has exactly one
-    bit of ``fault`` set. Any UDP checksum is accepted: the frame's FCS covers the same bytes, and our switch
-    sends none.
+    Every frame that ends on ``i`` appears on ``o`` once, good or not. A frame that is not good has exactly one
+    bit of ``fault`` set. Any UDP checksum is accepted: the frame's FCS covers the same bytes, and fanin's
+    switch sends none.
 
     Members
     -------
     ``i`` : In, packet stream of ``mac_width`` bits with ``error``
-        Always ready: a MAC does not wait.
+        Frames from the MAC. Always ready, since a MAC does not wait.
     ``job`` : In, JobConfig
+        Job whose packets are good.
     ``ahead`` : Out, ``slot`` and ``round``
-        Those of the packet that will be on ``o`` in the next cycle, to look up its slot.
+        Slot and round of the packet that will be on ``o`` in the next cycle, to look up its slot.
     ``o`` : Out, stream of ``packet``, ``good`` and ``fault``; always ready
+        Packets, one for each frame.
 
     Parameters
     ----------
     ``mac_width`` : int, a power of two, 8 to 512
+        Bits of a beat.
     ``encap`` : Encap
+        Encapsulation: raw Ethernet (the default) or UDP.
     ``values`` : int, 1 to 256
+        Values of a packet.
     ``protocol`` : Protocol
+        Protocol, which gives the kinds of packets for workers.
 
     Latency
     -------
@@ -186,7 +195,7 @@ class FrameReceiver(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Collect, compare (one register), for UDP wait for the checksum (three more)."""
+        """Collect, compare (one register); for UDP, wait for the checksum (three more registers)."""
         m = Module()
         m.submodules.collector = collector = FrameCollector(
             mac_width=self.mac_width, encap=self.encap, values=self.values
@@ -223,9 +232,9 @@ class FrameReceiver(wiring.Component):
         return m
 
     def _findings(self, m: Module, collector: FrameCollector, frame: Any) -> dict[str, Value]:
-        """What is wrong with a frame, each a condition of few levels, on its own, for the register behind it.
+        """Return conditions of a bad frame, each shallow enough for one register.
 
-        ``bad_frame`` is three of them at once: ``good`` then waits for fewer.
+        ``bad_frame`` combines three of them, so that ``good`` depends on fewer.
         """
         head = frame.aggregation
         return {
@@ -243,7 +252,7 @@ class FrameReceiver(wiring.Component):
         }
 
     def _packet(self, m: Module, frame: Any) -> Any:
-        """The packet in a frame, whose first value lies highest."""
+        """Return the packet in a frame; a frame has the first value in its highest bits."""
         packet = Signal(packet_fields(self.values))
         m.d.comb += [
             packet.kind.eq(frame.aggregation.kind),
@@ -255,7 +264,7 @@ class FrameReceiver(wiring.Component):
         return packet
 
     def _other_traffic(self, frame: Any) -> Value:
-        """Whether a frame is of another protocol or port, or a packet that is not whole: options, fragments."""
+        """Return whether a frame has another protocol or port, IP options, or only a fragment of a packet."""
         job = self.job
         if self.encap is Encap.L2:
             return frame.ethernet.ethertype != ETHERTYPE_AGGREGATION
@@ -271,7 +280,7 @@ class FrameReceiver(wiring.Component):
         )
 
     def _misshapen(self, frame: Any) -> Value:
-        """Whether version, kind or the lengths in the headers are none that a worker may receive."""
+        """Return whether version, kind or lengths in the headers are invalid for a worker."""
         head = frame.aggregation
         other_kind = reduce(and_, (head.kind != kind for kind in self.protocol.to_worker))
         wrong = (head.version != VERSION) | other_kind
@@ -282,16 +291,16 @@ class FrameReceiver(wiring.Component):
         return wrong | (frame.ipv4.length != ip_length) | (frame.udp.length != udp_length)
 
     def _out_of_range(self, m: Module, slot: Value) -> Value:
-        """Whether a slot is not the job's, which are a power of two, at a multiple of it."""
+        """Return whether a slot is outside the job's, a power of two of slots at a multiple of their number."""
         mask = Signal(SLOT_BITS)
         m.d.sync += mask.eq(slot_mask(self.job))
         return ((slot ^ self.job.base) & ~mask).any()
 
     def _bad_checksum(self, m: Module, frame: Any) -> Signal:
-        """Whether the IPv4 header's checksum is wrong.
+        """Return whether the IPv4 header's checksum is wrong.
 
-        In place of the frame's destination address the node's own is added, once a job: where they differ, the
-        frame is foreign anyway.
+        The sum uses the node's own address, added up once per job, in place of the frame's destination address.
+        If the two differ, the frame is foreign anyway.
         """
         own = self.job.own_ip
         both = Signal(WORD_BITS + 1)

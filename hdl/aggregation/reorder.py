@@ -1,4 +1,4 @@
-"""Reorder store: FAs come in any order and leave in that of the operations."""
+"""Reorder store: FAs arrive in any order and leave in the order of the operations."""
 
 from typing import Any
 
@@ -21,32 +21,36 @@ from fanin.wire.aggregation import DEFAULT_VALUES
 
 
 class ReorderStore(wiring.Component):
-    """Keep the FA of every slot, and hand each on once, in the order of the operations.
+    """Store with one FA per slot, which hands each FA over once, in the order of the operations.
 
-    A slot must not be written before its last FA has left on ``o``. Clearing withdraws the FA on ``o``, so
+    A slot must not be written before its previous FA has left on ``o``. Clearing withdraws the FA on ``o``, so
     ``o.ready`` must be high in the first cycle of a clearing.
 
     Members
     -------
     ``mask`` : In, bits of a slot index
-        The job's slots, less 1.
+        The job's slots minus 1.
     ``clear`` : In, ``en`` and ``index``
-        Forget a slot.
+        Clear a slot.
     ``enable`` : In, 1
-        FAs may leave. From 1 cycle after its fall only the FA that already waits on ``o`` is handed on.
+        FAs may leave. From 1 cycle after its fall, only an FA that already waits on ``o`` is handed over.
     ``ahead`` : In, slot use
-        Of the FA that may be written in the next cycle.
+        Slot use of the FA that may be written in the next cycle.
     ``write`` : In, ``en`` and ``values``
-        An FA; it belongs to what ``ahead`` was a cycle ago.
+        An FA; its slot use is the value of ``ahead`` a cycle ago.
     ``o`` : Out, stream of ``values`` signed 32-bit numbers
+        FAs in order.
 
     Parameters
     ----------
     ``slots`` : int, a power of two, 2 to 65536
+        Maximum number of slots of a job.
     ``values`` : int, 1 to 256
+        Values of an FA.
     ``first_round`` : int, 1 to 2^32 − 1
+        Round of operation 0; 1 except in tests.
     ``block_ram`` : bool
-        FAs lie in block RAM, however few slots there are.
+        Keep FAs in block RAM, even for few slots. False by default.
 
     Latency
     -------
@@ -84,12 +88,14 @@ class ReorderStore(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The next FA is looked up for both ways that this cycle may end: with a ``step`` and without.
+        """Look up the next FA for both outcomes of this cycle, with a ``step`` and without.
 
-        Index 0 of a pair is about the ``current`` use, index 1 about the ``following`` one; ``stepped``
-        chooses a cycle later. An FA is there if the last one in its slot has the use's parity. The memory of
-        parities does not show an FA that was written in the cycle of the read (``just_written``, to that slot;
-        ``same_parity``), nor one that is written now (``arrives_now``, for that use).
+        Index 0 of a pair is for the ``current`` use, index 1 for the ``following`` one; ``stepped`` selects a
+        cycle later. An FA is present if the last FA in its slot has the use's parity. Two kinds of FAs are not
+        yet in the output of the parity memory:
+
+        - an FA that was written in the cycle of the read (``just_written``, to that slot; ``same_parity``);
+        - an FA that is written now (``arrives_now``, for that use).
         """
         m = Module()
         step = Signal()
@@ -103,13 +109,13 @@ class ReorderStore(wiring.Component):
         use = Signal.like(self.ahead)
         m.d.sync += use.eq(self.ahead)
         parities = self._parities(m, use, current, following)
-        # A transparent port would compare after the choice between the two, in the same cycle.
+        # A transparent port would compare after the selection between the two, in the same cycle.
         names = {"current": current, "following": following}
         arrives_now, just_written, same_parity = (
             [Signal(name=f"{flag}_{name}") for name in names]
             for flag in ("arrives_now", "just_written", "same_parity")
         )
-        live = Signal()  # an FA that waits when ``enable`` falls stays valid, as a stream asks for
+        live = Signal()  # an FA that waits when ``enable`` falls stays valid, as streams require
         waits = self.o.valid & ~self.o.ready
         m.d.sync += live.eq(~self.clear.en & (self.enable | waits))
         for way, next_use in enumerate(names.values()):
@@ -132,7 +138,7 @@ class ReorderStore(wiring.Component):
         return m
 
     def _parities(self, m: Module, use: Any, *looked: Any) -> list[Any]:
-        """For each of the uses ``looked`` up, a cycle later: the parity of the last FA in its slot."""
+        """Return, a cycle later, the parity of the last FA in the slot of each use in ``looked``."""
         blank = (self.first_round - 1) & 1
         m.submodules.parities = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
         port = memory.write_port()
@@ -146,8 +152,10 @@ class ReorderStore(wiring.Component):
         return [read.data for read in reads]
 
     def _values(self, m: Module, index: Any, use: Any, direct: Any, passing: Any) -> Any:
-        """A slot's FA, a cycle after ``index``: the one written now, if ``direct``; the one that was written
-        while memory was read, if ``passing``; else memory's.
+        """Return a slot's FA, a cycle after ``index``.
+
+        If ``direct``, it is the FA written now; else if ``passing``, the FA written while memory was read; else
+        the memory's.
         """
         m.submodules.store = store = Memory(
             shape=values_layout(self.values),

@@ -1,4 +1,4 @@
-"""Retransmission: what was sent, when it is due again, and how often it was sent."""
+"""Retransmission: stored packets, their deadlines and their counts of retransmissions."""
 
 from typing import Any
 
@@ -18,12 +18,14 @@ _LOOK = 3  # cycles from a slot's address to ``overdue``
 
 
 def sent_layout(slots: int) -> data.StructLayout:
-    """A packet that is being sent: for which slot, AGG or ``ack``, and which retransmission (0: none)."""
+    """Return the layout of a sent packet: its slot, AGG or ``ack``, and the number of the retransmission (0:
+    none).
+    """
     return data.StructLayout({"en": 1, "index": index_bits(slots), "ack": 1, "retries": RETRY_BITS})
 
 
 def offer_layout(slots: int, values: int) -> data.StructLayout:
-    """A packet that is due again; ``values`` are the PA's (an ACK does without)."""
+    """Return the layout of an overdue packet; ``values`` is the PA, which an ACK does not use."""
     return data.StructLayout(
         {
             "valid": 1,
@@ -36,49 +38,55 @@ def offer_layout(slots: int, values: int) -> data.StructLayout:
 
 
 class RetryScanner(wiring.Component):
-    """Find slots whose packet is overdue, and offer it again, with the PA that was stored for it.
+    """Scanner that finds slots with an overdue packet and offers the packet again, with its stored PA.
 
-    A scanner looks at one slot a cycle, so a timer costs a word of memory and no comparator. The word
-    belongs to the packet sent last. So a slot that has moved on, but has not sent its next packet yet, is not
+    The scanner checks one slot a cycle, so a timer costs a word of memory and no comparator. The word is that
+    of the last packet sent. A slot that has changed its state but has not sent its next packet yet is not
     overdue.
 
     Members
     -------
     ``mask`` : In, bits of a slot index
-        The job's slots, less 1.
+        The job's slots minus 1.
     ``next_index`` : In, bits of a slot index
-        Slot of the next operation; those below it are in round ``round``, the others in ``previous``.
+        Slot of the next operation. Slots below it are in round ``round``, the others in ``previous``.
     ``round`` : In, 32
+        Round of the slots below ``next_index``.
     ``previous`` : In, 32
+        Round of the other slots.
     ``timeout`` : In, 32
         Cycles from a transmission to the next, below 2^31; constant from a cycle before the first ``sent``.
     ``limit`` : In, 16
-        Retransmissions of one packet.
+        Maximum number of retransmissions of a packet.
     ``sent`` : In, ``en``, ``index``, ``ack``, ``retries``
-        A packet is sent now: an ACK or the next AGG of a slot at least 3 cycles after the slot has moved on.
+        A packet is sent now. An ACK, or the next AGG of a slot, comes at least 3 cycles after the slot's change
+        of state.
     ``keep`` : In, 1
-        The next operation begins: keep ``pa`` for it.
+        The next operation starts: store ``pa`` for it.
     ``pa`` : In, ``values`` signed 32-bit numbers
+        PA of the next operation.
     ``scan`` : Out, slot use
-        To SlotStates.
+        Slot use for SlotStates to look up.
     ``scanned`` : In, SlotState
-        From SlotStates.
+        Result of the look-up by SlotStates.
     ``offer`` : Out, ``valid``, ``use``, ``ack``, ``retries``, ``values``
-        A packet to be sent again. It is withdrawn 2 cycles after its slot has moved on.
+        A packet to send again. It is withdrawn 2 cycles after its slot's change of state.
     ``take`` : In, 1
-        The offer is being sent. Only with ``offer.valid``.
+        The offer is being sent; only with ``offer.valid``.
     ``failed`` : Out, 1
-        While a packet is overdue that was retransmitted ``limit`` times. It is offered no more.
+        High while a packet is overdue after ``limit`` retransmissions; the packet is not offered again.
 
     Parameters
     ----------
     ``slots`` : int, a power of two, 2 to 65536
+        Maximum number of slots of a job.
     ``values`` : int, 1 to 256
+        Values of a PA.
 
     Latency
     -------
-    A packet is offered at most N + 9 cycles after its timeout when no other is due; each that is due delays
-    the scan by 9 cycles and by the time until it is taken.
+    A packet is offered at most N + 9 cycles after its timeout when no other is due; each that is due delays the
+    scan by 9 cycles and by the time until it is taken.
 
     Source
     ------
@@ -109,12 +117,16 @@ class RetryScanner(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Scan slot after slot; at an overdue one go back to it, look again, and offer its packet.
+        """Scan slot after slot; at an overdue one return to it, look again, and offer its packet.
 
-        A look is a pipeline. In cycle 0 ``pointer`` addresses the memories; in cycle 1 their outputs (``timer``
-        and ``stored``) and the slot's state come; in cycle 2 they are in ``word`` and ``state``, and are
-        compared; in cycle 3 ``overdue`` tells. The scan has gone on meanwhile, and the slot may have moved on,
-        so the second look decides.
+        A look is a pipeline:
+
+        - cycle 0: ``pointer`` addresses the memories;
+        - cycle 1: their outputs (``timer`` and ``stored``) and the slot's state arrive;
+        - cycle 2: these are in ``word`` and ``state`` and are compared;
+        - cycle 3: ``overdue`` is valid.
+
+        The scan has continued meanwhile, and the slot may have changed its state, so a second look decides.
         """
         m = Module()
         now = Signal(TIMEOUT_BITS)
@@ -126,8 +138,8 @@ class RetryScanner(wiring.Component):
         state = Signal(SlotState)
         overdue = Signal()
         exhausted = Signal()
-        matches = Signal()  # the slot waits for an answer to the packet that ``word`` is of
-        lateness = Signal(TIMEOUT_BITS)  # cycles since the deadline; its sign bit: it has not come yet
+        matches = Signal()  # the slot waits for an answer to the packet of ``word``
+        lateness = Signal(TIMEOUT_BITS)  # cycles since the deadline; negative before it
         early = Signal()
         matched_before = Signal()
 
@@ -157,10 +169,12 @@ class RetryScanner(wiring.Component):
     def _walk(
         self, m: Module, pointer: Signal, judged: Value, overdue: Signal, matches: Signal, exhausted: Signal
     ) -> None:
-        """SCAN passes slots, LOOK looks again, OFFER keeps the pointer, FLUSH empties the pipeline.
+        """Walk through the slots.
 
-        A transmission reaches the memories two cycles after ``take``. What the pipeline shows until FLUSH ends
-        is still the packet that was taken.
+        SCAN passes slots, LOOK looks again, OFFER holds the pointer, FLUSH empties the pipeline.
+
+        A transmission reaches the memories two cycles after ``take``. Until FLUSH ends, the pipeline still
+        shows the packet that was taken.
         """
         pending = Signal()
         just_taken = Signal()
@@ -189,14 +203,14 @@ class RetryScanner(wiring.Component):
                 self._settle(m, settle, "SCAN")
 
     def _settle(self, m: Module, settle: Signal, state: str) -> None:
-        """Wait until ``overdue`` is about the slot that ``pointer`` has held; then go to ``state``."""
+        """Wait until ``overdue`` is valid for the slot that ``pointer`` has held, then go to ``state``."""
         m.d.sync += settle.eq(settle + 1)
         with m.If(settle == _LOOK - 1):
             m.d.sync += settle.eq(0)
             m.next = state
 
     def _memories(self, m: Module, now: Signal) -> tuple[Any, Any]:
-        """Read ports of the deadlines, written when a packet is sent, and of the PAs."""
+        """Return read ports of the deadlines (written when a packet is sent) and of the PAs."""
         word = data.StructLayout({"deadline": TIMEOUT_BITS, "retries": RETRY_BITS, "ack": 1})
         m.submodules.timers = timers = Memory(shape=word, depth=self.slots, init=[])
         m.submodules.store = store = Memory(shape=values_layout(self.values), depth=self.slots, init=[])

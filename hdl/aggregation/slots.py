@@ -1,8 +1,8 @@
-"""Slots: which operation uses which, and what each is waiting for.
+"""Slots of the transport: the operation that uses each slot, and the answer that the slot waits for.
 
 A slot is used once a round, so one bit of the round, its *parity*, distinguishes a slot's current use from the
-one before. Every memory here therefore stores parities and has a single writer; nothing is read, changed and
-written back.
+previous one. Every memory here therefore stores parities and has a single writer; there is no
+read-modify-write.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from fanin.wire.aggregation import ROUND_MAX, Protocol
 
 
 class SlotState(enum.Enum, shape=2):  # type: ignore[call-arg]
-    """What a slot waits for."""
+    """Answer that a slot waits for."""
 
     FREE = 0
     WAIT_RESULT = 1
@@ -27,39 +27,39 @@ class SlotState(enum.Enum, shape=2):  # type: ignore[call-arg]
 
 
 def check_slots(slots: int) -> None:
-    """Raises ValueError unless ``slots`` is a possible number of slots."""
+    """Raise ValueError unless ``slots`` is a possible number of slots."""
     if slots < 2 or slots & (slots - 1) or slots > SLOTS:
         raise ValueError(f"slots must be a power of two from 2 to {SLOTS}, not {slots!r}")
 
 
 def check_first_round(first_round: int) -> None:
-    """Raises ValueError unless ``first_round`` is a round."""
+    """Raise ValueError unless ``first_round`` is a round."""
     if not 1 <= first_round <= ROUND_MAX:
         raise ValueError(f"first_round must be 1 to {ROUND_MAX}, not {first_round!r}")
 
 
 def index_bits(slots: int) -> int:
-    """Bits of a slot's index, its number relative to the job's first slot."""
+    """Return the bits of a slot's index, its number relative to the job's first slot."""
     return (slots - 1).bit_length()
 
 
 def use_layout(slots: int) -> data.StructLayout:
-    """One use of a slot: its ``index`` and the ``parity`` of its round."""
+    """Return the layout of a slot use: the slot's ``index`` and the ``parity`` of the round."""
     return data.StructLayout({"index": index_bits(slots), "parity": 1})
 
 
 def clear_layout(slots: int) -> data.StructLayout:
-    """While ``en`` is set, slot ``index`` is cleared."""
+    """Return the layout of a clear request: while ``en`` is high, slot ``index`` is cleared."""
     return data.StructLayout({"en": 1, "index": index_bits(slots)})
 
 
 def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Value) -> tuple[Any, Any]:
-    """Walk through the uses of all slots in order: the current one and the one after it.
+    """Return two registers that walk through the uses of all slots in order: the current use and the next.
 
-    ``step`` makes the following one current. ``mask`` is S − 1 where the job has S slots, a power of two. It is
-    constant from the first step on. Both uses are registers, so that no comparison with them comes after an
-    addition. The walk starts with index 0; until the first step the start values of the others, indices 1 and
-    2 modulo S, are taken from the mask.
+    ``step`` makes the next use current. ``mask`` is S − 1, where S is the job's slots, a power of two; it is
+    constant from the first step on. Both uses are registers, so that no comparison with them follows an
+    addition. The walk starts with index 0. Until the first step, the start values of the next two uses, indices
+    1 and 2 modulo S, are taken from the mask.
     """
     current = Signal(use_layout(slots), init={"index": 0, "parity": first_round & 1})
     following = Signal.like(current)
@@ -83,26 +83,26 @@ def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Val
 
 
 class OperationWindow(wiring.Component):
-    """Number the operations, and keep at most a window of them in flight.
+    """Window of operations: numbers them, and keeps at most a window's size of them in flight.
 
-    Operation n uses slot index n mod S in round n div S + 1, S being the job's slots. The window is S, or half
-    of it (``Protocol.slots_per_operation``). Operations are counted as finished in order. That costs nothing:
-    with a window of W, operation n waits for n − W; it also begins after n − 1, which waits for n − 1 − W.
+    Operation n uses slot index n mod S in round n div S + 1, where S is the job's slots. The window is S, or
+    half of it (``Protocol.slots_per_operation``). Operations count as finished in order, which costs no time:
+    with a window of W, operation n waits for n − W. It also starts after n − 1, which waits for n − 1 − W.
 
     Members
     -------
     ``mask`` : In, bits of a slot index
-        The job's slots, less 1; constant from 2 cycles before the first ``accept``.
+        The job's slots minus 1; constant from 2 cycles before the first ``accept``.
     ``enable`` : In, 1
-        Operations may begin.
+        Operations may start.
     ``accept`` : In, 1
-        The next operation begins. Only while ``open``.
+        The next operation starts; only while ``open``.
     ``free`` : In, 1
-        The oldest operation is finished. Only while one is in flight.
+        The oldest operation is finished; only while one is in flight.
     ``open`` : Out, 1
-        Another operation may begin; a cycle after ``enable``.
+        Another operation may start; a cycle after ``enable``.
     ``exhausted`` : Out, 1
-        The rounds are used up; nothing begins any more.
+        The rounds are used up; no operation starts any more.
     ``idle`` : Out, 1
         No operation was in flight a cycle ago.
     ``index`` : Out, bits of a slot index
@@ -115,10 +115,11 @@ class OperationWindow(wiring.Component):
     Parameters
     ----------
     ``slots`` : int, a power of two, 2 to 65536
-        Of a job at most.
+        Maximum number of slots of a job.
     ``first_round`` : int, 1 to 2^32 − 1
-        Round of operation 0; 1 but in tests.
+        Round of operation 0; 1 except in tests.
     ``protocol`` : Protocol
+        Protocol, which gives the slots of an operation.
 
     Latency
     -------
@@ -151,15 +152,15 @@ class OperationWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``room`` counts how many operations may begin before another one has to end.
+        """Count in ``room`` how many operations may start before another one has to end.
 
-        Whether there is room in the next cycle (``has_room``) follows from this cycle's count without a sum: an
-        operation that ends makes room in any case, and one that begins needs a second place to leave one.
+        ``has_room``, for the next cycle, follows from this cycle's count without a sum: an operation that ends
+        makes room in any case, and an operation that starts must leave a second place free.
         """
         m = Module()
         window = self.mask[exact_log2(self.protocol.slots_per_operation) :] + 1
         room = Signal(range(self.slots + 1))
-        size = Signal.like(room)  # of the window
+        size = Signal.like(room)  # size of the window
         none_in_flight = Signal()
         begun = Signal()
         current, following = walk_uses(
@@ -188,48 +189,51 @@ class OperationWindow(wiring.Component):
 
 
 class SlotStates(wiring.Component):
-    """Decide on RESULT and CONFIRM by the state of their slot.
+    """State of each slot, which decides whether a RESULT or CONFIRM is accepted.
 
-    A slot is FREE, WAIT_RESULT, WAIT_CONFIRM. Its state is not stored as such: it follows from the round
-    parity of its last RESULT and CONFIRM, and that of its current use. Where a protocol does not acknowledge,
-    no CONFIRM may come, and a slot that has its RESULT is FREE.
+    A slot is FREE, WAIT_RESULT or WAIT_CONFIRM. The state is not stored: it follows from the round parities of
+    its last RESULT, its last CONFIRM and its current use. With a protocol without acknowledgements, no CONFIRM
+    may arrive, and a slot that has its RESULT is FREE.
 
     Members
     -------
     ``mask`` : In, bits of a slot index
-        The job's slots, less 1.
+        The job's slots minus 1.
     ``clear`` : In, ``en`` and ``index``
-        Forget a slot, one cycle later; no packet may be valid meanwhile.
+        Clear a slot, one cycle later; no packet may be valid meanwhile.
     ``ahead`` : In, slot use
-        Of the packet that comes in the next cycle.
+        Slot use of the packet in the next cycle.
     ``packet`` : In, ``valid``, ``confirm``, ``current``
-        A packet: a CONFIRM if ``confirm``, else a RESULT. ``current``: its round is that of the slot's current
-        use. In the next cycle exactly one of ``result``, ``confirm``, ``duplicate`` and ``stale`` is set; none
-        is without a packet.
+        A packet: CONFIRM if ``confirm``, else RESULT. ``current``: its round is that of the slot's current use.
+        In the next cycle exactly one of ``result``, ``confirm``, ``duplicate`` and ``stale`` is high; without a
+        packet, none is.
     ``use`` : Out, slot use
-        Of the packet of the cycle before.
+        Slot use of the packet of the previous cycle.
     ``result`` : Out, 1
-        That packet was the RESULT that its slot awaited.
+        The packet was the RESULT that its slot waited for.
     ``confirm`` : Out, 1
-        It was the CONFIRM that its slot awaited.
+        The packet was the CONFIRM that its slot waited for.
     ``duplicate`` : Out, 1
-        It was received before in this round.
+        The packet was received before in this round.
     ``stale`` : Out, 1
-        It was of another round, or a CONFIRM whose slot has had no RESULT yet.
+        The packet was of another round, or a CONFIRM for a slot without a RESULT.
     ``scan`` : In, slot use
-        A slot to look at.
+        Slot use to look up.
     ``scanned`` : Out, SlotState
-        Its state, one cycle later, with all that was received before that cycle.
+        State of that use, one cycle later; includes all packets received before that cycle.
     ``delivered`` : In, 1
-        The FA of the next operation, in order, was handed on.
+        The FA of the next operation, in order, was handed over.
     ``free`` : Out, 1
         The oldest operation in flight is finished: confirmed, and its FA delivered.
 
     Parameters
     ----------
     ``slots`` : int, a power of two, 2 to 65536
+        Maximum number of slots of a job.
     ``first_round`` : int, 1 to 2^32 − 1
+        Round of operation 0; 1 except in tests.
     ``protocol`` : Protocol
+        Protocol; says whether a RESULT is acknowledged.
 
     Latency
     -------
@@ -267,10 +271,11 @@ class SlotStates(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A memory for each kind of packet keeps the parity of the last one that was accepted in each slot.
+        """Keep, per kind of packet, a memory with the parity of the last accepted packet of each slot.
 
-        ``use`` is of the packet that is judged in this cycle, ``self.use`` of the one judged in the cycle
-        before, whose parity is being written. Both may hit the slot that is looked up: see :meth:`_parities`.
+        ``use`` is that of the packet judged in this cycle; ``self.use`` that of the packet judged in the
+        previous cycle, whose parity is being written. Both may be of the slot that is looked up: see
+        :meth:`_parities`.
         """
         m = Module()
         packet = self.packet
@@ -284,7 +289,10 @@ class SlotStates(wiring.Component):
         confirms = self._parities(m, "confirms", use, self.confirm, cleared) if acknowledges else None
 
         def has_both(looked: Any) -> tuple[Value, Value]:
-            """Whether a slot has its RESULT and its CONFIRM; without acknowledgements the RESULT is both."""
+            """Return whether a slot has its RESULT and its CONFIRM.
+
+            Without acknowledgements the RESULT counts as both.
+            """
             has_result = results(looked)
             return has_result, confirms(looked) if confirms else has_result
 
@@ -310,11 +318,12 @@ class SlotStates(wiring.Component):
         return m
 
     def _parities(self, m: Module, name: str, use: Any, judged: Value, cleared: Value) -> Any:
-        """Keep the parities of the last packets of a kind.
+        """Add a memory with the parities of the last packets of a kind.
 
-        Returns a function of a slot use, each call of which adds a read port and looks the use up.
+        Return a function that looks up a slot use.
 
-        ``use`` is of the packet that is judged in this cycle. ``judged``, a cycle later: it was accepted.
+        Each call of the function adds a read port. ``use`` is that of the packet judged in this cycle.
+        ``judged``, a cycle later: the packet was accepted.
         """
         blank = (self.first_round - 1) & 1
         m.submodules[name] = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
@@ -326,11 +335,11 @@ class SlotStates(wiring.Component):
         ]
 
         def read(looked: Any, *, forward: bool = True) -> Value:
-            """Whether ``looked`` is the slot's last use of which such a packet came, a cycle later.
+            """Return, a cycle later, whether ``looked`` is the slot's last use with such a packet.
 
-            The memory's register does not show what is written in the cycle of the read, nor what is judged in
-            it and written in the next. With ``forward`` two bypasses add these, the later one first. Both
-            compare in the cycle of the read, so that no comparison comes after the memory's register.
+            The memory's output misses data written in the cycle of the read, and packets judged in that cycle,
+            whose data are written in the next. With ``forward`` two bypasses add these, the later one with
+            priority. Both compare in the cycle of the read, so that no comparison follows the memory's output.
             """
             reader = memory.read_port()
             parity = Signal(name=f"{name}_parity")
@@ -354,8 +363,8 @@ class SlotStates(wiring.Component):
         return read
 
     def _free(self, m: Module, confirms: Any) -> None:
-        """Operations that are ``delivered`` wait until they are confirmed, too; the oldest is looked at."""
-        waiting = Signal(range(self.slots + 1))  # how many: delivered, and not finished
+        """Count operations that are ``delivered`` but not confirmed; the oldest is checked in every cycle."""
+        waiting = Signal(range(self.slots + 1))  # operations delivered and not finished
         some_wait = Signal()
         oldest = Signal(use_layout(self.slots))
         current, following = walk_uses(

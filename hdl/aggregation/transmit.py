@@ -1,4 +1,4 @@
-"""From packets to frames."""
+"""Frame transmitter: turns packets into frames."""
 
 from typing import Any
 
@@ -24,25 +24,30 @@ from fanin.wire.fields import byte_length
 
 
 class FrameTransmitter(wiring.Component):
-    """Turn a worker's packets into frames, padded to 60 bytes, without FCS.
+    """Transmitter that turns a worker's packets into frames, padded to 60 bytes, without FCS.
 
-    A frame, once begun, has its next beat ready in every cycle: nothing pauses inside. With UDP, the IPv4
-    checksum is computed once per job; it is right 5 cycles after ``job`` last changed.
+    A frame never pauses: its next beat is ready in every cycle. With UDP, the IPv4 checksum is computed once
+    per job and is valid 5 cycles after the last change of ``job``.
 
     Members
     -------
     ``i`` : In, stream of packet fields
-        Kind, slot, round and values; the rest comes from ``job``.
+        Kind, slot, round and values of a packet; ``job`` gives the other fields.
     ``job`` : In, JobConfig
+        Job of the packets.
     ``drop`` : In, 1
-        Take the packet on ``i`` and forget it. The frame on ``o`` continues.
+        Take and drop the packet on ``i``. The frame on ``o`` continues.
     ``o`` : Out, packet stream of ``mac_width`` bits
+        Frames to the MAC.
 
     Parameters
     ----------
     ``mac_width`` : int, a power of two, 8 to 512
+        Bits of a beat.
     ``encap`` : Encap
+        Encapsulation: raw Ethernet (the default) or UDP.
     ``values`` : int, 1 to 256
+        Values of a packet.
 
     Latency
     -------
@@ -68,7 +73,7 @@ class FrameTransmitter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A whole frame is loaded at once and shifted out; ``waiting`` has a one for each beat left."""
+        """Load a whole frame at once and shift it out; ``waiting`` has a one for each beat left."""
         m = Module()
         frame = self._frame(m)
         size = frame_length(self.encap, self.values)
@@ -91,13 +96,14 @@ class FrameTransmitter(wiring.Component):
             m.d.sync += waiting.eq(waiting >> 1)
         with m.If(free & self.i.valid & ~self.drop):
             m.d.sync += waiting.eq(-1)
-        # The many bits of ``rest`` choose by one register: what they hold between frames does not matter.
+        # One register selects the next value of all bits of ``rest``; between frames their value does not
+        # matter.
         with m.If(self.o.ready | ~waiting[0]):
             m.d.sync += rest.eq(Mux(final, swap_bytes(frame), rest >> self.mac_width))
         return m
 
     def _frame(self, m: Module) -> Any:
-        """The frame of the packet on ``i``; its first value lies highest."""
+        """Return the frame of the packet on ``i``; a frame has the first value in its highest bits."""
         frame = Signal(frame_layout(self.encap, self.values))
         packet, job = self.i.payload, self.job
         m.d.comb += [
@@ -117,7 +123,10 @@ class FrameTransmitter(wiring.Component):
         return frame
 
     def _datagram(self, m: Module, frame: Any) -> None:
-        """The IPv4 and UDP headers; no packet changes the former, so its checksum follows from ``job``."""
+        """Fill in the IPv4 and UDP headers.
+
+        The IPv4 header is the same for all packets, so its checksum depends on ``job`` alone.
+        """
         job, ip, udp = self.job, frame.ipv4, frame.udp
         udp_length = byte_length(UDP) + payload_length(self.values)
         m.submodules.sum = total = OnesComplementSum(words=byte_length(IPV4) * 8 // WORD_BITS)

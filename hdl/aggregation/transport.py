@@ -1,4 +1,4 @@
-"""The worker's end of the aggregation protocol."""
+"""Transport of the aggregation protocol, on the worker's side."""
 
 from typing import Any
 
@@ -36,54 +36,68 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.aggregation import DEFAULT_VALUES, Encap, Kind, Protocol
 
-SETTLE_CYCLES = 8  # masks and checksums that follow from the job are right by then
+SETTLE_CYCLES = 8  # cycles after which masks and checksums that depend on the job are valid
 
 
 class AggTransport(wiring.Component):
-    """Carry partial activations to the switch and full activations back, each once and in order.
+    """Reliable transport: partial activations to the switch, full ones back, exactly once and in order.
 
-    Operation n takes the slot ``base`` + n mod S in round n div S + 1, S being the job's slots. Its PA is kept
+    Operation n uses slot ``base`` + n mod S in round n div S + 1, where S is the job's slots. Its PA is stored
     and sent (AGG) until the RESULT arrives, then acknowledged (ACK) until the CONFIRM arrives; then the slot is
-    free. Without acknowledgements (``protocol``) half of the slots are in flight, and operation n begins once
-    the FA of n − S / 2 was handed on. What does not match job, slot, round and state is dropped and counted. A
-    packet that was retransmitted ``job.retries`` times in vain stops the transport with TIMEOUT. When the
-    rounds are used up, outstanding operations finish, and the next PA stops the transport with ROUND_WRAP.
+    free. Without acknowledgements (``protocol``) half of the slots are in flight, and operation n starts after
+    the FA of n − S / 2 was handed over. Packets that do not match job, slot, round and state are dropped and
+    counted.
 
-    While the transport is stopped, or ``job.enable`` is low, it sends no packet, accepts no frame and no PA,
-    and hands no FA on, except one that already waits on ``fa``. Frames then count as those of another job.
+    Causes of a stop:
+
+    - TIMEOUT: a packet stays unanswered after ``job.retries`` retransmissions.
+    - ROUND_WRAP: the rounds are used up; outstanding operations finish, and the next PA stops the transport.
+
+    While the transport is stopped, or ``job.enable`` is low, it sends no packet and accepts no frame and no PA.
+    It hands over no FA except one that already waits on ``fa``. Frames then count as those of another job.
 
     After a reset, and after ``reset``, the slots are cleared for ``slots`` cycles before the first PA is
-    accepted. In the cycles of ``reset`` a PA that waits on ``pa`` is taken and dropped, and ``fa.ready`` must
-    be high, since its FA belongs to the old job. A frame whose first beats came before is dropped uncounted.
+    accepted. In the cycles of ``reset`` a PA that waits on ``pa`` is taken and dropped. ``fa.ready`` must be
+    high then, since an FA on ``fa`` belongs to the old job. A frame whose first beats came before ``reset`` is
+    dropped and not counted.
 
     Members
     -------
     ``pa`` : In, stream of ``values`` signed 32-bit numbers
-        ``ready`` comes from registers and ``reset`` alone.
-    ``fa`` : Out, stream of the same
+        Partial activations. ``ready`` depends on registers and ``reset`` alone.
+    ``fa`` : Out, stream of ``values`` signed 32-bit numbers
+        Full activations.
     ``tx`` : Out, packet stream of ``mac_width`` bits
-        Does not pause inside a frame.
+        Frames to the MAC; no pauses within a frame.
     ``rx`` : In, packet stream of ``mac_width`` bits with ``error``
-        Always ready: a MAC does not wait.
+        Frames from the MAC. Always ready, since a MAC does not wait.
     ``job`` : In, JobConfig
+        Current job.
     ``reset`` : In, 1
-        Forget everything, for a new job: operation 0 is next. A frame on ``tx`` is finished.
+        Drop all state for a new job, which starts with operation 0. A frame on ``tx`` is finished.
     ``status`` : Out, TransportStatus
+        Idle, failure and its cause.
     ``counters`` : Out, TransportCounters
+        Pulses for counters.
     ``events`` : Out, TransportEvents
+        Pulses for measurement.
 
     Parameters
     ----------
     ``mac_width`` : int, a power of two, 8 to 512
+        Bits of a beat; 512 by default.
     ``encap`` : Encap
+        Encapsulation: raw Ethernet (the default) or UDP.
     ``values`` : int, 1 to 256
+        Values of a packet.
     ``slots`` : int, a power of two, 2 to 65536
-        Of a job at most.
+        Maximum number of slots of a job; 64 by default.
     ``protocol`` : Protocol
+        Protocol: with acknowledgements (P4SGD, the default) or without.
     ``first_round`` : int, 1 to 2^32 − 1
-        Round of operation 0; 1 but in tests.
+        Round of operation 0; 1 except in tests.
     ``block_ram`` : bool
-        FAs that wait for their turn lie in block RAM, however few slots there are.
+        Keep FAs that wait for their turn in block RAM, even for few slots. False by default.
 
     Latency
     -------
@@ -134,16 +148,16 @@ class AggTransport(wiring.Component):
         )
 
     def required(self) -> dict[str, Value]:
-        """Conditions that simulations check of the user, by what breaks them."""
+        """Return conditions on the user that simulations check, keyed by the description of a violation."""
         return {"an FA waits while the transport is reset": ~self.reset | ~self.fa.valid | self.fa.ready}
 
     def elaborate(self, platform: Any) -> Module:
-        """All but the transmitter, which may be inside a frame, starts over on ``reset``."""
+        """Reset all parts with ``reset`` except the transmitter, which may be within a frame."""
         m = Module()
         framing: dict[str, Any] = {"mac_width": self.mac_width, "encap": self.encap, "values": self.values}
         m.submodules.transmitter = transmitter = FrameTransmitter(**framing)
         packet = data.StructLayout({"packet": packet_fields(self.values), "first": 1})
-        chosen = RegisterSlice(shape=packet)  # keeps the MAC's stalls out of the choice
+        chosen = RegisterSlice(shape=packet)  # keeps the MAC's stalls out of the arbitration
         receiver = FrameReceiver(**framing, protocol=self.protocol)
         counted: dict[str, Any] = {"slots": self.slots, "first_round": self.first_round}
         window = OperationWindow(**counted, protocol=self.protocol)
@@ -171,7 +185,7 @@ class AggTransport(wiring.Component):
                 (transmitter.job, self.job),
                 (transmitter.drop, self.reset),
                 (receiver.job, self.job),
-                # The later assignment wins: nothing is received while slots are cleared, or after a failure.
+                # The later assignment wins: no frame is accepted while slots are cleared, or after a failure.
                 (receiver.job.enable, self.job.enable & ~states.clear.en & ~self.status.failed),
                 (window.mask, mask),
                 (states.mask, mask),
@@ -188,15 +202,15 @@ class AggTransport(wiring.Component):
         return m
 
     def _run(self, m: Module, window: Any, states: Any, reorder: Any, scanner: Any) -> Signal:
-        """Clear the slots, wait for the job to settle, run until something fails.
+        """Clear the slots, wait for the job to settle, run until a failure.
 
-        What is returned is ``window.enable`` a cycle later: the window opens in that cycle, too.
+        Returns ``window.enable`` delayed by a cycle, since the window also opens a cycle after ``enable``.
         """
         clear = Signal(clear_layout(self.slots), init={"en": 1})
         settled = Signal(SETTLE_CYCLES)  # bit n: the job has been enabled for more than n cycles
         run = Signal()
         status = Signal(TransportStatus)
-        was_exhausted = Signal()  # delayed a cycle, since ``window.idle`` is a cycle old
+        was_exhausted = Signal()  # one cycle old, as ``window.idle`` is
         is_finished = Signal()  # the rounds are used up, and no operation is in flight
         m.d.sync += [
             settled.eq(Cat(self.job.enable, settled[:-1]) & self.job.enable.replicate(SETTLE_CYCLES)),
@@ -226,11 +240,11 @@ class AggTransport(wiring.Component):
         return run
 
     def _acknowledge(self, m: Module, states: Any) -> Any:
-        """A stream of the slots whose RESULT is to be acknowledged; without acknowledgements it stays empty."""
+        """Return a stream of slots whose RESULT must be acknowledged; empty without acknowledgements."""
         use = use_layout(self.slots)
         if not self.protocol.acknowledges:
             return stream.Signature(use).create()
-        # A slot waits for one acknowledgement at a time, so the queue cannot overflow.
+        # A slot needs one acknowledgement at a time, so the queue cannot overflow.
         queue = StreamFIFO(shape=use, depth=self.slots)
         # Keeps the sender's stalls out of the queue, and delays an ACK to at least 3 cycles after its RESULT,
         # as ``RetryScanner.sent`` requires.
@@ -242,9 +256,9 @@ class AggTransport(wiring.Component):
         return next_ack.o
 
     def _send(self, m: Module, run: Signal, window: Any, scanner: Any, acks: Any, chosen: Any) -> None:
-        """Choose what is sent next: AGG, else ACK, else a retransmission.
+        """Select the next packet: AGG, else ACK, else a retransmission.
 
-        The packet's fields are an ACK's, unless it is a retransmission; an AGG then overrides them.
+        The fields default to those of an ACK or retransmission; an AGG overrides them.
         """
         packet = chosen.payload.packet
         agg = Signal()
@@ -253,7 +267,7 @@ class AggTransport(wiring.Component):
         sent = scanner.sent
 
         def round_of(use: Any) -> Value:
-            """A use in flight is of the current round or of the previous one: its parity tells which."""
+            """Return the round of a use in flight: the current or the previous one, by its parity."""
             return Mux(use.parity == window.round[0], window.round, window.previous)
 
         m.d.comb += [
@@ -292,7 +306,7 @@ class AggTransport(wiring.Component):
         ]
 
     def _transmit(self, m: Module, chosen: Any, transmitter: Any) -> None:
-        """What was chosen becomes a frame; the last beat of an operation's first AGG is an event."""
+        """Send the selected packet as a frame; pulse an event at the last beat of an operation's first AGG."""
         sends_first = Signal()  # the frame on ``tx`` is an operation's first AGG
         m.d.comb += [
             transmitter.i.valid.eq(chosen.valid),
@@ -306,7 +320,7 @@ class AggTransport(wiring.Component):
             m.d.sync += sends_first.eq(chosen.payload.first)
 
     def _whole_frames(self, m: Module, frames: Any) -> None:
-        """Pass the frames of ``rx`` on, except the rest of one that had begun when the transport was reset."""
+        """Pass on the frames of ``rx``, except the rest of a frame that started before a reset."""
         rx = self.rx
         is_inside = Signal()  # the last beat did not end its frame
         will_be_inside = Mux(rx.valid, ~rx.payload.last, is_inside)
@@ -324,10 +338,12 @@ class AggTransport(wiring.Component):
         """Match packets with their slots; a RESULT goes to the reorder store."""
         received = receiver.o.payload
         ahead = receiver.ahead
-        slot_is_below = Signal()  # then its last use is in the current round, else in the previous one
+        slot_is_below = (
+            Signal()
+        )  # if high, the slot's last use is in the current round, else in the previous one
         is_current_round = Signal()
         is_previous_round = Signal()
-        # The next operation's slot and its rounds, a cycle ago: no answer comes as fast as that. A job's slots
+        # The next operation's slot and rounds, a cycle ago, since no answer arrives that fast. A job's slots
         # have ``base`` in common, so they compare as their indices do.
         boundary = Signal.like(window.index)
         current_round = Signal(ROUND_BITS)
@@ -358,7 +374,7 @@ class AggTransport(wiring.Component):
             m.d.sync += self.counters.faults[name].eq(receiver.o.valid & received.fault[name])
 
     def _track(self, m: Module, window: Any, states: Any, acks: Any, scanner: Any) -> None:
-        """The scanner's view of the slots; counters and events."""
+        """Connect the scanner with the slots, and drive counters and events."""
         m.d.comb += [
             scanner.next_index.eq(window.index),
             scanner.round.eq(window.round),

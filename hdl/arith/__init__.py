@@ -1,1 +1,1 @@
-"""Adder trees and bit-serial multipliers."""
+"""Arithmetic: adder trees, bit-serial multipliers, binary32 operators and functions."""

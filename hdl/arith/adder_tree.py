@@ -1,4 +1,4 @@
-"""Exact sums of many operands, one pipelined level a cycle."""
+"""Adder trees: exact sums of many operands, one pipelined level a cycle."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -15,7 +15,10 @@ MAX_RADIX = 4
 
 
 def tree_plan(inputs: int, radix: int, outputs: int = 1) -> list[int]:
-    """Operands before and after each level of a tree: 32 inputs of radix 3 are [32, 11, 4, 2, 1]."""
+    """Return the number of operands before and after each level of a tree.
+
+    Example: [32, 11, 4, 2, 1] for 32 inputs of radix 3.
+    """
     counts = [inputs]
     while counts[-1] > outputs:
         counts.append(max(outputs, -(-counts[-1] // radix)))
@@ -23,17 +26,17 @@ def tree_plan(inputs: int, radix: int, outputs: int = 1) -> list[int]:
 
 
 def tree_levels(inputs: int, radix: int, outputs: int = 1) -> int:
-    """Levels, hence cycles, of a tree."""
+    """Return the number of levels of a tree, which is its latency in cycles."""
     return len(tree_plan(inputs, radix, outputs)) - 1
 
 
 def add_up(operands: Sequence[Any]) -> Any:
-    """One sum, without the constant 0 that ``sum`` begins with: synthesis would add it."""
+    """Return the sum of operands without the constant 0 that ``sum`` starts with; synthesis would add it."""
     return reduce(add, operands)
 
 
 def sum_shape(operand: Shape, inputs: int) -> Shape:
-    """Shape that holds any sum of ``inputs`` operands."""
+    """Return a shape that holds any sum of ``inputs`` operands."""
     return Shape(operand.width + (inputs - 1).bit_length(), operand.signed)
 
 
@@ -45,34 +48,38 @@ def _check(*, inputs: int, radix: int) -> None:
 
 
 class SumTree(wiring.Component):
-    """Adder tree without a handshake, for pipelines that never stall, or that stall as one.
+    """Adder tree without a handshake, for pipelines that never stall or stall as one.
 
-    Every level divides its operands into groups of at most ``radix``, of nearly equal size, and registers
-    each group's exact sum; it stops at ``outputs`` partial sums. A sum of three or four operands is left
-    whole: synthesis turns it into carry-save compressors in front of one carry chain (two LUTs and the
-    chain), or into a ternary adder.
+    Every level divides its operands into groups of at most ``radix``, of nearly equal size, and registers each
+    group's exact sum. The last level leaves ``outputs`` partial sums. A sum of three or four operands is
+    written as one expression: synthesis turns it into carry-save compressors before one carry chain (two LUTs
+    and the chain), or into a ternary adder.
 
     Members
     -------
     ``i`` : In, ``ArrayLayout(operand, inputs)``
+        Operands.
     ``enable`` : In(1)
         Advance all levels; 1 when left unconnected.
     ``o`` : Out, ``ArrayLayout(sum_shape(operand, inputs), outputs)``
-        Partial sums of neighbouring inputs; together they are the sum of all. ceil(log2 ``inputs``) bits
-        more than an operand has.
+        Partial sums of neighbouring inputs; their total is the sum of all inputs. Each has ceil(log2
+        ``inputs``) bits more than an operand.
 
     Parameters
     ----------
     ``inputs`` : int, at least 1
+        Number of operands.
     ``operand`` : ``Shape``, signed or unsigned
+        Shape of an operand.
     ``radix`` : int, 2 to 4
-        Operands that one adder takes.
+        Operands that one adder takes; 3 by default.
     ``outputs`` : int, 1 to ``inputs``
+        Number of partial sums; 1 by default.
 
     Latency
     -------
-    ``levels`` cycles, ceil(log_radix(``inputs`` / ``outputs``)); one set of operands a cycle. With
-    ``inputs`` = ``outputs`` there is no level and ``o`` is ``i``.
+    ``levels`` cycles, ceil(log_radix(``inputs`` / ``outputs``)); one set of operands a cycle. With ``inputs`` =
+    ``outputs`` the tree has no level and ``o`` is ``i``.
 
     Source
     ------
@@ -97,7 +104,7 @@ class SumTree(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Level by level; an operand knows how many inputs it holds, hence how wide it has to be."""
+        """Build level by level. Each operand carries its number of inputs, which gives its width."""
         m = Module()
         operands: list[tuple[ValueLike, int]] = [(self.i[k], 1) for k in range(self.inputs)]
         for level, count in enumerate(tree_plan(self.inputs, self.radix, self.outputs)[1:], start=1):
@@ -115,23 +122,25 @@ class SumTree(wiring.Component):
 
 
 class AdderTree(wiring.Component):
-    """Sum of ``inputs`` signed operands, exact, as a stream.
+    """Exact sum of ``inputs`` signed operands, as a stream.
 
-    A pipeline that stalls as one: it advances when its last register is empty or being taken.
+    The pipeline stalls as one: it advances when its last register is empty or is being taken.
 
     Members
     -------
     ``i`` : In, stream of ``ArrayLayout(signed(width), inputs)``
-        ``ready`` follows ``o.ready`` within the cycle.
+        Sets of operands. ``ready`` follows ``o.ready`` within the cycle.
     ``o`` : Out, stream of ``signed(width + ceil(log2 inputs))``
+        Sums, in the order of the sets.
 
     Parameters
     ----------
     ``inputs`` : int, at least 1
+        Number of operands.
     ``width`` : int, at least 1
         Bits of an operand.
     ``radix`` : int, 2 to 4
-        Operands that one adder takes.
+        Operands that one adder takes; 3 by default.
 
     Latency
     -------
@@ -158,7 +167,7 @@ class AdderTree(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The tree, and one valid bit per level beside it."""
+        """Build the tree with one valid bit per level."""
         m = Module()
         m.submodules.tree = tree = SumTree(inputs=self.inputs, operand=signed(self.width), radix=self.radix)
         advance = Signal()

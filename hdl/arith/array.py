@@ -1,4 +1,4 @@
-"""Arrays of binary32 operators in lockstep: the only place of floating-point arithmetic in wide datapaths."""
+"""Arrays of binary32 operators in lockstep. Wide datapaths use them for all floating-point arithmetic."""
 
 from typing import Any
 
@@ -15,29 +15,33 @@ Trees = tuple[tuple[tuple[int, int], ...], ...]
 
 
 def lane_latency(trees: Trees) -> int:
-    """Cycles of a LaneArray from operands to sums."""
+    """Return the cycles of a LaneArray from operands to sums."""
     return FP32Multiplier.LATENCY + FP32Adder.LATENCY * (len(trees[0]) - 1).bit_length()
 
 
 class LaneArray(wiring.Component):
-    """Products of binary32 numbers, and a balanced tree of adders over those of each output.
+    """Array of binary32 multipliers, with a balanced adder tree over the products of each output.
 
-    A level of a tree adds neighbours in pairs; an odd last one passes to the next level. Each operation rounds
-    as ``FP32Multiplier`` and ``FP32Adder`` do. Nothing stalls: a set of operands may enter in each cycle.
+    A level of a tree adds neighbours in pairs; an odd last value passes to the next level. Each operation
+    rounds as ``FP32Multiplier`` and ``FP32Adder`` do. The array never stalls: a set of operands may enter in
+    each cycle.
 
     Members
     -------
-    ``a``, ``b`` : In, ``ArrayLayout(32, …)``
-        Bits of the operands; as many as ``trees`` names.
+    ``a`` : In, ``ArrayLayout(32, …)``
+        Bits of the first operands; as many as ``trees`` indexes.
+    ``b`` : In, ``ArrayLayout(32, …)``
+        Bits of the second operands; as many as ``trees`` indexes.
     ``valid`` : In(1)
-        Whether there are operands. Without, what leaves ``latency`` cycles later is meaningless.
+        The operands are valid. If low, ``o`` is meaningless ``latency`` cycles later.
     ``o`` : Out, ``ArrayLayout(32, len(trees))``
         Bits of the sums; registered.
 
     Parameters
     ----------
     ``trees`` : tuple with a tuple per output of (index in ``a``, index in ``b``)
-        The products of an output, in the order in which the tree takes them; equally many of each.
+        Products of each output, in the order in which the tree adds them. All outputs have the same number of
+        products.
 
     Latency
     -------
@@ -65,11 +69,11 @@ class LaneArray(wiring.Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from operands to sums."""
+        """Return the cycles from operands to sums."""
         return lane_latency(self.trees)
 
     def elaborate(self, platform: Any) -> Module:
-        """A multiplier per product, then level by level."""
+        """Build a multiplier per product, then the adders level by level."""
         m = Module()
         for index, terms in enumerate(self.trees):
             level: list[Value] = []
@@ -84,7 +88,7 @@ class LaneArray(wiring.Component):
 
 
 def _added_pairs(m: Module, values: list[Value], *, name: str) -> list[Value]:
-    """Sums of neighbours, an adder's latency later; an odd last value is only delayed."""
+    """Return sums of neighbours, an adder's latency later; an odd last value is only delayed."""
     sums = []
     for k in range(0, len(values) - 1, 2):
         m.submodules[f"adder_{name}_{k // 2}"] = adder = shared(FP32Adder())
@@ -96,25 +100,28 @@ def _added_pairs(m: Module, values: list[Value], *, name: str) -> list[Value]:
 
 
 class AdderArray(wiring.Component):
-    """Sums of pairs of binary32 numbers, each as that of ``FP32Adder``. Nothing stalls.
+    """Array of binary32 adders, one per lane, each an ``FP32Adder``. The array never stalls.
 
     Members
     -------
-    ``a``, ``b`` : In, ``ArrayLayout(32, lanes)``
-        Bits of the operands. The difference is the sum with the sign bit of ``b`` inverted.
+    ``a`` : In, ``ArrayLayout(32, lanes)``
+        Bits of the first operands.
+    ``b`` : In, ``ArrayLayout(32, lanes)``
+        Bits of the second operands. Invert the sign bit to subtract.
     ``valid`` : In(1)
-        Whether there are operands. Without, what leaves ``latency`` cycles later is meaningless.
+        The operands are valid. If low, ``o`` is meaningless ``latency`` cycles later.
     ``o`` : Out, ``ArrayLayout(32, lanes)``
         Bits of the sums; registered.
 
     Parameters
     ----------
     ``lanes`` : int, at least 1
+        Number of adders.
 
     Latency
     -------
-    ``latency``, 7 cycles; one set of operands a cycle. So an accumulator that is read, added to and written
-    may be read again 8 cycles later.
+    ``latency``, 7 cycles; one set of operands a cycle. An accumulator that is read, added to and written may
+    therefore be read again 8 cycles later.
 
     Source
     ------
@@ -130,11 +137,11 @@ class AdderArray(wiring.Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from operands to sums."""
+        """Return the cycles from operands to sums."""
         return FP32Adder.LATENCY
 
     def elaborate(self, platform: Any) -> Module:
-        """An adder per lane."""
+        """Build an adder per lane."""
         m = Module()
         for lane in range(self.lanes):
             m.submodules[f"adder_{lane}"] = adder = shared(FP32Adder())

@@ -1,10 +1,11 @@
-"""Bit-serial multipliers: one bit plane of the feature a cycle, two features at a time.
+"""Bit-serial multipliers: one bit plane of the features a cycle, two features at a time.
 
-A feature is a fraction, a = Σ b_j · 2^-j, so that a · x = Σ b_j · (x >> j). Two multipliers side by side add
-b_0j · (x_0 >> j) + b_1j · (x_1 >> j), which is one of 0, x_0 >> j, x_1 >> j and their sum. The operands x are
-common to many multipliers (forward: the weights, to all banks; backward: the scales, to all features), so
-:class:`PairShifter` shifts and adds them once, and :class:`PairLanes`, where the features' bits arrive, only
-selects: one LUT for each bit of two multipliers (distributed arithmetic).
+A feature is a fraction, a = Σ b_j · 2^-j, so that a · x = Σ b_j · (x >> j). A pair of multipliers adds b_0j ·
+(x_0 >> j) + b_1j · (x_1 >> j). The result is one of 0, x_0 >> j, x_1 >> j and their sum.
+
+Many multipliers share the operands x: in the forward pass all banks share the weights, in the backward pass all
+features share the scales. :class:`PairShifter` therefore shifts and adds the operands once. :class:`PairLanes`
+receives the features' bits and only selects: one LUT for each bit of two multipliers (distributed arithmetic).
 """
 
 from typing import Any
@@ -17,9 +18,9 @@ OPERAND_BITS = 32
 
 
 class PairTerms(data.Struct):
-    """What two neighbouring multipliers choose from: x_0 >> j, x_1 >> j and their sum.
+    """Terms from which a pair of multipliers selects: x_0 >> j, x_1 >> j and their sum.
 
-    j is at least 1, so 31 bits would hold the first two; synthesis finds the sign written twice, and a
+    j is at least 1, so 31 bits would hold the first two terms. Synthesis removes the duplicate sign bit, and a
     simulator is faster with whole words.
     """
 
@@ -34,22 +35,25 @@ def _check_inputs(inputs: int) -> None:
 
 
 class PairShifter(wiring.Component):
-    """The operands' half of a row of bit-serial multipliers: x >> j and the pairs' sums, plane by plane.
+    """Operand half of a row of bit-serial multipliers.
+
+    Computes x >> j and the sum of each pair, plane by plane.
 
     Members
     -------
     ``i`` : In, ``ArrayLayout(signed(32), inputs)``
-        The operands x; read in the cycles of ``load``.
+        Operands x; read in the cycles of ``load``.
     ``step`` : In(1)
-        There is a plane in this cycle.
+        A plane is processed in this cycle.
     ``load`` : In(1)
-        It is the first one, j = 1: take ``i``; without it x is shifted once more.
+        The plane is the first, j = 1: take ``i``. If low, shift the current x once more.
     ``o`` : Out, ``ArrayLayout(PairTerms, inputs // 2)``
         Terms of inputs 2n and 2n + 1.
 
     Parameters
     ----------
     ``inputs`` : int, even, at least 2
+        Number of multipliers.
 
     Latency
     -------
@@ -75,7 +79,7 @@ class PairShifter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Shift, then add: two registers."""
+        """Shift in one cycle, add in the next."""
         m = Module()
         shifted = Signal(data.ArrayLayout(signed(OPERAND_BITS), self.inputs), reset_less=True)
         terms = Signal(data.ArrayLayout(PairTerms, self.inputs // 2), reset_less=True)
@@ -94,21 +98,21 @@ class PairShifter(wiring.Component):
 
 
 class PairLanes(wiring.Component):
-    """The features' half of a row of bit-serial multipliers: each pair's term, chosen by its two bits.
+    """Feature half of a row of bit-serial multipliers: the two bits of each pair select its term.
 
     Members
     -------
     ``terms`` : In, ``ArrayLayout(PairTerms, inputs // 2)``
-        From a :class:`PairShifter`.
+        Terms from a :class:`PairShifter`.
     ``bits`` : In(inputs)
-        The plane: bit b_j of every feature.
+        Bit plane: bit b_j of every feature.
     ``o`` : Out, ``ArrayLayout(signed(32), inputs // 2)``
-        b_2n · (x_2n >> j) + b_2n+1 · (x_2n+1 >> j).
+        Selected terms: b_2n · (x_2n >> j) + b_2n+1 · (x_2n+1 >> j).
 
     Parameters
     ----------
     ``inputs`` : int, even, at least 2
-        Multipliers.
+        Number of multipliers.
 
     Latency
     -------
@@ -131,12 +135,13 @@ class PairLanes(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A five-input function a bit."""
+        """Select with a function of five inputs per bit."""
         m = Module()
         chosen = Signal(data.ArrayLayout(signed(OPERAND_BITS), self.inputs // 2), reset_less=True)
         for n in range(self.inputs // 2):
             terms, first, second = self.terms[n], self.bits[2 * n], self.bits[2 * n + 1]
-            # Masks, for multiplexers become branches in a simulator, half of them mispredicted.
+            # Masks instead of multiplexers: a simulator turns multiplexers into branches, half of them
+            # mispredicted.
             m0, m1 = (bit.replicate(OPERAND_BITS).as_signed() for bit in (first, second))
             m.d.sync += chosen[n].eq(
                 (m0 & (terms.first ^ (m1 & (terms.both ^ terms.first)))) | (~m0 & m1 & terms.second)

@@ -1,4 +1,4 @@
-"""Formulas of binary32 on few operators, which their operations use in turn."""
+"""Formulas of binary32 on a few time-shared operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from fanin.hdl.emit import shared
 
 
 class Number:
-    """A value inside a :class:`Datapath`: of each set of operands, valid in one cycle, ``step`` after these."""
+    """Value inside a :class:`Datapath`.
+
+    The value is valid in one cycle per set of operands, ``step`` cycles after the set enters.
+    """
 
     def __init__(self, m: Module, value: Value, step: int, name: str):
         self._m = m
@@ -25,9 +28,12 @@ class Number:
         self.name = name
 
     def at(self, step: int) -> Value:
-        """The value in a later step. Raises ValueError for an earlier one."""
+        """Return the value, delayed to ``step``.
+
+        Raises ValueError if ``step`` is earlier than the value's own step.
+        """
         if step < self.step:
-            raise ValueError(f"{self.name} is there in step {self.step}, not in {step}")
+            raise ValueError(f"{self.name} is valid from step {self.step} on, not in {step}")
         while len(self._stages) <= step - self.step:
             later = Signal(self._stages[0].shape(), name=f"{self.name}_{len(self._stages)}", reset_less=True)
             self._m.d.sync += later.eq(self._stages[-1])
@@ -36,7 +42,7 @@ class Number:
 
 
 class Constant(Number):
-    """A number that is always there, from a float that binary32 has exactly."""
+    """Number that is valid in every step, from a float that binary32 represents exactly."""
 
     def __init__(self, value: float):
         bits = np.float32(value)
@@ -47,29 +53,34 @@ class Constant(Number):
         self.name = "constant"
 
     def at(self, step: int) -> Value:
-        """The same in every step."""
+        """Return the value; it is the same in every step."""
         return self._value
 
 
 @dataclass
 class _Unit:
-    """An operator, and what it works on in each phase."""
+    """Operator, with the operands that it takes in each phase."""
 
     o: Signal
     uses: dict[int, tuple[Value, Value]] = field(default_factory=dict)
 
 
 class Datapath:
-    """Evaluates a formula on sets of operands, of which one enters every ``interval`` cycles or fewer.
+    """Schedule of a formula on shared operators; a set of operands enters at most every ``interval`` cycles.
 
     The formula is written once, as Python: each call of :meth:`multiply`, :meth:`add`, :meth:`subtract` or
     :meth:`logic` adds an operation and returns its result. An operation gets the first free phase of an
-    operator as soon as its operands are there; operands that wait go through registers. So an operator serves
-    ``interval`` operations, and nothing stalls.
+    operator after its operands are valid; registers hold operands that wait. An operator thus serves
+    ``interval`` operations, and the datapath never stalls.
 
-    ``phase`` counts 0 … ``interval`` − 1 without a pause while anything is inside, and is 0 when operands
-    enter; ``busy`` is high while anything is inside. :meth:`connect` ends the formula. Raises ValueError for
-    more operations than the operators have phases for.
+    Inputs of the constructor:
+
+    - ``phase`` counts 0 … ``interval`` − 1 without a pause while the datapath holds operands, and is 0 when
+      operands enter.
+    - ``busy`` is high while the datapath holds operands.
+
+    Call :meth:`connect` after the last operation. Raises ValueError for more operations than the operators have
+    phases for.
     """
 
     def __init__(
@@ -93,23 +104,23 @@ class Datapath:
         self._adders = _units(f"{name}_adder", adders)
 
     def operand(self, value: Value) -> Number:
-        """Bits that enter in phase 0."""
+        """Return a Number for bits that enter in phase 0."""
         return self._number(value, 0)
 
     def multiply(self, a: Number, b: Number) -> Number:
-        """a ⊗ b."""
+        """Return a ⊗ b."""
         return self._operate(self._multipliers, FP32Multiplier.LATENCY, a, b)
 
     def add(self, a: Number, b: Number) -> Number:
-        """a ⊕ b."""
+        """Return a ⊕ b."""
         return self._operate(self._adders, FP32Adder.LATENCY, a, b)
 
     def subtract(self, a: Number, b: Number) -> Number:
-        """a ⊖ b."""
+        """Return a ⊖ b."""
         return self._operate(self._adders, FP32Adder.LATENCY, a, b, negate=True)
 
     def logic(self, function: Callable[..., Any], *operands: Number) -> Number:
-        """What ``function`` makes of bits of its operands, through a register."""
+        """Return the registered result of a combinational ``function`` of the operands' bits."""
         step = max(operand.step for operand in operands)
         value = Value.cast(function(*(operand.at(step) for operand in operands)))
         later = Signal(value.shape(), name=f"{self._name}_logic_{self._count}", reset_less=True)
@@ -117,14 +128,14 @@ class Datapath:
         return self._number(later, step + 1)
 
     def polynomial(self, terms: tuple[float, ...], x: Number) -> Number:
-        """Σ terms[k] · x^k by Horner's rule: (t ⊗ x) ⊕ next, from the last term."""
+        """Return Σ terms[k] · x^k by Horner's rule: (t ⊗ x) ⊕ next, from the last term."""
         power: Number = Constant(terms[-1])
         for term in reversed(terms[:-1]):
             power = self.add(self.multiply(power, x), Constant(term))
         return power
 
     def connect(self) -> None:
-        """Wire the operators: in each phase to the operands of the operation that has it."""
+        """Connect each operator, in each phase, to the operands of the operation that owns the phase."""
         arrays = [(unit, shared(LaneArray(trees=(((0, 0),),)))) for unit in self._multipliers]
         arrays += [(unit, shared(AdderArray(lanes=1))) for unit in self._adders]
         m = self._m

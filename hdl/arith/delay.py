@@ -1,4 +1,4 @@
-"""Registers in a row, for what travels beside a pipeline."""
+"""Delay lines: registers in a row for signals that accompany a pipeline."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ from amaranth import Module, Signal, Value
 
 
 def delayed(m: Module, value: Any, cycles: int, *, name: str, reset_less: bool = True) -> list[Any]:
-    """``value`` now, one cycle ago, … ``cycles`` cycles ago.
+    """Return ``value`` with delays of 0, 1, … ``cycles`` cycles.
 
-    Flags that act on something need ``reset_less=False``; data that they guard do not.
+    Flags that trigger an action need ``reset_less=False``; data that such flags qualify do not.
     """
     stages = [value]
     for cycle in range(1, cycles + 1):
@@ -19,21 +19,21 @@ def delayed(m: Module, value: Any, cycles: int, *, name: str, reset_less: bool =
 
 
 class Pipeline:
-    """Registers that move on together, in the cycles in which ``enable`` is high."""
+    """Registers that advance together, in the cycles in which ``enable`` is high."""
 
     def __init__(self, m: Module, enable: Value):
         self.m = m
         self.enable = enable
 
     def register(self, value: Any, *, name: str, reset_less: bool = True) -> Signal:
-        """``value``, one step later."""
+        """Return ``value`` delayed by one step."""
         later = Signal(Value.cast(value).shape(), name=name, reset_less=reset_less)
         with self.m.If(self.enable):
             self.m.d.sync += later.eq(value)
         return later
 
     def delay(self, value: Any, steps: int = 1, *, name: str, reset_less: bool = True) -> Any:
-        """``value``, ``steps`` steps later."""
+        """Return ``value`` delayed by ``steps`` steps."""
         for step in range(1, steps + 1):
             value = self.register(value, name=f"{name}_{step}", reset_less=reset_less)
         return value

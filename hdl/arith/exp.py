@@ -1,4 +1,4 @@
-"""e^t of binary32, as ``fanin.cnn.golden.functions.exp`` states it."""
+"""e^t in binary32; the golden model is ``fanin.cnn.golden.functions.exp``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from fanin.hdl.arith.datapath import Constant, Datapath, Number
 from fanin.hdl.arith.select import leading_zeros
 from fanin.hdl.arith.significand import NAN, exponent_of, fraction_of, is_nan, scaled
 
-_WHOLE_BITS = 7  # of |z|, below which exp neither overflows nor vanishes
+_WHOLE_BITS = 7  # of |z|; from 2^7 on exp overflows or underflows
 
 
 def exp(path: Datapath, t: Number) -> Number:
-    """e^t: 1 + d products and sums, d the degree of the polynomial. 0 and infinity beyond the range."""
+    """Return e^t, from 1 + d products and sums, where d is the degree of the polynomial.
+
+    The result is 0 or infinity beyond the range of binary32.
+    """
     z = path.multiply(t, Constant(float(LOG2_E)))
     magnitude = path.logic(_floor_magnitude, path.logic(_shifted, z), z)
     places = path.logic(leading_zeros, magnitude)
@@ -27,15 +30,15 @@ def exp(path: Datapath, t: Number) -> Number:
 
 
 def _shifted(z: Value) -> Value:
-    """|z| with the point above bit 23, if 1 <= |z| < 2^7."""
-    places = (exponent_of(z)[:3] + (1 - EXPONENT_BIAS) % 8)[:3]  # bits in front of the point
+    """Return |z| with the binary point above bit 23, if 1 <= |z| < 2^7."""
+    places = (exponent_of(z)[:3] + (1 - EXPONENT_BIAS) % 8)[:3]  # bits before the point
     return (Cat(fraction_of(z), Const(1, 1), Const(0, _WHOLE_BITS)) << places)[
         : FRACTION_BITS + 1 + _WHOLE_BITS
     ]
 
 
 def _floor_magnitude(shifted: Value, z: Value) -> Value:
-    """|⌊z⌋|, 2^7 at most."""
+    """Return |⌊z⌋|, saturated at 2^7."""
     exponent = exponent_of(z)
     below = exponent < EXPONENT_BIAS
     up = z[-1] & Mux(below, exponent != 0, shifted[: FRACTION_BITS + 1].any())
@@ -44,7 +47,7 @@ def _floor_magnitude(shifted: Value, z: Value) -> Value:
 
 
 def _float(magnitude: Value, places: Value, z: Value) -> Value:
-    """⌊z⌋ as binary32."""
+    """Return ⌊z⌋ as binary32."""
     normal = (magnitude << places)[:_WHOLE_BITS]
     exponent = Mux(magnitude == 0, 0, EXPONENT_BIAS + _WHOLE_BITS - places)
     fraction = Cat(Const(0, FRACTION_BITS - _WHOLE_BITS), normal)

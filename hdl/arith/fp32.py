@@ -18,7 +18,7 @@ from fanin.codec.facts import (
 from fanin.hdl.arith.delay import Pipeline
 from fanin.hdl.arith.select import leading_zeros
 
-Delay = Callable[..., Any]  # of a ``Pipeline``: value, steps, name
+Delay = Callable[..., Any]  # ``Pipeline.delay``: value, steps, name
 
 _NAN_FRACTION = QUIET_NAN & (1 << FRACTION_BITS) - 1
 _DSP_BITS = 17  # of the narrower operand of a DSP48E2, unsigned
@@ -29,7 +29,7 @@ def _signature() -> dict[str, Any]:
 
 
 class _Number(data.Struct):
-    """A number of which subnormals have become zeros, with its leading one."""
+    """Unpacked number with an explicit leading one; subnormals are zeros."""
 
     significand: FRACTION_BITS + 1
     exponent: EXPONENT_BITS
@@ -37,7 +37,7 @@ class _Number(data.Struct):
 
 
 def _unpacked(bits: Value) -> Value:
-    """The bits of a :class:`_Number`."""
+    """Return the bits of a :class:`_Number`."""
     significand = Mux(_is_zero(bits), 0, Cat(_fraction(bits), 1))
     return Cat(significand, _exponent(bits), bits[-1])
 
@@ -51,26 +51,31 @@ def _exponent(bits: Value) -> Value:
 
 
 def _is_special(bits: Value) -> Value:
-    """Infinity or NaN."""
+    """Return whether the number is infinite or NaN."""
     return _exponent(bits) == SPECIAL_EXPONENT
 
 
 def _is_zero(bits: Value) -> Value:
-    """A zero, or a subnormal, which counts as one."""
+    """Return whether the number is zero or subnormal, which counts as zero."""
     return _exponent(bits) == 0
 
 
 def _rounded(significand: Value, exponent: Value, sticky: Value) -> Value:
-    """Exponent and fraction to nearest, ties to even; ``significand`` has a guard bit below its 24.
+    """Round to nearest, ties to even; return exponent and fraction.
 
-    A carry out of the fraction raises the exponent, as far as infinity.
+    ``significand`` has a guard bit below its 24 bits.
+
+    A carry out of the fraction increments the exponent, up to infinity.
     """
     up = significand[0] & (sticky | significand[1])
     return (Cat(significand[1:-1], exponent[:EXPONENT_BITS]) + up)[: FLOAT_BITS - 1]
 
 
 def _packed(sign: Value, rounded: Value, *, zero: Value, infinite: Value, nan: Value) -> Value:
-    """The 32 bits of a result, one LUT after ``rounded``; of the conditions a later one outweighs."""
+    """Return the 32 bits of a result, one LUT after ``rounded``.
+
+    ``nan`` overrides ``infinite``, which overrides ``zero``.
+    """
     exponent = Mux(infinite | nan, SPECIAL_EXPONENT, Mux(zero, 0, rounded[FRACTION_BITS:]))
     fraction = Mux(nan, _NAN_FRACTION, Mux(zero | infinite, 0, _fraction(rounded)))
     return Cat(fraction, exponent, sign & ~nan)
@@ -79,14 +84,19 @@ def _packed(sign: Value, rounded: Value, *, zero: Value, infinite: Value, nan: V
 class FP32Adder(wiring.Component):
     """Sum of two binary32 numbers, rounded to nearest, ties to even.
 
-    Subnormal operands count as zeros of their sign. A sum below 2^-126 becomes a zero of its sign; it is
-    exact, so that rounding plays no part in that. x + -x is +0, -0 + -0 is -0. A NaN, or infinities of both
-    signs, give the NaN 0x7FC00000. What rounds to 2^128 or more is infinite.
+    - Subnormal operands count as zeros of their sign.
+    - A sum below 2^-126 becomes a zero of its sign. Such a sum is exact, so rounding does not affect the
+    decision.
+    - x + -x is +0; -0 + -0 is -0.
+    - A NaN operand, or infinities of both signs, give the NaN 0x7FC00000.
+    - A sum that rounds to 2^128 or more is infinite.
 
     Members
     -------
-    ``a``, ``b`` : In(32)
-        Bits of the operands.
+    ``a`` : In(32)
+        Bits of the first operand.
+    ``b`` : In(32)
+        Bits of the second operand.
     ``enable`` : In(1)
         Advance all registers; 1 when left unconnected.
     ``o`` : Out(32)
@@ -111,7 +121,7 @@ class FP32Adder(wiring.Component):
         super().__init__(_signature())
 
     def elaborate(self, platform: Any) -> Module:
-        """Order by magnitude; align; add; find the leading one, by eights and then by ones; round."""
+        """Order by magnitude, align, add, find the leading one (by eights, then by ones), and round."""
         m = Module()
         delay = Pipeline(m, self.enable).delay
         swap = _below(self.a[:-1], self.b[:-1])
@@ -130,7 +140,7 @@ class FP32Adder(wiring.Component):
         tiny = delay(near_zero & (lower[5] | (lower[:5] == 0)), name="tiny")  # 0 or less
 
         special = big.exponent == SPECIAL_EXPONENT
-        opposite = (small.exponent == SPECIAL_EXPONENT) & subtract  # of infinities
+        opposite = (small.exponent == SPECIAL_EXPONENT) & subtract  # infinities of opposite signs
         overflow = total[-1] & (exponent == SPECIAL_EXPONENT)
         result = _packed(
             Mux(
@@ -148,21 +158,23 @@ class FP32Adder(wiring.Component):
 
 
 def _below(a: Value, b: Value) -> Value:
-    """a < b: a carry that pairs of bits generate or hand on, in half the chain of a subtraction.
+    """Return a < b, from a carry that pairs of bits generate or propagate.
 
-    It chooses between two differences. After a plain comparison the mapper would move that choice in front of
-    one subtraction, and so put one carry chain after the other.
+    The carry chain is half as long as that of a subtraction. The result selects one of two differences. After a
+    plain comparison the mapper would move the selection before a single subtraction, which puts two carry
+    chains in series.
     """
     pairs = [(a[k : k + 2], b[k : k + 2]) for k in range(0, len(a), 2)]
     return (Cat(x < y for x, y in pairs) + Cat(x <= y for x, y in pairs))[-1]
 
 
 def _sum(delay: Delay, whole: Value, part: Value, distance: Value, subtract: Value) -> Value:
-    """``whole`` ± ``part`` · 2^-``distance``, 2 cycles later: carry, significand, guard, round, sticky.
+    """Return ``whole`` ± ``part`` · 2^-``distance``, 2 cycles later.
 
-    A shift by up to 15 keeps every bit; 16 more are dealt with in front of the adder. What leaves at the bottom
-    counts as one sticky bit, for which a subtraction borrows. A part that is 32 or more away is too small for
-    rounding to see: then the sticky bit is one of any value.
+    The result has the fields carry, significand, guard, round, sticky. The first cycle shifts by up to 15 and
+    keeps every bit; the second shifts by 16 more before it adds. The bits that leave at the bottom count as one
+    sticky bit, from which a subtraction borrows. With a distance of 32 or more, ``part`` is too small to affect
+    rounding, so any value of the sticky bit is right.
     """
     shifted = delay(_shifted(Cat(Const(0, 15), part), distance[:4], -1), name="shifted")
     by_16, far = delay(distance[4], name="by_16"), delay(distance[5:].any(), name="far")
@@ -170,15 +182,16 @@ def _sum(delay: Delay, whole: Value, part: Value, distance: Value, subtract: Val
     kept = Mux(far, 0, Mux(by_16, shifted[29:], shifted[13:]))
     sticky = shifted[:13].any() | by_16 & shifted[13:29].any()
     addend = Cat(kept, Const(0, 1)) ^ subtract.replicate(len(kept) + 1)
-    # The carry enters as one more bit at the bottom, so that there is one chain.
+    # The carry enters as one more bit at the bottom, so that one carry chain is enough.
     upper = Cat(Const(0b001, 3), whole) + Cat(subtract & ~sticky, addend)
     return delay(Cat(sticky, upper[1 : len(addend) + 1]), name="total")
 
 
 def _normalised(delay: Delay, total: Value) -> tuple[Value, Value]:
-    """``total`` with its leading one on top, 3 cycles later, and 2 cycles before that how far it is shifted.
+    """Return ``total`` with its leading one on top, 3 cycles later, and the shift distance, 1 cycle later.
 
-    Each eight bits find the place of their own leading one, while it is decided which of them has the total's.
+    Each group of eight bits finds its own leading one, in parallel with the choice of the group that has the
+    total's.
     """
     whole = Cat(Const(0, 32 - len(total)), total)
     parts = [whole[k : k + 8] for k in range(0, 32, 8)]
@@ -190,7 +203,10 @@ def _normalised(delay: Delay, total: Value) -> tuple[Value, Value]:
 
 
 def _shifted(value: Value, amount: Value, unit: int) -> Value:
-    """``value`` shifted left by ``amount`` times ``unit``, right if negative; its upper bits come first."""
+    """Return ``value`` shifted left by ``amount`` · ``unit`` (right if ``unit`` is negative).
+
+    The highest bit of ``amount`` is applied first.
+    """
     for bit in reversed(range(len(amount))):
         value = Mux(amount[bit], value.shift_left(unit << bit)[: len(value)], value)
     return value
@@ -199,18 +215,21 @@ def _shifted(value: Value, amount: Value, unit: int) -> Value:
 class FP32Multiplier(wiring.Component):
     """Product of two binary32 numbers, rounded to nearest, ties to even.
 
-    Subnormal operands count as zeros of their sign. A product whose exact magnitude, before rounding, is below
-    2^-126 becomes a zero of its sign. A NaN, or zero times infinity, gives the NaN 0x7FC00000. What rounds to
-    2^128 or more is infinite.
+    - Subnormal operands count as zeros of their sign.
+    - A product whose exact magnitude, before rounding, is below 2^-126 becomes a zero of its sign.
+    - A NaN operand, or zero times infinity, gives the NaN 0x7FC00000.
+    - A product that rounds to 2^128 or more is infinite.
 
-    The significands are multiplied in two pieces, 24 × 17 and 24 × 7 bits, with registers where two DSP48E2
-    have theirs: A and B (twice in the second), M, P, and ``PCIN`` shifted right by 17 into the second one's P.
-    yosys maps the two multiplications to a DSP48E2 each and leaves registers and addition outside.
+    The significands are multiplied in two pieces, 24 × 17 and 24 × 7 bits. Registers are where two DSP48E2 have
+    them: A and B (twice in the second), M, P, and ``PCIN`` shifted right by 17 into the second one's P. yosys
+    maps each multiplication to a DSP48E2, and leaves registers and addition outside.
 
     Members
     -------
-    ``a``, ``b`` : In(32)
-        Bits of the operands.
+    ``a`` : In(32)
+        Bits of the first operand.
+    ``b`` : In(32)
+        Bits of the second operand.
     ``enable`` : In(1)
         Advance all registers; 1 when left unconnected.
     ``o`` : Out(32)
@@ -235,7 +254,7 @@ class FP32Multiplier(wiring.Component):
         super().__init__(_signature())
 
     def elaborate(self, platform: Any) -> Module:
-        """Classify; multiply; take 24 bits and the guard; round."""
+        """Classify the operands and multiply, take 24 bits and the guard bit, and round."""
         m = Module()
         delay = Pipeline(m, self.enable).delay
         a, b = delay(self.a, name="a"), delay(self.b, name="b")
@@ -263,7 +282,7 @@ class FP32Multiplier(wiring.Component):
         return m
 
     def _kinds(self, delay: Delay) -> tuple[Value, Value, Value]:
-        """Whether the product is zero, infinite, 3 cycles later, or no number, 5 cycles later."""
+        """Return whether the product is zero, infinite (both 3 cycles later) or NaN (5 cycles later)."""
         operands = {"a": self.a, "b": self.b}
         zero = Cat(delay(_is_zero(bits), name=f"{name}_zero") for name, bits in operands.items())
         special = Cat(delay(_is_special(bits), name=f"{name}_special") for name, bits in operands.items())
@@ -277,9 +296,9 @@ class FP32Multiplier(wiring.Component):
 
     @staticmethod
     def _product(delay: Delay, a: Value, b: Value) -> tuple[Value, Value]:
-        """The upper 31 of the 48 bits of the significands' product, and any of the others, 3 cycles later.
+        """Return the upper 31 bits of the significands' product, and whether any lower bit is set.
 
-        The leading ones are there for zeros and subnormals, too: their product is not used.
+        Both come 3 cycles later. Zeros and subnormals get a leading one, too; their product is not used.
         """
         whole, pieces = Cat(_fraction(a), 1), Cat(_fraction(b), 1)
         low = delay(whole * pieces[:_DSP_BITS], 2, name="low")

@@ -1,4 +1,4 @@
-"""1/x of binary32, as ``fanin.cnn.golden.functions.reciprocal`` states it."""
+"""1/x in binary32; the golden model is ``fanin.cnn.golden.functions.reciprocal``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _SEEDS = table(seed / 2**SEED_BITS for seed in RECIPROCAL_SEEDS)
 
 
 def reciprocal(path: Datapath, x: Number) -> Number:
-    """1/x: 5 products and 6 sums. A zero gives infinity, infinity a zero, with the sign of x; NaN gives NaN."""
+    """Return 1/x, from 5 products and 6 sums.
+
+    Zero gives infinity and infinity zero, with the sign of x; NaN gives NaN.
+    """
     index = slice(FRACTION_BITS - SEED_INDEX_BITS, FRACTION_BITS)
     seed = path.logic(lambda bits: lookup(_SEEDS, fraction_of(bits)[index]), x)
     m = path.logic(lambda bits: from_one(fraction_of(bits), Const(0, 1)), x)

@@ -1,4 +1,4 @@
-"""1/√x of binary32, as ``fanin.cnn.golden.functions.rsqrt`` states it."""
+"""1/√x in binary32; the golden model is ``fanin.cnn.golden.functions.rsqrt``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _SQUARES = table((seed / 2**SEED_BITS) ** 2 for seed in RSQRT_SEEDS)
 
 
 def rsqrt(path: Datapath, x: Number) -> Number:
-    """1/√x: 6 products and 6 sums. Zeros give +infinity, what is below them and NaN give NaN, infinity +0."""
+    """Return 1/√x, from 6 products and 6 sums.
+
+    Zeros give +infinity, infinity +0; negative numbers and NaN give NaN.
+    """
     index = path.logic(lambda bits: Cat(fraction_of(bits)[1 - SEED_INDEX_BITS :], _is_odd(bits)), x)
     seed, square = (path.logic(lambda i, t=entries: lookup(t, i), index) for entries in (_SEEDS, _SQUARES))
     m = path.logic(lambda bits: from_one(fraction_of(bits), _is_odd(bits)), x)
@@ -36,7 +39,7 @@ def rsqrt(path: Datapath, x: Number) -> Number:
 
 
 def _is_odd(bits: Value) -> Value:
-    """Whether the exponent without its bias, which is odd itself, is odd."""
+    """Return whether the exponent without its bias is odd; the bias itself is odd."""
     return ~bits[FRACTION_BITS]
 
 

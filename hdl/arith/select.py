@@ -1,4 +1,4 @@
-"""Choose among values: multiplexers, tables of constants, the leading one."""
+"""Selection among values: multiplexers, constant tables, leading-zero count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from amaranth import Cat, Const, Mux, Value
 
 
 def select(choices: Sequence[Value], index: Value) -> Value:
-    """The choice number ``index``: a tree of multiplexers. There is a choice for every value of ``index``."""
+    """Return ``choices[index]`` through a tree of multiplexers.
+
+    ``choices`` has an entry for every value of ``index``.
+    """
     for bit in index:
         choices = [Mux(bit, odd, even) for even, odd in zip(choices[::2], choices[1::2], strict=True)]
     (choice,) = choices
@@ -19,13 +22,19 @@ def select(choices: Sequence[Value], index: Value) -> Value:
 
 
 def one_hot(choices: Iterable[Any], lines: Value) -> Value:
-    """The choice whose line is high, by ands and ors; zeros without such a line. One line a choice."""
+    """Return the choice whose line is high, by ANDs and ORs; zeros if no line is high.
+
+    Each choice has one line.
+    """
     values = map(Value.cast, choices)
     return reduce(or_, (value & line.replicate(len(value)) for value, line in zip(values, lines, strict=True)))
 
 
 def lookup(table: Sequence[int], index: Value) -> Value:
-    """Entry ``index`` of a table of constants, one for every value of ``index``: a small function per bit."""
+    """Return entry ``index`` of a constant table with an entry for every value of ``index``.
+
+    One small function per bit.
+    """
     width = max(table).bit_length()
     return Cat(
         Const(sum((entry >> bit & 1) << n for n, entry in enumerate(table)), len(table)).bit_select(index, 1)
@@ -34,14 +43,17 @@ def lookup(table: Sequence[int], index: Value) -> Value:
 
 
 def leading_zeros(bits: Value) -> Value:
-    """Zeros above the first one of ``bits``; means nothing if there is no one."""
+    """Return the number of zeros above the highest one of ``bits``; meaningless if ``bits`` is zero."""
     size = 1 << (len(bits) - 1).bit_length()
     count, _ = _leading_zeros(Cat(Const(-1, size)[len(bits) :], bits))
     return count
 
 
 def _leading_zeros(bits: Value) -> tuple[Value, Value]:
-    """The count, and whether there is no one, of a power of two of ``bits``: from those of its halves."""
+    """Return the count and whether all bits are zero, from the results of both halves.
+
+    ``bits`` has a power of two of bits.
+    """
     if len(bits) == 1:
         return Const(0, 0), ~bits
     half = len(bits) // 2

@@ -1,4 +1,4 @@
-"""What reciprocal, 1/√x and exp share: fields, tables of seeds, a series around a seed, scaling by 2^n."""
+"""Shared parts of 1/x, 1/√x and e^x: fields, seed tables, a series around a seed, scaling by 2^n."""
 
 from __future__ import annotations
 
@@ -15,42 +15,45 @@ NAN = Const(QUIET_NAN, FLOAT_BITS)
 
 
 def fraction_of(bits: Value) -> Value:
-    """The fraction of a binary32."""
+    """Return the fraction of a binary32."""
     return bits[:FRACTION_BITS]
 
 
 def exponent_of(bits: Value) -> Value:
-    """The biased exponent of a binary32."""
+    """Return the biased exponent of a binary32."""
     return bits[FRACTION_BITS : FLOAT_BITS - 1]
 
 
 def is_special(bits: Value) -> Value:
-    """Infinity or NaN."""
+    """Return whether a binary32 is infinite or NaN."""
     return exponent_of(bits) == SPECIAL_EXPONENT
 
 
 def is_nan(bits: Value) -> Value:
-    """NaN."""
+    """Return whether a binary32 is NaN."""
     return is_special(bits) & fraction_of(bits).any()
 
 
 def infinity(sign: Value) -> Value:
-    """Infinity of that sign."""
+    """Return infinity with the given sign."""
     return Cat(Const(0, FRACTION_BITS), Const(SPECIAL_EXPONENT, FLOAT_BITS - 1 - FRACTION_BITS), sign)
 
 
 def from_one(fraction: Value, odd: Value) -> Value:
-    """1.fraction · 2^odd."""
+    """Return 1.fraction · 2^odd."""
     return Cat(fraction, Mux(odd, EXPONENT_BIAS + 1, EXPONENT_BIAS), Const(0, 1))
 
 
 def table(values: Iterable[float]) -> list[int]:
-    """Bits of values that binary32 has exactly."""
+    """Return the bits of values that binary32 represents exactly."""
     return [int(np.float32(value).view(np.uint32)) for value in values]
 
 
 def refined(path: Datapath, m: Number, seed: Number, square: Number, terms: tuple[float, ...]) -> Number:
-    """seed · (1 + t0·e + t1·e² + …), e = 1 − m·square; the product with the upper part of m is exact."""
+    """Return seed · (1 + t0·e + t1·e² + …), where e = 1 − m·square.
+
+    The product with the upper part of m is exact.
+    """
     dropped = FRACTION_BITS + 1 - UPPER_BITS
     upper = path.logic(lambda bits: Cat(Const(0, dropped), bits[dropped:]), m)
     lower = path.subtract(m, upper)
@@ -61,13 +64,13 @@ def refined(path: Datapath, m: Number, seed: Number, square: Number, terms: tupl
 
 
 def scaled(path: Datapath, y: Number, exponent: Number) -> Number:
-    """y · 2^exponent of a positive, finite y: +0 below 2^-126, infinity from 2^128."""
+    """Return y · 2^exponent of a positive, finite y: +0 below 2^-126, infinity from 2^128 on."""
     total = path.logic(lambda bits, more: exponent_of(bits) + more, y, exponent)
     return path.logic(_saturated, total, y)
 
 
 def _saturated(total: Value, y: Value) -> Value:
-    """``y`` with the exponent ``total``, which is signed."""
+    """Return ``y`` with the exponent ``total``, which is signed."""
     most = total >= SPECIAL_EXPONENT
     none = total <= 0
     exponent = Mux(most, SPECIAL_EXPONENT, Mux(none, 0, total[: FLOAT_BITS - 1 - FRACTION_BITS]))

@@ -1,1 +1,1 @@
-"""AXI4, AXI4-Lite, register files declared once, memory models."""
+"""Buses: AXI4, AXI4-Lite, register maps and files, memories on a bus."""

@@ -1,4 +1,4 @@
-"""AXI4 read and write ports and AXI4-Lite port as wiring signatures, with Arm's signal names."""
+"""Wiring signatures of AXI4 read and write ports and of AXI4-Lite, with Arm's signal names."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ class Resp(enum.Enum, shape=2):  # type: ignore[call-arg]
 
 
 class Burst(enum.Enum, shape=2):  # type: ignore[call-arg]
-    """How the address advances inside a burst."""
+    """Address mode of a burst."""
 
     FIXED = 0
     INCR = 1
@@ -28,12 +28,12 @@ class Burst(enum.Enum, shape=2):  # type: ignore[call-arg]
 
 
 CACHE_BUFFERABLE_MODIFIABLE = (
-    0b0011  # arcache, awcache: normal memory, not cached, what Xilinx' interconnects expect
+    0b0011  # arcache, awcache: normal memory, not cached; Xilinx' interconnects expect it
 )
 
 
 class _Signature(wiring.Signature):
-    """A signature that equals another of its class with the same parameters."""
+    """Signature that equals another of its class with the same parameters."""
 
     def __init__(self, members: dict[str, Any], **parameters: int):
         self.parameters = parameters
@@ -60,14 +60,14 @@ def check_bursts(*, data_width: int, address_width: int, burst: int, outstanding
 
 
 def _address_channel(prefix: str, address_width: int, id_width: int) -> dict[str, Any]:
-    """The channel AR or AW."""
+    """Return the members of the channel AR or AW."""
     shapes = {"id": id_width, "addr": address_width, "len": 8, "size": 3, "burst": Burst}
     shapes |= {"lock": 1, "cache": 4, "prot": 3, "qos": 4, "valid": 1}
     return {f"{prefix}{name}": Out(shape) for name, shape in shapes.items()} | {f"{prefix}ready": In(1)}
 
 
 class _AXI4Signature(_Signature):
-    """One direction of AXI4: the address channel of that prefix, and the other channels' members."""
+    """One direction of AXI4: the address channel with that prefix, and the members of the other channels."""
 
     def __init__(
         self, prefix: str, others: dict[str, Any], *, data_width: int, address_width: int, id_width: int
@@ -90,7 +90,7 @@ class _AXI4Signature(_Signature):
 
 
 class AXI4ReadSignature(_AXI4Signature):
-    """The two read channels of AXI4, as the master sees them.
+    """Two read channels of AXI4, seen from the master.
 
     Members
     -------
@@ -103,7 +103,7 @@ class AXI4ReadSignature(_AXI4Signature):
     ----------
     ``data_width`` : int, bits; a power of two, 8…1024
     ``address_width`` : int, bits; 1…64
-    ``id_width`` : int, bits; 0…32; 0 leaves ``arid`` and ``rid`` out of the Verilog
+    ``id_width`` : int, bits; 0…32; 1 by default; 0 removes ``arid`` and ``rid`` from the Verilog
     """
 
     def __init__(self, *, data_width: int, address_width: int, id_width: int = 1):
@@ -119,7 +119,7 @@ class AXI4ReadSignature(_AXI4Signature):
 
 
 class AXI4WriteSignature(_AXI4Signature):
-    """The three write channels of AXI4, as the master sees them.
+    """Three write channels of AXI4, seen from the master.
 
     Members
     -------
@@ -134,7 +134,7 @@ class AXI4WriteSignature(_AXI4Signature):
     ----------
     ``data_width`` : int, bits; a power of two, 8…1024
     ``address_width`` : int, bits; 1…64
-    ``id_width`` : int, bits; 0…32; 0 leaves ``awid`` and ``bid`` out of the Verilog
+    ``id_width`` : int, bits; 0…32; 1 by default; 0 removes ``awid`` and ``bid`` from the Verilog
     """
 
     def __init__(self, *, data_width: int, address_width: int, id_width: int = 1):
@@ -155,13 +155,13 @@ class AXI4WriteSignature(_AXI4Signature):
 
 
 def memory_signature(*, data_width: int, address_width: int, id_width: int = 1) -> wiring.Signature:
-    """All five channels of AXI4, as the master sees them: those of reading and those of writing."""
+    """Return a signature with all five channels of AXI4, for reading and writing, seen from the master."""
     axi = {"data_width": data_width, "address_width": address_width, "id_width": id_width}
     return wiring.Signature(dict(AXI4ReadSignature(**axi).members) | dict(AXI4WriteSignature(**axi).members))
 
 
 def join_memory(m: Module, *, read: Any, write: Any, memory: Any) -> None:
-    """A read port and a write port inside are one port, of :func:`memory_signature`, to the outside."""
+    """Connect an internal read port and write port to one external port of :func:`memory_signature`."""
     for port in read, write:
         for name, member in port.signature.members.items():
             inner, outer = getattr(port, name), getattr(memory, name)
@@ -169,17 +169,17 @@ def join_memory(m: Module, *, read: Any, write: Any, memory: Any) -> None:
 
 
 class AXI4LiteSignature(_Signature):
-    """The five channels of AXI4-Lite, as the master sees them.
+    """Five channels of AXI4-Lite, seen from the master.
 
     Members
     -------
-    ``awaddr awprot awvalid wdata wstrb wvalid bready araddr arprot arvalid rready`` : Out
-    ``awready wready bresp bvalid arready rdata rresp rvalid`` : In
+    ``awaddr awprot awvalid wdata wstrb wvalid bready araddr arprot arvalid rready`` : Out ``awready wready
+    bresp bvalid arready rdata rresp rvalid`` : In
 
     Parameters
     ----------
     ``address_width`` : int, bits; 1…64
-    ``data_width`` : int, bits; 32 or 64
+    ``data_width`` : int, bits; 32 (the default) or 64
     """
 
     def __init__(self, *, address_width: int, data_width: int = 32):

@@ -1,4 +1,4 @@
-"""One AXI4-Lite bus for several slaves, chosen by the address."""
+"""Address decoder of AXI4-Lite: one bus for several slaves."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
 
 
 class AxiLiteDecoder(wiring.Component):
-    """Hand each access to the slave whose region its address lies in; DECERR where there is none.
+    """Address decoder that passes each access to the slave whose region has its address.
 
-    One access at a time, the oldest write before a read. A slave sees the address in its region.
+    DECERR outside all regions.
+
+    One access at a time, the oldest write before a read. A slave sees the address within its region.
 
     Members
     -------
     ``axil`` : In, :class:`AXI4LiteSignature` of ``address_width`` bits
-    ``m0``, ``m1`` : Out, :class:`AXI4LiteSignature` of its region's bits
-        One for each region, in their order.
+        Bus from the master.
+    ``m0``, ``m1`` : Out, :class:`AXI4LiteSignature` of the region's address bits
+        Buses to the slaves, one for each region, in the order of ``regions``.
 
     Parameters
     ----------
     ``address_width`` : int, bits, 1 to 64
+        Width of the master's addresses; 32 by default.
     ``regions`` : sequence of (base, address bits)
-        Each base a multiple of its region's size; regions do not overlap.
+        Regions of the slaves. Each base is a multiple of its region's size; regions do not overlap.
 
     Latency
     -------
-    1 cycle from a request to the slave, 1 from its answer to the master's.
+    1 cycle from a request to the slave, 1 from the slave's answer to the master's.
 
     Source
     ------
@@ -51,12 +55,12 @@ class AxiLiteDecoder(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The master's request stands until its slave has answered: nothing of it needs a register here."""
+        """Pass requests on without registers: the master holds its request until the slave has answered."""
         m = Module()
         axil = self.axil
         masters = [getattr(self, f"m{n}") for n in range(len(self.regions))]
         is_write = Signal()
-        chosen = Signal(len(masters))  # one bit for each slave; none of them: nobody's
+        chosen = Signal(len(masters))  # one bit for each slave; 0: no slave has the address
         offers = Signal()
         answered = Signal()
         writes = axil.awvalid & axil.wvalid
@@ -89,7 +93,7 @@ class AxiLiteDecoder(wiring.Component):
         return m
 
     def _offer(self, m: Module, slave: Any, channel: str, offers: Any, taken: Signal) -> None:
-        """A channel to a slave: what stands on the master's, until the slave takes it."""
+        """Offer the master's request to a slave on one channel until the slave takes it."""
         for name, member in slave.signature.members.items():
             if name.startswith(channel) and member.flow == Out and name != f"{channel}valid":
                 port = getattr(self.axil, name)
@@ -100,7 +104,7 @@ class AxiLiteDecoder(wiring.Component):
             m.d.sync += taken.eq(1)
 
     def _answer(self, m: Module, masters: list[Any], waits: Any, chosen: Signal, answered: Signal) -> None:
-        """The answer of the slave that was chosen, or that there is none."""
+        """Return the answer of the chosen slave to the master, or DECERR if no slave is chosen."""
         axil = self.axil
         selected = [chosen[n].replicate(len(axil.rdata)) for n in range(len(masters))]
         response = Signal(Resp)
@@ -116,7 +120,7 @@ class AxiLiteDecoder(wiring.Component):
 
 
 def _check(address_width: int, regions: tuple[tuple[int, int], ...]) -> None:
-    """Raise ValueError unless every region lies where it can be told by the upper bits alone."""
+    """Raise ValueError unless upper address bits alone identify every region."""
     if not regions:
         raise ValueError("regions must be at least one")
     for base, bits in regions:

@@ -1,4 +1,4 @@
-"""An AXI4-Lite master that never waits for ever."""
+"""AXI4-Lite master with a timeout."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES
 
 
 def lite_access(address_width: int) -> data.StructLayout:
-    """One access to a 32-bit word: a write of ``data``, or a read."""
+    """Return the layout of an access to a 32-bit word: a write of ``data``, or a read."""
     return data.StructLayout({"write": 1, "address": address_width, "data": WORD_BITS})
 
 
-#: What has become of it: the word that was read, and whether it failed.
+#: Result of an access: the word that was read, and whether the access failed.
 LiteResult = data.StructLayout({"data": WORD_BITS, "error": 1})
 
 
@@ -25,29 +25,33 @@ TIMEOUT = 1024  # cycles, by default
 
 
 def check_timeout(timeout: int) -> None:
-    """Raise ValueError unless a slave can answer within so many cycles."""
+    """Raise ValueError unless a slave can answer within the timeout, in cycles."""
     if timeout < 2:
         raise ValueError(f"timeout must be at least 2 cycles, not {timeout!r}")
 
 
 class AxiLiteMaster(wiring.Component):
-    """Carry out accesses on AXI4-Lite, one after the other, each within a bounded time.
+    """AXI4-Lite master that performs one access at a time, each within a bounded time.
 
-    An access that is not answered in time has failed. What it has asked for stands on the bus until the slave
-    takes it, since a master may withdraw nothing; until its late answer, which is thrown away, all accesses
-    fail at once.
+    An access without an answer in time has failed. Its request stays on the bus until the slave takes it, since
+    a master must not withdraw a request. Until the late answer, which is dropped, all accesses fail
+    immediately.
 
     Members
     -------
     ``request`` : In, stream of :func:`lite_access`
+        Accesses to perform.
     ``result`` : Out, stream of LiteResult, always ready
-        One for each request. An answer of SLVERR or DECERR is an error, as is none.
+        One result for each request. SLVERR, DECERR and a timeout are errors.
     ``axil`` : Out, :class:`AXI4LiteSignature`
+        Bus to the slave.
 
     Parameters
     ----------
     ``address_width`` : int, bits, 1 to 64
+        Width of an address; 32 by default.
     ``timeout`` : int, cycles from a request to the latest answer, at least 2
+        1024 by default.
 
     Latency
     -------
@@ -71,7 +75,7 @@ class AxiLiteMaster(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``asked``: somebody waits for a result; ``open``: the bus owes an answer."""
+        """Build the master; ``asked``: a request waits for its result; ``open``: the bus owes an answer."""
         m = Module()
         axil, request, result = self.axil, self.request, self.result
         asked = Signal()
@@ -117,6 +121,6 @@ class AxiLiteMaster(wiring.Component):
         return m
 
     def _failed(self) -> Any:
-        """Whether the answer on the bus is SLVERR or DECERR: both have the upper bit set."""
+        """Return whether the answer on the bus is SLVERR or DECERR: both have the upper bit set."""
         axil = self.axil
         return axil.bvalid & axil.bresp.as_value()[1] | axil.rvalid & axil.rresp.as_value()[1]

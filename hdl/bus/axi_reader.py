@@ -1,4 +1,4 @@
-"""AXI4 read master: a run of memory as a stream, once or over and over."""
+"""AXI4 read master: streams a run of memory, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -13,38 +13,45 @@ from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 
-COUNT_BITS = 32  # of beats and of repeats
-BLOCK_BITS = 40  # of a block's number that are counted: a longer carry chain would be slow
+COUNT_BITS = 32  # width of counts of beats and of repeats
+BLOCK_BITS = 40  # counted bits of a block's number: a longer carry chain would be slow
 
 
 def command_layout(address_width: int) -> data.StructLayout:
-    """A reader's command: ``beats`` words from byte ``address`` on, the whole ``repeats`` times."""
+    """Return the layout of a reader's command.
+
+    Read ``beats`` words from byte ``address`` on, ``repeats`` times.
+    """
     return data.StructLayout({"address": address_width, "beats": COUNT_BITS, "repeats": COUNT_BITS})
 
 
 class BurstSplitter(wiring.Component):
-    """Cut the runs of an :class:`AxiReader`'s commands into bursts.
+    """Splitter that cuts the runs of an :class:`AxiReader`'s commands into bursts.
 
-    Memory is seen as blocks of ``burst`` aligned words; a burst is the part of a block that the run covers.
+    Memory consists of aligned blocks of ``burst`` words. A burst is the part of a block that the run covers.
 
     Members
     -------
     ``command`` : In, stream of :func:`command_layout`
-    ``o`` : Out, stream of ``address`` in bytes, ``length``, the burst's words less one, and ``last``
-        The last burst of its command.
+        Runs to split.
+    ``o`` : Out, stream of ``address``, ``length`` and ``last``
+        Bursts: ``address`` in bytes, ``length`` in words minus one, ``last`` for the last burst of a command.
     ``busy`` : Out(1)
-        A command is under way; the last burst may still wait on ``o``.
+        A command is in progress. Its last burst may still wait on ``o`` when ``busy`` falls.
 
     Parameters
     ----------
     ``word_bytes`` : int, a power of two
+        Bytes of a word.
     ``address_width`` : int, bits
+        Width of an address.
     ``burst`` : int, words; a power of two
+        Words of a block, the longest burst.
 
     Latency
     -------
-    The first burst is on ``o`` 4 cycles after the command; then one a cycle, across repeats. The next
-    command is taken in the cycle in which the last burst appears on ``o``.
+    The first burst is on ``o`` 4 cycles after the command; then one a cycle, across repeats. The next command
+    is taken in the cycle in which the last burst appears on ``o``.
 
     Source
     ------
@@ -68,27 +75,26 @@ class BurstSplitter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """ADD and MEASURE find the run's ``end`` and its blocks, RUN cuts off one block a cycle.
+        """Compute the run's ``end`` and number of blocks in ADD and MEASURE; cut off one block a cycle in RUN.
 
-        The run is seen as aligned blocks of ``burst`` words, the first and the last of which it may share with
-        others: ``start`` is its first word's place in the first block, ``final`` its last word's place in the
-        last. At a pass's last block ``block`` and ``left`` are set back, for the next pass. No carry chain
-        follows another within a cycle.
+        The run may cover only parts of its first and last block. ``start`` is the position of its first word in
+        the first block, ``final`` the position of its last word in the last block. At the last block of a pass,
+        ``block`` and ``left`` are reloaded for the next pass. No carry chain follows another within a cycle.
         """
         m = Module()
         word_bits = (self.word_bytes - 1).bit_length()
         offset_bits = (self.burst - 1).bit_length()
         command = Signal.like(self.command.payload)
         first_word = command.address[word_bits:]
-        start = first_word[:offset_bits]  # the first burst's place in its block
+        start = first_word[:offset_bits]  # position of the first word in its block
         end = Signal(COUNT_BITS + 1)  # one past the run's last word, counted from the first block
-        final = Signal(offset_bits)  # the last word's place in its block
+        final = Signal(offset_bits)  # position of the last word in its block
         block = Signal(self.address_width - word_bits - offset_bits)
         within = block[:BLOCK_BITS]
-        # Blocks after the next one, in this pass; negative: the next one is the last.
+        # Blocks after the next one in this pass; negative if the next block is the last.
         left = Signal(signed(COUNT_BITS + 2 - offset_bits))
         all_left = Signal.like(left)
-        passes = Signal(signed(COUNT_BITS + 1))  # after this one; negative: this is the last
+        passes = Signal(signed(COUNT_BITS + 1))  # passes after this one; negative in the last pass
         empty = Signal(2)  # no beats, no repeats
         is_first = Signal()
         is_last = left[-1]
@@ -134,43 +140,52 @@ class BurstSplitter(wiring.Component):
 
 
 class AxiReader(wiring.Component):
-    """Stream out a run of consecutive words of memory, over and over without a pause (epochs).
+    """AXI4 read master that streams a run of consecutive words, repeatedly without a pause (epochs).
 
-    A command reads ``beats`` words from ``address`` on, then the same again until it has done so
-    ``repeats`` times; zero of either does nothing. ``address`` counts bytes; it must be a multiple of the
-    word, its lower bits are taken as 0. The run must not wrap past the end of the address space, nor cross a
-    multiple of 2^40 bursts, which is 4 PiB with bursts of 4 KiB.
+    A command reads ``beats`` words from ``address`` on, ``repeats`` times; zero of either does nothing.
+    ``address`` counts bytes and must be a multiple of the word; its lower bits are taken as 0. The run must not
+    wrap past the end of the address space, nor cross a multiple of 2^40 bursts, which is 4 PiB with bursts of 4
+    KiB.
 
-    Bursts are INCR and end at multiples of ``burst`` words, which is at most 4 KiB: none crosses a 4 KiB
-    boundary. All carry the ID 0, so that data come back in order. A burst is asked for only when the FIFO
-    has room for two beyond all that is under way: ``rready`` is always high.
+    Bursts are INCR and end at multiples of ``burst`` words. ``burst`` is at most 4 KiB, so no burst crosses a 4
+    KiB boundary. All bursts have the ID 0, so data return in order. A burst is requested only if the FIFO has
+    room for two bursts beyond all that are in flight, so ``rready`` is always high.
 
     Members
     -------
     ``command`` : In, stream of :func:`command_layout`
+        Runs to read.
     ``o`` : Out, stream of ``data_width`` bits
+        Words of the runs.
     ``busy`` : Out(1)
-        From the cycle after a command is taken until its last word has left on ``o`` and 2 cycles more.
+        High from the cycle after a command is taken until 2 cycles after its last word has left on ``o``.
     ``error`` : Out(1)
-        A response was not OKAY since the last command that came while not busy. Its data are delivered.
+        A response was not OKAY since the last command that was taken while not ``busy``. Its data are
+        delivered.
     ``stop`` : In(1)
-        Pulse: nothing more is asked for; the words of bursts under way still come on ``o``.
+        Pulse: request no more bursts. Words of bursts in flight are still delivered on ``o``.
     ``axi`` : Out, :class:`AXI4ReadSignature`
+        Port to memory.
 
     Parameters
     ----------
     ``data_width`` : int, bits; a power of two, 8…1024
+        Width of a word; 256 by default.
     ``address_width`` : int, bits; 12…64
+        Width of an address; 40 by default.
     ``burst`` : int, words; a power of two, 1…256, and at most 4 KiB
+        Longest burst; 16 by default.
     ``outstanding`` : int, bursts in flight; at least 1
+        Maximum number of bursts in flight; 64 by default.
     ``fifo_depth`` : int, words; at least two bursts
+        Words that the output FIFO holds; 512 by default.
 
     Latency
     -------
     The first ``arvalid`` is 6 cycles after the command; the first word is on ``o`` 1 cycle after it is on
-    ``axi``. One word a cycle, across bursts and repeats, while the memory answers within
-    ``fifo_depth - 2 * burst - 4`` cycles and ``outstanding`` bursts cover that time: 128 cycles with the
-    defaults and some to spare. Between two commands 3 cycles pass without a request.
+    ``axi``. One word a cycle, across bursts and repeats, while the memory answers within ``fifo_depth - 2 *
+    burst - 4`` cycles and ``outstanding`` bursts cover that time: 128 cycles with the defaults and some to
+    spare. Between two commands 3 cycles pass without a request.
 
     Source
     ------
@@ -207,7 +222,7 @@ class AxiReader(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A burst is issued when the FIFO has room for it, whatever the memory's latency."""
+        """Issue a burst when the FIFO has room for it, for any latency of the memory."""
         m = Module()
         splitter = BurstSplitter(
             word_bytes=self.data_width // 8, address_width=self.address_width, burst=self.burst
@@ -239,7 +254,7 @@ class AxiReader(wiring.Component):
         return m
 
     def _issue(self, m: Module, bursts: Any) -> Signal:
-        """Move bursts into the AR registers; whether one moves in this cycle."""
+        """Move bursts into the AR registers; return whether one moves in this cycle."""
         axi = self.axi
         issue = Signal()
         m.d.comb += issue.eq(bursts.valid & bursts.ready)
@@ -254,17 +269,17 @@ class AxiReader(wiring.Component):
         return issue
 
     def _room(self, m: Module, allow: Any, issue: Signal, length: Any) -> Any:
-        """Drive ``allow``, that a burst may be issued: credits for the FIFO's words and for bursts in flight.
+        """Drive ``allow``, which permits a burst: credits for the FIFO's words and for bursts in flight.
 
-        Returns whether all words of the FIFO are free, so that nothing is under way.
+        Returns whether all words of the FIFO are free, so that nothing is in flight.
 
         ``room`` counts the FIFO's words that no burst has reserved. A burst reserves its words when it is
-        issued (adding ~length, which is -length - 1); a word that ``left`` the FIFO gives its place back a
-        cycle later, as the carry of the same addition. ``has_room`` describes the cycle before, in which
-        another burst may have been issued, so it asks for room for two.
+        issued (adding ~length, which is -length - 1). A word that ``left`` the FIFO returns its place a cycle
+        later, as the carry of the same addition. ``has_room`` describes the previous cycle, in which another
+        burst may have been issued, so it requires room for two.
         """
         axi = self.axi
-        two_bursts_bit = self.burst.bit_length()  # a room with any bit from here up is one for two bursts
+        two_bursts_bit = self.burst.bit_length()  # ``room`` holds two bursts if any bit from here up is set
         room = Signal(range(self.fifo_depth + 1), init=self.fifo_depth)
         has_room = Signal()
         left = Signal()

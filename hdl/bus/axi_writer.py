@@ -1,4 +1,4 @@
-"""AXI4 write master: a stream into a run of memory."""
+"""AXI4 write master: writes a stream to a run of memory."""
 
 from __future__ import annotations
 
@@ -14,60 +14,66 @@ from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 
-_AHEAD = 16  # bursts of which the length waits for its data: as many addresses may come before the data
+_AHEAD = 16  # bursts whose address may be issued before their data
 
 
 def command_layout(address_width: int) -> data.StructLayout:
-    """A writer's command: ``beats`` words from byte ``address`` on."""
+    """Return the layout of a writer's command: write ``beats`` words from byte ``address`` on."""
     return data.StructLayout({"address": address_width, "beats": COUNT_BITS})
 
 
 def word_layout(data_width: int) -> data.StructLayout:
-    """A word and its ``strobe``: which of its bytes are written."""
+    """Return the layout of a word, with a ``strobe`` bit for each byte that is written."""
     return data.StructLayout({"data": data_width, "strobe": data_width // 8})
 
 
 class AxiWriter(wiring.Component):
-    """Write a stream to consecutive words of memory.
+    """AXI4 write master that writes a stream to consecutive words of memory.
 
     A command writes the next ``beats`` words of ``i`` from ``address`` on; zero beats do nothing. ``address``
-    counts bytes; it must be a multiple of the word, its lower bits are taken as 0. The run must not wrap past
-    the end of the address space. Commands are carried out in order, the next one's addresses and words while
-    responses of earlier ones are still to come.
+    counts bytes and must be a multiple of the word; its lower bits are taken as 0. The run must not wrap past
+    the end of the address space. Commands are executed in order. Addresses and words of a command may be sent
+    while responses to earlier commands are outstanding.
 
-    Bursts are INCR and end at multiples of ``burst`` words, which is at most 4 KiB: none crosses a 4 KiB
-    boundary. All carry the ID 0, so that responses come back in order; ``bready`` is always high. AW and W wait
-    for one another in no order that a slave may choose: the words of a burst are offered whether or not its
-    address has been taken. A burst is asked for when its command comes, not when its words are there: between
-    two words of a burst the interconnect waits for ``i``.
+    Bursts are INCR and end at multiples of ``burst`` words. ``burst`` is at most 4 KiB, so no burst crosses a 4
+    KiB boundary. All bursts have the ID 0, so responses return in order; ``bready`` is always high. AW and W
+    are independent: the words of a burst are offered whether or not its address has been taken. A burst is
+    requested when its command arrives, not when its words do: within a burst the interconnect may have to wait
+    for ``i``.
 
     Members
     -------
     ``command`` : In, stream of :func:`command_layout`
+        Runs to write.
     ``i`` : In, stream of :func:`word_layout`
-        ``ready`` follows ``axi.wready`` within the cycle.
+        Words to write. ``ready`` follows ``axi.wready`` within the cycle.
     ``busy`` : Out(1)
-        From the cycle after a command is taken until all responses are in and 1 cycle more.
+        High from the cycle after a command is taken until 1 cycle after its last response.
     ``done`` : Out(1)
-        A command's last response came in the cycle before, one pulse for each that has words.
+        Pulse in the cycle after a command's last response, one for each command with words.
     ``landed`` : Out, range(burst + 1)
-        Number of words whose response came in the cycle before; they are in memory, and all before them.
+        Number of words whose response came in the previous cycle. These words and all earlier ones are in
+        memory.
     ``error`` : Out(1)
-        A response was not OKAY since the last command that came while not busy.
+        A response was not OKAY since the last command that was taken while not ``busy``.
     ``axi`` : Out, :class:`AXI4WriteSignature`
-        Registered.
+        Port to memory; registered.
 
     Parameters
     ----------
     ``data_width`` : int, bits; a power of two, 8…1024
+        Width of a word; 256 by default.
     ``address_width`` : int, bits; 12…64
+        Width of an address; 40 by default.
     ``burst`` : int, words; a power of two, 1…256, and at most 4 KiB
-    ``outstanding`` : int, bursts whose response is to come; at least 1
+        Longest burst; 16 by default.
+    ``outstanding`` : int, bursts; at least 1
+        Maximum number of bursts without a response; 64 by default.
 
     Latency
     -------
-    The first ``awvalid`` is 6 cycles after the command, its first word on ``axi`` 1 cycle later; from then on
-    a word is there 1 cycle after it is on ``i``. One word a cycle across bursts, as long as ``outstanding``
+    The first ``awvalid`` is 6 cycles after the command, its first word on ``axi`` 1 cycle later; from then on a
+    word is there 1 cycle after it is on ``i``. One word a cycle across bursts, as long as ``outstanding``
     bursts cover the time until a response; and across commands, which take 3 cycles more than they have bursts.
 
     Source
@@ -97,7 +103,10 @@ class AxiWriter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Each burst goes three ways: its address to AW, its length to the words, and a claim on a response."""
+        """Send each burst three ways.
+
+        Its address to AW, its length to the words, its length to the awaited responses.
+        """
         m = Module()
         splitter = BurstSplitter(
             word_bytes=self.data_width // 8, address_width=self.address_width, burst=self.burst
@@ -147,7 +156,7 @@ class AxiWriter(wiring.Component):
             ]
 
     def _words(self, m: Module, lengths: Any) -> None:
-        """Move words into the W registers while a burst's length is here; count them, to set ``wlast``."""
+        """Move words into the W registers while a burst's length is available; count them to set ``wlast``."""
         axi = self.axi
         beat = Signal.like(lengths.payload)
         last = beat == lengths.payload
@@ -172,7 +181,7 @@ class AxiWriter(wiring.Component):
                 m.d.sync += beat.eq(0)
 
     def _responses(self, m: Module, awaited: Any, restart: Any) -> None:
-        """Responses come in the order of the bursts, each in one cycle; ``restart`` clears ``error``."""
+        """Match responses with bursts, in the same order, one a cycle; ``restart`` clears ``error``."""
         axi = self.axi
         m.d.comb += [axi.bready.eq(1), awaited.ready.eq(axi.bvalid)]
         comes = axi.bvalid & awaited.valid

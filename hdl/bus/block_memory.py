@@ -1,4 +1,4 @@
-"""Block RAM between a host, which loads it word by word, and a reader of bursts."""
+"""Block RAM that a host loads word by word and that an AXI4 master reads in bursts."""
 
 from __future__ import annotations
 
@@ -13,37 +13,41 @@ from amaranth.utils import exact_log2
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature, Resp
 from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
 
-WORD_BITS = 32  # of the host's bus
+WORD_BITS = 32  # width of the host's bus
 _WORD_BYTES = WORD_BITS // 8
 MAX_WIDTH = 256
 
 
 class BlockMemory(wiring.Component):
-    """Memory that a host writes and reads through AXI4-Lite, and that an AXI4 master reads in bursts.
+    """Memory that a host accesses through AXI4-Lite and that an AXI4 master reads in bursts.
 
-    Both see the same bytes at the same addresses, little endian: word n of the host is bytes 4n to 4n + 3. The
-    memory has one port for writing and one for reading, so that it is made of block RAM alone; a read of the
-    host takes one beat's cycle from the bursts. Bursts are INCR and of whole beats; they are answered in the
-    order in which they are asked for. What is read while it is written is
-    undefined.
+    Both ports see the same bytes at the same addresses, little endian: word n of the host is bytes 4n to 4n +
+    3. The memory has one write port and one read port, so it maps to block RAM alone. A host's read therefore
+    delays bursts by one beat. Bursts are INCR, have whole beats and are answered in order. A read of data that
+    is being written is undefined.
 
-    What lies after the end of memory is answered with SLVERR, beat by beat, and so is an access of the host
-    that is not to a whole word at a multiple of 4; nothing is written then.
+    Beats outside the memory are answered with SLVERR. A host's access outside the memory, of less than a word,
+    or at no multiple of 4, is answered with SLVERR, too, and writes nothing.
 
     Members
     -------
     ``axil`` : In, AXI4-Lite, 32 bits
-        ``awready`` and ``wready`` wait for both requests.
+        Port of the host. ``awready`` and ``wready`` wait for both requests.
     ``axi`` : In, AXI4 read, ``data_width`` bits
+        Port of the master.
 
     Parameters
     ----------
     ``size`` : int, bytes; a multiple of 4 and of a beat
+        Size of the memory.
     ``data_width`` : int, bits of a beat; a power of two, 8…256
+        Width of ``axi``; 32 by default.
     ``address_width`` : int, bits of ``axi``'s addresses; 1…64
+        Width that covers all of ``size``; 64 by default.
     ``host_address_width`` : int, bits of ``axil``'s addresses; 3…64
-        Both must reach all of ``size``.
+        Width that covers all of ``size``; 24 by default.
     ``id_width`` : int, bits; 0…32
+        Width of ``axi``'s IDs; 1 by default.
 
     Latency
     -------
@@ -83,9 +87,9 @@ class BlockMemory(wiring.Component):
         super().__init__({"axil": In(AXI4LiteSignature(address_width=host_address_width)), "axi": In(axi)})
 
     def elaborate(self, platform: Any) -> Module:
-        """A row is a beat, or a word of the host where that is wider; the narrower one is chosen behind it.
+        """Store rows as wide as the wider of beat and host word; the narrower one is selected after the memory.
 
-        ``free``: what the read port put out is not waiting for the master.
+        ``free``: the output of the read port does not wait for the master.
         """
         m = Module()
         rows = 8 * self.size // self._row_bits
@@ -106,18 +110,18 @@ class BlockMemory(wiring.Component):
         return m
 
     def _row(self, address: Value) -> Value:
-        """The row of an address in bytes."""
+        """Return the row of a byte address."""
         return address[exact_log2(self._row_bits // 8) : (self.size - 1).bit_length()]
 
     def _beyond(self, address: Value, unit: int) -> Value:
-        """Whether an address in ``unit`` bytes lies behind the end of memory."""
+        """Return whether an address, in units of ``unit`` bytes, is outside the memory."""
         end = self.size // unit
         if end & (end - 1):
             return address >= end
         return address[exact_log2(end) :].any()
 
     def _write(self, m: Module, port: Any) -> None:
-        """The host's writes: both requests are taken together, in the cycle in which memory is written."""
+        """Execute the host's writes; AW and W are taken together, in the cycle in which memory is written."""
         axil = self.axil
         good = Signal()
         take = axil.awvalid & axil.wvalid & ~axil.awready & ~axil.bvalid
@@ -137,7 +141,10 @@ class BlockMemory(wiring.Component):
             m.d.sync += axil.bvalid.eq(0)
 
     def _host_read(self, m: Module, row: Value, free: Value) -> Signal:
-        """The host's reads; whether one has the read port in this cycle. Its row comes with ``arready``."""
+        """Execute the host's reads; return whether one uses the read port in this cycle.
+
+        Its row comes with ``arready``.
+        """
         axil = self.axil
         host_read = Signal()
         m.d.comb += host_read.eq(axil.arvalid & ~axil.arready & ~axil.rvalid & free)
@@ -155,10 +162,10 @@ class BlockMemory(wiring.Component):
         return host_read
 
     def _bursts(self, m: Module, row: Value, free: Value, host_read: Value) -> Value:
-        """Answer bursts; the row that the read port is to put out next.
+        """Execute bursts; return the row that the read port must read next.
 
-        ``index`` has one bit more than beats need, and stays where that bit is set: it does not come round
-        behind the end. A request waits in ``held`` until the burst before it has its last beat.
+        ``index`` has one bit more than beats need and stops counting when that bit is set, so it does not wrap
+        after the end of the memory. A request waits in ``held`` until the previous burst has its last beat.
         """
         axi = self.axi
         unit = self.data_width // 8
@@ -197,7 +204,7 @@ class BlockMemory(wiring.Component):
         return index[exact_log2(self._row_bits // self.data_width) : beats_bits]
 
     def _respond(self, m: Module, row: Value, free: Value, step: Value, index: Value, last: Value) -> None:
-        """A beat of the row that was read in the cycle before, with what belongs to it."""
+        """Respond with a beat of the row that was read in the previous cycle."""
         axi = self.axi
         narrow = exact_log2(self._row_bits // self.data_width)
         part = Signal(narrow)

@@ -1,7 +1,7 @@
-"""The registers that every node has, declared once: what it is, commands, status, counters; and their hardware.
+"""Registers common to all nodes, with their hardware: identity, commands, status, counters.
 
-A map begins with ``id``, ``version`` and the constants of the node, then come ``control`` and ``status``; it
-ends with the counters, which the command ``clear_counters`` zeroes.
+A map starts with ``id``, ``version`` and the node's constants, followed by ``control`` and ``status``. It ends
+with the counters, which the command ``clear_counters`` zeroes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CLEAR_COUNTERS = "clear_counters"
 
 
 def identity_registers(identity: int, version: int) -> tuple[Register, ...]:
-    """Which kind of node it is, and which register map it has."""
+    """Return registers with the kind of node and the version of its register map."""
     return (
         Register("id", Access.RO, f"{identity:#010x}"),
         Register("version", Access.RO, f"version of this register map: {version}"),
@@ -27,24 +27,24 @@ def identity_registers(identity: int, version: int) -> tuple[Register, ...]:
 
 
 def shape_register(*fields: Field) -> Register:
-    """Sizes that a host checks before it relies on them."""
-    return Register("shape", Access.RO, "what was fixed when this node was made", fields)
+    """Return the register of the node's sizes and options, which a host checks before it uses the node."""
+    return Register("shape", Access.RO, "sizes and options of this node", fields)
 
 
 def control_register(*commands: Field, note: str = "") -> Register:
-    """A bit for each command; ``note`` says what holds for some of them."""
+    """Return the register with a bit for each command; ``note``: rules for some of them."""
     doc = f"commands; {note}" if note else "commands"
-    clear = Field(CLEAR_COUNTERS, 1, "all counters become 0")
+    clear = Field(CLEAR_COUNTERS, 1, "set all counters to 0")
     return Register("control", Access.PULSE, doc, (*commands, clear))
 
 
 def status_register(*fields: Field) -> Register:
-    """What a host polls."""
-    return Register("status", Access.RO, "what the node does", fields)
+    """Return the register that a host polls."""
+    return Register("status", Access.RO, "state of the node", fields)
 
 
 def failure_fields(causes: type[IntEnum], failed: str) -> tuple[Field, Field]:
-    """Of the status: ``failed``, with this description, and ``cause``, one of ``causes``."""
+    """Return two fields of the status: ``failed``, with this description, and ``cause``, one of ``causes``."""
     names = ", ".join(f"{cause.value} {cause.name}" for cause in causes)
     return Field("failed", 1, failed), Field("cause", max(causes).bit_length(), names)
 
@@ -52,9 +52,9 @@ def failure_fields(causes: type[IntEnum], failed: str) -> tuple[Field, Field]:
 def counter_registers(
     counters: Mapping[str, str], *, bits: int = WORD_BITS, steps: Mapping[str, int] | None = None
 ) -> tuple[Register, ...]:
-    """A counter for each name, with what it counts.
+    """Return a counter for each name, with its description.
 
-    ``steps``: bits of what a counter adds in a cycle; 1 where it is not named.
+    ``steps``: width in bits of the number that a counter adds in a cycle; 1 for names without an entry.
     """
     steps = steps or {}
     return tuple(
@@ -64,17 +64,20 @@ def counter_registers(
 
 
 def node_map(*parts: Iterable[Register]) -> RegisterMap:
-    """The map of a node, of its parts in this order."""
+    """Return the register map of a node: its parts in this order."""
     return RegisterMap(tuple(register for part in parts for register in part), clear=CLEAR_COUNTERS)
 
 
 def drive_constants(m: Module, file: RegisterFile, constants: Mapping[str, int]) -> None:
-    """``constants`` by the name of their field."""
+    """Drive fields with ``constants``, by the name of the field."""
     m.d.comb += [getattr(file, name).eq(value) for name, value in constants.items()]
 
 
 def drive_counters(m: Module, file: RegisterFile, sources: Mapping[str, Any]) -> None:
-    """Each counter adds its source, a cycle later. Raises ValueError unless all have one, and no other has."""
+    """Add the source of each counter, a cycle later.
+
+    Raises ValueError unless sources and counters have the same names.
+    """
     counters = {register.name for register in file.registers.registers if register.access is Access.COUNTER}
     if sources.keys() != counters:
         raise ValueError(f"sources must be those of {sorted(counters)}, not of {sorted(sources)}")
@@ -84,7 +87,8 @@ def drive_counters(m: Module, file: RegisterFile, sources: Mapping[str, Any]) ->
 def drive_request(m: Module, file: RegisterFile, *, command: str, pending: str, request: Any) -> None:
     """Turn a pulse of the host into a transfer on the stream ``request``.
 
-    ``request`` is valid from the cycle after ``command`` until it is taken; the field ``pending`` shows both.
+    ``request`` is valid from the cycle after ``command`` until it is taken. The field ``pending`` is high from
+    ``command`` until then.
     """
     pulse = getattr(file, command)
     m.d.comb += getattr(file, pending).eq(request.valid | pulse)

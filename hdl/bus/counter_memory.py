@@ -1,4 +1,4 @@
-"""Counters of 64 bits in a memory: a small one for each event, and one adder that empties them in turn."""
+"""Counters of 64 bits in a memory: a small accumulator per event, and one adder that empties them in turn."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from fanin.hdl.memory import BLOCK_RAM, NEVER_READ_AS_WRITTEN
 WORD_BITS = 32
 LATENCY = 3  # cycles from a counter's turn until its sum is in memory
 SETTLE = LATENCY + 2  # cycles from ``hold`` until the last sum is in memory
-LONGEST_HOLD = 16  # cycles
+LONGEST_HOLD = 16  # maximum cycles of ``hold`` in a round
 
 
 class CounterMemory(wiring.Component):
-    """Counters that are as wide as a register file's, for less than a quarter of its flip-flops.
+    """Counters of 64 bits in block RAM, for less than a quarter of the flip-flops of a register file.
 
-    What happens is added up beside the memory in few bits; each counter has its turn, low word and high word,
-    and is in memory then. So memory is behind by one round of turns, ``lag`` cycles. With ``hold`` it stands
-    still from ``SETTLE`` cycles later on, and may be read then.
+    A few bits per counter accumulate events outside the memory. Each counter has its turn, low word then high
+    word, and is then added to memory. Memory thus lags by one round of turns, ``lag`` cycles. With ``hold``,
+    memory stops changing after ``SETTLE`` cycles and may be read.
 
     Members
     -------
     ``steps`` : In, a field for each counter
-        What to add in this cycle.
+        Number to add to each counter in this cycle.
     ``clear`` : In(1)
-        Pulse: all counters become 0, in memory after ``lag`` cycles.
+        Pulse: set all counters to 0; memory follows after ``lag`` cycles.
     ``hold`` : In(1)
-        No counter has its turn; for at most ``LONGEST_HOLD`` cycles of a round.
+        Stop the turns; for at most ``LONGEST_HOLD`` cycles of a round.
     ``address`` : In, range(2 · counters)
-        Counter n's low word is 2n, its high word 2n + 1.
+        Word to read: counter n's low word is 2n, its high word 2n + 1.
     ``word`` : Out(32)
-        The word at ``address``, one cycle later; counts while memory stands still.
+        The word at ``address``, one cycle later; valid only after ``SETTLE`` cycles of ``hold``.
 
     Parameters
     ----------
     ``widths`` : tuple of int
-        Bits of each counter's step, for two counters at least.
+        Bits of each counter's step, for at least two counters.
 
     Latency
     -------
@@ -70,10 +70,12 @@ class CounterMemory(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Cycle 0 is a word's turn: memory is read; in 1 it is there, in 2 added to, in 3 written.
+        """Pipeline a word's turn.
 
-        A high word comes a cycle after its low word, whose carry is all that it takes. In the round after a
-        reset or ``clear`` memory counts as 0.
+        Memory is read in cycle 0, its output is ready in 1, is added to in 2, written in 3.
+
+        A high word follows its low word by a cycle and adds only the low word's carry. In the round after a
+        reset or ``clear``, memory counts as 0.
         """
         m = Module()
         count = len(self.widths)
@@ -112,7 +114,7 @@ class CounterMemory(wiring.Component):
         return m
 
     def _happened(self, m: Module, take: Any) -> Signal:
-        """What has been added up for the counter whose turn it was a cycle ago, if its low word's."""
+        """Return the accumulated events of the counter whose low word had its turn a cycle ago."""
         count = len(self.widths)
         turns = Signal(count, init=1)  # one-hot
         with m.If(take):

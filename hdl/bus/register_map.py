@@ -1,4 +1,4 @@
-"""Registers, declared once: the map from which RTL, host driver, C header and documentation derive."""
+"""Register maps, declared once: RTL, host driver, C header and documentation derive from them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ WORD_BITS = 8 * WORD_BYTES
 
 
 class Access(StrEnum):
-    """What host and hardware may do with a register; the value is what the documentation prints."""
+    """Access to a register by host and hardware; the value appears in the documentation."""
 
-    RO = "ro"  #: the host reads what the hardware drives
+    RO = "ro"  #: the host reads a value that the hardware drives
     RW = "rw"  #: the host writes and reads back, the hardware reads
-    PULSE = "pulse"  #: a written one is one for one cycle; reads as 0
+    PULSE = "pulse"  #: a one that is written is high for one cycle; reads as 0
     COUNTER = "counter"  #: the hardware adds to it; the host reads
-    WINDOW = "window"  #: every access is handed to the hardware, which answers when it can
+    WINDOW = "window"  #: every access is passed to the hardware, which answers when it is ready
 
 
 @dataclass(frozen=True)
 class Field:
-    """Some bits of a register; fields lie one above the other in order of declaration, from bit 0."""
+    """Bits of a register; fields are adjacent in the order of declaration, from bit 0 up."""
 
     name: str
     bits: int
@@ -42,11 +42,13 @@ class Field:
 
 @dataclass(frozen=True)
 class Register:
-    """A register of one or two 32-bit words, or ``count`` of them in a row.
+    """Register of one or two 32-bit words, or an array of ``count`` such elements.
 
-    Without ``fields`` it is one value of ``bits`` bits. ``rw`` and ``counter`` may have 64: two words, the
-    low one first. A ``counter`` has 32 or 64, and wraps; the hardware adds a number of ``step`` bits to it
-    in every cycle. A ``window`` is one word.
+    Without ``fields`` the register is one value of ``bits`` bits. Limits by access:
+
+    - ``rw`` and ``counter`` may have 64 bits, in two words, the low one first.
+    - ``counter`` has 32 or 64 bits and wraps; the hardware adds a number of ``step`` bits in every cycle.
+    - ``window`` is one word.
     """
 
     name: str
@@ -74,27 +76,27 @@ class Register:
 
     @property
     def parts(self) -> tuple[Field, ...]:
-        """The fields; of a register without any, the one value that it is."""
+        """Return the fields; for a register without fields, its value as a field."""
         return self.fields or (Field(self.name, self.bits, self.doc, self.reset),)
 
     @property
     def words(self) -> int:
-        """Words of one element."""
+        """Return the number of words of one element."""
         return -(-sum(field.bits for field in self.parts) // WORD_BITS)
 
     def shifts(self) -> Iterator[tuple[Field, int]]:
-        """Every field with the bit at which it starts."""
+        """Yield every field with its lowest bit."""
         shift = 0
         for field in self.parts:
             yield field, shift
             shift += field.bits
 
     def word_name(self, word: int) -> str:
-        """What a description of single words calls one: ``x``, or ``x_low`` and ``x_high``."""
+        """Return the name of a single word: ``x``, or ``x_low`` and ``x_high``."""
         return self.name + (("_low", "_high")[word] if self.words > 1 else "")
 
     def word_shifts(self, word: int) -> Iterator[tuple[Field, int]]:
-        """The fields in a word and the bits at which they start; only a value without fields has two words."""
+        """Yield the fields in a word with their lowest bits; only a value without fields has two words."""
         if self.words == 1:
             yield from self.shifts()
             return
@@ -103,9 +105,9 @@ class Register:
         yield Field(value.name, bits, value.doc, value.reset >> word * WORD_BITS & (1 << bits) - 1), 0
 
     def pack(self, values: dict[str, int]) -> int:
-        """One element's bits. ``pulse`` fields not named are 0; of ``rw`` all must be named.
+        """Return the bits of one element. Missing ``pulse`` fields are 0; ``rw`` fields must all be given.
 
-        Raises ValueError for a missing or unknown field, or one whose value does not fit, signed or not.
+        Raises ValueError for a missing or unknown field, or for a value that does not fit, signed or unsigned.
         """
         names = {field.name for field in self.parts}
         missing = names - values.keys() if self.access is Access.RW else set()
@@ -121,16 +123,16 @@ class Register:
         return word
 
     def unpack(self, word: int) -> dict[str, int]:
-        """The fields of one element's bits, unsigned."""
+        """Return the fields of one element's bits, unsigned."""
         return {field.name: word >> shift & ((1 << field.bits) - 1) for field, shift in self.shifts()}
 
 
 @dataclass(frozen=True)
 class RegisterMap:
-    """Registers at consecutive offsets, a register of two words at a multiple of 8.
+    """Registers at consecutive offsets; a register of two words is at a multiple of 8.
 
-    ``clear`` names the ``pulse`` field that zeroes all counters, if there is one. ``address_bits``: the
-    slave decodes that many; 12 are 4 KiB, the smallest region that interconnects hand out.
+    ``clear``: name of the ``pulse`` field that zeroes all counters, if any. ``address_bits``: address bits that
+    the slave decodes; 12 are 4 KiB, the smallest region that interconnects assign.
 
     Raises ValueError for names used twice, a ``clear`` that is no pulse, and a map that does not fit.
     """
@@ -170,32 +172,35 @@ class RegisterMap:
 
     @property
     def size(self) -> int:
-        """Bytes from the first register to the end of the last."""
+        """Return the bytes from the first register to the end of the last."""
         return self._offsets[""]
 
     def __getitem__(self, name: str) -> Register:
-        """The register of that name. Raises KeyError."""
+        """Return the register with that name. Raises KeyError."""
         for register in self.registers:
             if register.name == name:
                 return register
         raise KeyError(f"no register is called {name!r}")
 
     def offset(self, name: str, index: int = 0) -> int:
-        """Byte offset of a register, of element ``index`` of an array. Raises KeyError, IndexError."""
+        """Return the byte offset of a register, or of element ``index`` of an array.
+
+        Raises KeyError, IndexError.
+        """
         register = self[name]
         if index not in range(register.count):
             raise IndexError(f"register {name} has {register.count} elements; there is no {index}")
         return self._offsets[name] + index * register.words * WORD_BYTES
 
     def words(self) -> Iterator[tuple[int, Register, int, int]]:
-        """Every word as ``(word number, register, element, word of the element)``."""
+        """Yield every word as ``(word number, register, element, word of the element)``."""
         for register in self.registers:
             for index in range(register.count):
                 for word in range(register.words):
                     yield self.offset(register.name, index) // WORD_BYTES + word, register, index, word
 
     def as_dict(self) -> dict[str, Any]:
-        """The map for JSON: byte offsets, and the fields of every register, of one without any its value."""
+        """Return the map for JSON: byte offsets, and the fields of every register, or its value."""
         return {
             "size": self.size,
             "address_bits": self.address_bits,
@@ -223,7 +228,7 @@ class RegisterMap:
         }
 
     def markdown(self) -> str:
-        """The map as a table for the documentation."""
+        """Return the map as a table for the documentation."""
         lines = [
             "| offset | register | access | bits | field | reset | meaning |",
             "|---|---|---|---|---|---|---|",
@@ -241,7 +246,7 @@ class RegisterMap:
         return "\n".join(lines) + "\n"
 
     def c_header(self, prefix: str = "FANIN") -> str:
-        """The map as C macros: offsets, counts, and shift and mask of every field."""
+        """Return the map as C macros: offsets, counts, and shift and mask of every field."""
         guard = f"{prefix}_REGISTERS_H"
         lines = [f"#ifndef {guard}", f"#define {guard}", ""]
         for register in self.registers:

@@ -13,23 +13,25 @@ from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
 from fanin.hdl.bus.counter_memory import SETTLE, CounterMemory
 from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Register, RegisterMap
 
-GROUP_BITS = 4  # of a word's number: they choose in a group of words, the others choose a group
+GROUP_BITS = 4  # lower bits of a word's number, which select in a group of words; the others select a group
 
 
 class WindowSignature(wiring.Signature):
-    """Host accesses handed to the hardware, as the register file sees them; one at a time.
-
-    ``read`` or ``write`` rises and holds, ``write_data`` with it, until the cycle in which ``ready`` is
-    high; it answers the request, and is ignored without one. ``read_data`` is taken in that cycle alone.
-    Hardware that counts its address up does so in that cycle.
+    """Host accesses passed to the hardware, seen from the register file; one at a time.
 
     Members
     -------
     ``read`` : Out(1)
+        Read request; held until ``ready``.
     ``write`` : Out(1)
+        Write request; held until ``ready``.
     ``write_data`` : Out(32)
+        Word to write; held with ``write``.
     ``read_data`` : In(32)
+        Word that was read; sampled only in the cycle of ``ready``.
     ``ready`` : In(1)
+        The hardware answers the request in this cycle; ignored without a request. Hardware that increments its
+        address does so in this cycle.
     """
 
     def __init__(self) -> None:
@@ -52,7 +54,7 @@ class WindowSignature(wiring.Signature):
 
 
 def _members(registers: RegisterMap) -> dict[str, Any]:
-    """A register file's members, by field name: direction and shape follow from the register's access."""
+    """Return a register file's members by field name; the access gives direction and shape."""
     members: dict[str, Any] = {}
     for register in registers.registers:
         for field in register.parts:
@@ -68,26 +70,41 @@ def _members(registers: RegisterMap) -> dict[str, Any]:
 
 
 class RegisterFile(wiring.Component):
-    """The registers of a map, as an AXI4-Lite slave.
+    """Registers of a map, as an AXI4-Lite slave.
 
-    One access at a time, the oldest write before a read; AW may come before, with or after W. Addresses
-    outside the map or no multiple of 4, writes to ``ro`` and ``counter`` registers, and writes to a
-    ``window`` with less than all strobes answer SLVERR and do nothing (reads return 0). Byte strobes are
-    honoured: a ``pulse`` bit whose byte is not written stays 0. A 64-bit counter is read low word first;
-    that read keeps the high half of the same moment, and reading any counter's high word returns it.
+    One access at a time, the oldest write before a read; AW may come before, with or after W.
+
+    These accesses answer SLVERR and do nothing (reads return 0):
+
+    - addresses outside the map or at no multiple of 4;
+    - writes to ``ro`` and ``counter`` registers;
+    - writes to a ``window`` without all strobes.
+
+    Byte strobes are honoured: a ``pulse`` bit whose byte is not written stays 0. Read a 64-bit counter low word
+    first: that read keeps the high word of the same moment, which the next read of any counter's high word
+    returns.
 
     Members
     -------
     ``axil`` : In, :class:`AXI4LiteSignature`
-    Further members are the fields of ``registers``, by name (of a register without fields, its own), an
-    array where the register is one: ``ro`` In(bits), ``rw`` Out(bits), ``pulse`` Out(bits), one cycle per
-    write; ``counter`` In(step), what to add in this cycle; ``window`` Out, :class:`WindowSignature`.
+        Bus of the host.
+
+    Further members are the fields of ``registers``, by name; a register without fields is a member itself. A
+    register array gives an array of members. Direction and shape depend on the access:
+
+    - ``ro``: In(bits), the value that the host reads.
+    - ``rw``: Out(bits), the value that the host wrote.
+    - ``pulse``: Out(bits), high for one cycle per write.
+    - ``counter``: In(step), the number to add in this cycle.
+    - ``window``: Out, :class:`WindowSignature`.
 
     Parameters
     ----------
     ``registers`` : RegisterMap
+        Map of the registers.
     ``counters_in_memory`` : bool
-        All counters, at least two of 64 bits each, lie in a :class:`CounterMemory`: smaller and slower.
+        Keep all counters, at least two of 64 bits each, in a :class:`CounterMemory`: smaller and slower. False
+        by default.
 
     Latency
     -------
@@ -113,10 +130,10 @@ class RegisterFile(wiring.Component):
         super().__init__({"axil": In(axil), **members})
 
     def elaborate(self, platform: Any) -> Module:
-        """Held requests, one state machine, and what each register's access asks for.
+        """Build the slave, and the logic of each word by its register's access.
 
-        ``_ro``, ``_rw``, ``_pulse``, ``_counter`` and ``_window`` make a word of a register with that access:
-        word ``word`` of element ``index`` of ``register``, which is word ``number`` of the map.
+        ``_ro``, ``_rw``, ``_pulse``, ``_counter`` and ``_window`` build word ``word`` of element ``index`` of
+        ``register``, which is word ``number`` of the map.
         """
         m = Module()
         bus = _Slave(self.axil)
@@ -159,7 +176,7 @@ class RegisterFile(wiring.Component):
 
     def _counter(self, m: Module, bus: _Slave, number: int, register: Register, index: int, word: int) -> None:
         if word or self.counters_in_memory:
-            return  # both words are made with the first, or all counters at once
+            return  # built with the first word, or all at once in memory
         low = Signal(WORD_BITS)
         carry = Signal()
         m.d.sync += Cat(low, carry).eq(low + self._port(register.name, register, index))
@@ -176,7 +193,7 @@ class RegisterFile(wiring.Component):
                 m.d.sync += reset
 
     def _counter_memory(self, m: Module, bus: _Slave) -> None:
-        """All counters in a memory; they follow one another in the map."""
+        """Build all counters in a memory; they are adjacent in the map."""
         numbers, lows = _counter_words(self.registers)
         m.submodules.counters = memory = CounterMemory(widths=tuple(register.step for _, register, *_ in lows))
         for n, (_, register, index, _) in enumerate(lows):
@@ -192,7 +209,10 @@ class RegisterFile(wiring.Component):
 
 
 def _counter_words(registers: RegisterMap) -> tuple[list[int], list[tuple[int, Register, int, int]]]:
-    """Numbers of the counters' words, and the low ones. Raises ValueError unless a memory can be them."""
+    """Return the numbers of the counters' words, and the low words.
+
+    Raises ValueError unless a memory can hold them.
+    """
     words = [each for each in registers.words() if each[1].access is Access.COUNTER]
     numbers = [number for number, *_ in words]
     lows = [each for each in words if each[3] == 0]
@@ -202,14 +222,17 @@ def _counter_words(registers: RegisterMap) -> tuple[list[int], list[tuple[int, R
 
 
 class _Slave:
-    """The AXI4-Lite channels: one access after the other, and the words that it may reach.
+    """AXI4-Lite channels of a register file: executes one access at a time on the words of the map.
 
-    The register file fills ``readable`` (values by word number), ``writable``, ``high_words`` and
-    ``windows``, and writes a word in the cycle that :meth:`written` names.
+    The register file fills ``readable`` (values by word number), ``writable``, ``high_words`` and ``windows``.
+    It writes a word in the cycle in which :meth:`written` is high.
 
-    An access is a state machine: IDLE takes a request that is held, DECODE and SELECT turn its address into
-    registers (:meth:`at`) and choose the word to be read, ACCESS carries it out in one cycle or, at a window,
-    when the window is ready, RESPONSE waits for the host.
+    States of an access:
+
+    - IDLE takes a pending request.
+    - DECODE and SELECT compare its address, into registers (:meth:`at`), and select the word to read.
+    - ACCESS executes it, in one cycle or, for a window, when the window is ready.
+    - RESPONSE waits for the host.
     """
 
     def __init__(self, axil: Any):
@@ -218,30 +241,30 @@ class _Slave:
         self.writable: list[int] = []
         self.high_words: list[int] = []
         self.windows: dict[int, Any] = {}
-        self.memory: Any = None  # of counters, the words ``in_memory``
+        self.memory: Any = None  # of counters, with the words ``in_memory``
         self.in_memory: list[int] = []
         self.waiting: Any = Const(0)  # in SELECT: memory is not yet up to date
-        self.address = Signal(len(axil.araddr))  # of the access that is being carried out
+        self.address = Signal(len(axil.araddr))  # address of the current access
         self.number = self.address[2:]
         self.data = Signal(WORD_BITS)
         self.strobes = Signal(WORD_BYTES)
         self.is_write = Signal()
         self.decoding = Signal()
-        self.access = Signal()  # high while the access is carried out: one cycle, or a window's wait
+        self.access = Signal()  # high while the access is executed: one cycle, or until a window is ready
         self.done = Signal()
 
     def at(self, m: Module, name: str, words: Iterable[int]) -> Signal:
-        """Whether the address is that of one of ``words``; from SELECT on."""
+        """Return whether the address is that of one of ``words``; valid from SELECT on."""
         hit = Signal(name=name)
         m.d.sync += hit.eq(self.address.matches(*(WORD_BYTES * word for word in words)))
         return hit
 
     def written(self, m: Module, number: int) -> Any:
-        """Whether this cycle writes the word of that number."""
+        """Return whether this cycle writes the word with that number."""
         return self.access & self.is_write & self.at(m, f"at_{number}", [number])
 
     def elaborate(self, m: Module) -> None:
-        """Take a request, decode its address, carry it out, answer it."""
+        """Take a request, decode its address, execute it, answer it."""
         axil = self.axil
         write_address = Signal.like(self.address)
         read_address = Signal.like(self.address)
@@ -276,9 +299,9 @@ class _Slave:
                 m.next = "IDLE"
 
     def _await_memory(self, m: Module, selecting: Any) -> None:
-        """Before a counter is read, all that has happened goes to memory, which then stands still.
+        """Before a counter is read, wait until all events are in memory, then stop the memory's updates.
 
-        Low and high word are read in SELECT's last cycle and in ACCESS, so that they are of the same moment.
+        Low and high word are read in SELECT's last cycle and in ACCESS, so both are of the same moment.
         """
         memory = self.memory
         end = memory.lag + SETTLE
@@ -294,7 +317,7 @@ class _Slave:
         ]
 
     def _held(self, m: Module, channel: str, *captures: tuple[Signal, Any]) -> Signal:
-        """Keep a channel's request, until it is answered, in registers; whether there is one."""
+        """Hold a channel's request in registers until it is answered; return whether a request is held."""
         held = Signal(name=f"{channel}_held")
         ready, valid = getattr(self.axil, f"{channel}ready"), getattr(self.axil, f"{channel}valid")
         m.d.comb += ready.eq(~held)
@@ -304,7 +327,10 @@ class _Slave:
         return held
 
     def _carry_out(self, m: Module) -> None:
-        """In ACCESS: whether the map allows it, and what is read; a window's ``ready`` is waited for."""
+        """Execute ACCESS.
+
+        Check that the map allows the access, return the word read, wait for a window's ``ready``.
+        """
         can_read = self.at(m, "can_read", [*self.readable, *self.in_memory])
         can_write = self.at(m, "can_write", self.writable)
         at_window = self.at(m, "at_window", self.windows)
@@ -330,12 +356,14 @@ class _Slave:
             m.d.sync += self.axil.rdata.eq(word | window_word)
 
     def _select(self, m: Module) -> Any:
-        """The addressed word, in ACCESS: chosen in its group in one cycle, its group in the next.
+        """Return the addressed word, valid in ACCESS.
 
-        A read of a counter's low word also keeps the high word of the same moment, in ``high_half``, for the
-        next read of a high word. Therefore ``index_in_group`` is the low word's in DECODE, the high word's in
-        SELECT. ``selected_word`` is the low word in ACCESS, the high word a cycle later; by then that has added
-        the carry which the low word had produced when it was read.
+        Selected in its group in one cycle, then the group in the next.
+
+        A read of a counter's low word also stores the high word of the same moment in ``high_half``, for the
+        next read of a high word. ``index_in_group`` is therefore that of the low word in DECODE and of the high
+        word in SELECT. ``selected_word`` is the low word in ACCESS and the high word a cycle later. By then the
+        high word includes the carry of the low word that was read.
         """
         low_words = [high - 1 for high in self.high_words]
         at_low = self.at(m, "at_low", low_words)
@@ -358,7 +386,7 @@ class _Slave:
 
 
 def _chosen(m: Module, name: str, words: list[Any], index: Any) -> Signal:
-    """The word at ``index``, a cycle later; 0 where there is none."""
+    """Return the word at ``index``, a cycle later; 0 if ``words`` has no such entry."""
     table = Signal(WORD_BITS << len(index), name=f"{name}_words")
     chosen = Signal(WORD_BITS, name=name)
     m.d.comb += [table.word_select(n, WORD_BITS).eq(word) for n, word in enumerate(words)]

@@ -1,4 +1,4 @@
-"""A register map as CMSIS-SVD, which debuggers, IDEs and generators of driver code read."""
+"""CMSIS-SVD of a register map, for debuggers, IDEs and generators of driver code."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ACCESS = {
 
 
 def cmsis_svd(registers: RegisterMap, *, name: str, description: str) -> str:
-    """The map as a device of one peripheral at address 0, both called ``name``; CMSIS-SVD 1.3.
+    """Return the map as a device with one peripheral at address 0, both called ``name``; CMSIS-SVD 1.3.
 
-    The bus carries 32 bits at a time, so a register of two words is two: ``x_low`` and ``x_high``.
+    The bus carries 32 bits at a time, so a register of two words becomes two: ``x_low`` and ``x_high``.
     """
     device = ElementTree.Element("device")
     device.set("schemaVersion", "1.3")
@@ -41,7 +41,7 @@ def cmsis_svd(registers: RegisterMap, *, name: str, description: str) -> str:
 
 
 def _add_word(element: ElementTree.Element, registers: RegisterMap, register: Register, word: int) -> None:
-    """A word of a register, with the elements in the order that the schema asks for."""
+    """Add a word of a register, with the elements in the order that the schema requires."""
     name = register.word_name(word)
     if register.count > 1:
         _add(element, dim=register.count, dimIncrement=register.words * WORD_BYTES)
@@ -52,7 +52,7 @@ def _add_word(element: ElementTree.Element, registers: RegisterMap, register: Re
     _add(element, addressOffset=hex(registers.offset(register.name) + word * WORD_BYTES))
     _add(element, access=_ACCESS[register.access], resetValue=hex(reset))
     if register.access is Access.WINDOW:
-        _add(element, readAction="modify")  # the hardware sees every read, and may count its address up
+        _add(element, readAction="modify")  # a read may have effects in the hardware, e.g. advance its address
     fields = _child(element, "fields")
     for field, shift in parts:
         _add(

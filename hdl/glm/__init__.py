@@ -1,1 +1,1 @@
-"""The GLM worker of P4SGD: bank, engine, worker, node."""
+"""GLM worker of P4SGD: bank, engine, worker, node."""

@@ -1,4 +1,4 @@
-"""Checks, before a run, that its memory addresses can be read from."""
+"""Check of a run's memory addresses before the run starts."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ MAX_PORTS = 2 * MAX_ENGINES + 1
 
 
 class AddressCheck(wiring.Component):
-    """Checks that every region is aligned and lies within the address space.
+    """Check that every memory region is aligned and within the address space.
 
-    A reader would drop the low bits of a misaligned address, and wrap at the end of the address space: it
-    would read other data than the host means, without an error of the bus. One adder serves all ports in turn.
+    A reader would drop the low bits of a misaligned address, and wrap at the end of the address space. It would
+    then read wrong data without a bus error. One adder checks all ports in turn.
 
     Members
     -------
@@ -27,18 +27,22 @@ class AddressCheck(wiring.Component):
     ``labels`` : In, ``address_width`` bits
         Byte address of the labels; a multiple of ``label_bytes``.
     ``words`` : In, 32
-        Words of each sample region, of ``sample_bytes``; at least 1.
+        Length of each sample region, in words of ``sample_bytes``; at least 1.
     ``label_words`` : In, 32
-        Words of the labels, of ``label_bytes``; at least 1.
+        Length of the labels, in words of ``label_bytes``; at least 1.
     ``ok`` : Out, 1
         All regions can be read.
 
     Parameters
     ----------
     ``sample_ports`` : int, 1…16
+        Number of sample regions.
     ``sample_bytes`` : int, a power of two
+        Bytes of a sample word.
     ``label_bytes`` : int, a power of two
+        Bytes of a label word.
     ``address_width`` : int, bits; 16…64
+        Width of an address.
 
     Latency
     -------
@@ -73,7 +77,10 @@ class AddressCheck(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A port a cycle: choose, find the region's last byte, judge, keep the verdict until its next turn."""
+        """Check one port a cycle.
+
+        Select it, compute the region's last byte, judge it, and keep the verdict until its next turn.
+        """
         m = Module()
         sample_span = self._span(m, self.words, self.sample_bytes, name="sample_span")
         label_span = self._span(m, self.label_words, self.label_bytes, name="label_span")
@@ -85,10 +92,10 @@ class AddressCheck(wiring.Component):
 
         chosen = Signal(range(regions))
         address = Signal(self.address_width)
-        span = Signal(max(len(sample_span), len(label_span)))  # bytes of the region, less one
+        span = Signal(max(len(sample_span), len(label_span)))  # bytes of the region, minus one
         judged = Signal(range(regions))
-        last_byte = Signal(len(span) + 1)  # without the address bits above
-        is_at_top = Signal()  # these are all ones
+        last_byte = Signal(len(span) + 1)  # low bits of the last byte's address, with a carry
+        is_at_top = Signal()  # the address bits above are all ones
         m.d.sync += [
             chosen.eq(turn),
             address.eq(Array([*self.samples, self.labels])[turn]),
@@ -105,7 +112,7 @@ class AddressCheck(wiring.Component):
         return m
 
     def _span(self, m: Module, words: Value, word_bytes: int, *, name: str) -> Signal:
-        """Bytes of a region, less one."""
+        """Return the bytes of a region, minus one."""
         low = exact_log2(word_bytes)
         span = Signal(COUNT_BITS + low, name=name)
         m.d.sync += span.eq(Cat(Const((1 << low) - 1, low), (words - 1)[:COUNT_BITS]))

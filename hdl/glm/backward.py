@@ -16,21 +16,26 @@ from fanin.hdl.glm.sequence import Sequencer
 from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
 from fanin.hdl.stream.connect import connect_typed
 
-RECENT = 3  # updates that memory does not show yet
+RECENT = 3  # latest updates that the memory does not return yet
 
 
 def update_layout(depth: int) -> data.StructLayout:
-    """A row of weights to be written, those of ``chunk``: to both memories or to the accumulating one alone."""
+    """Return the layout of a row write.
+
+    The weights of ``chunk``, to both memories or to the accumulating one alone.
+    """
     return data.StructLayout({"valid": 1, "chunk": range(depth), "both": 1})
 
 
 class LaneControl(data.Struct):
-    """What all lanes do in a cycle.
+    """Control of all lanes in a cycle.
 
-    ``valid``: there is a product to add; ``first``: it is the first of a chunk; ``fresh``: of the first
-    micro-batch of a mini-batch. ``recent``: which of the last three cycles'
-    updates were of the chunk whose weights arrive; memory does not show them yet, and the latest counts. The
-    lowest bit (one cycle ago) comes a cycle after the others, since a lane uses it a cycle later.
+    - ``valid``: a product is added.
+    - ``first``: the product is the first of a chunk.
+    - ``fresh``: the product belongs to the first micro-batch of a mini-batch.
+    - ``recent``: updates of the last three cycles that were of the chunk whose weights arrive. The memory does
+      not return them yet; the latest one counts. Bit 0 (one cycle ago) is valid a cycle later than the other
+      bits, since a lane uses it a cycle later.
     """
 
     valid: 1
@@ -40,30 +45,32 @@ class LaneControl(data.Struct):
 
 
 class GradientLane(wiring.Component):
-    """Gradient of one feature, and its weight: g = Σ_samples Σ_j b_j · (scale >> j), weight − g.
+    """Gradient and weight of one feature: g = Σ_samples Σ_j b_j · (scale >> j), weight − g.
 
-    g is exact; the difference saturates to 32 bits. With ``l2``, what the weight loses by decay is taken
-    together with the g of a mini-batch's first micro-batch. Memory shows an update only some cycles later,
-    so a lane forwards its last three: with one word per micro-batch the same weight changes in every cycle.
+    g is exact; the difference saturates to 32 bits. With ``l2``, decay is subtracted together with the g of a
+    mini-batch's first micro-batch. The memory returns an update only some cycles later, so a lane forwards its
+    last three updates: with one word per micro-batch the same weight changes in every cycle.
 
     Members
     -------
     ``terms`` : In, ``ArrayLayout(PairTerms, banks // 2)``
-        Of the scales, shared by all lanes.
+        Terms of the scales, shared by all lanes.
     ``bits`` : In(banks)
-        The feature's bit in every sample, together with ``terms``.
+        Bit of the feature in every sample, in the same cycle as ``terms``.
     ``control`` : In, ``LaneControl``
-        ``tree`` + 1 cycles after ``bits``, where ``tree`` is the number of levels of the adder tree.
+        Control of the word, ``tree`` + 1 cycles after ``bits``, where ``tree`` is the number of levels of the
+        adder tree.
     ``stored`` : In(signed(32))
-        The accumulating memory's weight, together with ``control``; with ``l2`` a cycle earlier where
-        ``control.fresh``, when no update of its chunk is on its way to memory.
+        Weight from the accumulating memory, in the same cycle as ``control``. With ``l2`` and ``control.fresh``
+        it comes a cycle earlier, when no update of its chunk is in flight.
     ``override`` : In(1)
-        Take ``override_value`` for the weight.
+        Set the weight to ``override_value``.
     ``override_value`` : In(signed(32))
+        Weight for ``override``.
     ``weight`` : Out(signed(32))
-        The weight less the gradient so far: the updated one in the cycle of ``latency``, and no longer.
+        Weight minus the gradient so far. It is the updated weight only in the cycle given by ``latency``.
     ``decay`` : In, ``LaneDecay``; with ``l2`` alone
-        ``valid``: ``stored`` is a weight that decays, a cycle before its ``control``, which is ``fresh``.
+        Decay of ``stored``, a cycle before the ``control`` with ``fresh``.
 
     Parameters
     ----------
@@ -75,7 +82,7 @@ class GradientLane(wiring.Component):
     Latency
     -------
     ``latency`` = 3 + ``tree``: 4 cycles at 8 banks from a chunk's last plane to ``weight`` (select, 4 → 2,
-    accumulate, subtract); 1 from ``override``. One plane a cycle, whatever the chunks.
+    accumulate, subtract); 1 from ``override``. One plane a cycle, for any sequence of chunks.
 
     Source
     ------
@@ -101,18 +108,18 @@ class GradientLane(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Select, add up, subtract; the only loop is weight to weight.
+        """Select, add up, subtract; the only loop is from weight to weight.
 
-        An update reaches memory three cycles after its weight was read. The lane therefore forwards the updates
-        of the last cycles, where ``control.recent`` says that one was of this chunk: its own register
-        ``weight`` (one cycle ago), or what that register held before (two or three).
+        An update reaches the memory three cycles after its weight was read. If ``control.recent`` marks an
+        update of the same chunk, the lane takes its weight from the register ``weight`` (one cycle ago) or from
+        that register's earlier values (two or three cycles ago).
         """
         m = Module()
         control = self.control
         decay, in_memory = self._decay(m) if self.l2 else (None, self.stored)
         gradient = summed_gradient(m, self.terms, self.bits, control, decay)
         weight = Signal(WEIGHT, reset_less=True)
-        older = Signal(WEIGHT, reset_less=True)  # what weight was, one cycle ago
+        older = Signal(WEIGHT, reset_less=True)  # ``weight``, one cycle ago
         stored = Signal(WEIGHT, reset_less=True)
         one_ago, two_ago, three_ago = control.recent
         m.d.sync += [
@@ -126,16 +133,16 @@ class GradientLane(wiring.Component):
         return m
 
     def _decay(self, m: Module) -> tuple[Signal, Value]:
-        """What the weight loses, and the weight, together with ``control``."""
+        """Return the weight's loss by decay, and the weight, both in the same cycle as ``control``."""
         early = Signal(WEIGHT, reset_less=True)
         m.d.sync += early.eq(self.stored)
         return lost(m, self.stored, self.decay), Mux(self.control.fresh, early, self.stored)
 
 
 def summed_gradient(m: Module, terms: Any, bits: Any, control: Any, decay: Any = None) -> Signal:
-    """The register in which a lane adds up a feature's gradient over samples and planes; exact.
+    """Return the register that adds up a feature's gradient over samples and planes; exact.
 
-    The sum begins with ``decay``, a ``Lost``, so that it costs the lane no subtraction.
+    With ``decay``, a ``Lost``, the sum starts with the loss by decay, which saves the lane a subtraction.
     """
     banks = len(bits)
     pairs = banks // 2
@@ -158,12 +165,15 @@ def summed_gradient(m: Module, terms: Any, bits: Any, control: Any, decay: Any =
 
 
 def gradient_shape(banks: int) -> Shape:
-    """Of a micro-batch's gradient: |Σ_j scale >> j| < 2^31 for each sample, so 8 samples take 3 bits more."""
+    """Return the shape of a micro-batch's gradient.
+
+    |Σ_j scale >> j| < 2^31 for each sample, so 8 samples need 3 bits more.
+    """
     return signed(OPERAND_BITS + (banks - 1).bit_length())
 
 
 def saturated(value: Signal) -> Any:
-    """A signed value, cut to the range of a weight."""
+    """Return a signed value, saturated to the range of a weight."""
     width = WEIGHT.width
     excess = value[width - 1 :]
     negative = value[-1]
@@ -173,55 +183,64 @@ def saturated(value: Signal) -> Any:
 
 
 def lane_latency(banks: int) -> int:
-    """Cycles from a chunk's last plane, at its lane, to the updated weight."""
+    """Return the cycles from a chunk's last plane, at its lane, to the updated weight."""
     return 3 + reduction_levels(banks // 2)
 
 
 def backward_latency(banks: int) -> int:
-    """Cycles from the word of a chunk's last plane to the updated weights."""
+    """Return the cycles from the word of a chunk's last plane to the updated weights."""
     return PairShifter.LATENCY + lane_latency(banks)
 
 
 class Replay(wiring.Component):
-    """Steps through the words of a micro-batch for its scales, and controls what the lanes do with each.
+    """Sequencer of backward: steps through a micro-batch's words for its scales, and controls the lanes.
 
-    All of :class:`Backward` but its lanes; members without a text are ``Backward``'s.
+    :class:`Backward` is a ``Replay`` and its lanes.
 
     Members
     -------
     ``scale`` : In, stream of ``ArrayLayout(signed(32), banks)``
+        Scales of a micro-batch, γ/B · df of every sample.
     ``shape`` : In, ``EngineShape``
+        Loop counts.
     ``start`` : In(1)
+        Pulse: start an epoch and drop the rest of the previous one.
     ``drop`` : In(1)
+        End the replay; take and drop scales.
     ``take`` : Out(1)
+        The next word leaves the replay FIFO.
     ``first`` : Out(1)
+        ``take`` is for a micro-batch's first word.
     ``last`` : Out(1)
+        ``take`` is for a micro-batch's last word.
     ``terms`` : Out, ``ArrayLayout(PairTerms, banks // 2)``
-        Of the scales, as ``GradientLane`` takes them, two cycles after ``take``.
+        Terms of the scales for ``GradientLane``, two cycles after ``take``.
     ``control`` : Out, ``LaneControl``
-        As ``GradientLane`` takes it.
+        Control for ``GradientLane``.
     ``chunk`` : Out, range(depth)
-        Chunk whose weights the lanes need in the next cycle, from memory; with ``early_reads`` in the one
-        after that, where they need those of a mini-batch's first micro-batch.
+        Chunk whose weights the lanes need from memory in the next cycle. With ``early_reads``, weights for a
+        mini-batch's first micro-batch are needed one cycle later.
     ``early`` : Out(1); with ``early_reads`` alone
-        The lanes' weights of this cycle are read early.
+        The lanes' weights in this cycle were read early.
     ``update`` : Out, ``update_layout(depth)``
-        What the lanes put out in the next cycle.
+        Address and destination of the lanes' output in the next cycle.
     ``busy`` : Out(1)
+        An update is in flight.
 
     Parameters
     ----------
     ``banks`` : int, even, at least 2
+        Samples of a micro-batch.
     ``depth`` : int, 1 to 4096
-        Chunks at most.
+        Maximum number of chunks.
     ``early_reads`` : bool
-        Whether the weights of a mini-batch's first micro-batch are read early. No update is on its way to
-        them then, so that nothing has to be forwarded.
+        Whether weights for a mini-batch's first micro-batch are read early. No update of them is in flight
+        then, so none has to be forwarded.
 
     Latency
     -------
-    ``update`` comes ``latency`` - 1 cycles after the ``take`` of a chunk's last plane, at 8 banks 5; one word
-    a cycle, no bubble between micro-batches.
+    ``update`` comes ``latency`` - 1 cycles after the ``take`` of a chunk's last plane, at 8 banks 5; one word a
+    cycle, no bubble between micro-batches.
 
     Source
     ------
@@ -253,14 +272,15 @@ class Replay(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A micro-batch is replayed against its scales, which are ``held`` from its second word on.
+        """Replay a micro-batch with its scales, which are in ``held`` from the second word on.
 
-        Its first word takes the scales straight from the stream, so that no cycle passes between micro-batches.
+        The first word takes the scales directly from the stream, so that no cycle is lost between
+        micro-batches.
         """
         m = Module()
         m.submodules.sequencer = sequencer = Sequencer(depth=self.depth)
         position = sequencer.position
-        replaying = Signal()  # the held scales have words left
+        replaying = Signal()  # ``held`` has scales with words left
         held = Signal.like(self.scale.payload, reset_less=True)
         m.d.comb += [
             sequencer.shape.eq(self.shape),
@@ -289,10 +309,11 @@ class Replay(wiring.Component):
         return m
 
     def _control(self, m: Module, position: Any) -> None:
-        """What travels beside the lanes. Cycle 0 is the word's ``take``; index n of a list is n cycles later.
+        """Drive the lanes' control. Cycle 0 is the word's ``take``; index n of a list is n cycles later.
 
-        ``recent`` is the read-after-write hazard: the word's chunk is compared with those of the three words
-        before it, a cycle before its weights are read, and then with whether these words ended in an update.
+        ``recent`` handles the read-after-write hazard. One cycle before the weights are read, the word's chunk
+        is compared with those of the three previous words. The next cycle adds whether these words ended in an
+        update.
         """
         accumulate = self.latency - 2  # the cycle in which a lane adds a plane to its gradient
         read = accumulate - 1  # the cycle in which the memory of weights is read
@@ -313,7 +334,7 @@ class Replay(wiring.Component):
                 same[ago - 1].eq(updates[read - 1 + ago].chunk == updates[read - 1].chunk),
                 recent[ago - 1].eq(same[ago - 1] & updates[read + ago].valid),
             ]
-        one_ago = Signal()  # a cycle after the others, as LaneControl has it
+        one_ago = Signal()  # a cycle after the other bits, see LaneControl
         m.d.sync += one_ago.eq(recent[0])
 
         control = self.control
@@ -328,10 +349,10 @@ class Replay(wiring.Component):
         ]
 
     def _read_chunk(self, m: Module, position: Any, updates: list[Any], read: int) -> Value:
-        """Which chunk is to be read in cycle ``read``, or, of a first micro-batch's word, in the one before.
+        """Return the chunk to read in cycle ``read``, or a cycle earlier for a word of a first micro-batch.
 
-        Between the last word of a mini-batch and the next one's first lies the network, so that an early read
-        never meets a late one.
+        An early read never collides with a late one: the network's latency is between the last word of a
+        mini-batch and the first word of the next.
         """
         late = updates[read].chunk
         if not self.early_reads:
@@ -342,56 +363,62 @@ class Replay(wiring.Component):
 
 
 class Backward(wiring.Component):
-    """Replays a micro-batch's words against its scales, and updates the weights.
+    """Backward pass: replays a micro-batch's words with its scales, and updates the weights.
 
-    It never waits for a word: scales may come only after their micro-batch's PA, so all of its words lie in the
-    replay FIFO by then.
+    Backward never waits for a word. Scales arrive only after their micro-batch's PA, so all of its words are in
+    the replay FIFO by then.
 
     Members
     -------
     ``scale`` : In, stream of ``ArrayLayout(signed(32), banks)``
-        γ/B · df of every sample.
+        Scales of a micro-batch, γ/B · df of every sample.
     ``shape`` : In, ``EngineShape``
+        Loop counts.
     ``start`` : In(1)
-        Begin an epoch; drop what was left of the last one.
+        Pulse: start an epoch and drop the rest of the previous one.
     ``drop`` : In(1)
-        End the replay; the scale on ``scale`` is taken and forgotten.
+        End the replay; take and drop scales.
     ``take`` : Out(1)
         The next word leaves the replay FIFO.
     ``word`` : In(lanes * banks)
-        Two cycles after its ``take``.
+        Word from the replay FIFO, two cycles after its ``take``.
     ``chunk`` : Out, range(depth)
-        Chunk whose weights are needed, from the accumulating memory.
+        Chunk whose weights are needed from the accumulating memory.
     ``stored`` : In, ``ArrayLayout(signed(32), lanes)``
-        One cycle after ``chunk``.
+        Weights of the chunk, one cycle after ``chunk``.
     ``override`` : In(1)
-        Take ``override_value`` for all weights.
+        Set all weights to ``override_value``.
     ``override_value`` : In(signed(32))
+        Weight for ``override``.
     ``update`` : Out, ``update_layout(depth)``
-        What the next cycle's ``weights`` are.
+        Address and destination of ``weights`` in the next cycle.
     ``weights`` : Out, ``ArrayLayout(signed(32), lanes)``
+        Updated weights.
     ``first`` : Out(1)
         ``take`` is for a micro-batch's first word.
     ``last`` : Out(1)
         ``take`` is for a micro-batch's last word.
     ``busy`` : Out(1)
-        Some update is still on its way.
+        An update is in flight.
     ``decay`` : In, ``EngineDecay``; with ``l2`` alone
-        The first scale of a mini-batch comes behind the last update of the one before.
+        Decay of the engine's weights. The first scale of a mini-batch must come after the last update of the
+        previous one.
 
     Parameters
     ----------
     ``lanes`` : int, a power of two, 2 to 64
+        Features of a word.
     ``banks`` : int, even, at least 2
+        Samples of a micro-batch.
     ``depth`` : int, 1 to 4096
-        Chunks at most.
+        Maximum number of chunks.
     ``l2`` : bool
         Whether weights can decay.
 
     Latency
     -------
-    At 8 banks: 5 cycles from ``scale`` to the first gradient (in a register of its lane); ``latency`` = 6
-    from a chunk's last plane to ``weights``. One word a cycle, no bubble between micro-batches.
+    At 8 banks: 5 cycles from ``scale`` to the first gradient (in a register of its lane); ``latency`` = 6 from
+    a chunk's last plane to ``weights``. One word a cycle, no bubble between micro-batches.
 
     Source
     ------
@@ -427,7 +454,7 @@ class Backward(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The sequence, and a lane for every feature of a word."""
+        """Build the sequencer, and a lane for every feature of a word."""
         m = Module()
         m.submodules.replay = replay = Replay(banks=self.banks, depth=self.depth, early_reads=self.l2)
         connect_typed(m, flipped(self.scale), replay.scale)

@@ -1,4 +1,4 @@
-"""One bank: the forward lanes of one sample."""
+"""Bank: the forward lanes of one sample."""
 
 from typing import Any
 
@@ -15,36 +15,39 @@ TREE_RADIX = 3
 
 
 def tree_outputs(operands: int) -> int:
-    """Partial sums that a tree in front of an accumulator stops at: the accumulator adds two to itself."""
+    """Return the partial sums that a tree before an accumulator leaves.
+
+    The accumulator adds up to two to its own value.
+    """
     return min(2, operands)
 
 
 def reduction_levels(operands: int) -> int:
-    """Cycles that such a tree takes."""
+    """Return the latency in cycles of a tree before an accumulator."""
     return tree_levels(operands, TREE_RADIX, tree_outputs(operands))
 
 
 def bank_latency(lanes: int) -> int:
-    """Cycles from a word's bits to its sum: select, tree, accumulate."""
+    """Return the cycles from a word's bits to its sum: select, tree, accumulate."""
     return 2 + reduction_levels(lanes // 2)
 
 
 class Bank(wiring.Component):
-    """Partial activation of one sample: a row of bit-serial multipliers, their adder tree, an accumulator.
+    """Partial activation of one sample: a row of bit-serial multipliers, an adder tree, an accumulator.
 
-    Adds up the products of all words from one with ``first`` to the next; cycles without ``valid`` add
-    nothing.
+    The bank adds up the products of all words from one with ``first`` up to the next. Cycles without ``valid``
+    add nothing.
 
     Members
     -------
     ``terms`` : In, ``ArrayLayout(PairTerms, lanes // 2)``
-        Of the weights, shared by all banks.
+        Terms of the weights, shared by all banks.
     ``bits`` : In(lanes)
-        The sample's bit of every feature.
+        Bit of every feature of the sample.
     ``valid`` : In(1)
-        There is a word in this cycle.
+        A word is present in this cycle.
     ``first`` : In(1)
-        It is the first one of a micro-batch.
+        The word is the first of a micro-batch.
     ``o`` : Out, ``SplitSum``
         Sum up to and including the word of ``latency`` cycles ago.
 
@@ -55,8 +58,7 @@ class Bank(wiring.Component):
 
     Latency
     -------
-    ``latency`` = 2 + tree levels: 5 cycles at 64 lanes (select, 32 → 11 → 4 → 2, accumulate); one word a
-    cycle.
+    ``latency`` = 2 + tree levels: 5 cycles at 64 lanes (select, 32 → 11 → 4 → 2, accumulate); one word a cycle.
 
     Source
     ------
@@ -79,7 +81,7 @@ class Bank(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Feed-forward from end to end."""
+        """Build a feed-forward pipeline; only the accumulator has a loop."""
         m = Module()
         m.submodules.lanes = lanes = PairLanes(inputs=self.lanes)
         pairs = self.lanes // 2

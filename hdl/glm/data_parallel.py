@@ -1,4 +1,4 @@
-"""The data-parallel worker, for comparison: the network adds up gradients, not activations."""
+"""Data-parallel worker, for comparison: the network adds up gradients, not activations."""
 
 from typing import Any
 
@@ -17,33 +17,34 @@ from fanin.hdl.glm.worker import GlmWorker
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 
-COUNTED = 8  # bits that are counted in one cycle
+COUNTED = 8  # bits counted in one cycle
 
 
 class GradientEngine(Engine):
-    """An engine that hands its gradients out and takes their sum over all workers.
+    """Engine that sends its gradients to the network and applies their sum over all workers.
 
-    Its local model changes once in a mini-batch: when backward is through, ``gradients`` gives those of all
-    its features, chunk by chunk and lane by lane; the sums that come back are subtracted from the weights,
-    and the result saturates. Forward of the next mini-batch follows chunk by chunk.
+    The local model changes once per mini-batch. When backward has finished, ``gradients`` carries the gradients
+    of all features, chunk by chunk and lane by lane. The returned sums are subtracted from the weights, with
+    saturation. Forward of the next mini-batch follows chunk by chunk.
 
     Members
     -------
     ``gradients`` : Out, stream of ``group_layout(banks, gradient_values)``
+        Gradients of a mini-batch.
     ``totals`` : In, stream of ``ArrayLayout(signed(32), gradient_values)``
-        Sums of what ``gradients`` gave, in its order; always ready.
+        Sums of the gradients over all workers, in the order of ``gradients``; always ready.
     ``totals_last`` : Out(1)
-        The next of ``totals`` is the last one of this mini-batch.
+        The next item of ``totals`` is the last of this mini-batch.
     ``samples``, ``pa``, ``scale``, ``shape``, ``start``, ``drop``, ``clear``, ``host``, ``busy``, ``events``,
     ``decay``
-        As those of ``Engine``; ``busy`` until all ``totals`` have come.
+        See ``Engine``. ``busy`` also stays high until all ``totals`` have arrived.
 
     Parameters
     ----------
     ``lanes``, ``banks``, ``depth``, ``fifo_depth``, ``l2``
-        As those of ``Engine``; ``lanes`` must be a multiple of ``gradient_values``.
+        See ``Engine``. ``lanes`` must be a multiple of ``gradient_values``.
     ``gradient_values`` : int, at least 1
-        Gradients, and totals, at once.
+        Gradients, or sums, of one stream item.
 
     Latency
     -------
@@ -77,7 +78,7 @@ class GradientEngine(Engine):
         }
 
     def elaborate(self, platform: Any) -> Module:
-        """Forward as ever; backward ends in sums, which leave, and come back as totals."""
+        """Connect forward as in ``Engine``; backward ends in sums, which are sent, and return as totals."""
         m = Module()
         size = {"lanes": self.lanes, "banks": self.banks, "depth": self.depth}
         m.submodules.forward = forward = Forward(**size, fifo_depth=self.fifo_depth)
@@ -125,7 +126,7 @@ class GradientEngine(Engine):
         if self.l2:
             m.d.comb += updater.decay.eq(self.decay)
         kept = self._replay(m, forward, backward)
-        summing = Signal()  # the sums are of a part of a mini-batch, even while no sample comes
+        summing = Signal()  # the sums cover part of a mini-batch, even while no sample arrives
         with m.If(self.start | backward.complete):
             m.d.sync += summing.eq(0)
         with m.Elif(backward.take):
@@ -136,27 +137,27 @@ class GradientEngine(Engine):
 
 
 class DataParallelWorker(GlmWorker):
-    """Trains a model of its own on its share of every mini-batch; the network adds up the gradients.
+    """Worker that trains its own model on its share of every mini-batch; the network adds up the gradients.
 
-    What a mini-batch's samples ask of the model is local: FA is this worker's PA. Its gradients are clamped as
-    PAs are, and leave on ``pa``, engine by engine, chunk by chunk, lane by lane; their sums over all workers
-    come back on ``fa``. Ports and use are those of ``GlmWorker``.
+    The forward pass is local: a sample's FA is this worker's PA. Gradients are clamped in the same way as PAs.
+    They leave on ``pa``, engine by engine, chunk by chunk, lane by lane; their sums over all workers return on
+    ``fa``. Ports and use are those of ``GlmWorker``.
 
     Members
     -------
     ``samples``, ``labels``, ``shape``, ``training``, ``start``, ``abort``, ``flush``, ``clear``, ``engine``,
     ``host``, ``busy``, ``running``, ``events``, ``counts``
-        As those of ``GlmWorker``; in ``shape``, ``mini_batch`` and ``epoch`` count this worker's micro-batches,
+        See ``GlmWorker``. In ``shape``, ``mini_batch`` and ``epoch`` count this worker's micro-batches, with
         ``mini_batch`` at most ``MAX_RUN_MICRO_BATCHES``.
     ``pa`` : Out, stream of ``values`` × signed(32)
         Gradients, clamped.
     ``fa`` : In, stream of ``values`` × signed(32)
-        Their sums over all workers, in the same order.
+        Sums of the gradients over all workers, in the same order.
 
     Parameters
     ----------
     ``engines``, ``lanes``, ``banks``, ``depth``, ``fifo_depth``, ``frac``, ``loss_lanes``, ``l2``
-        As those of ``GlmWorker``; ``lanes`` must be a multiple of ``gradient_values``.
+        See ``GlmWorker``. ``lanes`` must be a multiple of ``gradient_values``.
     ``gradient_values`` : int, at least 1
         Gradients of a packet.
 
@@ -200,21 +201,24 @@ class DataParallelWorker(GlmWorker):
 
     @property
     def values(self) -> int:
-        """Gradients of a packet."""
+        """Return the number of gradients in a packet."""
         return self.gradient_values
 
     def _engine_options(self) -> dict[str, Any]:
         return super()._engine_options() | {"gradient_values": self.gradient_values}
 
     def _exchange(self, m: Module, engines: list[Any], reducer: Any, loss: Any, dropping: Value) -> Value:
-        """FA is the local PA; gradients up, totals down, both one engine after the other."""
+        """Use the local PA as FA; send gradients and receive totals, one engine after the other."""
         connect_typed(m, reducer.o, loss.fa)
         m.d.comb += reducer.clamp_bits.eq(clamp_bits(1))
         self._totals(m, engines, dropping)
         return reducer.clamped + self._gradients(m, engines, dropping)
 
     def _totals(self, m: Module, engines: list[Any], dropping: Value) -> None:
-        """Sums go to the ``current`` engine until its last one; then to the next. No run, no sums."""
+        """Send sums to the ``current`` engine up to its last one, then to the next engine.
+
+        Drop sums outside a run.
+        """
         current = Signal(range(self.engines))
         m.d.comb += self.fa.ready.eq(1)
         for number, engine in enumerate(engines):
@@ -226,10 +230,13 @@ class DataParallelWorker(GlmWorker):
             m.d.sync += current.eq(0)
 
     def _gradients(self, m: Module, engines: list[Any], dropping: Value) -> Value:
-        """Take groups from the ``current`` engine, clamp their values, send them; how many values were clamped.
+        """Take groups from the ``current`` engine, clamp and send their values.
 
-        A register holds the ``group``, another its clamped values. Engines send one after the other: the last
-        group of one makes the next current. While ``dropping`` all engines' groups are taken and forgotten.
+        Return the number of clamped values.
+
+        One register holds the ``group``, another its clamped values. Engines send one after the other: an
+        engine's last group makes the next engine current. While ``dropping``, the groups of all engines are
+        taken and dropped.
         """
         forget = self.start | dropping
         current = Signal(range(self.engines))
@@ -253,7 +260,7 @@ class DataParallelWorker(GlmWorker):
         with m.If(forget):
             m.d.sync += [current.eq(0), group_valid.eq(0), clamped.valid.eq(0)]
 
-        over = Signal(self.values)  # which values were clamped
+        over = Signal(self.values)  # one bit per value: it was clamped
         for place, value in enumerate(group.values):
             excess, limited = self._clamped(value)
             with m.If(advance):
@@ -261,7 +268,7 @@ class DataParallelWorker(GlmWorker):
         return self._counted(m, over, clamped.valid & clamped.ready)
 
     def _counted(self, m: Module, over: Value, go: Value) -> Value:
-        """How many bits of ``over`` are set as they ``go``; eight of them are added up in a cycle."""
+        """Return the number of set bits of ``over`` in the cycle of ``go``; a cycle adds up eight bits."""
         eights = [over[start : start + COUNTED] for start in range(0, self.values, COUNTED)]
         counts = [Signal(range(len(bits) + 1), name=f"clamped_{n}") for n, bits in enumerate(eights)]
         for count, bits in zip(counts, eights, strict=True):
@@ -273,7 +280,7 @@ class DataParallelWorker(GlmWorker):
         return total
 
     def _clamped(self, value: Value) -> tuple[Value, Value]:
-        """Whether a gradient is outside [−2^c, 2^c − 1], and the nearest value inside."""
+        """Return whether a gradient is outside [−2^c, 2^c − 1], and the nearest value inside."""
         above = Cat(self.training.clamp_bits <= bit for bit in range(VALUE_BITS - 1))  # bits worth 2^c and more
         sign = value[-1]
         excess = ((value ^ sign.replicate(len(value))) & Cat(above, Const(-1, len(value) - len(above)))).any()

@@ -1,4 +1,4 @@
-"""L2 regularisation in RTL: what each weight of a row loses in a mini-batch."""
+"""L2 regularisation in RTL: the loss of each weight of a row in a mini-batch."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ DECAY_SHIFT = range(MAX_DECAY + 1)
 
 
 class NodeDecay(data.Struct):
-    """The fields of the register ``decay``: ``EngineDecay``'s, and the engine of the weight that is spared."""
+    """Fields of the register ``decay``: those of ``EngineDecay``, and the engine of the spared weight."""
 
     decay_shift: DECAY_SHIFT
     spared: 1
@@ -23,10 +23,10 @@ class NodeDecay(data.Struct):
 
 
 class EngineDecay(data.Struct):
-    """How the weights of an engine decay; constant from 4 cycles before ``start``.
+    """Decay of an engine's weights; constant from 4 cycles before ``start``.
 
-    ``shift``: weights lose 2^-shift of themselves in each mini-batch, 0: nothing. ``spared``: not the one of
-    ``lane`` in ``chunk``, a bias'.
+    - ``shift``: weights lose 2^-shift of themselves in each mini-batch; 0: nothing.
+    - ``spared``: the weight at ``lane`` in ``chunk``, a bias, loses nothing.
     """
 
     shift: DECAY_SHIFT
@@ -36,10 +36,13 @@ class EngineDecay(data.Struct):
 
 
 class LaneDecay(data.Struct):
-    """How a lane's weight of a cycle decays.
+    """Decay of a lane's weight in a cycle.
 
-    ``valid``: it does, now, unless the row has a weight that is spared (``row_spares``) and it is this lane's
-    (``lane_spared``); ``shift``, and ``below``, the bits of a weight that it drops, are constant.
+    - ``valid``: the weight decays in this cycle, unless it is spared.
+    - ``row_spares`` and ``lane_spared``: the weight is spared if both are high (the row has a spared weight; it
+      is in this lane).
+    - ``shift``: shift of the weight; constant.
+    - ``below``: mask of the weight's bits that the shift drops; constant.
     """
 
     valid: 1
@@ -50,10 +53,10 @@ class LaneDecay(data.Struct):
 
 
 class Lost(data.Struct):
-    """What a weight loses, ``quotient`` + ``up``: away from zero where bits were dropped.
+    """Loss of a weight, ``quotient`` + ``up``: the shifted weight, rounded away from zero.
 
-    The shift rounds a negative weight away already; ``up`` does so for a positive one. They are added where
-    there is a carry chain anyway.
+    The shift itself rounds a negative weight away from zero; ``up`` does so for a positive one. The two parts
+    are added where a carry chain exists anyway.
     """
 
     quotient: signed(WEIGHT.width - 1)
@@ -61,7 +64,10 @@ class Lost(data.Struct):
 
 
 def lost(m: Module, weight: Value, decay: Any, *, name: str = "lost") -> Any:
-    """The register, a ``Lost``, of what a weight loses; 0 where it does not decay. It lies behind four LUTs."""
+    """Return the register, a ``Lost``, of a weight's loss; 0 if the weight does not decay.
+
+    Its input passes four LUTs.
+    """
     register = Signal(Lost, name=name)
     decays = decay.valid & ~(decay.row_spares & decay.lane_spared)
     up = ~weight[-1] & (weight[: len(decay.below)] & decay.below).any()
@@ -73,9 +79,10 @@ def lost(m: Module, weight: Value, decay: Any, *, name: str = "lost") -> Any:
 
 
 def lane_decays(m: Module, decay: Any, lanes: int, *, chunk: Value, valid: Value) -> list[Any]:
-    """The ``LaneDecay`` of every lane of a row of weights; all from registers if ``valid`` is one.
+    """Return the ``LaneDecay`` of every lane of a row of weights. All outputs are registered if ``valid`` is.
 
-    ``valid``: they decay in this cycle; ``chunk``: of the row in the next cycle. With shift 0 all are spared.
+    ``valid``: the weights decay in this cycle. ``chunk``: chunk of the row in the next cycle. With shift 0 all
+    weights are spared.
     """
     row = Signal(LaneDecay)
     lane_spared = Signal(lanes)

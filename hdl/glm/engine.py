@@ -1,4 +1,4 @@
-"""One engine of the GLM worker: forward, replay FIFO, backward and model in lock step."""
+"""Engine of the GLM worker: forward, replay FIFO, backward and model in lock step."""
 
 from typing import Any
 
@@ -27,10 +27,11 @@ from fanin.hdl.stream.credits import Credits
 class Engine(wiring.Component):
     """Forward and backward propagation of one slice of the model, one word of bit planes a cycle.
 
-    Words come in the order of the data set: micro-batch, chunk, plane; several epochs may follow one another
-    without a pause. Backward replays the words from a FIFO when the micro-batch's scales come, in the PAs'
-    order, each after its PA. The last micro-batch of a mini-batch writes both model memories; forward of
-    the next mini-batch follows it chunk by chunk. Host and ``clear`` may use the model while not ``busy``.
+    Words arrive in the order of the data set: micro-batch, chunk, plane. Epochs may follow one another without
+    a pause. Backward replays the words from a FIFO when the micro-batch's scales arrive. Scales arrive in the
+    order of the PAs, each after its PA. The last micro-batch of a mini-batch writes both model memories;
+    forward of the next mini-batch follows it chunk by chunk. Host and ``clear`` may use the model while not
+    ``busy``.
 
     Members
     -------
@@ -39,25 +40,27 @@ class Engine(wiring.Component):
     ``pa`` : Out, ``ActivationSignature``
         Exact partial activations, one per micro-batch.
     ``scale`` : In, stream of ``ArrayLayout(signed(32), banks)``
-        γ/B · df of every sample.
+        Scales of a micro-batch, γ/B · df of every sample.
     ``shape`` : In, ``EngineShape``
-        Constant from 4 cycles before ``start``; ``chunks`` is at most ``depth``, ``chunks * planes`` at most
-        ``fifo_depth``.
+        Loop counts; constant from 4 cycles before ``start``. ``chunks`` is at most ``depth``, ``chunks *
+        planes`` at most ``fifo_depth``.
     ``start`` : In(1)
-        Pulse: a new run of epochs begins; the model stays. What an aborted run has left is dropped, and all
-        credits for PAs are there again; the last word or scale must be 16 cycles ago.
+        Pulse: start a run of epochs with the current model, drop the rest of an aborted run and restore all PA
+        credits. The last word or scale must be 16 cycles ago.
     ``drop`` : In(1)
-        The run is given up: take words and scales, and forget them, until ``start``.
+        Abort the run: take and drop words and scales until ``start``.
     ``clear`` : In(1)
-        Pulse, while not ``busy``: set the model to zero.
+        Pulse, only while not ``busy``: set the model to zero.
     ``host`` : In, ``ModelPortSignature``
+        Access to the weights; only while not ``busy``.
     ``busy`` : Out(1)
-        Words are in the replay FIFO, updates on their way, or ``clear`` is not done.
+        Words are in the replay FIFO, updates are in flight, or ``clear`` is in progress.
     ``events`` : Out, ``EngineEvents``
+        Events of the previous cycle.
     ``decay`` : In, ``EngineDecay``; with ``l2`` alone
-        A mini-batch takes it from the model together with its first micro-batch's gradient.
+        Decay of the weights, applied together with the gradient of a mini-batch's first micro-batch.
     ``hold`` : In(1); with ``vanilla`` alone
-        Chunks that backward writes are kept from forward, which gets them afterwards, one a cycle.
+        Withhold chunks that backward writes from forward; afterwards forward gets one a cycle.
 
     Parameters
     ----------
@@ -78,8 +81,8 @@ class Engine(wiring.Component):
     -------
     One word a cycle forward and backward at once, no bubble between micro-batches. At 64 lanes and 8 banks:
     ``pa_latency`` = 9 cycles from the last word to ``pa``; 5 from ``scale`` to the first gradient;
-    ``write_latency`` = 6 + planes from ``scale`` until chunk 0 is readable: a word that waits for it is
-    accepted so many cycles after ``scale``. ``events`` come one cycle late, ``clear`` takes ``depth`` + 2.
+    ``write_latency`` = 6 + planes from ``scale`` until chunk 0 is readable, which is when a word that waits for
+    it is accepted. ``events`` come one cycle late, ``clear`` takes ``depth`` + 2.
 
     Source
     ------
@@ -104,11 +107,11 @@ class Engine(wiring.Component):
         self.l2 = l2
         self.vanilla = vanilla
         self.pa_latency = forward_latency(lanes)
-        self.write_latency = backward_latency(banks)  # and one for each plane
+        self.write_latency = backward_latency(banks)  # without the cycle that each plane adds
         super().__init__(self._members())
 
     def _members(self) -> dict[str, Any]:
-        """The ports; the data-parallel engine has some more."""
+        """Return the ports; the data-parallel engine adds more."""
         options = {"decay": In(EngineDecay)} if self.l2 else {}
         options |= {"hold": In(1)} if self.vanilla else {}
         return {
@@ -126,7 +129,7 @@ class Engine(wiring.Component):
         }
 
     def elaborate(self, platform: Any) -> Module:
-        """The four parts and what runs between them."""
+        """Build and connect forward, replay FIFO, backward and model."""
         m = Module()
         size = {"lanes": self.lanes, "banks": self.banks, "depth": self.depth}
         m.submodules.forward = forward = Forward(**size, fifo_depth=self.fifo_depth)
@@ -159,7 +162,7 @@ class Engine(wiring.Component):
         return m
 
     def _written(self, m: Module, model: ModelMemories) -> Value:
-        """One more chunk is final, and forward may have it."""
+        """Return a pulse for each chunk that is final and released to forward."""
         if not self.vanilla:
             return model.written
         m.submodules.held = held = Credits(limit=self.depth)
@@ -168,9 +171,10 @@ class Engine(wiring.Component):
         return written
 
     def _replay(self, m: Module, forward: Forward, backward: Backward) -> Any:
-        """The replay FIFO: a ring that forward never overruns (credits), nor backward (its scales come last).
+        """Build the replay FIFO, a ring, and return whether it holds a word.
 
-        Returns whether it holds a word.
+        Credits keep forward from overrunning it. Backward cannot overrun it, since scales arrive after all
+        their words.
         """
         m.submodules.replay = replay = Memory(
             shape=self.lanes * self.banks, depth=self.fifo_depth, init=[], attrs=NEVER_READ_AS_WRITTEN

@@ -14,16 +14,16 @@ from fanin.hdl.glm.sequence import Sequencer, next_needs_chunk
 from fanin.hdl.glm.shapes import WEIGHT, ActivationSignature, EngineShape, check_engine
 from fanin.hdl.stream.credits import Credits
 
-MODEL_CYCLES = 2  # from a chunk to its weights: memory, output register
+MODEL_CYCLES = 2  # from a chunk's address to its weights: memory, output register
 
 
 def forward_latency(lanes: int) -> int:
-    """Cycles from a micro-batch's last word to its PA."""
+    """Return the cycles from a micro-batch's last word to its PA."""
     return MODEL_CYCLES + PairShifter.LATENCY + bank_latency(lanes)
 
 
 class ForwardEvents(data.Struct):
-    """What forward did in this cycle: see ``EngineEvents``."""
+    """Events of forward in this cycle; see ``EngineEvents``."""
 
     first: 1
     last: 1
@@ -34,43 +34,47 @@ class ForwardEvents(data.Struct):
 
 
 class Forward(wiring.Component):
-    """Accepts words when everything after them has room, then works without a stall.
+    """Forward pass: accepts a word when everything downstream has room, then never stalls.
 
     A word waits for room in the replay FIFO and in the PA queue. In the first micro-batch of a mini-batch, the
-    first word of a chunk also waits until the mini-batch before has written that chunk. Once a word is
-    accepted, it flows with its weights and flags in lock step: nothing in the data path can stop.
+    first word of a chunk also waits until the previous mini-batch has written that chunk. An accepted word
+    flows in lock step with its weights and flags; the data path has no stalls.
 
     Members
     -------
     ``samples`` : In, stream of ``lanes * banks`` bits
-        Bit plane j of one chunk; bit lanes·b + k is sample b, feature k. ``ready`` follows from registers.
+        Bit plane j of one chunk; bit lanes·b + k is sample b, feature k. ``ready`` depends on registers alone.
     ``pa`` : Out, ``ActivationSignature``
-        One per micro-batch.
+        Partial activations, one per micro-batch.
     ``shape`` : In, ``EngineShape``
+        Loop counts.
     ``start`` : In(1)
-        Begin an epoch; drop what was left of the last one.
+        Pulse: start an epoch and drop the rest of the previous one.
     ``drop`` : In(1)
-        From the next cycle until one cycle after it falls, words on ``samples`` are taken and forgotten.
+        Take and drop words, from the next cycle until one cycle after ``drop`` falls.
     ``chunk`` : Out, range(depth)
         Chunk whose weights are needed.
     ``weights`` : In, ``ArrayLayout(signed(32), lanes)``
-        Two cycles after ``chunk``.
+        Weights of the chunk, two cycles after ``chunk``.
     ``written`` : In(1)
-        One more chunk of the model is final for this mini-batch, and readable in the next cycle.
+        Pulse: one more chunk of the model is final for this mini-batch, and readable in the next cycle.
     ``word`` : Out(lanes * banks)
-        For the replay FIFO, one cycle after its acceptance.
+        Word for the replay FIFO, one cycle after its acceptance.
     ``keep`` : Out(1)
-        ``word`` goes into the replay FIFO in this cycle.
+        Write ``word`` to the replay FIFO in this cycle.
     ``freed`` : In(1)
-        The replay FIFO has let a word go.
+        Pulse: a word has left the replay FIFO.
     ``events`` : Out, ``ForwardEvents``
+        Events of this cycle.
 
     Parameters
     ----------
     ``lanes`` : int, a power of two, 2 to 64
+        Features of a word.
     ``banks`` : int, even, at least 2
+        Samples of a micro-batch.
     ``depth`` : int, 1 to 4096
-        Chunks at most.
+        Maximum number of chunks.
     ``fifo_depth`` : int, at least 1
         Words that the replay FIFO holds.
 
@@ -109,7 +113,7 @@ class Forward(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Acceptance, then the pipeline."""
+        """Build the acceptance of words, then the pipeline."""
         m = Module()
         m.submodules.sequencer = sequencer = Sequencer(depth=self.depth)
         position = sequencer.position
@@ -128,14 +132,15 @@ class Forward(wiring.Component):
         return m
 
     def _acceptance(self, m: Module, position: Any, accept: Signal, dropping: Signal) -> None:
-        """``ready`` is a register, computed a cycle before it counts.
+        """Compute ``ready`` as a register, one cycle ahead.
 
-        If the word at ``position`` is accepted in this cycle, ``ready`` will be about the word after it: a
-        credit that the first takes must leave another (``several``). If not, it is still about this one.
+        If the word at ``position`` is accepted in this cycle, ``ready`` applies to the next word: a credit that
+        this word takes must leave another (``several``). If not, ``ready`` still applies to this word.
         """
         room, queue_room, chunks = self._credits(m, accept, position)
-        # Room in the PA queue matters at a first word only, but asking at every word is less logic. A chunk
-        # that is written in this cycle counts at once: a mini-batch's end waits for it.
+        # Room in the PA queue matters at a first word only, but checking it at every word needs less logic. A
+        # chunk that is written in this cycle counts at once, since it is on the critical path of a mini-batch's
+        # end.
         ready_if_accepted = (
             room.several
             & queue_room.several
@@ -170,7 +175,7 @@ class Forward(wiring.Component):
                 m.d.comb += self.events.pa_full.eq(1)
 
     def _credits(self, m: Module, accept: Signal, position: Any) -> tuple[Credits, Credits, Credits]:
-        """Room for words in the replay FIFO, for micro-batches in the PA queue; chunks that are final."""
+        """Return credits for words in the replay FIFO, micro-batches in the PA queue, and final chunks."""
         m.submodules.room = room = Credits(limit=self.fifo_depth)
         m.submodules.queue_room = queue_room = Credits(limit=ActivationSignature.QUEUE)
         m.submodules.chunks = chunks = Credits(limit=self.depth)
@@ -190,7 +195,7 @@ class Forward(wiring.Component):
         return room, queue_room, chunks
 
     def _pipeline(self, m: Module, position: Any, accept: Signal) -> None:
-        """Cycle 0 is the word's acceptance; index n of a list is its value n cycles later."""
+        """Build the pipeline. Cycle 0 is a word's acceptance; index n of a list is n cycles later."""
         to_shifter = MODEL_CYCLES
         to_bank = to_shifter + PairShifter.LATENCY
         valid = delayed(m, accept, to_bank, name="valid", reset_less=False)

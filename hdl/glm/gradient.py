@@ -1,4 +1,4 @@
-"""Gradients of a whole mini-batch, kept apart from the model: the data-parallel engine's backward."""
+"""Backward pass of the data-parallel engine: sums gradients of a mini-batch, apart from the model."""
 
 from typing import Any
 
@@ -16,26 +16,27 @@ from fanin.hdl.stream.connect import connect_typed
 
 
 def sum_shape(banks: int) -> Any:
-    """Of a mini-batch's gradient: exact for a run of ``MAX_RUN_MICRO_BATCHES``."""
+    """Return the shape of a mini-batch's gradient: exact for up to ``MAX_RUN_MICRO_BATCHES`` micro-batches."""
     return signed(gradient_shape(banks).width + (MAX_RUN_MICRO_BATCHES - 1).bit_length())
 
 
 class SumLane(wiring.Component):
-    """Gradient of one feature over the micro-batches of a mini-batch: the sum starts over with each.
+    """Gradient of one feature, summed over the micro-batches of a mini-batch; each mini-batch starts at zero.
 
-    The counterpart of ``GradientLane``, which takes each gradient from the weight at once.
+    ``GradientLane`` is the counterpart that subtracts each gradient from the weight at once.
 
     Members
     -------
     ``terms`` : In, ``ArrayLayout(PairTerms, banks // 2)``
-        Of the scales, shared by all lanes.
+        Terms of the scales, shared by all lanes.
     ``bits`` : In(banks)
-        The feature's bit in every sample.
+        Bit of the feature in every sample, in the same cycle as ``terms``.
     ``control`` : In, ``LaneControl``
-        As for ``GradientLane``.
+        Control of the word, timed as for ``GradientLane``.
     ``stored`` : In, ``sum_shape(banks)``
-        The memory's sum, together with ``control``.
+        Sum from memory, in the same cycle as ``control``.
     ``sum`` : Out, ``sum_shape(banks)``
+        Updated sum.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ class SumLane(wiring.Component):
 
     Latency
     -------
-    That of ``GradientLane``: 4 cycles at 8 banks from a chunk's last plane to ``sum``; one plane a cycle.
+    As ``GradientLane``: 4 cycles at 8 banks from a chunk's last plane to ``sum``; one plane a cycle.
 
     Source
     ------
@@ -66,7 +67,7 @@ class SumLane(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """As in ``GradientLane``, the last three sums are at hand, since memory does not show them yet."""
+        """Forward the last three sums, as ``GradientLane`` does, since the memory does not return them yet."""
         m = Module()
         control = self.control
         gradient = summed_gradient(m, self.terms, self.bits, control)
@@ -84,43 +85,51 @@ class SumLane(wiring.Component):
 
 
 class GradientSums(wiring.Component):
-    """Replays words against their scales, and sums the gradients of each mini-batch.
+    """Backward pass that replays words with their scales and sums the gradients of each mini-batch.
 
-    The sums may be read after ``complete`` until the next mini-batch's first scale.
+    The sums may be read from ``complete`` until the next mini-batch's first scale.
 
     Members
     -------
     ``scale`` : In, stream of ``ArrayLayout(signed(32), banks)``
+        Scales of a micro-batch, γ/B · df of every sample.
     ``shape`` : In, ``EngineShape``
+        Loop counts.
     ``start`` : In(1)
+        Pulse: start an epoch and drop the rest of the previous one.
     ``drop`` : In(1)
-        As of ``Backward``.
+        End the replay; take and drop scales.
     ``take`` : Out(1)
         The next word leaves the replay FIFO.
     ``word`` : In(lanes * banks)
-        Two cycles after its ``take``.
-    ``first``, ``last`` : Out(1)
-        ``take`` is for a micro-batch's first, last word.
+        Word from the replay FIFO, two cycles after its ``take``.
+    ``first`` : Out(1)
+        ``take`` is for a micro-batch's first word.
+    ``last`` : Out(1)
+        ``take`` is for a micro-batch's last word.
     ``busy`` : Out(1)
-        Some sum is still on its way; also in the cycle of ``complete``.
+        A sum is in flight. Also high in the cycle of ``complete``.
     ``complete`` : Out(1)
         Pulse: all sums of a mini-batch are in memory.
     ``read`` : In(1)
-        Read the row of ``chunk``, not while ``busy``.
+        Read the row of ``chunk``; only while not ``busy``.
     ``chunk`` : In, range(depth)
+        Chunk to read.
     ``row`` : Out, ``ArrayLayout(sum_shape(banks), lanes)``
-        One cycle after ``read``.
+        Sums of the chunk, one cycle after ``read``.
 
     Parameters
     ----------
     ``lanes`` : int, a power of two, 2 to 64
+        Features of a word.
     ``banks`` : int, even, at least 2
+        Samples of a micro-batch.
     ``depth`` : int, 1 to 4096
-        Chunks at most.
+        Maximum number of chunks.
 
     Latency
     -------
-    That of ``Backward``; ``complete`` comes 7 cycles after the last ``take`` at 8 banks. One word a cycle.
+    As ``Backward``; ``complete`` comes 7 cycles after the last ``take`` at 8 banks. One word a cycle.
 
     Source
     ------
@@ -151,7 +160,7 @@ class GradientSums(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """One read port serves both: backward rests while its sums are read."""
+        """Share one read port: backward is idle while its sums are read."""
         m = Module()
         m.submodules.replay = replay = Replay(banks=self.banks, depth=self.depth)
         connect_typed(m, flipped(self.scale), replay.scale)

@@ -1,4 +1,4 @@
-"""What a data-parallel engine gives to the network, and what it does with the answer."""
+"""Exchange of a data-parallel engine with the network: sends gradients, applies their totals."""
 
 from typing import Any
 
@@ -12,11 +12,14 @@ from fanin.hdl.glm.decay import EngineDecay, lane_decays, lost
 from fanin.hdl.glm.gradient import sum_shape
 from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
 
-DECAY_LATENCY = 2  # what a weight loses is found, and subtracted
+DECAY_LATENCY = 2  # cycles to compute a weight's decay and to subtract it
 
 
 def group_layout(banks: int, gradient_values: int) -> data.StructLayout:
-    """Gradients of neighbouring features; ``last``: the engine's last ones of this mini-batch."""
+    """Return the layout of a group: gradients of neighbouring features.
+
+    ``last``: the group is the engine's last one of this mini-batch.
+    """
     return data.StructLayout({"values": data.ArrayLayout(sum_shape(banks), gradient_values), "last": 1})
 
 
@@ -28,28 +31,33 @@ def check_groups(*, lanes: int, banks: int, depth: int, gradient_values: int) ->
 
 
 class GradientSender(wiring.Component):
-    """Reads the rows of gradients of a mini-batch, and gives them out group by group.
+    """Sender of a mini-batch's gradients: reads them row by row and emits them group by group.
 
     Members
     -------
     ``complete`` : In(1)
-        Pulse: the rows of all chunks are there.
+        Pulse: the rows of all chunks are in memory.
     ``shape`` : In, ``EngineShape``
+        Loop counts.
     ``read`` : Out(1)
-        The row of ``chunk`` is read.
+        Read the row of ``chunk``.
     ``chunk`` : Out, range(depth)
+        Chunk to read.
     ``row`` : In, ``ArrayLayout(sum_shape(banks), lanes)``
-        One cycle after ``read``.
+        Gradients of the chunk, one cycle after ``read``.
     ``o`` : Out, stream of ``group_layout(banks, gradient_values)``
+        Groups, chunk by chunk, lowest lanes first.
 
     Parameters
     ----------
     ``lanes`` : int, a multiple of ``gradient_values``
+        Features of a row.
     ``banks`` : int, even, at least 2
+        Samples of a micro-batch.
     ``depth`` : int, at least 1
-        Chunks at most.
+        Maximum number of chunks.
     ``gradient_values`` : int, at least 1
-        Gradients at once.
+        Gradients of a group.
 
     Latency
     -------
@@ -78,7 +86,7 @@ class GradientSender(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Chunk by chunk a row is read, loaded into a shift register, and sent as groups, the lowest first."""
+        """Read a row per chunk, load it into a shift register, and send it as groups, lowest lanes first."""
         m = Module()
         row = Signal.like(self.row.as_value(), reset_less=True)
         values = self.o.payload.values.as_value()
@@ -112,40 +120,47 @@ class GradientSender(wiring.Component):
 
 
 class TotalsUpdate(wiring.Component):
-    """Subtracts the sums of all workers' gradients from the weights, chunk by chunk; the result saturates.
+    """Model update from the sums of all workers' gradients.
 
-    With ``l2``, what the weights lose by decay is subtracted with them.
+    Subtracts them from the weights chunk by chunk and saturates.
+
+    With ``l2``, decay of the weights is subtracted in the same step.
 
     Members
     -------
     ``complete`` : In(1)
-        Pulse: the gradients of a mini-batch are there, and their ``totals`` will come.
+        Pulse: the gradients of a mini-batch are complete, and their ``totals`` will arrive.
     ``shape`` : In, ``EngineShape``
+        Loop counts.
     ``totals`` : In, stream of ``ArrayLayout(signed(32), gradient_values)``
-        Chunk by chunk and lane by lane; always ready.
+        Sums of gradients, chunk by chunk and lane by lane; always ready.
     ``last`` : Out(1)
-        The next of ``totals`` is the last one of this mini-batch.
+        The next item of ``totals`` is the last of this mini-batch.
     ``chunk`` : Out, range(depth)
         Chunk whose weights are needed.
     ``stored`` : In, ``ArrayLayout(signed(32), lanes)``
-        One cycle after ``chunk``.
+        Weights of the chunk, one cycle after ``chunk``.
     ``override`` : In(1)
-        Take ``override_value`` for all weights.
+        Set all weights to ``override_value``.
     ``override_value`` : In(signed(32))
+        Weight for ``override``.
     ``update`` : Out, ``update_layout(depth)``
-        What the next cycle's ``weights`` are.
+        Address and destination of ``weights`` in the next cycle.
     ``weights`` : Out, ``ArrayLayout(signed(32), lanes)``
+        Updated weights.
     ``busy`` : Out(1)
-        From ``complete`` until the last ``weights``.
+        High from ``complete`` until the last ``weights``.
     ``decay`` : In, ``EngineDecay``; with ``l2`` alone
+        Decay of the engine's weights.
 
     Parameters
     ----------
     ``lanes`` : int, a multiple of ``gradient_values``
+        Features of a row.
     ``depth`` : int, at least 1
-        Chunks at most.
+        Maximum number of chunks.
     ``gradient_values`` : int, at least 1
-        Totals at once.
+        Sums of an item of ``totals``.
     ``l2`` : bool
         Whether weights can decay.
 
@@ -183,9 +198,9 @@ class TotalsUpdate(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Groups are shifted into the row ``totals``; in the cycle after its last group it is subtracted.
+        """Shift groups into the row ``totals``; subtract the row in the cycle after its last group.
 
-        ``pending`` holds from ``complete`` until the mini-batch's last group has come.
+        ``pending`` is high from ``complete`` until the mini-batch's last group has arrived.
         """
         m = Module()
         totals = Signal.like(self.weights, reset_less=True)
@@ -195,7 +210,7 @@ class TotalsUpdate(wiring.Component):
         m.d.sync += top_chunk.eq(self.shape.chunks - 1)
         last_chunk = self.chunk == top_chunk
         m.d.comb += [self.totals.ready.eq(1), self.last.eq(last_group & last_chunk)]
-        summed = Signal(update_layout(self.depth))  # the row of ``totals`` is that of ``stored``
+        summed = Signal(update_layout(self.depth))  # the rows ``totals`` and ``stored`` are of the same chunk
         m.d.comb += summed.both.eq(1)
         m.d.sync += summed.valid.eq(self.totals.valid & last_group)
         with m.If(self.totals.valid):
@@ -227,7 +242,7 @@ class TotalsUpdate(wiring.Component):
         return m
 
     def _decayed(self, m: Module, summed: Any) -> Any:
-        """The weights of ``stored`` less what they lose, ``DECAY_LATENCY`` cycles later."""
+        """Return the weights of ``stored`` minus their decay, ``DECAY_LATENCY`` cycles later."""
         decays = lane_decays(m, self.decay, self.lanes, chunk=self.chunk, valid=summed.valid)
         decayed = Signal.like(self.stored, reset_less=True)
         for k, decay in enumerate(decays):

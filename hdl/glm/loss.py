@@ -24,47 +24,48 @@ from fanin.fixed import (
 
 STAGES = 8
 _DF_BITS = VALUE_BITS + 1
-_LOW_BITS = 17  # df · mantissa as two products, so that each fits a 27 × 18 DSP
+_LOW_BITS = 17  # df · mantissa is computed as two products, each of which fits a 27 × 18 DSP
 _PRODUCT_BITS = _DF_BITS + MANTISSA_BITS
 
 
 def loss_latency(banks: int, lanes: int) -> int:
-    """Cycles from a micro-batch's FAs to its scales, where ``lanes`` banks are worked on at once."""
+    """Return the cycles from a micro-batch's FAs to its scales, with ``lanes`` banks processed at once."""
     return STAGES + banks // lanes - 1
 
 
 class LossUnit(wiring.Component):
-    """Per sample: the derivative df of the loss by FA, times γ/B, as ``fanin.fixed`` states it, bit for bit.
+    """Scale of each sample: derivative df of the loss by FA, times γ/B, bit for bit as in ``fanin.fixed``.
 
-    Takes one FA and one label vector together and gives one scale vector: ``fixed.scale(fixed.df(FA, y),
-    mantissa, shift)``. ``loss``, ``mantissa`` and ``shift`` must hold still while anything is under way.
+    The unit takes one FA vector together with one label vector and returns one scale vector:
+    ``fixed.scale(fixed.df(FA, y), mantissa, shift)``. ``loss``, ``mantissa`` and ``shift`` must be constant
+    while a vector is in flight.
 
     Members
     -------
     ``fa`` : In, stream of ``banks`` × signed(32)
-        Full activations, ``frac`` fractional bits.
+        Full activations, with ``frac`` fractional bits.
     ``labels`` : In, stream of ``banks`` × signed(32)
-        Labels of the same samples, as ``fixed.labels`` gives them.
+        Labels of the same samples, in the format of ``fixed.labels``.
     ``loss`` : In, ``fixed.Loss``
-        Which loss; of a value that is none, df is −label (``RunCheck`` refuses a run with it).
+        Loss function. For a value that is no loss, df is −label (``RunCheck`` rejects such a run).
     ``mantissa`` : In, 16
-        γ/B · 2^shift.
+        Mantissa of the rate: γ/B · 2^shift.
     ``shift`` : In, 6
-        0…39.
+        Shift of the rate, 0…39.
     ``scale`` : Out, stream of ``banks`` × signed(32)
-        What backward multiplies the samples with.
+        Factors of the samples in backward.
 
     Parameters
     ----------
     ``banks`` : int, at least 1
-        Samples side by side.
+        Samples processed in parallel.
     ``frac`` : int, 6…28
         Fractional bits of activations, labels and scales.
 
     Latency
     -------
-    8 cycles from ``fa`` to ``scale``, 7 from ``labels``, whatever the loss; one micro-batch a cycle. While
-    ``scale`` stalls, the whole pipeline does.
+    8 cycles from ``fa`` to ``scale``, 7 from ``labels``, for every loss; one micro-batch a cycle. While
+    ``scale`` stalls, the whole pipeline stalls.
 
     Source
     ------
@@ -90,7 +91,7 @@ class LossUnit(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A pipeline that moves unless a finished scale waits, or an FA in its first stage for its label."""
+        """Advance the pipeline unless a scale waits at its end, or an FA in the first stage for its label."""
         m = Module()
         advance = Signal()
         enter = Signal()
@@ -117,7 +118,10 @@ class LossUnit(wiring.Component):
         return m
 
     def _table_ports(self, m: Module) -> list[Any]:
-        """σ and the step to its right neighbour, for every bank; two banks share a memory of two ports."""
+        """Return ports of the σ table, one per bank; two banks share a memory.
+
+        An entry has σ and the step to the next entry.
+        """
         values = [int(v) for v in sigma_table(self.frac)]
         steps = [right - left for left, right in pairwise(values)]
         entry = data.StructLayout({"value": self.frac + 1, "step": max(1, max(steps).bit_length())})
@@ -129,12 +133,18 @@ class LossUnit(wiring.Component):
         return ports
 
     def _index(self, fa: Value) -> Value:
-        """Entry of the σ table: FA + 8 in steps of 1/64, which is bits of FA with the topmost inverted."""
+        """Return the entry of the σ table.
+
+        FA + 8 in steps of 1/64, that is, bits of FA with the top bit inverted.
+        """
         top = self.frac + (SIGMA_RANGE - 1).bit_length()
         return Cat(fa[self.frac - SIGMA_STEP_BITS : top], ~fa[top])
 
     def _derivative(self, m: Module, fa1: Value, label: Value, entry: Any) -> Signal:
-        """Stages 2 to 4: df; FA and ``entry`` are registers of stage 1, where the label meets them."""
+        """Return df, computed in stages 2 to 4.
+
+        FA and ``entry`` are registers of stage 1, which the label joins.
+        """
         top = self.frac + (SIGMA_RANGE - 1).bit_length()
         n = sigma_fraction_bits(self.frac)
         step = self.frac - SIGMA_STEP_BITS
@@ -144,9 +154,9 @@ class LossUnit(wiring.Component):
         has_fraction = fa1[: self.frac].any()
         at_most_minus_one = fa1[-1] & ~(fa1[self.frac :].all() & has_fraction)
         interpolate = inside & (self.loss == Loss.LOGISTIC)
-        base = Signal(signed(VALUE_BITS))  # what the label is taken from
+        base = Signal(signed(VALUE_BITS))  # the label is subtracted from it
         step2 = Signal.like(entry.step)
-        fraction = Signal(n)  # 0 where there is nothing to interpolate
+        fraction = Signal(n)  # 0 without interpolation
         label2 = Signal.like(label, name="label2")
         satisfied = Signal()  # y · FA >= 1
         m.d.sync += [
@@ -174,13 +184,13 @@ class LossUnit(wiring.Component):
         return df
 
     def _overflow_mask(self, m: Module) -> Signal:
-        """Which bits of the product must equal its sign, for the shifted one to fit 32 bits."""
+        """Return a mask of the product's bits that must equal its sign if the shifted product fits 32 bits."""
         mask = Signal(_PRODUCT_BITS, reset_less=True)
         m.d.sync += mask.eq((-1 << VALUE_BITS - 1) << self.shift)
         return mask
 
     def _scaled(self, m: Module, df: Signal, mask: Signal) -> Value:
-        """Stages 5 to 7, and what stage 8 registers: floor(df · mantissa / 2^shift), saturated."""
+        """Return the input of stage 8, floor(df · mantissa / 2^shift), saturated, computed in stages 5 to 7."""
         mantissa = Signal.like(self.mantissa, reset_less=True)  # a register near each multiplier
         low = Signal(_LOW_BITS + MANTISSA_BITS)
         high = Signal(signed(_PRODUCT_BITS - _LOW_BITS))
@@ -205,7 +215,10 @@ class LossUnit(wiring.Component):
 
 
 def _minuend(loss: Loss, fa: Value, sigma: Value) -> Value | None:
-    """What the label is subtracted from; None for 0. Raises ValueError for a loss that has no hardware."""
+    """Return the value that the label is subtracted from; None for 0.
+
+    Raises ValueError for a loss without hardware.
+    """
     match loss:
         case Loss.LINEAR:
             return fa

@@ -1,4 +1,4 @@
-"""A loss unit for small devices: the samples of a micro-batch one after the other."""
+"""Loss unit for small devices: processes the samples of a micro-batch one after the other."""
 
 from typing import Any
 
@@ -12,36 +12,39 @@ from fanin.hdl.stream.connect import connect_typed
 
 
 class LossSequence(wiring.Component):
-    """What a :class:`LossUnit` of ``banks`` does, in one of fewer samples, in several steps.
+    """Loss unit of ``banks`` samples that reuses a smaller :class:`LossUnit` in several steps.
 
-    FAs and scales are whole micro-batches, labels come as they are worked on. A small device has multipliers
-    for a sample or two, and its network takes longer for a micro-batch than all steps together.
+    FAs and scales are whole micro-batches; labels arrive step by step. A small device has multipliers for a
+    sample or two, and its network takes longer for a micro-batch than all steps together.
 
     Members
     -------
     ``fa`` : In, stream of ``banks`` × signed(32)
         Full activations; taken in the cycle after the micro-batch's last labels. ``ready`` is a register.
     ``labels`` : In, stream of ``at_once`` × signed(32)
-        Labels of the same samples, the first ones first.
+        Labels of the same samples, first samples first.
     ``loss`` : In, ``fixed.Loss``
+        Loss function.
     ``mantissa`` : In, 16
+        Mantissa of the rate: γ/B · 2^shift.
     ``shift`` : In, 6
-        As ``LossUnit`` has them.
+        Shift of the rate, 0…39.
     ``scale`` : Out, stream of ``banks`` × signed(32)
+        Factors of the samples in backward.
 
     Parameters
     ----------
     ``banks`` : int, at least 2
         Samples of a micro-batch.
     ``at_once`` : int, a divisor of ``banks`` and less
-        Samples side by side.
+        Samples processed in parallel; 1 by default.
     ``frac`` : int, 6…28
         Fractional bits of activations, labels and scales.
 
     Latency
     -------
-    ``latency`` = 7 + ``banks / at_once`` cycles from ``fa`` to ``scale``; a micro-batch every
-    ``banks / at_once`` + 1 cycles.
+    ``latency`` = 7 + ``banks / at_once`` cycles from ``fa`` to ``scale``; a micro-batch every ``banks /
+    at_once`` + 1 cycles.
 
     Source
     ------
@@ -69,7 +72,7 @@ class LossSequence(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``entering`` and ``leaving`` count steps; the last scales of a micro-batch need not be kept."""
+        """Count steps in ``entering`` and ``leaving``; scales of a micro-batch's last step are not stored."""
         m = Module()
         steps = self.banks // self.at_once
         m.submodules.unit = unit = LossUnit(banks=self.at_once, frac=self.frac)

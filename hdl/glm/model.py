@@ -1,4 +1,4 @@
-"""The two model memories of an engine, and the host's way to them."""
+"""Model memories of an engine, with their host port."""
 
 from typing import Any
 
@@ -14,28 +14,35 @@ from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
 
 
 class ModelMemories(wiring.Component):
-    """The architectural model, which forward reads, and the accumulating one, which backward updates.
+    """Two model memories of an engine.
 
-    Updates pass through to the memories a cycle after they are announced. Host and ``clear`` write by
-    overriding the weights that backward's lanes put out, so that the wide write data need no multiplexer.
+    The architectural one, read by forward, and the accumulating one, updated by backward.
+
+    An update is written to the memories one cycle after its announcement. Writes of the host and of ``clear``
+    override the weights that backward's lanes put out, so the wide write data need no multiplexer.
 
     Members
     -------
     ``forward_chunk`` : In, range(depth)
+        Chunk to read for forward.
     ``forward_weights`` : Out, ``ArrayLayout(signed(32), lanes)``
         Architectural weights, two cycles after ``forward_chunk``.
     ``backward_chunk`` : In, range(depth)
+        Chunk to read for backward.
     ``backward_weights`` : Out, ``ArrayLayout(signed(32), lanes)``
-        Accumulating weights, one cycle after ``backward_chunk``. Undefined when that chunk is being written.
+        Accumulating weights, one cycle after ``backward_chunk``. Undefined if that chunk is being written.
     ``update`` : In, ``update_layout(depth)``
-        What the next cycle's ``weights`` are.
+        Address and destination of ``weights`` in the next cycle.
     ``weights`` : In, ``ArrayLayout(signed(32), lanes)``
+        Weights to write.
     ``written`` : Out(1)
         An update is being written to both memories; a ``forward_chunk`` of the next cycle reads it.
     ``override`` : Out(1)
-        The next cycle's ``weights`` shall all be ``override_value``.
+        Request that all ``weights`` of the next cycle be ``override_value``.
     ``override_value`` : Out(signed(32))
+        Weight for ``override``.
     ``host`` : In, ``ModelPortSignature``
+        Access of the host to single weights.
     ``clear`` : In(1)
         Pulse: set both memories to zero.
     ``clearing`` : Out(1)
@@ -44,7 +51,7 @@ class ModelMemories(wiring.Component):
     Parameters
     ----------
     ``depth`` : int, 1 to 4096
-        Chunks.
+        Number of chunks.
     ``lanes`` : int, a power of two, 2 to 64
         Weights of a chunk.
 
@@ -81,11 +88,11 @@ class ModelMemories(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """One registered write request in front of both memories."""
+        """Put one registered write request before both memories."""
         m = Module()
         host = self.host
         chunk = Signal(range(self.depth))
-        lanes = Signal(self.lanes)  # to be written
+        lanes = Signal(self.lanes)  # lanes to write
         both = Signal()
         sweep = Signal(range(self.depth))
         m.d.sync += [
@@ -122,7 +129,7 @@ class ModelMemories(wiring.Component):
         return m
 
     def _host_read(self, m: Module, row: Any) -> None:
-        """Choose a lane in two steps: one of every eight, then one of those."""
+        """Select a lane in two steps: one lane of every eight, then one of these."""
         width = WEIGHT.width
         lane = delayed(m, self.host.lane, ModelPortSignature.READ_LATENCY - 1, name="lane")
         inner, outer = lane[-2][:3], lane[-1][3:]
@@ -132,10 +139,10 @@ class ModelMemories(wiring.Component):
         m.d.sync += self.host.read_data.eq(chosen[outer] if len(groups) > 1 else chosen[0])
 
     def _memory(self, m: Module, name: str, address: Any, chunk: Signal, lanes: Any) -> Any:
-        """A memory with one read and one write port; its read data.
+        """Add a memory with one read and one write port; return its read data.
 
-        Forward reads a chunk at the earliest in the cycle after it was written; backward's lanes forward what
-        memory does not show yet.
+        No read needs the word being written: forward reads a chunk at the earliest one cycle after its write,
+        and backward's lanes forward updates that the memory does not return yet.
         """
         width = WEIGHT.width
         m.submodules[name] = memory = Memory(

@@ -1,4 +1,4 @@
-"""The host's window on the models of a node: an address, and the weight there."""
+"""Window registers for the host's access to the models of a node: an address, and the weight at it."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from fanin.hdl.glm.shapes import ModelPortSignature, check_engine
 
 
 class ModelAddress(data.Struct):
-    """Where a weight is, as ``node_registers.model_address`` packs it."""
+    """Address of a weight, packed as by ``node_registers.model_address``."""
 
     lane: LANE_BITS
     chunk: CHUNK_BITS
@@ -20,29 +20,33 @@ class ModelAddress(data.Struct):
 
 
 class ModelWindow(wiring.Component):
-    """Turns accesses of two window registers into accesses of an engine's model.
+    """Bridge from two window registers to the model of an engine.
 
-    Every access of ``weight`` moves the address on to the next lane, from the last one to the next chunk's
-    first. While not ``enable``, and at an address that the model does not have, a read gives 0 and a write is
-    lost, but both are answered.
+    Every access of ``weight`` advances the address to the next lane, and from the last lane to the next chunk.
+    While ``enable`` is low, or at an address outside the model, a read returns 0 and a write has no effect;
+    both are answered.
 
     Members
     -------
     ``address`` : In, ``WindowSignature``
-        A ``ModelAddress``.
+        Register with a ``ModelAddress``.
     ``weight`` : In, ``WindowSignature``
-        The weight there, signed.
+        Register with the weight at that address, signed.
     ``enable`` : In, 1
-        The model may be used.
+        Allow access to the model.
     ``engine`` : Out, range(engines)
-        Whose model ``host`` reaches.
+        Engine whose model ``host`` accesses.
     ``host`` : Out, ``ModelPortSignature``
+        Access to the model.
 
     Parameters
     ----------
     ``engines`` : int, at least 1
+        Number of engines.
     ``lanes`` : int, a power of two, 2…64
+        Weights of a chunk.
     ``depth`` : int, 1…4096
+        Chunks of an engine.
 
     Latency
     -------
@@ -72,12 +76,12 @@ class ModelWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Requests and answers are registers; the address moves on with every answer."""
+        """Register requests and answers; the address advances with every answer."""
         m = Module()
         at = Signal(ModelAddress)
         host, weight = self.host, self.weight
         waits = Signal()
-        reading = Signal(ModelPortSignature.READ_LATENCY + 1)  # a request moves up until its answer is there
+        reading = Signal(ModelPortSignature.READ_LATENCY + 1)  # shift register of a read in flight
         asks = Signal()
         m.d.comb += [
             asks.eq((weight.read | weight.write) & ~waits & ~weight.ready),

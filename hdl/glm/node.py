@@ -1,4 +1,4 @@
-"""The node: a worker with its memories' read ports, registers, transport and MAC ports."""
+"""GLM node: a worker with its memory read ports, registers, transport and MAC ports."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -30,17 +30,19 @@ from fanin.hdl.stream.buffer import RegisterSlice, SkidBuffer
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 
-BURST = 16  # words of a read burst at most
-IN_FLIGHT = 64  # read bursts at most
-_JOB_FIELDS = {"job": "job_id", "base": "slot_base"}  # registers whose names say more than the struct's
+BURST = 16  # maximum words of a read burst
+IN_FLIGHT = 64  # maximum read bursts in flight
+_JOB_FIELDS = {"job": "job_id", "base": "slot_base"}  # fields of the job by another name in the registers
 
 
 class NodeEvents(data.Struct):
-    """One-cycle pulses for measurement; each comes once for every micro-batch, in order.
+    """One-cycle pulses for measurement; each occurs once for every micro-batch, in order.
 
-    ``forward_first`` and ``forward_last``: engine 0 took the first, the last word in the cycle before;
-    ``pa``: the transport takes the PA; ``fa``: it hands the FA on; ``backward_first`` and ``backward_last``:
-    backward took the first, the last word in the cycle before; ``agg``: the AGG is on ``mac_tx``.
+    - ``forward_first``, ``forward_last``: engine 0 took the first or last word in the previous cycle.
+    - ``pa``: the transport takes the PA.
+    - ``fa``: the transport hands over the FA.
+    - ``backward_first``, ``backward_last``: backward took the first or last word in the previous cycle.
+    - ``agg``: the AGG is on ``mac_tx``.
     """
 
     forward_first: 1
@@ -53,19 +55,19 @@ class NodeEvents(data.Struct):
 
 
 class NodeState(data.Struct):
-    """What the register ``status`` says, too: a run is under way, or it has failed."""
+    """State of a node, as in the register ``status``: a run is in progress, or it has failed."""
 
     running: 1
     failed: 1
 
 
 def worker_class(config: GlmConfig) -> type[GlmWorker]:
-    """The worker that a node's mode asks for; both have the same ports."""
+    """Return the class of worker for a node's mode; both classes have the same ports."""
     return DataParallelWorker if config.mode is Partitioning.DATA_PARALLEL else GlmWorker
 
 
 def make_worker(config: GlmConfig) -> GlmWorker:
-    """The worker of a node."""
+    """Return the worker of a node."""
     more: dict[str, int] = {}
     if config.vanilla:
         more["vanilla"] = config.slots // config.protocol.slots_per_operation
@@ -85,14 +87,14 @@ def make_worker(config: GlmConfig) -> GlmWorker:
 
 
 def max_mini_batch(config: GlmConfig) -> int:
-    """Micro-batches of a mini-batch at most."""
+    """Return the maximum number of micro-batches in a mini-batch."""
     width = EngineShape.as_shape()["mini_batch"].width
     return MAX_RUN_MICRO_BATCHES if config.mode is Partitioning.DATA_PARALLEL else (1 << width) - 1
 
 
 @dataclass
 class _Parts:
-    """What a node is made of; each is a submodule of its name."""
+    """Submodules of a node, under the names of the fields."""
 
     registers: Any
     control: Any
@@ -109,21 +111,24 @@ class GlmNode(wiring.Component):
     Members
     -------
     ``axil`` : In, AXI4-Lite, 32 bits
-        The registers of ``node_registers(config)``.
+        Access to the registers of ``node_registers(config)``.
     ``samples`` : Out, 2E × AXI4 read, lanes · banks / 2 bits
         Ports 2e and 2e + 1 read the low and the high half of engine e's sample words.
     ``labels`` : Out, AXI4 read, ``label_width`` bits
-        The labels of a micro-batch, in one beat or several.
+        Port that reads the labels of a micro-batch, in one beat or several.
     ``mac_tx`` : Out, packet stream of ``mac_width`` bits
+        Frames to the MAC.
     ``mac_rx`` : In, packet stream of ``mac_width`` bits with ``error``
+        Frames from the MAC.
     ``status`` : Out, ``NodeState``
-        For a board's LEDs.
+        State for a board's LEDs.
     ``events`` : Out, ``NodeEvents``
-        For measurement; a board leaves them open.
+        Pulses for measurement; a board leaves them open.
 
     Parameters
     ----------
     ``config`` : GlmConfig
+        Sizes and options of the node.
 
     Latency
     -------
@@ -153,7 +158,7 @@ class GlmNode(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Registers around, memories on the left, network on the right, the worker between them."""
+        """Connect registers, memory ports and transport to the worker."""
         m = Module()
         parts = self._parts()
         for part in fields(parts):
@@ -208,7 +213,7 @@ class GlmNode(wiring.Component):
         )
 
     def _ping(self, m: Module, parts: _Parts) -> None:
-        """The responder hears what the transport takes, and both send in turn."""
+        """Add a ping responder that sees the frames of the transport, and merge the frames of both."""
         width, rx, transport = self.config.mac_width, self.mac_rx, parts.transport
         m.submodules.responder = responder = PingResponder(width=width)
         m.submodules.merger = merger = FrameMerger(width=width)
@@ -223,7 +228,7 @@ class GlmNode(wiring.Component):
         connect_typed(m, merger.o, flipped(self.mac_tx))
 
     def _full_activations(self, m: Module, parts: _Parts) -> None:
-        """From transport to worker without a cycle between, but with a register in ``ready``."""
+        """Connect FAs from transport to worker without a cycle of latency, with ``ready`` registered."""
         source = parts.transport.fa
         if parts.worker.registers_fa_ready:
             connect_typed(m, source, parts.worker.fa)
@@ -234,7 +239,7 @@ class GlmNode(wiring.Component):
         connect_typed(m, skid.o, parts.worker.fa)
 
     def _settings(self, m: Module, parts: _Parts) -> None:
-        """What the registers say, to the parts that need it."""
+        """Connect the registers' values to the parts that use them."""
         registers, worker, job = parts.registers, parts.worker, parts.transport.job
         for name in EngineShape.as_shape().members:
             m.d.comb += worker.shape[name].eq(getattr(registers, name))
@@ -263,7 +268,7 @@ class GlmNode(wiring.Component):
             m.d.comb += address.eq(register)
 
     def _reader(self, m: Module, parts: _Parts, name: str, width: int) -> Any:
-        """A reader that gives up when the run does."""
+        """Add a memory reader that stops when the run is aborted."""
         ahead = self.config.read_ahead
         burst = min(BURST, BOUNDARY * 8 // width, ahead // 4)
         m.submodules[name] = reader = shared(
@@ -275,15 +280,15 @@ class GlmNode(wiring.Component):
                 fifo_depth=ahead,
             )
         )
-        # Between runs a reader is idle: it takes a command in the cycle in which it is offered.
+        # A reader is idle between runs, so it takes a command in the cycle in which the command is offered.
         m.d.comb += [reader.command.valid.eq(parts.control.begin), reader.stop.eq(parts.control.abort)]
         return reader
 
     def _read_samples(self, m: Module, parts: _Parts) -> list[Any]:
-        """Two ports an engine, read in step; a register cuts the way from forward's stalls to the readers.
+        """Add two ports per engine, read in step; a register decouples the readers from forward's stalls.
 
-        A run that is given up ends its readers at different words: a word that the other reader lacks is then
-        dropped here, every pair goes to the worker, which drops it.
+        After an abort the two readers of a pair may stop at different words. A word without its partner is then
+        dropped here; complete pairs go to the worker, which drops them.
         """
         registers, discard = parts.registers, parts.control.discard
         readers = []
@@ -309,7 +314,7 @@ class GlmNode(wiring.Component):
         return readers
 
     def _read_labels(self, m: Module, parts: _Parts) -> Any:
-        """A register cuts the way from the loss unit's stalls to the reader."""
+        """Add the label reader; a register decouples it from the loss unit's stalls."""
         registers, labels = parts.registers, parts.worker.labels
         reader = self._reader(m, parts, "labels", len(self.labels.rdata))
         cut = RegisterSlice(shape=len(self.labels.rdata))
@@ -327,7 +332,7 @@ class GlmNode(wiring.Component):
         return reader
 
     def _control(self, m: Module, parts: _Parts, readers: list[Any]) -> None:
-        """Starting, ending, failing; the readers' answers are gathered in a register."""
+        """Connect start, end and failure; the readers' states are combined in a register."""
         registers, control, worker, transport = parts.registers, parts.control, parts.worker, parts.transport
         reading = Signal()
         bus_error = Signal()
@@ -353,12 +358,12 @@ class GlmNode(wiring.Component):
         ]
 
     def _refusal(self, parts: _Parts) -> Value:
-        """Why the node cannot do what its registers ask for."""
+        """Return the reason why the node cannot do the run that its registers describe, or NONE."""
         addresses = Mux(parts.addresses.ok, Failure.NONE, Failure.ADDRESS)
         return Mux(parts.check.ok, addresses, Failure.SHAPE)
 
     def _model(self, m: Module, parts: _Parts) -> None:
-        """The host's way to the weights, while nothing else uses them."""
+        """Connect the host's window to the weights, enabled while nothing else uses them."""
         window, worker = parts.window, parts.worker
         connect_typed(m, parts.registers.model_address, window.address)
         connect_typed(m, parts.registers.model_data, window.weight)
@@ -367,7 +372,7 @@ class GlmNode(wiring.Component):
         m.d.comb += worker.engine.eq(window.engine)
 
     def _status(self, m: Module, parts: _Parts) -> None:
-        """What the node is, and what it does."""
+        """Drive the registers with the node's constants and state."""
         registers, control = parts.registers, parts.control
         drive_constants(m, registers, node_constants(self.config))
         m.d.sync += registers.busy.eq(control.busy | parts.worker.busy)
@@ -380,7 +385,7 @@ class GlmNode(wiring.Component):
         ]
 
     def _counters(self, m: Module, parts: _Parts) -> None:
-        """Every counter has a source, and every source a counter."""
+        """Connect every counter to its source."""
         counts, pulses = parts.worker.counts, parts.transport.counters
         sources = {"cycles": parts.worker.running, "micro_batches": parts.transport.events.fa}
         sources |= {f"{'stall_' * (name in STALLS)}{name}": counts[name] for name in counts.shape().members}

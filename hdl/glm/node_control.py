@@ -1,4 +1,4 @@
-"""Starts, watches and ends the runs of a node."""
+"""Control of a node's runs: start, supervision and end."""
 
 from typing import Any
 
@@ -11,23 +11,25 @@ from fanin.hdl.glm.address_check import AddressCheck
 from fanin.hdl.glm.node_registers import FAILURE_BITS, Failure
 from fanin.hdl.glm.run_check import RunCheck
 
-# What an engine has taken has left it after so many cycles; the checks, one after the other, need less.
+# Cycles after which a word that an engine has taken has left it. Both checks, in sequence, take less.
 SETTLE = 32
 assert SETTLE > RunCheck.LATENCY + AddressCheck.LATENCY
-assert SETTLE & SETTLE - 1 == 0, "the timer's top bit says that it is over"
+assert SETTLE & SETTLE - 1 == 0, "the timer's top bit marks its end"
 
 
 class NodeControl(wiring.Component):
-    """Obeys the host's commands: one run after the other, from ``start`` to its end, however it ends.
+    """Run controller: executes the host's commands, one run at a time, from ``start`` to its end or failure.
 
-    Commands of one cycle are obeyed in the order ``reset``, ``clear``, ``start``. ``reset`` ends a run at any
-    time, without a failure, and cancels a ``start`` that waits. While a run is under way ``clear`` and
-    ``start`` are ignored, unless that run has been reset: then, and while the model is cleared, they wait.
+    Commands of one cycle are executed in the order ``reset``, ``clear``, ``start``.
 
-    A run that fails is given up: the readers stop and are emptied, worker and transport drop what they hold.
-    ``failed`` then says so until ``reset`` (a refused run's: until the next start), and until then ``start`` is
-    ignored, since the other nodes wait for this job in vain. A transport that fails between runs, over an ACK
-    that nobody answers, is reported too.
+    - ``reset`` ends a run at any time, without a failure, and cancels a pending ``start``.
+    - During a run, ``clear`` and ``start`` are ignored. If the run has been reset, or while the model is being
+      cleared, they are kept pending.
+
+    A run that fails is aborted: the readers stop and are drained, worker and transport drop their contents.
+    ``failed`` is then high until ``reset``. Until then ``start`` is ignored, since the job's other nodes still
+    wait for this one. A rejected run also sets ``failed``, until the next ``start``. A transport that fails
+    between runs, because an ACK stays unanswered, is reported, too.
 
     Members
     -------
@@ -36,37 +38,39 @@ class NodeControl(wiring.Component):
     ``clear`` : In, 1
         Pulse: set the model to zero.
     ``reset`` : In, 1
-        Pulse: the transport is reset for a new job.
+        Pulse: reset the transport for a new job.
     ``refusal`` : In, ``FAILURE_BITS``
-        Why the node cannot do what the registers ask for; NONE if it can.
+        Reason why the node cannot do the run that its registers describe, or NONE.
     ``transport`` : In, ``TransportStatus``
+        State of the transport.
     ``bus_error`` : In, 1
-        A memory answered with an error in this run; valid 2 cycles after ``begin``.
+        A memory has answered with an error in this run; valid 2 cycles after ``begin``.
     ``moving`` : In, 1
-        Words are on their way from memory, or through backward.
+        Words are in flight from memory, or through backward.
     ``occupied`` : In, 1
         The worker is ``busy``: it trains, or clears the model.
     ``training`` : In, 1
         The worker is ``running``.
     ``begin`` : Out, 1
-        Pulse: worker and readers begin.
+        Pulse: start worker and readers.
     ``clear_model`` : Out, 1
-        Pulse: the worker clears the model; not while it is ``occupied``.
+        Pulse: clear the worker's model; only while the worker is not ``occupied``.
     ``abort`` : Out, 1
-        Pulse: worker and readers stop.
+        Pulse: stop worker and readers.
     ``discard`` : Out, 1
-        From ``abort`` until ``flush``: words of only one of a pair of readers are dropped.
+        High from ``abort`` until ``flush``: drop words of one of a pair of readers that lack their partner.
     ``flush`` : Out, 1
-        Pulse: the worker drops what it holds.
+        Pulse: the worker drops its contents.
     ``enable`` : Out, 1
-        The transport works; from the first start until ``reset`` or a failure.
+        Enable the transport; high from the first start until ``reset`` or a failure.
     ``forget`` : Out, 1
-        The transport is reset: for a cycle after ``reset``, and from the cycle after ``abort`` until ``flush``.
+        Reset the transport: for a cycle after ``reset``, and from the cycle after ``abort`` until ``flush``.
     ``busy`` : Out, 1
-        A run is under way, or a command waits.
+        A run is in progress, or a command is pending.
     ``failed`` : Out, 1
+        The node has failed or rejected a run.
     ``cause`` : Out, ``FAILURE_BITS``
-        A ``Failure``; counts while ``failed``.
+        A ``Failure``; valid while ``failed``.
 
     Parameters
     ----------
@@ -109,7 +113,7 @@ class NodeControl(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Clear, check, run and, where that goes wrong, drain."""
+        """Build the state machine: clear, check, run and, after a failure, drain."""
         m = Module()
         timer = Signal(range(SETTLE + 1))
         settled = timer[-1]
@@ -117,10 +121,10 @@ class NodeControl(wiring.Component):
             m.d.sync += timer.eq(timer + 1)
         m.d.sync += [self.begin.eq(0), self.clear_model.eq(0), self.abort.eq(0), self.flush.eq(0)]
         spoilt = Signal()  # a run of this job has failed
-        was_reset = Signal()  # since the last run was launched
-        must_clear = Signal()  # commands that wait
+        was_reset = Signal()  # a reset came after the last run's launch
+        must_clear = Signal()  # pending commands
         must_start = Signal()
-        # A transport that is being reset shows its last failure for a cycle more.
+        # A transport in reset reports its last failure for one more cycle.
         has_failed = self.transport.failed & ~self.forget & ~self.reset
         with m.FSM() as fsm:
             idle = fsm.ongoing("IDLE")
@@ -141,7 +145,7 @@ class NodeControl(wiring.Component):
                     m.next = "IDLE"
             with m.State("BEGIN"):
                 m.next = "BEGUN"
-            with m.State("BEGUN"):  # from here on ``bus_error`` is that of this run
+            with m.State("BEGUN"):  # after it, ``bus_error`` is that of this run
                 m.next = "RUN"
             with m.State("RUN"):
                 m.d.sync += timer.eq(0)
@@ -169,7 +173,7 @@ class NodeControl(wiring.Component):
         return m
 
     def _idle(self, m: Module, is_stopped: Value, must_clear: Signal, must_start: Signal) -> Value:
-        """Obey the commands that wait, ``clear`` first; whether a run is launched."""
+        """Execute pending commands, ``clear`` first; return whether a run is launched."""
         launch = Signal()
         is_free = ~self.occupied & ~self.clear_model
         m.d.comb += launch.eq(must_start & ~must_clear & is_free & ~self.reset & ~is_stopped)
@@ -180,7 +184,7 @@ class NodeControl(wiring.Component):
         return launch
 
     def _watch(self, m: Module, spoilt: Signal, reset: Value) -> None:
-        """The run ends by itself, or for one of three reasons before."""
+        """End the run when training ends, or abort it on a reset, a failure of the transport or a bus error."""
         with m.If(reset | self.transport.failed | self.bus_error):
             m.d.sync += [self.abort.eq(1), self.discard.eq(1), self.enable.eq(0)]
             m.next = "DRAIN"

@@ -1,4 +1,4 @@
-"""The registers of a node, declared once: RTL, host driver, C header and documentation derive from this."""
+"""Register map of a node, declared once: RTL, host driver, C header and documentation derive from it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ from fanin.wire.aggregation import Encap, Protocol
 IDENTITY = 0x464E494E  # "NINF" in memory order: fanin node
 VERSION = 3
 
-# Where engine, chunk and lane lie in a model address.
+# Bits of lane, chunk and engine in a model address, from bit 0.
 LANE_BITS, CHUNK_BITS, ENGINE_BITS = 8, 16, 8
 
 
 class Failure(IntEnum):
-    """Why a node stopped; holds until ``reset_transport``; SHAPE and ADDRESS until the next ``start``."""
+    """Cause of a node's failure.
+
+    Kept until ``reset_transport``, or, for SHAPE and ADDRESS, until the next ``start``.
+    """
 
     NONE = 0
     TIMEOUT = 1  #: a packet stayed unanswered after all its retransmissions
     ROUND_WRAP = 2  #: the transport has used up its rounds
-    SHAPE = 3  #: the shape registers ask for what this node cannot do
+    SHAPE = 3  #: the registers describe a run that this node cannot do
     BUS = 4  #: a read from memory was answered with an error
     ADDRESS = 5  #: a memory address is misaligned, or its data reach beyond the address space
 
@@ -43,17 +46,17 @@ FAILURE_BITS = max(Failure).bit_length()
 
 
 def model_address(engine: int, chunk: int, lane: int = 0) -> int:
-    """What the register ``model_address`` holds to name one weight."""
+    """Return the value of the register ``model_address`` for one weight."""
     return (engine << CHUNK_BITS | chunk) << LANE_BITS | lane
 
 
 def _width(layout: type, name: str) -> int:
-    """Width of a member of a struct that a register feeds."""
+    """Return the width of a member of a struct that a register drives."""
     return layout.as_shape()[name].width  # type: ignore[attr-defined]
 
 
 def node_constants(config: GlmConfig) -> dict[str, int]:
-    """What a node of that configuration says of itself, by field."""
+    """Return the constants of a node's read-only registers, by field."""
     constants = {
         "id": IDENTITY,
         "version": VERSION,
@@ -98,21 +101,21 @@ def _control() -> tuple[Register, ...]:
     return (
         control_register(
             Field("start", 1, "train `epochs` epochs from the memories' first sample on"),
-            Field("clear_model", 1, "all weights become 0"),
-            Field("reset_transport", 1, "operations count from 0 again, a failure is forgotten"),
-            note="in one write the order is `reset_transport`, `clear_model`, `start`; while a run is under "
-            "way that was not reset, `clear_model` and `start` are ignored",
+            Field("clear_model", 1, "set all weights to 0"),
+            Field("reset_transport", 1, "restart operation numbers at 0 and clear a failure"),
+            note="in one write the order is `reset_transport`, `clear_model`, `start`; during a run that was "
+            "not reset, `clear_model` and `start` are ignored",
         ),
         status_register(
-            Field("busy", 1, "training, clearing the model, ending a run, or a command waits"),
-            Field("idle", 1, "the transport waits for nothing, or for nothing any more: it has failed"),
+            Field("busy", 1, "training, clearing the model or ending a run, or a command is pending"),
+            Field("idle", 1, "the transport has nothing in flight, or has failed"),
             *failure_fields(Failure, "stopped; `cause` says why"),
         ),
     )
 
 
 def _decay(config: GlmConfig) -> tuple[Register, ...]:
-    """A node whose weights cannot decay has no register that says how."""
+    """Return the register of the decay; a node whose weights cannot decay has none."""
     if not config.l2:
         return ()
 
@@ -123,24 +126,26 @@ def _decay(config: GlmConfig) -> tuple[Register, ...]:
         Register(
             "decay",
             Access.RW,
-            "L2 regularisation: what weights lose in each mini-batch",
+            "L2 regularisation: decay of the weights in each mini-batch",
             (
                 Field(
                     "decay_shift",
                     bits("decay_shift"),
-                    f"2^-decay_shift of themselves, 1…{MAX_DECAY}; 0: nothing",
+                    f"weights lose 2^-decay_shift of themselves, 1…{MAX_DECAY}; 0: no decay",
                 ),
-                Field("spared", bits("spared"), "1: the weight of the next fields, a bias', loses nothing"),
-                Field("spared_lane", bits("spared_lane"), "its lane"),
-                Field("spared_chunk", bits("spared_chunk"), "its chunk"),
-                Field("spared_engine", bits("spared_engine"), "its engine"),
+                Field("spared", bits("spared"), "1: one weight, a bias, does not decay"),
+                Field("spared_lane", bits("spared_lane"), "lane of the spared weight"),
+                Field("spared_chunk", bits("spared_chunk"), "chunk of the spared weight"),
+                Field("spared_engine", bits("spared_engine"), "engine of the spared weight"),
             ),
         ),
     )
 
 
 def _training(config: GlmConfig) -> tuple[Register, ...]:
-    serial = Field("serial", 1, "1: backward begins when a mini-batch's last FA has come, forward when it ends")
+    serial = Field(
+        "serial", 1, "1: no overlap; backward starts after a mini-batch's last FA, forward after backward"
+    )
     losses = ", ".join(f"{loss.value} {loss.name.lower()}" for loss in Loss)
     return (
         Register(
@@ -177,15 +182,15 @@ def _job() -> tuple[Register, ...]:
             Access.RW,
             "the aggregation job; change it only together with `reset_transport`",
             (
-                Field("job_id", bits("job"), "id"),
+                Field("job_id", bits("job"), "id of the job"),
                 Field("log2_slots", bits("log2_slots"), "log2 of the job's slots"),
-                Field("slot_base", bits("base"), "its first slot in the switch, a multiple of their number"),
+                Field("slot_base", bits("base"), "the job's first slot in the switch, a multiple of its slots"),
             ),
         ),
-        Register("member", Access.RW, "bitmap of this worker: one bit", bits=bits("member")),
+        Register("member", Access.RW, "bitmap with this worker's bit set", bits=bits("member")),
         Register("timeout", Access.RW, "cycles until a packet is sent again", bits=bits("timeout")),
         Register(
-            "retries", Access.RW, "retransmissions of a packet until TIMEOUT", bits=bits("retries"), reset=1000
+            "retries", Access.RW, "retransmissions of a packet before TIMEOUT", bits=bits("retries"), reset=1000
         ),
         Register("own_mac", Access.RW, "this node's MAC address", bits=bits("own_mac")),
         Register("switch_mac", Access.RW, "the switch's MAC address", bits=bits("switch_mac")),
@@ -214,29 +219,29 @@ def _memories(config: GlmConfig) -> tuple[Register, ...]:
             "byte address of the labels, int32, 8 a micro-batch; a multiple of the port's bytes",
             bits=config.address_width,
         ),
-        Register("model_address", Access.WINDOW, f"weight that model_data names: {word}"),
+        Register("model_address", Access.WINDOW, f"address of the weight in model_data: {word}"),
         Register(
             "model_data",
             Access.WINDOW,
-            "that weight, signed; each access steps to the next lane; while busy, and beyond the model, a read "
-            "gives 0 and a write does nothing",
+            "the weight at model_address, signed; each access advances the address to the next lane; while "
+            "busy, and outside the model, a read gives 0 and a write does nothing",
         ),
     )
 
 
-#: Counters by name; those marked per engine add up all engines.
+#: Descriptions of counters by name. Counters of engine cycles sum over all engines.
 COUNTERS = {
     "cycles": "cycles from `start` to the last write of the model",
     "words": "sample words taken by forward, all engines together",
     "stall_no_word": "engine cycles without a word: memory had none",
     "stall_fifo_full": "engine cycles without a word: the replay FIFO was full",
-    "stall_model_wait": "engine cycles without a word: the mini-batch before had not yet written its chunk",
+    "stall_model_wait": "engine cycles without a word: the previous mini-batch had not yet written its chunk",
     "stall_pa_full": "engine cycles without a word: the network had not yet taken earlier PAs",
     "backward_idle": "engine cycles in which backward had no scale to work on",
     "clamps": "PAs clamped",
     "micro_batches": "micro-batches whose FA was delivered (data-parallel: packets of summed gradients)",
-    "agg_sent": "AGG packets sent, retransmissions apart",
-    "ack_sent": "ACK packets sent, retransmissions apart",
+    "agg_sent": "AGG packets sent, without retransmissions",
+    "ack_sent": "ACK packets sent, without retransmissions",
     "retransmissions": "packets sent again",
     "results": "RESULT packets that completed an operation",
     "confirms": "CONFIRM packets that freed a slot",
@@ -253,10 +258,10 @@ COUNTERS = {
 }
 
 
-#: Of the engines' stall causes: their counters are called ``stall_…``.
+#: Stall causes of the engines; the counter of each is ``stall_`` and its name.
 STALLS = ("no_word", "fifo_full", "model_wait", "pa_full")
 
-#: The counter of each reason for which a frame is dropped.
+#: Counter of each reason for dropping a frame.
 FAULT_COUNTERS = {
     "mac_error": "bad_mac",
     "short": "bad_short",
@@ -270,7 +275,7 @@ FAULT_COUNTERS = {
 
 
 def node_registers(config: GlmConfig) -> RegisterMap:
-    """The register map of a node."""
+    """Return the register map of a node."""
     summed = ("words", "backward_idle", *(f"stall_{cause}" for cause in STALLS))
     steps = dict.fromkeys(summed, config.engines.bit_length()) | {"clamps": config.banks.bit_length()}
     return node_map(

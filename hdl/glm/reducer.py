@@ -1,4 +1,4 @@
-"""From the engines' partial activations to the worker's."""
+"""Reducer: adds the engines' partial activations to the worker's."""
 
 from typing import Any
 
@@ -19,40 +19,41 @@ from fanin.wire.aggregation import MAX_WORKERS
 
 MAX_ENGINES = 9  # two levels of the adder tree
 MIN_CLAMP = fixed.clamp_bits(MAX_WORKERS)
-ENTER_CYCLES = 2  # the queue, and its output's register
+ENTER_CYCLES = 2  # the queue, and the register of its output
 LEAVE_CYCLES = 1
-SUMS = 16  # that wait to leave, or may yet come to wait; a credit takes 9 cycles around the pipeline
+SUMS = 16  # places of the output queue; a credit returns after 9 cycles, through the pipeline and back
 _LOW = unsigned(LOW_BITS)
 _HIGH = signed(Shape.cast(SplitSum.as_shape()["high"].shape).width + 1)
-_NEAR = WEIGHT.width - LOW_BITS  # bits of a high half that may be in range
+_NEAR = WEIGHT.width - LOW_BITS  # bits of a high half within the range of a weight
 
 
 def reducer_latency(engines: int) -> int:
-    """Cycles from the last engine's PA to their sum: queue, tree, join, clamp, queue."""
+    """Return the cycles from the last engine's PA to the sum: queue, tree, join, clamp, queue."""
     return ENTER_CYCLES + tree_levels(engines, TREE_RADIX) + 2 + LEAVE_CYCLES
 
 
 class ActivationReducer(wiring.Component):
-    """Adds the engines' PAs of a micro-batch, joins their halves, and clamps to what the switch may add.
+    """Adder of the engines' PAs of a micro-batch: joins the halves of the sum and clamps it for the switch.
 
-    Exact up to the clamp, which is to [−2^c, 2^c − 1]. Each engine's PAs queue up until all engines have one.
-    What has left the queues never stalls: it leaves them when there is room for its sum after the clamp.
+    The sum is exact up to the clamp, which is to [−2^c, 2^c − 1]. Each engine's PAs queue until all engines
+    have one. PAs leave the queues only when their sum has room after the clamp, so nothing between stalls.
 
     Members
     -------
     ``i`` : In, array of ``engines`` × ``ActivationSignature``
-        ``taken`` is registered.
+        PAs of the engines. ``taken`` is registered.
     ``clamp_bits`` : In(5)
-        c of docs/systems/aggregation.md, "Clamp", 26 (32 workers) to 31 (one); constant while PAs are on
-        their way.
+        Clamp c of docs/systems/aggregation.md, "Clamp": 26 (32 workers) to 31 (one); constant while PAs are in
+        flight.
     ``o`` : Out, stream of ``ArrayLayout(signed(32), banks)``
-        Registered.
+        Sums, clamped; registered.
     ``clamped`` : Out, range(banks + 1)
-        Clamped lanes of the PA whose sum was done ``count_latency`` cycles ago; 0 if none was.
+        Number of clamped lanes of the PA whose sum was ready ``count_latency`` cycles ago; 0 if none was.
 
     Parameters
     ----------
     ``engines`` : int, 1 to 9
+        Number of engines.
     ``banks`` : int, even, at least 2
         Samples of a micro-batch.
 
@@ -84,11 +85,11 @@ class ActivationReducer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Wait for all engines and for room, add, join, clamp, queue up."""
+        """Wait for all engines and for room, add, join, clamp, queue."""
         m = Module()
         pop = self._pop(m)
         operands = self._operands(m, pop)
-        to_result = self.latency - LEAVE_CYCLES - 1  # from ``pop``, which follows a PA
+        to_result = self.latency - LEAVE_CYCLES - 1  # from ``pop``, one cycle after a PA
         done = delayed(m, pop, to_result, name="pop", reset_less=False)[-1]
         above = Signal(WEIGHT.width)  # the bits that repeat the sign when a value is in range
         varying = range(MIN_CLAMP, WEIGHT.width - 1)
@@ -108,9 +109,9 @@ class ActivationReducer(wiring.Component):
         return m
 
     def _pop(self, m: Module) -> Signal:
-        """Take a PA of every engine when all have one and there will be room for the sum.
+        """Take a PA of every engine when all have one and the output queue has room for the sum.
 
-        What there is, is counted beside the queues, so that a flag for each of them decides.
+        Credit counters mirror the queues, so that one registered flag per queue decides.
         """
         pop = Signal()
         left = Signal()
@@ -130,15 +131,15 @@ class ActivationReducer(wiring.Component):
         return pop
 
     def _operands(self, m: Module, pop: Signal) -> list[Any]:
-        """The PAs that were popped a cycle ago, from queues whose turns to be read are the same."""
+        """Return the PAs that were popped a cycle ago; all queues share one read pointer."""
         consume = Signal(range(ActivationSignature.QUEUE))
         m.d.sync += consume.eq(consume + pop)
         return [self._queue(m, number, consume) for number in range(self.engines)]
 
     def _queue(self, m: Module, engine: int, consume: Signal) -> Any:
-        """PAs of one engine that wait for the others'; its credits keep it from overflowing.
+        """Queue one engine's PAs until the other engines have theirs; the engine's credits prevent an overflow.
 
-        In front of the queue the low half's upper bits go to the high half, for shorter carries after it.
+        Before the queue, the low half's upper bits move to the high half, which shortens carries after it.
         """
         port = self.i[engine]
         halves = data.ArrayLayout(data.StructLayout({"low": _LOW, "high": _HIGH}), self.banks)
@@ -154,11 +155,11 @@ class ActivationReducer(wiring.Component):
         return popped
 
     def _joined(self, m: Module, bank: int, operands: list[Any]) -> tuple[Signal, Signal]:
-        """The sum of one bank over the engines, and whether it is far out of range.
+        """Return the sum of one bank over the engines, and whether the sum is far out of range.
 
-        To keep the clamp's logic shallow, the high half is judged here, before its carry is added: the low
-        halves add less than ``MAX_ENGINES`` to it, so if it needs more than ``_NEAR`` bits the sum is out of
-        range either way, and if not, the sum's top bits repeat its sign.
+        To keep the clamp's logic shallow, the high half is judged before its carry is added. The low halves add
+        less than ``MAX_ENGINES`` to it. If it needs more than ``_NEAR`` bits, the sum is out of range in any
+        case; if not, the sum's top bits repeat its sign.
         """
         m.submodules[f"low_{bank}"] = low = SumTree(inputs=self.engines, operand=_LOW, radix=TREE_RADIX)
         m.submodules[f"high_{bank}"] = high = SumTree(inputs=self.engines, operand=_HIGH, radix=TREE_RADIX)
@@ -177,7 +178,10 @@ class ActivationReducer(wiring.Component):
 
 
 def _clamped(total: Signal, far: Signal, above: Signal) -> tuple[Value, Value]:
-    """Whether a sum is out of range, and the nearest in range; ``above`` has a one for 2^c and more."""
+    """Return whether a sum is out of range, and the nearest value in range.
+
+    ``above`` masks the bits of 2^c and more.
+    """
     width = WEIGHT.width
     sign = total[-1].replicate(len(total))
     beyond = Cat(((total ^ sign) & Cat(above, Const(-1, signed(len(total) - width))))[MIN_CLAMP:], far)

@@ -1,4 +1,4 @@
-"""Checks, before a run, that it can move, and measures what it reads."""
+"""Check of a run's registers before the run starts, and computation of its word counts."""
 
 from typing import Any
 
@@ -15,30 +15,31 @@ from fanin.hdl.glm.shapes import EngineShape
 from fanin.hdl.glm.worker import Training
 from fanin.wire.aggregation import Protocol
 
-_HALF = 16  # the epoch's micro-batches are multiplied in halves: a DSP takes 18 bits by 27
+_HALF = 16  # the epoch's micro-batches are multiplied in halves, since a DSP takes 18 × 27 bits
 
 
 class RunCheck(wiring.Component):
-    """Says whether this node can do what the registers ask for: a run that could not move is never begun.
+    """Check whether this node can do the run that its registers describe; a run that would hang is not started.
 
     Members
     -------
     ``shape`` : In, ``EngineShape``
-        1…8 planes, 1…``depth`` chunks, at most ``fifo_depth`` words a micro-batch, 1…``max_mini_batch``
-        micro-batches a mini-batch, at least one an epoch.
+        Loop counts. Valid: 1…8 planes, 1…``depth`` chunks, at most ``fifo_depth`` words a micro-batch,
+        1…``max_mini_batch`` micro-batches a mini-batch, at least one an epoch.
     ``training`` : In, ``Training``
-        At least one epoch, a loss that exists, a shift of at most 39, a mantissa of at least 2^15, a clamp of
-        26 (32 workers) to 31 bits, a decay's shift of at most 24; without overlap, mini-batches whose
-        words the replay FIFO holds, and whose micro-batches the job's slots.
+        Parameters of the run. Valid: at least one epoch, a loss that exists, a shift of at most 39, a mantissa
+        of at least 2^15, a clamp of 26 (32 workers) to 31 bits, a decay's shift of at most 24. Without overlap,
+        also: the replay FIFO holds a mini-batch's words, and the job's slots hold an operation for each of its
+        micro-batches.
     ``job`` : In, ``JobConfig``
-        At most ``slots`` slots and enough for one operation, their base a multiple of their number, one member
-        bit, 1…2^31 − 1 cycles.
+        Aggregation job. Valid: at most ``slots`` slots and enough for one operation, a base that is a multiple
+        of their number, one member bit, a timeout of 1…2^31 − 1 cycles.
     ``words`` : Out, 32
-        Sample words of an epoch, for each engine; counts while ``ok``.
+        Sample words of an epoch, for each engine; valid while ``ok``.
     ``label_words`` : Out, 32
-        Beats of an epoch's labels.
+        Beats of an epoch's labels; valid while ``ok``.
     ``ok`` : Out, 1
-        All holds, and ``words`` and ``label_words`` fit their 32 bits.
+        All inputs are valid, and ``words`` and ``label_words`` fit 32 bits.
 
     Parameters
     ----------
@@ -49,11 +50,11 @@ class RunCheck(wiring.Component):
     ``slots`` : int, a power of two
         Slots that the transport holds.
     ``max_mini_batch`` : int, at least 1
-        Micro-batches of a mini-batch at most.
+        Maximum number of micro-batches in a mini-batch.
     ``protocol`` : Protocol
-        Says how many slots an operation takes.
+        Protocol of the transport; gives the slots of an operation.
     ``label_beats`` : int, a power of two
-        Beats of a micro-batch's labels.
+        Beats of a micro-batch's labels; 1 by default.
     ``vanilla`` : bool
         Whether training without overlap is possible.
 
@@ -103,10 +104,10 @@ class RunCheck(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Products in stages, since all inputs stand still; each condition has a register of its own."""
+        """Compute products in stages, since all inputs are constant; each condition has its own register."""
         m = Module()
         shape, training, job = self.shape, self.training, self.job
-        # What is more than there may be of it need not be multiplied: ``ok`` is low then.
+        # Values above a limit may be truncated before multiplication, since ``ok`` is low for them anyway.
         chunks = Signal(self.depth.bit_length())
         planes = Signal.like(shape.planes)
         epoch = Signal.like(shape.epoch)
@@ -125,7 +126,7 @@ class RunCheck(wiring.Component):
         label_words = shape.epoch << exact_log2(self.label_beats)
         m.d.comb += [self.words.eq(words), self.label_words.eq(label_words)]
 
-        below = Signal.like(job.member)  # has no bit of ``member`` if that is a power of two
+        below = Signal.like(job.member)  # shares no bit with ``member`` if ``member`` is a power of two
         mask = Signal.like(job.base)
         m.d.sync += [below.eq(job.member - 1), mask.eq(slot_mask(job))]
         conditions = [
@@ -153,7 +154,7 @@ class RunCheck(wiring.Component):
             conditions.append(job.log2_slots >= exact_log2(self.protocol.slots_per_operation))
         if self.vanilla:
             operations = Signal(len(mask) + 1)
-            mini_batch = shape.mini_batch[: self.slots.bit_length()]  # more are refused for want of slots
+            mini_batch = shape.mini_batch[: self.slots.bit_length()]  # larger ones fail the check of slots
             mini_batch_words = Signal(len(held) + len(mini_batch))
             m.d.sync += [
                 operations.eq(mask[exact_log2(self.protocol.slots_per_operation) :] + 1),
@@ -169,6 +170,9 @@ class RunCheck(wiring.Component):
 
 
 def _field(name: str) -> slice:
-    """The bits of a field of ``Training``: a register of it may hold what its type has no name for."""
+    """Return the bits of a field of ``Training``, as a slice.
+
+    A register may hold a value without a name in the field's enum.
+    """
     field = Training.as_shape()[name]
     return slice(field.offset, field.offset + field.width)

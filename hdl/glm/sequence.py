@@ -1,4 +1,4 @@
-"""Where an engine stands in its words, and what it may take next."""
+"""Sequencer of an engine: the position of the next word in the nested loops."""
 
 from typing import Any
 
@@ -10,42 +10,44 @@ from fanin.hdl.glm.shapes import EngineShape
 
 
 def position_layout(depth: int) -> data.StructLayout:
-    """Position of a word: its chunk, and whether it is the first or last in each of the nested loops.
+    """Return the layout of a word's position: its chunk, and flags for the ends of each nested loop.
 
-    ``first_plane``, ``last_plane``: of its chunk; ``first_chunk``, ``last_chunk``: of its micro-batch;
-    ``first_micro``, ``last_micro``: whether that is the first, the last of its mini-batch. ``first_word``:
-    first plane of the first chunk. ``needs_chunk``: first plane of a chunk in a mini-batch's first micro-batch;
-    the mini-batch before must have written that chunk.
+    - ``first_plane``, ``last_plane``: first or last plane of its chunk.
+    - ``first_chunk``, ``last_chunk``: first or last chunk of its micro-batch.
+    - ``first_micro``, ``last_micro``: first or last micro-batch of its mini-batch.
+    - ``first_word``: first plane of the first chunk.
+    - ``needs_chunk``: first plane of a chunk in a mini-batch's first micro-batch. The previous mini-batch must
+      have written that chunk.
     """
     flags = [f"{end}_{loop}" for loop in ("plane", "chunk", "micro") for end in ("first", "last")]
     return data.StructLayout({"chunk": range(depth)} | dict.fromkeys([*flags, "first_word", "needs_chunk"], 1))
 
 
 def next_needs_chunk(position: Any) -> Value:
-    """Whether the word after this one ``needs_chunk``."""
+    """Return whether the word after this one has ``needs_chunk``."""
     return position.last_plane & Mux(position.last_chunk, position.last_micro, position.first_micro)
 
 
 class Sequencer(wiring.Component):
-    """Counts planes, chunks, micro-batches of a mini-batch and of an epoch, word by word.
+    """Counter of planes, chunks, micro-batches of a mini-batch and micro-batches of an epoch, word by word.
 
-    An epoch's last micro-batch is the last one of its mini-batch; the next epoch follows at once.
+    An epoch's last micro-batch is also the last of its mini-batch. The next epoch follows without a pause.
 
     Members
     -------
     ``shape`` : In, ``EngineShape``
-        Constant from 4 cycles before ``start``.
+        Loop counts; constant from 4 cycles before ``start``.
     ``start`` : In(1)
         Go to the first word.
     ``step`` : In(1)
         Go to the next word.
     ``position`` : Out, ``position_layout(depth)``
-        Of the word that the next ``step`` takes; registered.
+        Position of the word that the next ``step`` takes; registered.
 
     Parameters
     ----------
     ``depth`` : int, at least 1
-        Chunks at most.
+        Maximum number of chunks.
 
     Latency
     -------
@@ -70,9 +72,10 @@ class Sequencer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Nested countdowns: planes, chunks, micro-batches; a loop advances when the one inside it ends.
+        """Build nested countdowns: planes, chunks, micro-batches; a loop advances when the loop inside it ends.
 
-        ``step`` depends on much, so it only enables: the next value of every register follows from registers.
+        ``step`` arrives late, so it is only an enable: the next value of every register depends on registers
+        alone.
         """
         m = Module()
         position, shape = self.position, self.shape
@@ -97,9 +100,11 @@ class Sequencer(wiring.Component):
         return m
 
     def _loop(self, m: Module, name: str, length: Value, last: Value, advance: Value, wrap: Value) -> None:
-        """Drive ``last``: this is the last of ``length`` iterations; a register, computed one ahead.
+        """Drive ``last``, a register that is high in the last of ``length`` iterations.
 
-        ``advance`` goes on to the next iteration; with ``wrap`` the loop begins anew.
+        It is computed one iteration ahead.
+
+        ``advance`` starts the next iteration; with ``wrap`` the loop starts again.
         """
         left = Signal.like(length, name=f"{name}_left", reset_less=True)
         single = Signal(name=f"{name}_single", reset_less=True)

@@ -1,4 +1,4 @@
-"""Shapes and port signatures that the parts of the GLM worker share."""
+"""Shapes and port signatures shared by the parts of the GLM worker."""
 
 from amaranth import signed, unsigned
 from amaranth.lib import data, wiring
@@ -8,16 +8,16 @@ from fanin.fixed import MAX_PRECISION
 from fanin.glm.facts import MAX_DEPTH, MAX_LANES
 
 WEIGHT = signed(32)
-LOW_BITS = 24  # of every operand, in a SplitSum
+LOW_BITS = 24  # low bits of every operand in a SplitSum
 
 _WORDS_LOG2 = (MAX_DEPTH * MAX_PRECISION - 1).bit_length()
 
 
 class SplitSum(data.Struct):
-    """An exact sum in two halves, so that no carry chain is wide: value = high · 2^24 + low.
+    """Exact sum in two halves, which keeps carry chains short: value = high · 2^24 + low.
 
-    ``low`` adds up the low 24 bits of two operands a word; ``high`` the rest of them, arithmetically
-    shifted. Wide enough for 4096 chunks of 64 lanes and 8 planes, whatever the weights.
+    ``low`` sums the low 24 bits of the operands, two per word; ``high`` sums the rest of each operand, shifted
+    arithmetically. The widths are enough for 4096 chunks of 64 lanes and 8 planes, for any weights.
     """
 
     low: unsigned(LOW_BITS + 1 + _WORDS_LOG2)
@@ -25,11 +25,14 @@ class SplitSum(data.Struct):
 
 
 class EngineShape(data.Struct):
-    """How an engine steps through its words; constant from 4 cycles before ``start``.
+    """Loop counts of an engine; constant from 4 cycles before ``start``.
 
-    ``chunks``: per sample, C; ``planes``: bits of a feature, s; ``mini_batch``: micro-batches of a full
-    mini-batch, B/8; ``epoch``: micro-batches of an epoch, ceil(S/8). An epoch's end ends a mini-batch too.
-    All are at least 1.
+    All counts are at least 1. The end of an epoch also ends a mini-batch.
+
+    - ``chunks``: chunks of a sample, C.
+    - ``planes``: bits of a feature, s.
+    - ``mini_batch``: micro-batches of a full mini-batch, B/8.
+    - ``epoch``: micro-batches of an epoch, ceil(S/8).
     """
 
     chunks: 16
@@ -39,14 +42,19 @@ class EngineShape(data.Struct):
 
 
 class EngineEvents(data.Struct):
-    """What an engine did in the cycle before, one bit each.
+    """Events of an engine in the previous cycle, one bit each.
 
-    ``forward_first`` and ``forward_last``: it accepted the first, the last word of a micro-batch;
-    ``backward_first`` and ``backward_last``: backward took them from the replay FIFO. When it accepted no
-    word, exactly one of the next four says why: ``model_wait`` (the chunk was not yet written by the
-    mini-batch before), ``fifo_full`` (replay FIFO), ``pa_full`` (PA queue), ``no_word`` (none offered).
-    ``backward_idle``: backward took no word, for want of a scale. All are 0 before the first ``start``; in
-    the cycle after a ``start`` forward only looks up its credits, and no cause counts.
+    - ``forward_first``, ``forward_last``: forward accepted the first or last word of a micro-batch.
+    - ``backward_first``, ``backward_last``: backward took the first or last word of a micro-batch from the
+      replay FIFO.
+    - ``model_wait``: no word accepted; the previous mini-batch had not yet written the chunk.
+    - ``fifo_full``: no word accepted; the replay FIFO was full.
+    - ``pa_full``: no word accepted; the PA queue was full.
+    - ``no_word``: no word accepted; none was offered.
+    - ``backward_idle``: backward took no word, because it had no scale.
+
+    If forward accepted no word, exactly one of the four causes is high. All bits are 0 before the first
+    ``start``. In the cycle after a ``start`` forward only reads its credits, and no cause is high.
     """
 
     forward_first: 1
@@ -61,15 +69,19 @@ class EngineEvents(data.Struct):
 
 
 class ActivationSignature(wiring.Signature):
-    """An engine's PAs, as the engine sees them: they are not stalled but paid for by credits.
+    """PA port of an engine, seen from the engine; credits replace back-pressure.
 
-    **Members**: ``payload``: Out, ``ArrayLayout(SplitSum, banks)``, and ``valid``: Out(1), a PA, taken in that
-    cycle whatever happens; ``taken``: In(1), a pulse for each PA that has left the queue after it, which holds
-    ``QUEUE``: the engine keeps no more on their way. So no engine's handshake waits for another's, and the
-    engine's outputs follow none of its inputs within a cycle.
+    **Members**
+
+    - ``payload``: Out, ``ArrayLayout(SplitSum, banks)``; a PA.
+    - ``valid``: Out(1); the PA is taken in this cycle in any case.
+    - ``taken``: In(1); a pulse for each PA that has left the queue after the engine.
+
+    The queue holds ``QUEUE`` PAs, and the engine keeps at most that many in flight. No engine's handshake
+    therefore depends on another engine's, and the engine's outputs depend on none of its inputs within a cycle.
     """
 
-    QUEUE = 16  # micro-batches; the way through the pipeline and back to a credit takes one 12 cycles
+    QUEUE = 16  # micro-batches; a credit returns after 12 cycles, through the pipeline and back
 
     def __init__(self, *, banks: int):
         super().__init__(
@@ -82,14 +94,21 @@ class ActivationSignature(wiring.Signature):
 
 
 class ModelPortSignature(wiring.Signature):
-    """The host's way to one engine's model, as the host sees it; used only while the engine is not busy.
+    """Host port of one engine's model, seen from the host; used only while the engine is not busy.
 
-    **Members**: ``chunk`` and ``lane``: Out, which weight; ``read``: Out(1), a request; ``read_data``:
-    In(signed(32)), the weight in the architectural memory, ``READ_LATENCY`` cycles after its request;
-    ``write``: Out(1), ``write_data``: Out(signed(32)), goes to both memories. One access a cycle.
+    One access a cycle.
+
+    **Members**
+
+    - ``chunk``, ``lane``: Out; address of a weight.
+    - ``read``: Out(1); request a read.
+    - ``read_data``: In(signed(32)); the weight in the architectural memory, ``READ_LATENCY`` cycles after its
+      request.
+    - ``write``: Out(1); write ``write_data`` to both memories.
+    - ``write_data``: Out(signed(32)); the new weight.
     """
 
-    READ_LATENCY = 4  # memory, its output register, lane multiplexer in two steps
+    READ_LATENCY = 4  # memory, its output register, two steps of the lane multiplexer
 
     def __init__(self, *, depth: int, lanes: int):
         super().__init__(

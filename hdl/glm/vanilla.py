@@ -10,28 +10,30 @@ from fanin.hdl.glm.shapes import EngineEvents
 
 
 class VanillaPhases(wiring.Component):
-    """Says whether it is backward's turn: from a mini-batch's last FA until its last word has been replayed.
+    """Phase of vanilla training.
 
-    Forward's turn begins a mini-batch. Forward waits for the model when it has taken all of it, and the
-    network brings an FA for each of its micro-batches; when as many have come, it is backward's turn.
+    Backward's turn lasts from a mini-batch's last FA until its last word is replayed.
+
+    A mini-batch starts with forward's turn. Forward takes the whole mini-batch and then waits for the model.
+    Meanwhile the network delivers one FA per micro-batch. Backward's turn starts when all of them have arrived.
 
     Members
     -------
     ``on`` : In, 1
-        Constant from ``restart`` on; without it, it is never backward's turn alone.
+        Training without overlap; constant from ``restart`` on. If low, ``backward`` stays low.
     ``restart`` : In, 1
         Pulse: a new run.
     ``events`` : In, ``EngineEvents``
-        Of one engine; all of a worker have the same turns.
+        Events of one engine; all engines of a worker have the same turns.
     ``came`` : In, 1
-        Pulse: the FA of one more micro-batch has come, in whatever order.
+        Pulse: one more micro-batch's FA has arrived, in any order.
     ``backward`` : Out, 1
-        Registered.
+        It is backward's turn; registered.
 
     Parameters
     ----------
     ``micro_batches`` : int, at least 1
-        Of a mini-batch, at most.
+        Maximum number of micro-batches in a mini-batch.
 
     Latency
     -------
@@ -57,7 +59,10 @@ class VanillaPhases(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two counts, of micro-batches that forward has taken: those without an FA, those not replayed."""
+        """Count micro-batches that forward has taken.
+
+        Those without an FA (``awaited``), and those not replayed (``kept``).
+        """
         m = Module()
         awaited = Signal(range(self.micro_batches + 1))
         kept = Signal.like(awaited)

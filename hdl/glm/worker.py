@@ -1,4 +1,4 @@
-"""The worker: engines, their adder, the loss unit, and the count of what a run has done."""
+"""GLM worker: engines, their adder, the loss unit, and counters of a run."""
 
 from typing import Any
 
@@ -24,22 +24,27 @@ EPOCH_COUNT_BITS = 32
 
 
 def counts_layout(engines: int, values: int) -> data.StructLayout:
-    """What happened in a cycle, in numbers to add up.
+    """Return the layout of a cycle's counts, for counters to add up.
 
-    Of the engines: ``words`` that forward took, and how many took none because of ``model_wait``,
-    ``fifo_full``, ``pa_full`` and ``no_word`` (see ``EngineEvents``), or had backward idle
-    (``backward_idle``). ``clamps``: values clamped.
+    - ``words``: engines whose forward took a word.
+    - ``model_wait``, ``fifo_full``, ``pa_full``, ``no_word``: engines that took no word for this cause (see
+      ``EngineEvents``).
+    - ``backward_idle``: engines with backward idle.
+    - ``clamps``: values clamped.
     """
     of_engines = ("words", "model_wait", "fifo_full", "pa_full", "no_word", "backward_idle")
     return data.StructLayout({name: range(engines + 1) for name in of_engines} | {"clamps": range(values + 1)})
 
 
 class Training(data.Struct):
-    """What a run is to do besides its shape; constant while it runs.
+    """Parameters of a run besides its shape; constant during the run.
 
-    ``epochs``: at least 1; ``loss``, and γ/B as ``mantissa`` / 2^``shift``; ``clamp_bits``: c of
-    docs/systems/aggregation.md, "Clamp"; ``decay``: what the weights lose, of a worker with ``l2``; ``serial``:
-    forward and backward do not overlap, of a worker with ``vanilla``.
+    - ``epochs``: number of epochs, at least 1.
+    - ``loss``: loss function.
+    - ``mantissa`` and ``shift``: rate γ/B as ``mantissa`` / 2^``shift``.
+    - ``clamp_bits``: c of docs/systems/aggregation.md, "Clamp".
+    - ``decay``: decay of the weights; only of a worker with ``l2``.
+    - ``serial``: forward and backward do not overlap; only of a worker with ``vanilla``.
     """
 
     epochs: EPOCH_COUNT_BITS
@@ -52,55 +57,62 @@ class Training(data.Struct):
 
 
 class GlmWorker(wiring.Component):
-    """Trains one slice of the model: sample words and labels in, partial activations out, full ones in.
+    """Worker that trains one slice of the model: takes sample words, labels and FAs, and returns PAs.
 
-    A ``start`` trains ``epochs`` epochs; ``busy`` falls when the last weight is written. Until then the streams
-    must carry what that takes and no more: per engine ``epochs`` times the data set's words, and as many
-    labels and FAs as micro-batches, one FA for each PA, in order. After ``abort`` the model is undefined.
+    ``start`` trains ``epochs`` epochs; ``busy`` falls when the last weight is written. Until then the streams
+    must carry exactly the data of the run:
+
+    - per engine, ``epochs`` times the words of the data set;
+    - per micro-batch, its labels and one FA, in the order of the PAs, each FA after its PA.
+
+    After ``abort`` the model is undefined.
 
     Members
     -------
     ``samples`` : In, E × stream of ``lanes * banks`` bits
         One bit plane of one chunk; bit lanes·b + k is sample b, feature k.
     ``labels`` : In, stream of ``loss_lanes`` × signed(32)
-        Those of a micro-batch, in one or several.
+        Labels of a micro-batch, in one item or several.
     ``pa`` : Out, stream of ``banks`` × signed(32)
         Partial activations, clamped.
     ``fa`` : In, stream of ``banks`` × signed(32)
-        Full activations. One that comes while not ``running`` is taken and dropped.
+        Full activations. While not ``running``, an FA is taken and dropped.
     ``came`` : In, 1; with ``vanilla`` alone
-        Pulse: an FA has come that will be on ``fa`` when it is its turn.
+        Pulse: an FA has arrived that will be on ``fa`` in its turn.
     ``shape`` : In, ``EngineShape``
+        Loop counts; constant while ``busy``, and for 2 cycles before ``start``.
     ``training`` : In, ``Training``
-        Both constant while ``busy``, and for 2 cycles before ``start``.
+        Parameters of the run; constant while ``busy``, and for 2 cycles before ``start``.
     ``start`` : In, 1
-        Pulse, not while ``busy``. A word that stands on ``samples`` already belongs to the new run.
+        Pulse, only while not ``busy``: start a run. A word that waits on ``samples`` already belongs to the new
+        run.
     ``abort`` : In, 1
-        Pulse: the run is given up, ``running`` falls. Words, labels and FAs are taken and dropped until
-        ``flush``, and ``pa.ready`` must be high from the next cycle until then. ``flush`` when no word and
-        no label has come, and backward has been idle, for 16 cycles.
+        Pulse: abort the run; ``running`` falls. Words, labels and FAs are taken and dropped until ``flush``.
+        From the next cycle until then ``pa.ready`` must be high. Give ``flush`` after 16 cycles without a word,
+        without a label and with backward idle.
     ``flush`` : In, 1
-        Pulse: drop what the run that was aborted has left; ``busy`` falls.
+        Pulse: drop the rest of an aborted run; ``busy`` falls.
     ``clear`` : In, 1
-        Pulse, not while ``busy``: set the model to zero.
+        Pulse, only while not ``busy``: set the model to zero.
     ``engine`` : In, range(engines)
-        Engine that ``host`` reaches.
+        Engine that ``host`` accesses.
     ``host`` : In, ``ModelPortSignature``
-        Not while ``busy``.
+        Access to the weights; only while not ``busy``.
     ``busy`` : Out, 1
-        ``running``, or ``clear`` is not done.
+        The worker is ``running``, or ``clear`` is in progress.
     ``running`` : Out, 1
-        From ``start`` until the last weight is written.
+        High from ``start`` until the last weight is written.
     ``events`` : Out, ``EngineEvents``
-        Of engine 0.
+        Events of engine 0.
     ``counts`` : Out, ``counts_layout(engines, values)``
-        Stalls are those of a run, as long as engine 0 has words to take.
+        Counts of a cycle. Stalls count during a run, until engine 0 has taken its last word.
 
     Parameters
     ----------
     ``engines`` : int, 1…8
+        Number of engines.
     ``lanes``, ``banks``, ``depth``, ``fifo_depth``
-        Of each engine.
+        Sizes of each engine; see ``Engine``.
     ``frac`` : int, 6…28
         Fractional bits of weights and activations.
     ``loss_lanes`` : int, a divisor of ``banks``; all of them by default
@@ -108,7 +120,8 @@ class GlmWorker(wiring.Component):
     ``l2`` : bool
         Whether weights can decay.
     ``vanilla`` : int
-        Micro-batches that a mini-batch has at most which is trained without overlap; 0: none can be.
+        Maximum number of micro-batches in a mini-batch that is trained without overlap; 0 (the default): such
+        training is not possible.
 
     Latency
     -------
@@ -151,7 +164,7 @@ class GlmWorker(wiring.Component):
         self.vanilla = vanilla
         self.loss_lanes = loss_lanes = banks if loss_lanes is None else loss_lanes
         self.pa_latency = forward_latency(lanes) + reducer_latency(engines)
-        # From a PA to the next mini-batch's, besides its words, the network, and one cycle for each plane.
+        # Cycles from a PA to the next mini-batch's PA, without its words, the network, and one cycle per plane.
         self.pipeline = self.pa_latency + loss_latency(banks, loss_lanes) + backward_latency(banks) - 1
         vector = stream.Signature(data.ArrayLayout(signed(VALUE_BITS), self.values))
         super().__init__(
@@ -178,19 +191,19 @@ class GlmWorker(wiring.Component):
 
     @property
     def values(self) -> int:
-        """Of ``pa`` and ``fa``: what a packet carries."""
+        """Return the number of values of ``pa`` and ``fa``, which is that of a packet."""
         return self.banks
 
     @property
     def registers_fa_ready(self) -> bool:
-        """Whether ``fa.ready`` follows from registers."""
+        """Return whether ``fa.ready`` depends on registers alone."""
         return self.loss_lanes < self.banks
 
     def elaborate(self, platform: Any) -> Module:
-        """PA goes up through the reducer, FA comes down through the loss unit; the rest is counting.
+        """Connect engines, reducer and loss unit: PAs go through the reducer, FAs through the loss unit.
 
-        ``dropping`` begins in the cycle after ``abort``, in which the network takes the PA that waits. The loss
-        unit is reset in the cycle of ``abort`` itself: in that cycle everything before and after it is ready.
+        ``dropping`` starts in the cycle after ``abort``, in which the network takes a PA that waits. The loss
+        unit is reset in the cycle of ``abort`` itself: its neighbours are all ready in that cycle.
         """
         m = Module()
         dropping = Signal()
@@ -234,7 +247,7 @@ class GlmWorker(wiring.Component):
         return LossSequence(banks=self.banks, at_once=self.loss_lanes, frac=self.frac)
 
     def _exchange(self, m: Module, engines: list[Any], reducer: Any, loss: Any, dropping: Value) -> Value:
-        """Connect what goes over the network, here activations; returns how many values were clamped."""
+        """Connect the data that the network carries, here activations; return how many values were clamped."""
         connect_typed(m, reducer.o, flipped(self.pa))
         may_pass = self._take_turns(m, engines) if self.vanilla else Const(1)
         m.d.comb += [
@@ -246,7 +259,9 @@ class GlmWorker(wiring.Component):
         return reducer.clamped
 
     def _take_turns(self, m: Module, engines: list[Any]) -> Value:
-        """Without overlap, FAs wait for backward's turn, and what it writes for the end of that.
+        """Hold FAs back until backward's turn, and hold backward's chunks back until the turn's end.
+
+        For vanilla training.
 
         Returns whether FAs may pass.
         """
@@ -261,7 +276,7 @@ class GlmWorker(wiring.Component):
         return ~self.training.serial | phases.backward
 
     def _engine_options(self) -> dict[str, Any]:
-        """What an engine is made with beside its size."""
+        """Return the parameters of an engine besides its size."""
         return {"l2": self.l2} | ({"vanilla": True} if self.vanilla else {})
 
     def _engine(self, m: Module, number: int) -> Any:
@@ -290,7 +305,7 @@ class GlmWorker(wiring.Component):
         return engine
 
     def _run(self, m: Module, engines: list[Any]) -> None:
-        """A run is over when backward has taken its last word and has nothing more to write."""
+        """End a run when backward has taken its last word and has nothing left to write."""
         to_take = self._pending(m, engines[0].events.forward_last, name="forward")
         to_write = self._pending(m, engines[0].events.backward_last, name="backward")
         writing = Cat(engine.busy for engine in engines).any()
@@ -302,7 +317,7 @@ class GlmWorker(wiring.Component):
         self._count(m, [engine.events for engine in engines], to_take)
 
     def _pending(self, m: Module, last: Value, *, name: str) -> Signal:
-        """Whether the run has micro-batches that have not ended; ``last`` ends one."""
+        """Return whether the run has micro-batches that have not ended; ``last`` ends one."""
         pending = Signal(name=f"{name}_pending")
         wraps = last
         for loop, length in ("epoch", self.shape.epoch), ("epochs", self.training.epochs):
@@ -320,7 +335,10 @@ class GlmWorker(wiring.Component):
         return pending
 
     def _count(self, m: Module, events: list[Any], to_take: Signal) -> None:
-        """Events describe the cycle before, so a run's first events come one cycle after its beginning."""
+        """Drive the counts.
+
+        Events describe the previous cycle, so a run's first events come one cycle after its start.
+        """
         counts = self.counts
         was_to_take = Signal()
         was_running = Signal()

@@ -1,1 +1,1 @@
-"""A node as a package for somebody else's top level: descriptions of its Verilog that other tools read."""
+"""Packages of nodes for use in other designs: descriptions of a node's Verilog that other tools read."""

@@ -1,6 +1,6 @@
-"""Attributes in a module's Verilog that tell Vivado's IP packager and block designs what names do not.
+"""Verilog attributes for Vivado's IP packager and block designs, for facts that port names do not show.
 
-Names alone make an AXI interface of ``axil_awaddr``, and a reset of ``rst``, but one that is low when active.
+From names alone, Vivado recognises ``axil_awaddr`` as AXI, and takes ``rst`` for a reset that is active low.
 Other tools ignore the attributes.
 """
 
@@ -13,7 +13,10 @@ from fanin.hdl.package.interfaces import CLOCK, RESET, Interface
 
 
 def with_attributes(verilog: str, module: str, buses: Sequence[Interface]) -> str:
-    """The text with attributes on ports of ``module``: clock, reset, and buses that names do not show."""
+    """Return the Verilog with attributes on ports of ``module``.
+
+    Clock, reset, and buses that names do not show.
+    """
     notes = {
         CLOCK: [("X_INTERFACE_INFO", f"xilinx.com:signal:clock:1.0 {CLOCK} CLK"), _parameters(buses)],
         RESET: [
@@ -37,7 +40,7 @@ def with_attributes(verilog: str, module: str, buses: Sequence[Interface]) -> st
 
 
 def _parameters(buses: Sequence[Interface]) -> tuple[str, str]:
-    """Whose clock it is."""
+    """Return the clock's attribute that names its buses and its reset."""
     names = ":".join(bus.name for bus in buses)
     associated = f"ASSOCIATED_BUSIF {names}, " if names else ""
     return "X_INTERFACE_PARAMETER", f"{associated}ASSOCIATED_RESET {RESET}"

@@ -1,4 +1,4 @@
-"""The clock's period, to the tools that synthesise a node by itself."""
+"""Clock constraints for tools that synthesise a node as the top level."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from fanin.hdl.package.interfaces import CLOCK
 
-#: by the suffix of the file: of the module, a line that says what this is, and the clock in MHz
+#: Text of a constraint file by its suffix, from the module's name and the clock in MHz.
 CONSTRAINTS: Mapping[str, Callable[[str, float], str]] = {
     "xdc": lambda module, mhz: _sdc(module, mhz, "Vivado"),
     "sdc": lambda module, mhz: _sdc(module, mhz, "Quartus and others"),
@@ -18,7 +18,7 @@ CONSTRAINTS: Mapping[str, Callable[[str, float], str]] = {
 
 
 def _sdc(module: str, mhz: float, tool: str) -> str:
-    """As Vivado's XDC has what Synopsys' SDC says of a clock, one text serves both."""
+    """Return a clock constraint. Vivado's XDC and Synopsys' SDC share the syntax, so one text serves both."""
     return (
         f"# {module} by itself, {tool}. A top level has its own clock's constraint in place of this.\n"
         f"create_clock -name {CLOCK} -period {1000 / mhz:.3f} [get_ports {{{CLOCK}}}]\n"

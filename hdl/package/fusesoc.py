@@ -1,4 +1,4 @@
-"""A node as a FuseSoC core (CAPI2): its files, and targets to lint it and to synthesise it by itself."""
+"""FuseSoC core (CAPI2) of a node: its files, and targets that lint it and synthesise it as the top level."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 from fanin import __version__
 from fanin.hdl.package.ip_xact import LIBRARY, VENDOR
 
-# A node has more ports than a device has pins, so that it is placed in its harness. No pin has a place, as no
-# board is meant: Vivado stops before the bitstream, which it would refuse.
+# A node has more ports than a device has pins, so its harness is placed instead. Pins have no location, since
+# no
+# board is meant: the flow for Vivado stops before the bitstream, which Vivado would refuse.
 _CORE = """CAPI=2:
 name: {vendor}:{library}:{module}:{version}
 description: {description}
@@ -31,13 +32,14 @@ filesets:
     file_type: LPF
 
 targets:
-  # What a core that depends on this one gets.
+  # For cores that depend on this one.
   default:
     filesets: [rtl]
     toplevel: {module}
 
-  # What generated Verilog has: widths that the language settles, cases without a default, comparisons that are
-  # constant, a name that C++ has a meaning for.
+  # Warnings that generated Verilog causes: widths that the language settles, cases without a default,
+  # comparisons
+  # that are constant, a name that has a meaning in C++.
   lint:
     filesets: [rtl]
     toplevel: {module}
@@ -47,7 +49,7 @@ targets:
         mode: lint-only
         verilator_options: [-Wno-WIDTH, -Wno-CASEINCOMPLETE, -Wno-CMPCONST, -Wno-UNSIGNED, -Wno-SYMRSVDWORD]
 
-  # The node by itself, in its harness: fusesoc run --target synth --tool vivado|quartus|trellis
+  # The node in its harness: fusesoc run --target synth --tool vivado|quartus|trellis
   synth:
     filesets:
       - rtl
@@ -70,7 +72,10 @@ targets:
 
 
 def core(module: str, description: str) -> str:
-    """The text of a ``.core`` file. Verilog, harness and constraints of ``module`` are beside it."""
+    """Return the text of a ``.core`` file.
+
+    It refers to Verilog, harness and constraints of ``module`` in its folder.
+    """
     return _CORE.format(
         vendor=VENDOR,
         library=LIBRARY,

@@ -1,4 +1,7 @@
-"""A module among registers, so that it can be placed by itself: no port needs a pin, each ends a path."""
+"""Harness: a module between registers, for placing it as the top level.
+
+Every path ends in a register, not a pin.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from fanin.hdl.package.interfaces import CLOCK, RESET
 
 @dataclass(frozen=True)
 class Port:
-    """A port of a Verilog module."""
+    """Port of a Verilog module."""
 
     name: str
     width: int
@@ -18,9 +21,11 @@ class Port:
 
 
 def harness(module: str, ports: Iterable[Port], *, name: str) -> str:
-    """Verilog of a module of four pins: a shift register feeds the inputs, another folds the outputs.
+    """Return the Verilog of a module with four pins.
 
-    ``module`` has the clock and the reset among its ``ports``, or not.
+    One shift register feeds the inputs, another folds the outputs.
+
+    ``ports`` may include the clock and the reset of ``module``; they are connected if present.
     """
     ports = list(ports)
     clocks = [port.name for port in ports if port.name in (CLOCK, RESET)]
@@ -44,7 +49,7 @@ endmodule
 
 
 def _slices(ports: list[Port], bus: str) -> list[str]:
-    """Each port on bits of its own of ``bus``."""
+    """Return connections of each port to its own bits of ``bus``."""
     connections, low = [], 0
     for port in ports:
         connections.append(f".{port.name}({bus}[{low + port.width - 1}:{low}])")

@@ -1,4 +1,4 @@
-"""The bus interfaces among a module's ports, recognised by name as vendors' tools do."""
+"""Bus interfaces among a module's ports, recognised by name as vendors' tools do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from fanin.hdl.emit import FlatPort
 
-CLOCK, RESET = "clk", "rst"  #: of every module; the reset is synchronous and high
+CLOCK, RESET = "clk", "rst"  #: ports of every module; the reset is synchronous and active high
 _ADDRESS = "id addr len size burst lock cache prot qos valid ready"
 _CHANNELS = {
     "ar": _ADDRESS,
@@ -18,13 +18,13 @@ _CHANNELS = {
     "b": "id resp valid ready",
 }
 _AXI = {f"{channel}{signal}" for channel, signals in _CHANNELS.items() for signal in signals.split()}
-_BURSTS = {"arlen", "awlen"}  # AXI4 has them, AXI4-Lite has not
+_BURSTS = {"arlen", "awlen"}  # in AXI4, absent from AXI4-Lite
 _STREAM = {name: name for name in ("tdata", "tkeep", "tlast", "tuser", "tvalid", "tready")}
 _PLAIN_STREAM = {"payload": "tdata", "valid": "tvalid", "ready": "tready"}
 
 
 class Protocol(StrEnum):
-    """What a bus interface speaks; the value is Vivado's name of it."""
+    """Protocol of a bus interface; the value is Vivado's name for it."""
 
     AXI4 = "AXI4"
     AXI4_LITE = "AXI4LITE"
@@ -33,20 +33,20 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True)
 class Interface:
-    """Ports that are one bus, and the logical name (``AWADDR``, ``TDATA``) of each."""
+    """Ports that form one bus, each with its logical name (``AWADDR``, ``TDATA``)."""
 
     name: str
     protocol: Protocol
     master: bool
     ports: Mapping[str, FlatPort]  #: by logical name
-    by_name: bool  #: whether a tool that goes by names sees it
+    by_name: bool  #: whether a tool recognises the bus by its port names
 
 
 def interfaces(ports: Sequence[FlatPort]) -> list[Interface]:
-    """The buses among these ports, in the order in which they begin.
+    """Return the buses among these ports, in the order of their first ports.
 
-    A plain stream (``x_payload x_valid x_ready``) of whole bytes is one of AXI4-Stream with other names: the
-    handshake is the same. What has other ports of the same prefix is no bus.
+    A plain stream of whole bytes (``x_payload x_valid x_ready``) is an AXI4-Stream with other names: the
+    handshake is the same. A prefix with any port that the protocol lacks is not a bus.
     """
     names: dict[str, dict[str, FlatPort]] = {}
     for port in ports:
@@ -58,7 +58,7 @@ def interfaces(ports: Sequence[FlatPort]) -> list[Interface]:
 
 
 def _interface(name: str, signals: Mapping[str, FlatPort]) -> Interface | None:
-    """The bus that all signals of a prefix are, if they are one."""
+    """Return the bus that all signals of a prefix form, or None."""
     if signals.keys() <= _AXI and signals.keys() & {"araddr", "awaddr"}:
         protocol = Protocol.AXI4 if signals.keys() & _BURSTS else Protocol.AXI4_LITE
         logical = {signal.upper(): port for signal, port in signals.items()}

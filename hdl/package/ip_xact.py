@@ -1,4 +1,4 @@
-"""A module as an IP-XACT component, IEEE 1685-2014: ports, buses, registers, files."""
+"""IP-XACT component (IEEE 1685-2014) of a module: ports, buses, registers, files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ VENDOR, LIBRARY = "fanin", "node"
 _NAMESPACE = "http://www.accellera.org/XMLSchema/IPXACT/1685-2014"
 _SCHEMA = "http://www.w3.org/2001/XMLSchema-instance"
 _VIEW, _SOURCES = "rtl", "rtl"
-_MAP, _SLAVE = "registers", "axil"  #: the memory map, and the bus by which a node's registers are reached
+_MAP, _SLAVE = "registers", "axil"  #: the memory map, and the bus that reaches a node's registers
 _BUS = {Protocol.AXI4: "aximm", Protocol.AXI4_LITE: "aximm", Protocol.AXI4_STREAM: "axis"}
 _ACCESS = {Access.RO: "read-only", Access.PULSE: "write-only", Access.COUNTER: "read-only"}
-_VOLATILE = (Access.RO, Access.COUNTER, Access.WINDOW)  # what the hardware changes
+_VOLATILE = (Access.RO, Access.COUNTER, Access.WINDOW)  # the hardware changes these
 
 Element = ElementTree.Element
 
@@ -32,9 +32,10 @@ def component(
     registers: RegisterMap | None,
     files: Mapping[str, Sequence[tuple[str, str]]],
 ) -> str:
-    """The text of ``component.xml``. ``files``: of each file set, names and types of its files.
+    """Return the text of ``component.xml``. ``files``: names and types of the files of each file set.
 
-    Buses have Xilinx' definitions, as their tools are those that go by them; the logical names are Arm's.
+    Buses have Xilinx' definitions, since Xilinx' tools are the ones that read them; the logical names are
+    Arm's.
     """
     root = Element(f"{{{_NAMESPACE}}}component")
     location = f"{_NAMESPACE} {_NAMESPACE}/index.xsd"
@@ -58,7 +59,7 @@ def component(
 
 
 def _associations(buses: Sequence[Interface]) -> dict[str, str]:
-    """Which buses the clock is the clock of, and its reset."""
+    """Return the parameters that associate the clock with its buses and its reset."""
     names = ":".join(bus.name for bus in buses)
     return ({"ASSOCIATED_BUSIF": names} if names else {}) | {"ASSOCIATED_RESET": RESET}
 
@@ -74,14 +75,14 @@ def _add_bus(parent: Element, bus: Interface, *, with_map: bool) -> None:
 
 
 def _add_signal(parent: Element, port: str, kind: str, logical: str, parameters: Mapping[str, str]) -> None:
-    """An interface of one port: clock or reset."""
+    """Add an interface of one port: clock or reset."""
     element = _interface(parent, port, "signal", kind, {logical: port})
     _child(element, "slave")
     _add_parameters(element, parameters)
 
 
 def _interface(parent: Element, name: str, library: str, kind: str, ports: Mapping[str, str]) -> Element:
-    """A bus interface without its mode: ``ports`` are physical names by logical ones."""
+    """Add a bus interface without its mode. ``ports``: physical names by logical names."""
     element = _child(parent, "busInterface")
     _add(element, name=name)
     reference = {"vendor": "xilinx.com", "library": library, "version": "1.0"}
@@ -103,7 +104,7 @@ def _add_parameters(parent: Element, values: Mapping[str, str]) -> None:
 
 
 def _add_model(root: Element, module: str, ports: Sequence[Port]) -> None:
-    """The Verilog module and its ports."""
+    """Add the Verilog module and its ports."""
     model = _child(root, "model")
     _add(
         _child(_child(model, "views"), "view"),
@@ -125,7 +126,10 @@ def _add_model(root: Element, module: str, ports: Sequence[Port]) -> None:
 
 
 def _add_map(root: Element, registers: RegisterMap) -> None:
-    """The registers as one block at address 0. The bus carries a word at a time, so ``x`` of two is two."""
+    """Add the registers as one block at address 0.
+
+    The bus carries one word at a time, so ``x`` of two words is two.
+    """
     memory_map = _child(_child(root, "memoryMaps"), "memoryMap")
     _add(memory_map, name=_MAP)
     block = _child(memory_map, "addressBlock")
@@ -134,7 +138,7 @@ def _add_map(root: Element, registers: RegisterMap) -> None:
     for register in registers.registers:
         offset = registers.offset(register.name)
         if register.words > 1 and register.count > 1:
-            # The elements of an array of registers touch; pairs of words are a file of registers.
+            # Elements of a register array must be adjacent; a register of several words needs a register file.
             file = _child(block, "registerFile")
             _add(file, name=register.name, dim=register.count, addressOffset=_hex(offset))
             _add(file, range=register.words * WORD_BYTES)
@@ -160,11 +164,11 @@ def _add_word(parent: Element, register: Register, word: int, offset: int) -> No
         _add(_child(_child(part, "resets"), "reset"), value=_hex(field.reset))
         _add(part, bitWidth=field.bits, volatile=volatile, access=access)
         if register.access is Access.WINDOW:
-            _add(part, readAction="modify")  # the hardware sees every read, and may count its address up
+            _add(part, readAction="modify")  # a read may have effects in the hardware, e.g. advance its address
 
 
 def _add_files(parent: Element, label: str, files: Sequence[tuple[str, str]]) -> None:
-    """``label`` names the set. A type that the standard has not is the user's."""
+    """Add files to the set ``label``. Types that the standard does not name become user types."""
     _add(parent, name=label)
     for name, kind in files:
         file = _child(parent, "file")
@@ -178,7 +182,7 @@ def _add_files(parent: Element, label: str, files: Sequence[tuple[str, str]]) ->
 
 
 def _hex(value: int) -> str:
-    """A number as the standard's expressions, which are SystemVerilog's, have it."""
+    """Return a number as an expression of the standard, which uses SystemVerilog's syntax."""
     return f"'h{value:x}"
 
 

@@ -1,4 +1,4 @@
-"""The files of a package: a component of the catalogue for somebody else's top level."""
+"""Package of a catalogue component: all files for its use in another design."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from fanin.hdl.package.harness import Port, harness
 from fanin.hdl.package.interfaces import CLOCK, RESET, Interface, interfaces
 from fanin.hdl.package.ip_xact import component
 
-MARK, KEY = "package.json", "package"  #: what says that a folder is a package, and a key of it
+MARK, KEY = "package.json", "package"  #: the file that marks a folder as a package, and a key in it
 IP_XACT = "component.xml"
 _REGISTERS = {"h": "c", "svd": "svd", "json": "json"}  # format of the register map by suffix
-_TYPES = {"v": "verilogSource", "h": "cSource", "sdc": "SDC"}  # IP-XACT's, by suffix; else the suffix itself
+_TYPES = {"v": "verilogSource", "h": "cSource", "sdc": "SDC"}  # IP-XACT types by suffix; else the suffix itself
 
 
 def emit(name: str, *, preset: str, settings: Mapping[str, str], module: str | None = None) -> str:
     """Return the Verilog of a component of the catalogue. Raises InputError, ValueError.
 
-    Attributes tell Vivado which ports are the clock, the reset and its polarity, and buses.
+    Attributes tell Vivado which ports are the clock, the reset (with its polarity) and buses.
     """
     made = catalog.entry_of(name).build(PRESETS[preset], settings)
     return _verilog(made, module or catalog.module_of(name), interfaces(flat_ports(made)))
@@ -39,7 +39,7 @@ def _verilog(made: wiring.Component, module: str, buses: Sequence[Interface]) ->
 
 
 def file_names(module: str) -> tuple[str, ...]:
-    """What a package of a component with that module holds, or may hold, beside its mark."""
+    """Return the names of all files that a package with this module may have, except the mark."""
     suffixes = ("v", *_REGISTERS, *CONSTRAINTS, "core")
     return (IP_XACT, f"{module}_harness.v", *(f"{module}.{suffix}" for suffix in suffixes))
 
@@ -47,9 +47,9 @@ def file_names(module: str) -> tuple[str, ...]:
 def package(
     name: str, *, preset: str, settings: Mapping[str, str], clock_mhz: float, module: str | None = None
 ) -> dict[str, str]:
-    """The files of a component's package by name, its mark among them. Raises InputError.
+    """Return the text of each file of a component's package by name, the mark included. Raises InputError.
 
-    ``module``: what the top module is called, as ``catalog.module_of`` says by default.
+    ``module``: name of the top module; ``catalog.module_of`` gives the default.
     """
     entry, module = catalog.entry_of(name), module or catalog.module_of(name)
     made = entry.build(PRESETS[preset], settings)
@@ -86,7 +86,7 @@ def package(
 
 
 def _typed(files: Mapping[str, str]) -> Sequence[tuple[str, str]]:
-    """Names and IP-XACT's types of files."""
+    """Return names and IP-XACT types of files."""
     suffixes = {name: name.rpartition(".")[2] for name in files}
     return [(name, _TYPES.get(suffix, suffix)) for name, suffix in suffixes.items()]
 

@@ -1,4 +1,4 @@
-"""Registers that cut the combinational paths of a stream: all of them, or that of ``ready`` alone."""
+"""Register slices that cut the combinational paths of a stream: all paths, or the path of ``ready`` alone."""
 
 from typing import Any
 
@@ -9,19 +9,22 @@ from amaranth.lib.wiring import In, Out
 
 
 class RegisterSlice(wiring.Component):
-    """Skid buffer: valid, payload and ready are all registered, at full rate.
+    """Two-entry register slice: valid, payload and ready are all registered, at full rate.
 
-    Payloads leave in the order in which they came. The second register takes the payload that arrives in
-    the cycle in which ``o`` stalls, since ``i.ready`` can follow only a cycle later.
+    Payloads leave in the order of arrival. ``i.ready`` falls one cycle after ``o`` stalls. The second register
+    holds the payload that arrives in between.
 
     Members
     -------
     ``i`` : In, stream of ``shape``
+        Payloads to pass on.
     ``o`` : Out, stream of ``shape``
+        Payloads in the order of arrival.
 
     Parameters
     ----------
     ``shape`` : any shape
+        Shape of the payload.
 
     Latency
     -------
@@ -37,11 +40,11 @@ class RegisterSlice(wiring.Component):
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform: Any) -> Module:
-        """``full`` says that the skid register holds the payload after the one on ``o``."""
+        """Build the two registers; ``full``: the skid register holds the payload after the one on ``o``."""
         m = Module()
         full = Signal()
         skid = Signal(self.shape, reset_less=True)
-        payload = Signal(self.shape, reset_less=True)  # a reset reaches far enough without it
+        payload = Signal(self.shape, reset_less=True)  # resetting ``full`` and ``o.valid`` is enough
 
         m.d.comb += [self.i.ready.eq(~full), self.o.payload.eq(payload)]
         with m.If(~full):
@@ -55,20 +58,22 @@ class RegisterSlice(wiring.Component):
 
 
 class SkidBuffer(wiring.Component):
-    """A register in the path of ``ready`` alone, where a cycle in the other direction would be dear.
+    """Buffer that registers ``ready`` alone, for paths where an added cycle of latency would cost too much.
 
-    Payloads leave in the order in which they came. One that ``o`` stalls waits in the buffer, and ``i`` is
-    stalled a cycle later.
+    Payloads leave in the order of arrival. When ``o`` stalls, the buffer keeps the payload, and ``i`` stalls
+    one cycle later.
 
     Members
     -------
     ``i`` : In, stream of ``shape``
+        Payloads to pass on.
     ``o`` : Out, stream of ``shape``
-        Follows ``i`` within the cycle, one LUT later.
+        Payloads in the order of arrival. Follows ``i`` within the cycle, one LUT later.
 
     Parameters
     ----------
     ``shape`` : any shape
+        Shape of the payload.
 
     Latency
     -------
@@ -84,7 +89,7 @@ class SkidBuffer(wiring.Component):
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform: Any) -> Module:
-        """``full`` says that a payload waits in the buffer; else the buffer may take anything."""
+        """Build the buffer; ``full``: a payload waits in it, and ``i`` stalls."""
         m = Module()
         full = Signal()
         skid = Signal(self.shape, reset_less=True)

@@ -1,4 +1,4 @@
-"""Typed connection: Amaranth 0.5's ``connect()`` compares widths only."""
+"""Connection of interfaces with a check of their shapes. Amaranth 0.5's ``connect()`` compares widths only."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def _same_shape(a: Any, b: Any) -> bool:
 
 
 def connect_typed(m: Module, a: Any, b: Any) -> None:
-    """Connect two interfaces whose members must agree in name and in *shape*, not only in width.
+    """Connect two interfaces. Members of the same name must have the same *shape*, not only the same width.
 
     Raises ValueError that names the first member whose shapes differ.
     """

@@ -1,4 +1,4 @@
-"""Credits: how a sender knows that its receiver has room, without asking in the same cycle."""
+"""Credit counter: lets a sender know one cycle ahead that its receiver has room."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ from amaranth.lib.wiring import In, Out
 
 
 class Credits(wiring.Component):
-    """Permission to go on: a counter of what is free or waiting, and a registered flag that there is some.
+    """Counter of credits with registered flags for "at least one" and "at least two".
 
-    A counter that starts ``full`` counts free places, for example of a FIFO after a pipeline that cannot stall:
-    a payload that enters takes a credit, and gives it back when it leaves the FIFO. One that starts at 0 counts
-    what has arrived and waits to be used.
+    With ``full`` the counter starts at ``limit`` and counts free places, for example in a FIFO after a pipeline
+    that cannot stall. A payload takes a credit when it enters the pipeline and gives it back when it leaves the
+    FIFO. Without ``full`` the counter starts at 0 and counts items that have arrived and wait to be used.
 
     Members
     -------
     ``restart`` : In(1)
         Set the counter to ``initial``; ``give`` and ``take`` do not count in this cycle.
     ``initial`` : In, range(limit + 1)
+        Credits after ``restart``.
     ``give`` : In(1)
-        One credit more; never above ``limit``.
+        Add one credit. Must not raise the count above ``limit``.
     ``take`` : In(1)
-        One credit less; only while there is one.
+        Remove one credit. Allowed only while ``ok`` is high.
     ``ok`` : Out(1)
         At least one credit is left; registered.
     ``several`` : Out(1)
-        At least two are, so that one is left after a ``take``; registered.
+        At least two credits are left, so one remains after a ``take``; registered.
     ``count`` : Out, range(limit + 1)
-        The credits that are left; registered.
+        Credits left; registered.
 
     Parameters
     ----------
     ``limit`` : int, at least 1
+        Most credits that the counter holds.
     ``full`` : bool
-        Whether all credits are there after reset, or none.
+        Whether the counter starts at ``limit`` after reset; else it starts at 0 (the default).
 
     Latency
     -------
-    The outputs answer one cycle after ``give`` and ``take``, which both may happen in every cycle.
+    The outputs follow ``give`` and ``take`` by one cycle. Both may be high in every cycle.
 
     Source
     ------
@@ -66,7 +68,7 @@ class Credits(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The flags are computed beside the counter, so that who reads them waits for no comparison."""
+        """Compute the flags in parallel with the counter, so that no comparison follows its register."""
         m = Module()
         count = self.count
         with m.If(self.restart):

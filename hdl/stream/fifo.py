@@ -1,4 +1,4 @@
-"""First in, first out: the queue between two streams."""
+"""First-in, first-out queue between two streams."""
 
 from typing import Any
 
@@ -10,34 +10,40 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
 
-# Up to here the words lie in distributed RAM (64 words a LUT), above it in block RAM.
+# Up to this depth the words are in distributed RAM (64 words a LUT), above it in block RAM.
 DISTRIBUTED_DEPTH = 64
 
 
 class StreamFIFO(wiring.Component):
     """Queue of a stream's payloads.
 
-    Payloads leave in the order in which they came; ``depth`` of them fit, whatever their number. Outputs
-    are registered: the oldest payload stands in a head register (above 64 words: in the block RAM's output
-    register or, where the queue was empty, in a register of its own, one LUT in front of ``o``). At ``depth``
-    1 ``i.ready`` follows ``o.ready`` within the cycle, without which there would be no full rate.
+    Payloads leave in the order of arrival. The queue holds ``depth`` payloads, for any ``depth``.
+
+    Outputs are registered: the oldest payload is in a head register. Above 64 words the head register is the
+    output register of the block RAM. A payload that enters an empty queue goes to a second register instead,
+    and one LUT before ``o`` selects between the two. At ``depth`` 1 ``i.ready`` follows ``o.ready`` within the
+    cycle; full rate requires it.
 
     Members
     -------
     ``i`` : In, stream of ``shape``
+        Payloads to queue.
     ``o`` : Out, stream of ``shape``
+        Payloads in the order of arrival.
     ``level`` : Out, range(depth + 1)
         Payloads held; registered.
 
     Parameters
     ----------
     ``shape`` : any shape
+        Shape of the payload.
     ``depth`` : int, at least 1
+        Payloads that the queue holds.
 
     Latency
     -------
-    1 cycle from ``i`` to ``o`` when empty; one transfer in and one out a cycle.
-    A full queue accepts again one cycle after a transfer on ``o`` (at ``depth`` 1, in the same cycle).
+    1 cycle from ``i`` to ``o`` when empty; one transfer in and one out a cycle. A full queue accepts again one
+    cycle after a transfer on ``o`` (at ``depth`` 1, in the same cycle).
 
     Source
     ------
@@ -58,10 +64,10 @@ class StreamFIFO(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A head register after the memory; a payload skips the memory when that is empty."""
+        """Build a head register after the memory; a payload bypasses the memory while the memory is empty."""
         m = Module()
-        valid = Signal()  # the head holds a payload
-        more = Signal()  # the memory does, too
+        valid = Signal()  # the head register holds a payload
+        more = Signal()  # the memory holds at least one payload
         writable = Signal(init=1)
         push = Signal()
         pop = Signal()
@@ -82,7 +88,7 @@ class StreamFIFO(wiring.Component):
 
         with m.If(head_free):
             m.d.sync += valid.eq(load | direct)
-        with m.If(push != pop):  # the sum waits for ``push`` only, which comes sooner
+        with m.If(push != pop):  # the sum depends on ``push`` alone, which settles sooner
             m.d.sync += [
                 self.level.eq(Mux(push, self.level + 1, self.level - 1)),
                 writable.eq(~push | (self.level != self.depth - 1)),
@@ -125,7 +131,7 @@ class StreamFIFO(wiring.Component):
                     with m.If(pointer == self.depth - 1):
                         m.d.sync += pointer.eq(0)
         if distributed:
-            with m.If(more):  # not ``load``: the data wait for nothing, the register's enable does
+            with m.If(more):  # not ``load``: only the register's enable depends on ``o.ready``, not its data
                 m.d.comb += incoming.eq(read.data)
         else:
             from_memory = Signal()

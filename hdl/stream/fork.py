@@ -1,4 +1,4 @@
-"""One stream to several takers."""
+"""Fork of one stream to several receivers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from amaranth.lib.wiring import In, Out
 
 
 class StreamFork(wiring.Component):
-    """Give every payload to all of several takers, each when it is ready.
+    """Fork that gives every payload to each of several receivers, to each when it is ready.
 
     Members
     -------
     ``i`` : In, stream of ``shape``
-        Ready when the last of the takers is.
+        Ready when every receiver has taken the payload or takes it in this cycle.
     ``o`` : Out, array of ``outputs`` streams of ``shape``
-        Follow ``i`` within the cycle.
+        Valid and payload follow ``i`` within the cycle.
 
     Parameters
     ----------
     ``shape`` : any shape
+        Shape of the payload.
     ``outputs`` : int, at least 1
+        Number of receivers; 2 by default.
 
     Latency
     -------
@@ -41,7 +43,7 @@ class StreamFork(wiring.Component):
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)).array(outputs)})
 
     def elaborate(self, platform: Any) -> Module:
-        """A bit remembers who has taken the payload while others have not."""
+        """Keep one bit per receiver: high if it has taken the current payload while another has not."""
         m = Module()
         taken = Signal(self.outputs)
         served = Signal(self.outputs)

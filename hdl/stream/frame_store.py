@@ -1,4 +1,4 @@
-"""A queue of whole frames."""
+"""Store-and-forward queue of whole frames."""
 
 from __future__ import annotations
 
@@ -13,48 +13,57 @@ from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
 from fanin.hdl.stream.packet import packet_stream
 
 _MARGIN_BITS = 2
-#: Beats of a store that a frame cannot use: it counts as full so many early, and that is seen two cycles late.
+#: Beats of a store's capacity that a frame cannot use. ``full`` rises early, since it follows a write by two
+#: cycles.
 MARGIN = 2 << _MARGIN_BITS
 
-#: What has become of a frame, a pulse for each: it has ``left``; it was ``dropped``, too long or without room;
-#: it was dropped since it was ``bad``.
+#: Pulses for the fate of a frame. ``left``: it was sent. ``dropped``: it was too long or found no room.
+#: ``bad``: it was dropped because of ``error``.
 FrameEvents = data.StructLayout({"left": 1, "dropped": 1, "bad": 1})
 
 
 def store_capacity(max_frame: int, width: int) -> int:
-    """Beats of a store, a power of two, that holds two of the longest frames at least."""
+    """Return the beats of a store, a power of two, that holds at least two frames of the maximum length."""
     return 1 << (2 * -(-8 * max_frame // width) + MARGIN - 1).bit_length()
 
 
 class FrameStore(wiring.Component):
-    """Keep frames until they have come in full: each leaves as it came and without a pause, or not at all.
+    """Store-and-forward buffer.
 
-    A frame is dropped if it has ``error`` or more than ``max_frame`` bytes. One for which there is no room
-    waits, or is dropped if the store does not ``wait``: then one that follows a dropped frame at once finds no
-    room either, if that had taken it. Frames that are kept leave in the order in which they came.
+    A frame leaves when it has arrived in full, unchanged and without a pause, or is dropped.
+
+    A frame is dropped if it has ``error`` or more than ``max_frame`` bytes. If a frame finds no room, a store
+    with ``wait`` stalls it; a store without ``wait`` drops it. The room of a dropped frame is free again only
+    some cycles later, so a frame that follows back to back may be dropped, too. Frames leave in the order of
+    arrival.
 
     Members
     -------
     ``i`` : In, packet stream of ``width`` bits with ``error``
-        Always ready unless the store waits.
+        Frames to store. Always ready without ``wait``.
     ``o`` : Out, packet stream of ``width`` bits
-        Valid in every cycle of a frame.
+        Good frames. Valid in every cycle of a frame.
     ``level`` : Out, range(capacity + 1)
-        Beats of kept frames that are still in memory, a cycle ago.
+        Beats of good frames that were in memory one cycle ago.
     ``events`` : Out, FrameEvents
-        A cycle after the frame's last beat on ``o`` or ``i``.
+        Pulses one cycle after the frame's last beat: ``left`` after the one on ``o``, the others after the one
+        on ``i``.
 
     Parameters
     ----------
     ``width`` : int, bits, a multiple of 8
-    ``max_frame`` : int, bytes of the longest frame, at least 1
-    ``capacity`` : int, beats, a power of two of at least the longest frame and 8 more
+        Width of the data.
+    ``max_frame`` : int, bytes, at least 1
+        Longest frame that is stored.
+    ``capacity`` : int, beats, a power of two
+        Size of the store: at least the longest frame and 8 beats more.
     ``wait`` : bool
+        Whether a frame that finds no room waits; else it is dropped.
 
     Latency
     -------
-    From the last beat on ``i`` to the first one on ``o``: 2 cycles; one beat a cycle in and out, frames back
-    to back.
+    From the last beat on ``i`` to the first one on ``o``: 2 cycles; one beat a cycle in and out, frames back to
+    back.
 
     Source
     ------
@@ -84,10 +93,14 @@ class FrameStore(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Three places in a ring of beats: the next one in, the end of what is kept, the next one out."""
+        """Keep three positions in a ring of beats.
+
+        The positions are ``place`` (next write), ``end`` (end of good frames) and ``fetch`` (next read).
+        """
         m = Module()
         place, end, fetch = (Signal(range(2 * self.capacity), name=name) for name in ("place", "end", "fetch"))
-        # The lowest bit of ``keep`` is always one. Without it a beat of 512 bits fits eight block RAMs of 72.
+        # The lowest bit of ``keep`` is always one and is not stored: a beat of 512 bits fits eight block RAMs
+        # of 72.
         shape = data.StructLayout({"data": self.width, "keep": self.width // 8 - 1, "last": 1})
         m.submodules.storage = storage = Memory(
             shape=shape, depth=self.capacity, init=[], attrs=NEVER_READ_AS_WRITTEN
@@ -100,13 +113,16 @@ class FrameStore(wiring.Component):
         return m
 
     def _take(self, m: Module, write: Any, place: Signal, end: Signal, fetch: Signal) -> None:
-        """Write beats as they come; at a frame's end keep them, or go back to where it began."""
+        """Write beats as they arrive.
+
+        At a frame's end keep them, or return to the position where the frame began.
+        """
         i = self.i
         used = Signal.like(place)
         full = Signal()
         number = Signal(range(self._beats))  # beats of the frame so far
-        long = Signal()  # as many as the longest frame has, and it goes on
-        lost = Signal()  # a beat of it found no room
+        long = Signal()  # the frame has had as many beats as the longest frame and continues
+        lost = Signal()  # a beat of the frame found no room
         take, ends, kept, no_room, too_long = (
             Signal(name=name) for name in ("take", "ends", "kept", "no_room", "too_long")
         )
@@ -143,7 +159,7 @@ class FrameStore(wiring.Component):
         ]
 
     def _give(self, m: Module, read: Any, end: Signal, fetch: Signal) -> None:
-        """Read what is kept; the memory's output is the stream's."""
+        """Read good frames; the memory's output register drives the stream."""
         o = self.o
         free = Signal()
         more = Signal()

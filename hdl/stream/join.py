@@ -1,4 +1,4 @@
-"""Several streams as one."""
+"""Join of several streams into one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 
 class StreamJoin(wiring.Component):
-    """Hand on the payloads of several streams together, one of each.
+    """Join that passes on one payload of each input stream together.
 
     Members
     -------
@@ -22,7 +22,9 @@ class StreamJoin(wiring.Component):
     Parameters
     ----------
     ``shape`` : any shape
+        Shape of an input's payload.
     ``inputs`` : int, at least 1
+        Number of input streams; 2 by default.
 
     Latency
     -------
@@ -46,7 +48,7 @@ class StreamJoin(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """No stream's ready waits for its own valid."""
+        """Compute each stream's ready from the valid of the other streams, not from its own."""
         m = Module()
         m.d.comb += self.o.valid.eq(Cat(port.valid for port in self.i).all())
         for n, port in enumerate(self.i):

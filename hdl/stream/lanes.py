@@ -1,4 +1,4 @@
-"""The bytes of a word: rotated, masked and merged."""
+"""Byte lanes of a word: rotate, mask and merge."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from amaranth import Cat, Mux
 
 
 def rotated(value: Any, places: Any, *, unit: int = 8) -> Any:
-    """``value`` rotated up by ``places`` times ``unit`` bits, or down if that is negative."""
+    """Return ``value`` rotated left by ``places`` · ``unit`` bits; a negative ``unit`` rotates right."""
     for n, bit in enumerate(places):
         value = Mux(bit, value.rotate_left(unit << n), value)
     return value
 
 
 def ones_from(first: Any, size: int) -> Any:
-    """Ones from bit ``first`` on, of ``size``."""
+    """Return ``size`` bits with ones from bit ``first`` upwards."""
     return Cat(first <= n for n in range(size))
 
 
 def ones_through(last: Any, size: int) -> Any:
-    """Ones up to bit ``last``, of ``size``."""
+    """Return ``size`` bits with ones from bit 0 to bit ``last``, inclusive."""
     return Cat(last >= n for n in range(size))
 
 
 def chosen(mask: Any, ones: Any, zeros: Any) -> Any:
-    """The bytes of ``ones`` where ``mask`` has a one, those of ``zeros`` elsewhere."""
+    """Return bytes of ``ones`` where ``mask`` has a one, and bytes of ``zeros`` elsewhere."""
     return Cat(Mux(mask[n], ones.word_select(n, 8), zeros.word_select(n, 8)) for n in range(len(mask)))

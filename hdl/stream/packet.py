@@ -1,15 +1,17 @@
-"""The packet stream: frames, some bytes a cycle, with AXI4-Stream's meaning."""
+"""Packet stream: frames as beats of several bytes, with the meaning of AXI4-Stream."""
 
 from amaranth import Cat, Value
 from amaranth.lib import data, stream
 
 
 def packet_layout(width: int, *, error: bool = False) -> data.StructLayout:
-    """Payload of a packet stream.
+    """Return the payload layout of a packet stream.
 
-    ``data`` has ``width`` bits, the first byte on the wire in the lowest; ``keep`` has one bit per byte
-    and is all ones but on the last beat, where it is a run of ones from bit 0; ``last`` ends the frame.
-    With ``error`` (MAC to core) one more bit, valid with ``last``: the frame is bad, its FCS for instance.
+    - ``data``: ``width`` bits; the first byte on the wire is in the lowest bits.
+    - ``keep``: one bit per byte; all ones except on the last beat, where the ones are a run from bit 0.
+    - ``last``: high on the last beat of a frame.
+    - ``error`` (only with ``error=True``, MAC to core): valid with ``last``; the frame is bad, for example its
+    FCS.
 
     Raises ValueError unless ``width`` is a positive multiple of 8.
     """
@@ -22,12 +24,15 @@ def packet_layout(width: int, *, error: bool = False) -> data.StructLayout:
 
 
 def packet_stream(width: int, *, error: bool = False) -> stream.Signature:
-    """Signature of a packet stream; see :func:`packet_layout`."""
+    """Return the signature of a packet stream; see :func:`packet_layout`."""
     return stream.Signature(packet_layout(width, error=error))
 
 
 def kept_bytes(keep: Value) -> Value:
-    """How many bytes are kept, a run from the lowest on: a bit is 1 from odd multiples of it to even ones."""
+    """Return the number of kept bytes; ``keep`` is a run of ones from bit 0.
+
+    Bit n of the number is 1 if the run ends at or after an odd multiple of 2^n and before the next even one.
+    """
     return Cat(
         Cat(
             keep[at - 1] & (~keep[at + one - 1] if at + one <= len(keep) else 1)

@@ -1,4 +1,4 @@
-"""Packets between bytes and words."""
+"""Width converters of packet streams, between bytes and words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fanin.hdl.stream.packet import packet_stream
 
 
 def tailed_layout(width: int, tail: ShapeLike) -> data.StructLayout:
-    """A packet's word with something that counts with ``last``: what became of the packet."""
+    """Return the layout of a packet's word with a ``tail``: data about the packet, valid with ``last``."""
     return data.StructLayout({"data": width, "keep": width // 8, "last": 1, "tail": tail})
 
 
@@ -23,22 +23,27 @@ def _check(width: int) -> None:
 
 
 class BytesToWords(wiring.Component):
-    """Gather the bytes of packets in words. Nothing waits: a word that is not taken is gone.
+    """Converter from a byte-wide packet stream to words, without back-pressure.
+
+    A word that is not taken is lost.
 
     Members
     -------
     ``i`` : In, stream of ``tailed_layout(8, tail)``, always ready
+        Packets as bytes.
     ``o`` : Out, stream of ``tailed_layout(width, tail)``, always ready
-        Bytes that are not kept are what they were before.
+        Packets as words. Bytes without ``keep`` hold old data.
 
     Parameters
     ----------
     ``width`` : int, bits, a power of two from 16
+        Width of a word.
     ``tail`` : any shape
+        Shape of the data about a packet.
 
     Latency
     -------
-    1 cycle from a word's last byte. One byte a cycle.
+    1 cycle from a word's last byte to the word; one byte a cycle.
 
     Source
     ------
@@ -57,7 +62,7 @@ class BytesToWords(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A one goes round with the byte's place."""
+        """Track the byte's place as a one-hot ring."""
         m = Module()
         i, o = self.i, self.o
         size = self.width // 8
@@ -78,22 +83,23 @@ class BytesToWords(wiring.Component):
 
 
 class WordsToBytes(wiring.Component):
-    """Take the words of packets apart.
+    """Converter from a packet stream of words to bytes.
 
     Members
     -------
     ``i`` : In, packet stream of ``width`` bits
-        ``ready`` is a register: every second cycle at most.
+        Packets as words. ``ready`` is registered and high in every second cycle at most.
     ``o`` : Out, packet stream of 8 bits
-        Valid in every cycle of a packet if ``i`` offers a word in every second one.
+        Packets as bytes. Valid in every cycle of a packet if ``i`` offers a word in every second cycle.
 
     Parameters
     ----------
     ``width`` : int, bits, a power of two from 16
+        Width of a word.
 
     Latency
     -------
-    2 cycles from a word to its first byte. One byte a cycle.
+    2 cycles from a word to its first byte; one byte a cycle.
 
     Source
     ------
@@ -106,7 +112,10 @@ class WordsToBytes(wiring.Component):
         super().__init__({"i": In(packet_stream(width)), "o": Out(packet_stream(8))})
 
     def elaborate(self, platform: Any) -> Module:
-        """One word waits while the bytes of another leave, the lowest first; ``more`` of them are kept."""
+        """Hold one word while the bytes of another leave, lowest first.
+
+        ``more``: ``keep`` of the bytes that remain.
+        """
         m = Module()
         i, o = self.i, self.o
         waiting = Signal(i.p.shape(), reset_less=True)

@@ -1,4 +1,4 @@
-"""What stands behind a pipeline that cannot stall."""
+"""Output queue of a pipeline that cannot stall."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ from fanin.hdl.stream.fifo import StreamFIFO
 
 
 class PipelineQueue(wiring.Component):
-    """Queue the results of a pipeline that cannot stall; who enters the pipeline reserves a place in the queue.
+    """Output queue of a pipeline that cannot stall.
+
+    Each item reserves a place in the queue when it enters the pipeline.
 
     Members
     -------
     ``ok`` : Out(1)
         The queue has a place that is not reserved; registered.
     ``enter`` : In(1)
-        Something enters the pipeline, and reserves a place for its result; only while ``ok``.
+        An item enters the pipeline and reserves a place. Allowed only while ``ok`` is high.
     ``result`` : In, ``shape``
-        What entered ``latency`` cycles ago, as the pipeline has made it.
+        Output of the pipeline: the result of the item that entered ``latency`` cycles ago.
     ``o`` : Out, stream of ``shape``
+        Results in the order in which their items entered.
 
     Parameters
     ----------
     ``shape`` : any shape
+        Shape of a result.
     ``latency`` : int, at least 0
-        Cycles of the pipeline.
+        Latency of the pipeline, in cycles.
     ``room`` : int, at least 0
-        Results that may wait, beside those that are under way when the next stream takes one a cycle.
+        Places beyond the ``latency`` + 2 that full rate needs, for results that wait for ``o``; 0 by default.
 
     Latency
     -------
@@ -55,7 +59,10 @@ class PipelineQueue(wiring.Component):
         super().__init__({"ok": Out(1), "enter": In(1), "result": In(shape), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform: Any) -> Module:
-        """A place is free again two cycles after its result has come, at best: so many more give full rate."""
+        """Give the queue two places beyond ``latency``.
+
+        A place is free at the earliest two cycles after its result.
+        """
         m = Module()
         places = self.latency + 2 + self.room
         m.submodules.fifo = fifo = StreamFIFO(shape=self.shape, depth=places)

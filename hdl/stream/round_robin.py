@@ -1,4 +1,4 @@
-"""A round-robin arbiter."""
+"""Round-robin arbiter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 
 def lowest_set(flags: Value) -> tuple[Value, Value]:
-    """Whether a bit is set, and the number of the lowest one, as a tree of multiplexers."""
+    """Return whether a bit is set, and the number of the lowest set bit, as a tree of multiplexers."""
     if len(flags) == 1:
         return flags[0], Const(0, 0)
     half = len(flags) // 2
@@ -19,21 +19,23 @@ def lowest_set(flags: Value) -> tuple[Value, Value]:
 
 
 class RoundRobin(wiring.Component):
-    """Choose the next requester after the one that was served last, in a circle.
+    """Round-robin arbiter: selects the first requester after the one that was served last.
 
     Members
     -------
     ``requests`` : In, one bit for each requester
+        Requesters that want to be served.
     ``last`` : In, range(count)
-        The requester that was served last.
+        Number of the requester that was served last.
     ``index`` : Out, range(count)
-        The requester to serve.
+        Number of the requester to serve.
     ``valid`` : Out, 1
-        There is one.
+        At least one requester has a request.
 
     Parameters
     ----------
     ``count`` : int, a power of two, at least 2
+        Number of requesters.
 
     Latency
     -------
@@ -53,7 +55,10 @@ class RoundRobin(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The lowest request above ``last``, or else the lowest of all: one register for each step."""
+        """Take the lowest request above ``last``, else the lowest of all.
+
+        Each of the three steps ends in a register.
+        """
         m = Module()
         every = Signal(self.count)
         above = Signal(self.count)

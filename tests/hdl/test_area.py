@@ -59,5 +59,5 @@ def test_flip_flops_are_those_that_synthesis_finds():
 
 
 def test_a_text_that_does_not_say_it_is_refused():
-    with pytest.raises(ValueError, match="no line of the Verilog says its area"):
+    with pytest.raises(ValueError, match="the Verilog has no line with its area"):
         Area.read("module x; endmodule\n")

@@ -58,7 +58,7 @@ def test_an_edited_job_is_not_written_over(tmp_path):
     ("call", "message"),
     [
         (lambda: fanin.emit("toaster"), "no component 'toaster'; there are glm-node,"),
-        (lambda: fanin.emit("adder-tree", inputs=1.5), "inputs: '1.5' is not a value of it"),
+        (lambda: fanin.emit("adder-tree", inputs=1.5), "inputs: '1.5' is not a valid value"),
         (lambda: fanin.emit("adder-tree", outputs=2), "no parameter 'outputs'; there are inputs, width, radix"),
         (lambda: fanin.emit("adder-tree", preset="big"), "preset must be one of tiny, demo, "),
         (lambda: fanin.components("big"), "preset must be one of tiny, demo, "),
