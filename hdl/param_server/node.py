@@ -1,4 +1,4 @@
-"""The parameter server's node: server and NIC with registers, ready for a board."""
+"""Node of the parameter server: server and NIC with registers, ready for a board."""
 
 from typing import Any
 
@@ -20,34 +20,36 @@ from fanin.rdma.facts import RdmaConfig
 
 
 class ParamServerNode(wiring.Component):
-    """A parameter server with its NIC, ready for a board.
+    """Parameter server with its NIC, ready for a board.
 
     Members
     -------
     ``axil`` : In, AXI4-Lite, 32 bits
-        The registers of ``param_server_registers(config)``.
+        Registers of ``param_server_registers(config)``.
     ``memory`` : Out, AXI4, ``width`` bits
-        The NIC's. This and the next three are to one memory, in which what was written before something that
-        is read is there.
+        Port of the NIC. This port, ``rows``, ``table`` and ``scan`` lead to one memory; a read returns all data
+        written before it.
     ``rows`` : Out, AXI4, ``width`` bits
-        w is read, rows are written.
+        Port for reading w and writing rows.
     ``table`` : Out, AXI4 read port
-        Gradients are read.
+        Port for reading gradients.
     ``scan`` : Out, AXI4 read port
-        Their trailers are read.
+        Port for reading the trailers of gradients.
     ``mac_tx`` : Out, packet stream of ``width`` bits
+        Frames for the MAC.
     ``mac_rx`` : In, packet stream of ``width`` bits with ``error``
+        Frames from the MAC.
     ``events`` : Out, ServerEvents
-        For measurement; a board leaves them open.
+        Pulses for measurement; a board leaves them open.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
-        A queue pair for each worker: both have the same place.
+        Sizes of the NIC. Worker n uses queue pair n.
 
     Latency
     -------
-    Those of :class:`~fanin.hdl.param_server.server.ParamServer` and of the NIC.
+    The latency of :class:`~fanin.hdl.param_server.server.ParamServer` plus that of the NIC.
 
     Source
     ------
@@ -71,7 +73,7 @@ class ParamServerNode(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Registers, server and NIC; the NIC reads memory through the server's streamed reads."""
+        """Connect registers, server and NIC; the NIC reads memory through the server's streamed reads."""
         m = Module()
         register_map = param_server_registers(self.config)
         m.submodules.registers = registers = RegisterFile(registers=register_map, counters_in_memory=True)
@@ -92,12 +94,12 @@ class ParamServerNode(wiring.Component):
         self._settings(m, registers, control, server)
         m.d.comb += control.connected.eq(nic.sending)
         self._counters(m, registers, nic, server)
-        # A worker's write with immediate data is as good as any other one.
+        # A write with immediate data is treated like any other write of a worker.
         m.d.comb += [nic.arrival.ready.eq(1), self.events.eq(server.events)]
         return m
 
     def _settings(self, m: Module, registers: Any, control: ServerControl, server: ParamServer) -> None:
-        """What the registers say, and what they show."""
+        """Connect the registers to control and server."""
         job, request = control.job, control.request
         same = (name for name in JobRequest.as_shape().members if name != "base")
         shown = ("busy", "exhausted", "stalest")
@@ -132,7 +134,7 @@ class ParamServerNode(wiring.Component):
         flag_words(m, registers.drained, server.drained)
 
     def _counters(self, m: Module, registers: Any, nic: RdmaNic, server: ParamServer) -> None:
-        """Every counter has a source."""
+        """Connect every counter to its event source."""
         sources = {name: server.events[name] for name in SERVER_COUNTERS}
         sources |= {f"nic_{name}": source for name, source in nic_counters(nic).items()}
         drive_counters(m, registers, sources)

@@ -1,4 +1,4 @@
-"""Push every row to the worker whose gradient it consumed, or a round's last row to the round's, or to all."""
+"""Pushes of model rows to workers: to one worker for each row, or to all targets of a round."""
 
 from __future__ import annotations
 
@@ -21,11 +21,17 @@ from fanin.rdma.facts import Ending, RdmaConfig
 
 
 def push_layout(config: RdmaConfig) -> data.StructLayout:
-    """A row to push: number ``row`` at ``local``, to the worker ``index``, if it ``ends_round``.
+    """Return the layout of a row to push.
 
-    The worker has two buffers of a row each, one after the other from ``remote`` on, in the region ``rkey``.
-    The row goes to the first, or with ``second`` to the second. Without ``is_new`` it is the row before, which
-    ends the round, and no worker's. With ``readmits`` it is no row: the excluded worker is taken back.
+    ``index``: the worker whose gradient the row consumed.
+    ``remote``: address of the worker's two buffers, each one row long, the second after the first.
+    ``rkey``: key of the region that holds these buffers.
+    ``second``: the row goes to the second buffer.
+    ``row``: number of the row.
+    ``local``: address of the row here.
+    ``is_new``: the row consumed a gradient; 0: the newest row is named again, only to end the round.
+    ``ends_round``: the row is the last of its round.
+    ``readmits``: no row; the excluded worker ``index`` is readmitted.
     """
     worker = worker_layout(config)
     names = ("index", "remote", "rkey")
@@ -36,90 +42,95 @@ def push_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 def _target_layout(config: RdmaConfig) -> data.StructLayout:
-    """Where a row is pushed to: a worker, and which of its buffers."""
+    """Return the layout of a push's target: a worker, and one of its buffers."""
     members = push_layout(config).members
     return data.StructLayout({name: members[name] for name in ("index", "remote", "rkey", "second")})
 
 
 class _Round:
-    """The targets of a round, in the order of their gradients, and how far the round has come.
+    """State of a round: its targets, in the order of their gradients, and its progress.
 
-    Those of a broadcast are the workers as they were set up.
+    For a broadcast the targets are the workers as they were set up.
     """
 
     def __init__(self, m: Module, config: RdmaConfig):
         m.submodules.round = targets = Memory(shape=_target_layout(config), depth=config.queue_pairs, init=[])
         self.read, self.write = targets.read_port(domain="comb"), targets.write_port()
-        self.second = Signal()  # which buffer of all workers broadcast rows go to
-        self.position = Signal(range(config.queue_pairs + 1))  # of the target to be kept, or pushed to, next
-        self.size = Signal.like(self.position)  # targets, of the row that began last
-        self.is_last = Signal()  # the target at ``position`` is the last of them
-        self.pushing = Signal()  # all targets are kept: the round's last row is being pushed to each
-        self.joins = Signal()  # pulse: a row of it is at the queue's head, and goes to memory
-        self.unlanded = Signal(signed(ROW_BITS + 1))  # rows that have joined, less those that have landed
+        self.second = Signal()  # buffer that broadcast rows go to, the same for all workers
+        self.position = Signal(range(config.queue_pairs + 1))  # index of the next target to keep or to push to
+        self.size = Signal.like(self.position)  # targets of the row that began last
+        self.is_last = Signal()  # the target at ``position`` is the last one
+        self.pushing = Signal()  # all targets are kept; the round's last row is being pushed to them
+        self.joins = Signal()  # pulse: a new row of the round is at the queue's head
+        self.unlanded = Signal(signed(ROW_BITS + 1))  # rows that have joined, minus rows that have landed
         m.d.comb += self.read.addr.eq(self.position)
         m.d.sync += self.is_last.eq(self.position + 1 == self.size)
 
 
 class Pushes(wiring.Component):
-    """Push every row to the worker whose gradient it consumed; in ``rounds``, a round's last row to the workers
-    whose gradients the round consumed; with ``broadcast``, to all workers.
+    """Engine that pushes rows to workers through the NIC.
 
-    A push is posted to the NIC, and its completion says whether it has succeeded. A worker to which one fails
-    is *excluded*: further pushes to it are *skipped*. So every push ends once: completed, failed or skipped.
-    A worker that is taken back gets the rows that come after that command in ``push``.
+    Without ``rounds`` each row goes to the worker whose gradient it consumed. With ``rounds`` only the last row
+    of a round is pushed: to the workers whose gradients the round consumed, or with ``broadcast`` to all
+    workers.
 
-    A round's last row is pushed when it has landed in memory, in the order in which the round's gradients came,
-    or to all workers by their index. Its other rows are not pushed: only the next update reads them. Rows that
-    are broadcast go to the workers' second buffers, the next one to their first ones.
+    A push is posted to the NIC, and its completion reports success or failure. A worker to which a push fails
+    is *excluded*: further pushes to it are *skipped*. Every push therefore ends exactly once: completed, failed
+    or skipped. A readmitted worker gets the rows that follow its readmission in ``push``.
+
+    A round's last row is pushed after it has landed in memory, in the order in which the round's gradients were
+    taken; a broadcast goes by worker index. Other rows of a round are not pushed: only the next update reads
+    them. Broadcast rows go to the workers' second and first buffers in turn.
 
     Members
     -------
     ``rounds`` : In, 1
-        Rows belong to rounds. Stable from before ``start`` on, as are ``broadcast``, ``workers`` and
-        ``row_bytes``.
+        Rows belong to rounds. ``rounds``, ``broadcast``, ``workers`` and ``row_bytes`` are stable from before
+        ``start`` on.
     ``broadcast`` : In, 1
-        A round's last row is pushed to all workers; only with ``rounds``.
+        A round's last row is pushed to all workers. Allowed only with ``rounds``.
     ``workers`` : In, range(queue pairs + 1)
-        Workers of a broadcast: those with an index below this number.
+        Number of workers of a broadcast: those with a lower index.
     ``worker`` : In, stream of :func:`~fanin.hdl.param_server.shapes.worker_layout`, always ready
         Every worker, before ``start``, for broadcasts.
     ``row_bytes`` : In, 32
         Bytes of a row.
     ``start`` : In, 1
-        Pulse: readmits all workers and begins a round. Only while no row is ``occupied``: a push goes on.
+        Pulse: readmit all workers and begin a round. Allowed only while no row is ``occupied``, since a push in
+        progress would continue.
     ``exclude`` : In, stream of a worker's index, always ready
-        The worker is excluded, as if a push to it had failed.
+        Exclude this worker, as if a push to it had failed.
     ``push`` : In, stream of :func:`push_layout`
-        Every row, in the order in which they are made, and between them workers that are taken back: each
-        excluded, and its pushes not in flight.
+        Every row, in the order of the updates, and readmissions between them. A readmitted worker is excluded
+        and has no push in flight.
     ``landed`` : In, range(257)
-        Number of further words of the rows, in their order, that are now in memory.
+        Number of additional words of the rows, in order, that are now in memory.
     ``row`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.streamed_layout`
-        Without ``rounds``, every row, for :class:`~fanin.hdl.param_server.streamed_reads.StreamedReads`, before
-        it is pushed.
+        Every row before its push, for :class:`~fanin.hdl.param_server.streamed_reads.StreamedReads`. Unused
+        with ``rounds``.
     ``post`` : Out, stream of :func:`~fanin.hdl.rdma.queue_pair.write_layout`
         Writes for the NIC. Their tag is the row's number.
     ``completion`` : In, stream of :func:`~fanin.hdl.rdma.queue_pair.completion_layout`
-        The NIC's, one for each post.
+        Completions of the NIC, one for each post.
     ``occupied`` : Out, one bit for each row
-        The row may still be read by the NIC: it must not be overwritten. In rounds, of their last rows.
+        The NIC may still read the row: it must not be overwritten. With ``rounds`` only a round's last row
+        becomes occupied.
     ``excluded`` : Out, one bit for each worker
-        A push to it has failed, or ``exclude`` named it.
+        A push to the worker has failed, or ``exclude`` named it.
     ``draining`` : Out, 1
-        A push to a worker that was excluded may be in flight.
+        A push to an excluded worker may be in flight.
     ``busy`` : Out, 1
         A row is ``occupied``, or waits for its push.
     ``pushed``, ``completed``, ``failed``, ``skipped`` : Out, 1
-        Pulses: a push was posted; has completed; has failed; was skipped.
-
+        Pulses: a push was posted, has completed, has failed, was skipped.
     Parameters
     ----------
     ``config`` : RdmaConfig
-
+    ``config`` : RdmaConfig
+        Number of queue pairs, and widths.
     Latency
     -------
-    5 cycles a row. A round's first push 8 cycles after its last row has landed, and one every 5 cycles.
+    5 cycles a row. A round's first push begins 8 cycles after its last row has landed, and one every 5 cycles.
 
     Source
     ------
@@ -155,35 +166,35 @@ class Pushes(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """One row at a time, from the queue. 1+: a state of one cycle, or as many as it must wait::
+        """Process rows from the queue one at a time. 1+: one cycle, or longer while waiting::
 
             state         cycles   what it does                                next
             IDLE          1+       awaits a row, loads its ``target``          LOOKUP
-            LOOKUP        1        looks up whether the worker is excluded     OPEN, or in rounds JOIN,
+            LOOKUP        1        checks whether the worker is excluded       OPEN, or in rounds JOIN,
                                                                                or READMIT
-            READMIT       1        the worker is not excluded any more         IDLE
+            READMIT       1        ends the exclusion of the worker            IDLE
             OPEN          1+       gives the row to the streamed reads         POST, or SKIP if excluded
             POST          1+       posts the push                              NEXT
             SKIP          1        ends the push as skipped                    NEXT
             NEXT          1        takes the row from the queue, unless it     IDLE, or LOAD
-                                   is to be pushed to another worker, too
+                                   has another target
 
             in rounds:
             JOIN          1        keeps the target for the round's last row   PASS, or LAND for that one
             PASS          1        takes the row from the queue                IDLE
             LAND          1+       awaits the row in memory                    LOAD
             LOAD          1        loads a ``target`` of the round             ROUND LOOKUP
-            ROUND LOOKUP  1        looks up whether the worker is excluded     SUM
+            ROUND LOOKUP  1        checks whether the worker is excluded       SUM
             SUM           1        lets the buffer's address settle            POST, or SKIP if excluded
 
-        The NIC completes no push that is skipped. Its end is handled like a completion, in the cycle after
-        SKIP; completions wait in that cycle.
+        The NIC reports no completion for a skipped push. The end of a skipped push is handled like a completion
+        in the cycle after SKIP; real completions wait in that cycle.
         """
         m = Module()
         m.submodules.queue = queue = StreamFIFO(shape=push_layout(self.config), depth=2)
         connect_typed(m, wiring.flipped(self.push), queue.i)
         round_ = _Round(m, self.config)
-        begins = Signal()  # the row at the queue's head is to be pushed: ``round_.size`` times, from now on
+        begins = Signal()  # pulse: the row at the queue's head gets ``round_.size`` pushes
         m.d.sync += self.skipped.eq(0)
         self._push(m, queue.o, round_, begins)
         self._end(m, queue.o.payload.row, round_, begins)
@@ -191,12 +202,12 @@ class Pushes(wiring.Component):
         return m
 
     def _push(self, m: Module, push: Any, round_: _Round, begins: Signal) -> None:
-        """The states, and the registers of the push in work."""
-        target = Signal(_target_layout(self.config))  # right a cycle after the queue's row, or the position
-        is_excluded = Signal()  # its worker is
+        """Build the states and the registers of the current push."""
+        target = Signal(_target_layout(self.config))  # valid a cycle after the queue's row or the position
+        is_excluded = Signal()  # the target's worker is excluded
         names = target.shape().members
         worker = self.worker.payload
-        with m.If(self.worker.valid):  # before ``start``, when no row is there
+        with m.If(self.worker.valid):  # before ``start``, while the queue is empty
             m.d.comb += [
                 round_.write.addr.eq(worker.index),
                 round_.write.en.eq(1),
@@ -230,11 +241,11 @@ class Pushes(wiring.Component):
             m.d.sync += [register.eq(0) for register in (round_.position, round_.second, round_.unlanded)]
 
     def _describe(self, m: Module, push: Any, target: Any, is_excluded: Signal) -> None:
-        """The row as the streamed reads and the NIC get it.
+        """Drive the row's description for the streamed reads and for the NIC.
 
-        The buffer's address is a sum of 64 bits, too long for one carry chain: ``low`` is right a cycle after
-        ``target``, and ``high``, which needs its carry, 2 cycles after. So both are right in POST: ``target``
-        is in LOOKUP or ROUND LOOKUP, 2 states before.
+        The buffer's address is a 64-bit sum, too long for one carry chain. ``low`` is valid a cycle after
+        ``target``. ``high`` needs the carry of ``low`` and is valid 2 cycles after ``target``. POST uses the
+        address, 2 states after ``target`` is valid in LOOKUP or ROUND LOOKUP.
         """
         row, post = self.row.payload, self.post.payload
         low = Signal(LENGTH_BITS + 1)
@@ -261,8 +272,8 @@ class Pushes(wiring.Component):
     def _row_states(
         self, m: Module, push: Any, round_: _Round, begins: Signal, target: Any, is_excluded: Signal
     ) -> None:
-        """The states of a row with or without rounds."""
-        is_last_push = ~round_.pushing | round_.is_last  # of its row
+        """Build the states that exist with and without rounds."""
+        is_last_push = ~round_.pushing | round_.is_last  # last push of the row
         with m.State("IDLE"), m.If(push.valid):
             m.next = "LOOKUP"
         with m.State("LOOKUP"):
@@ -300,7 +311,7 @@ class Pushes(wiring.Component):
                 m.next = "LOAD"
 
     def _round_states(self, m: Module, push: Any, round_: _Round, target: Any, is_excluded: Signal) -> None:
-        """The states of a round."""
+        """Build the states of rounds."""
         with m.State("JOIN"):
             m.d.comb += [
                 round_.joins.eq(push.payload.is_new),
@@ -327,17 +338,17 @@ class Pushes(wiring.Component):
                 m.next = "SKIP"
 
     def _end(self, m: Module, current_row: Value, round_: _Round, begins: Signal) -> None:
-        """End pushes: free a row with its last push, exclude a worker with its first failure.
+        """End pushes: free a row after its last push, exclude a worker after its first failed push.
 
-        ``left`` has the pushes of each row that have not ended: it is written a cycle after a row ``begins``,
-        or a push has ended, which is never one cycle.
+        ``left`` counts each row's pushes that have not ended. The counter is written a cycle after a row
+        ``begins`` or a push has ended; these events never share a cycle.
         """
         completion = self.completion.payload
         completes = Signal()  # a completion is taken
         has_begun = Signal()
         has_ended = Signal()
-        row = Signal(ROW_BITS)  # whose push or pushes that are
-        frees = Signal()  # ``freed`` becomes free
+        row = Signal(ROW_BITS)  # row of the push or pushes that begin or end
+        frees = Signal()  # row ``freed`` is free again
         freed = Signal.like(row)
         completed_index = Signal.like(completion.index)
         is_done = completion.ending == Ending.DONE
@@ -363,8 +374,8 @@ class Pushes(wiring.Component):
         ]
         with m.If(self.push.valid & self.push.ready & self.push.payload.ends_round):
             m.d.sync += self.occupied.bit_select(self.push.payload.row, 1).eq(1)
-        # Rows that were occupied when a worker was last excluded: nothing is posted to it after that, so that
-        # these have all of its pushes in flight.
+        # Rows that were occupied when a worker was last excluded. Nothing is posted to that worker afterwards,
+        # so these rows include all of its pushes in flight.
         drains = Signal.like(self.occupied)
         excludes = self.failed | self.exclude.valid
         m.d.comb += self.draining.eq(drains.any() | excludes)

@@ -1,4 +1,4 @@
-"""Reads of a row that is still being written: each waits until memory has what it asks for."""
+"""Gate for reads of a row that is still being written: each read waits for its data."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from fanin.rdma.facts import RdmaConfig
 
 
 class ReadGate(wiring.Component):
-    """Hold each burst that reads w until the words it asks for have landed in memory.
+    """Gate that holds each burst that reads w until its words have landed in memory.
 
-    w is read from each row while the row is still being written. A row has a head of one word, ``words`` words
-    of w, and ``tail`` more; they land in this order, row after row.
+    w of each row is read while the row is still being written. A row consists of a head of one word, ``words``
+    words of w, and ``tail`` words. Words land in this order, row after row.
 
     Members
     -------
     ``start`` : In, 1
-        Pulse: row 0 is in memory, and nothing has been written since; only while nothing is in flight.
+        Pulse: row 0 is in memory, and nothing has been written since. Allowed only while nothing is in flight.
     ``words``, ``tail`` : In
-        A row's words of w, and those after them; stable from 2 cycles before ``start`` on.
+        Words of w in a row, and words after w in a row; stable from 2 cycles before ``start`` on.
     ``landed`` : In, range(257)
-        Number of further words of the rows, in their order, that are now in memory.
+        Number of additional words of the rows, in order, that are now in memory.
     ``reader`` : In, AXI4 read port
-        Reads the words of w of each row, in increasing order; no burst has words of two rows.
+        Reads of w of each row, in increasing order. No burst contains words of two rows.
     ``axi`` : Out, AXI4 read port
-        The same reads, of words that have landed.
+        The same reads, each issued after its words have landed.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Data and address width.
 
     Latency
     -------
-    A burst every 4 cycles; one that waits passes 3 cycles after ``landed`` has counted its last word. 0 cycles
+    A burst every 4 cycles. A waiting burst passes 3 cycles after ``landed`` has counted its last word. 0 cycles
     for data.
 
     Source
@@ -61,21 +62,21 @@ class ReadGate(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``credit`` counts the words that have landed, from the next word of w to be read on.
+        """Count in ``credit`` the landed words, starting at the next word of w to read.
 
-        A burst pays for its words. A row's last burst also pays for the words up to the next row's first word
-        of w, which are not read; they may not have landed, so the credit can be negative. Each sum has a cycle:
-        what a burst costs, by how much the credit changes, the credit.
+        A burst costs its words. A row's last burst also costs the words up to the next row's first word of w,
+        which are not read. These words may not have landed, so the credit can be negative. Each sum takes one
+        cycle: cost of the burst, change of the credit, credit.
         """
         m = Module()
         reader, axi = self.reader, self.axi
         credit = Signal(signed(WORDS_BITS + 2))
         change = Signal(signed(len(self.landed) + 2))
         cost = Signal(len(self.landed) + 1)
-        words = Signal(len(self.landed))  # of the burst
-        left = Signal(WORDS_BITS)  # words of this row's w that have not been read
+        words = Signal(len(self.landed))  # words of the burst
+        left = Signal(WORDS_BITS)  # words of this row's w not read yet
         gap = Signal(len(self.tail) + 1)  # words from a row's last word of w to the next row's first
-        ends_row = left == words  # the burst has all that is left
+        ends_row = left == words  # the burst reads the last words of w
         issued = Signal()
         for name, member in axi.signature.members.items():
             source, target = (reader, axi) if member.flow == Out else (axi, reader)

@@ -1,4 +1,4 @@
-"""The registers of a parameter server's node, declared once: RTL, host driver and documentation follow."""
+"""Registers of the parameter server's node; source of the RTL, host driver and documentation."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ IDENTITY = 0x464E5053  # "SPNF" in memory order: fanin parameter server
 VERSION = 5
 
 SERVER_COUNTERS = {
-    "updates": "gradients that were taken",
-    "made": "words of rows that were made",
-    "pushes": "rows that were posted",
-    "completed": "rows that their workers have",
-    "failed": "rows that they do not have, as their queue pairs have ended",
-    "let_go": "rows whose rest went by way of memory alone",
-    "memory_errors": "responses of memory to the server that were errors",
+    "updates": "gradients taken",
+    "made": "words of rows made",
+    "pushes": "rows posted to workers",
+    "completed": "rows delivered to their workers",
+    "failed": "rows not delivered because the queue pair has ended",
+    "let_go": "rows whose rest was read from memory",
+    "memory_errors": "error responses of memory to the server",
 }
 assert list(SERVER_COUNTERS) == list(ServerEvents.as_shape().members)
 _REFUSALS = "why the last `set_worker`, `start`, `exclude` or `readmit` was refused: " + ", ".join(
     f"{cause.value} {cause.name}" for cause in Refusal
 )
-#: What the node counts: the server's events, then the NIC's.
+#: Counters of the node: the server's events, then the NIC's.
 COUNTERS = SERVER_COUNTERS | {f"nic_{name}": doc for name, doc in NIC_COUNTERS.items()}
 
 
 def param_server_constants(config: RdmaConfig) -> dict[str, int]:
-    """What a node of that configuration says of itself, by field."""
+    """Return the constant register fields of a node of that configuration."""
     sizes = {name: getattr(config, name) for name in ("queue_pairs", "regions", "width")}
     return {"id": IDENTITY, "version": VERSION} | sizes
 
@@ -57,29 +57,29 @@ def _control(config: RdmaConfig) -> tuple[Register, ...]:
     return (
         *identity_registers(IDENTITY, VERSION),
         shape_register(
-            Field("queue_pairs", 8, "workers at most"),
+            Field("queue_pairs", 8, "largest number of workers"),
             Field("regions", 8, "regions"),
             Field("width", 10, "bits of a word"),
         ),
         control_register(
             *NIC_COMMANDS,
-            Field("set_worker", 1, "the worker at `worker` gets these values; before every `start`"),
-            Field("start", 1, "w is in row 0, and its version is 0; refused beside `set_worker`"),
-            Field("exclude", 1, "the worker at `worker` is left out of the job, as if a push to it had failed"),
-            Field("readmit", 1, "the worker at `worker`, which is `drained`, is taken back into the job"),
+            Field("set_worker", 1, "set the worker at `worker` to the values below; before every `start`"),
+            Field("start", 1, "start with version 0 of w in row 0; refused together with `set_worker`"),
+            Field("exclude", 1, "exclude the worker at `worker` from the job, as if a push to it had failed"),
+            Field("readmit", 1, "readmit the worker at `worker`, which is `drained`, to the job"),
             note="`set_worker` and `start` are refused with `run` 1, while `busy`, and for wrong sizes and "
-            "places, `exclude` and `readmit` for workers that cannot be left out or taken back: see `refused`",
+            "places, `exclude` and `readmit` for workers that cannot be excluded or readmitted: see `refused`",
         ),
-        Register("run", Access.RW, "1: gradients are taken, after a `start`", bits=1),
+        Register("run", Access.RW, "1: take gradients, after a `start`", bits=1),
         status_register(
-            Field("connecting", 1, "the last `connect` has not been carried out yet"),
-            Field("setting", 1, "the last `set_worker` or `readmit` has not been carried out yet"),
-            Field("busy", 1, "an update or a push is not complete, or a read under way"),
-            Field("exhausted", 1, "there is no version of w left"),
+            Field("connecting", 1, "the last `connect` has not taken effect yet"),
+            Field("setting", 1, "the last `set_worker` or `readmit` has not taken effect yet"),
+            Field("busy", 1, "an update, a push or a read is not complete"),
+            Field("exhausted", 1, "w has reached its last version"),
             Field("refused", max(Refusal).bit_length(), _REFUSALS),
         ),
-        flags("gone", "workers that a push to has failed, or that were excluded: they are left out", config),
-        flags("drained", "workers that are gone, and may be taken back: nothing of theirs is left", config),
+        flags("gone", "workers excluded by `exclude` or by a failed push", config),
+        flags("drained", "workers that are excluded and may be readmitted", config),
     )
 
 
@@ -88,35 +88,35 @@ def _server() -> tuple[Register, ...]:
         Register(
             "sizes",
             Access.RW,
-            "of the job",
+            "sizes and mode of the job",
             (
-                Field("workers", INDEX_BITS + 1, "workers"),
-                Field("slots", MAX_SLOTS.bit_length(), "gradients of each on the way"),
-                Field("rows", MAX_ROWS.bit_length(), "model rows"),
-                Field("barrier", 1, "1: w is pushed to all workers after a gradient of each"),
-                Field("broadcast", 1, "1: w is pushed to all workers; not with `barrier`"),
-                Field("scan", 1, "1: w is pushed after a scan, not after every gradient; not with `barrier`"),
+                Field("workers", INDEX_BITS + 1, "number of workers"),
+                Field("slots", MAX_SLOTS.bit_length(), "gradients of each worker in flight"),
+                Field("rows", MAX_ROWS.bit_length(), "number of model rows"),
+                Field("barrier", 1, "1: push w to all workers after a gradient of each"),
+                Field("broadcast", 1, "1: push w to all workers; not with `barrier`"),
+                Field("scan", 1, "1: push w after a scan instead of after every gradient; not with `barrier`"),
             ),
         ),
-        Register("step", Access.RW, "α/N, the bits of a float32", bits=FLOAT_BITS),
+        Register("step", Access.RW, "step α/N, as the bits of a float32", bits=FLOAT_BITS),
         Register("words", Access.RW, "words of w", bits=WORDS_BITS),
         Register("gradient_bytes", Access.RW, "bytes of w", bits=LENGTH_BITS),
         Register("row_bytes", Access.RW, "bytes of a model row", bits=LENGTH_BITS),
         Register("slot_bytes", Access.RW, "bytes of a gradient with its trailer", bits=LENGTH_BITS),
-        Register("rows_base", Access.RW, "first byte of row 0", bits=64),
-        Register("worker", Access.RW, "a worker, for `set_worker`: its place, and that of its queue pair",
+        Register("rows_base", Access.RW, "address of row 0", bits=64),
+        Register("worker", Access.RW, "index of a worker and of its queue pair, for the commands above",
                  bits=INDEX_BITS),
-        Register("worker_table", Access.RW, "first byte of its gradients here", bits=64),
-        Register("worker_buffers", Access.RW, "first byte of its model buffers there", bits=REMOTE_BITS),
-        Register("worker_key", Access.RW, "key of the region there", bits=RKEY_BITS),
+        Register("worker_table", Access.RW, "address of the worker's gradients here", bits=64),
+        Register("worker_buffers", Access.RW, "address of the worker's model buffers there", bits=REMOTE_BITS),
+        Register("worker_key", Access.RW, "key of the worker's region", bits=RKEY_BITS),
         Register("w_version", Access.RO, "updates begun since `start`", bits=VERSION_BITS),
         Register("stalest", Access.RO, "largest staleness of a gradient", bits=VERSION_BITS),
-        Register("staleness", Access.RO, "sum of all, the lower word first", bits=32, count=2),
+        Register("staleness", Access.RO, "sum of all stalenesses, the lower word first", bits=32, count=2),
     )  # fmt: skip
 
 
 def param_server_registers(config: RdmaConfig) -> RegisterMap:
-    """The registers of a node of that configuration."""
+    """Return the register map of a node of that configuration."""
     assert index_bits(config) <= INDEX_BITS
     return node_map(
         _control(config), endpoint_registers(config), pair_registers(config), region_registers(config),

@@ -1,4 +1,4 @@
-"""A model row, word by word: version, updated w, and the LGVnum of every worker."""
+"""Model row, word by word: version, updated w, and the LGVnum of every worker."""
 
 from __future__ import annotations
 
@@ -17,43 +17,46 @@ from fanin.rdma.facts import RdmaConfig
 
 
 def row_word_layout(width: int) -> data.StructLayout:
-    """A word of a row, and whether it is the ``last``."""
+    """Return the layout of a row's word; ``last`` marks the row's last word."""
     return data.StructLayout({"data": width, "last": 1})
 
 
 def tail_words(workers: Any, *, width: int) -> Any:
-    """Words of the LGVnum vector of ``workers`` workers, with the version at its end."""
+    """Return the words of the LGVnum vector of ``workers`` workers, with the version at its end."""
     lanes = width // VERSION_BITS
     return (workers + lanes) >> (lanes.bit_length() - 1)
 
 
 class RowMaker(wiring.Component):
-    """Put rows together: a head with the version, the updated words, the LGVnum vector and the version again.
+    """Assembler of rows: a head with the version, the updated words, the LGVnum vector and the version again.
 
-    The LGVnum vector has for each worker the version of its gradient that was applied last. It is kept here: an
-    order changes one entry.
+    The LGVnum vector holds for each worker the version of its gradient that was applied last. The vector is
+    stored here; each order changes one entry.
 
     Members
     -------
     ``workers`` : In, range(queue_pairs + 1)
-        Entries of the vector. Those after the last worker's are undefined: they are of an earlier job.
+        Entries of the vector, stable while a row is made. Entries after the last worker's are undefined: they
+        belong to an earlier job.
     ``words`` : In
-        Words of w, at least 1. Both are stable while a row is made.
+        Words of w, at least 1; stable while a row is made.
     ``clear`` : In, stream of a worker's index, always ready
-        Its LGVnum becomes 0; only while no row is made.
+        Set this worker's LGVnum to 0. Allowed only while no row is made.
     ``order`` : In, stream of :func:`order_layout`
-        Taken with the head.
+        Orders for rows; taken with the head.
     ``updated`` : In, stream of ``width`` bits
-        The words of the updated w.
+        Words of the updated w.
     ``o`` : Out, stream of :func:`row_word_layout`
+        Words of the rows.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Width and number of queue pairs.
 
     Latency
     -------
-    1 cycle; a word a cycle, across rows.
+    1 cycle; one word a cycle, across rows.
 
     Source
     ------
@@ -74,7 +77,7 @@ class RowMaker(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The FSM emits a row in order: HEAD (version), WORDS (w), TAIL (LGVnums, then the version again)."""
+        """Emit a row in order: HEAD (version), WORDS (w), TAIL (LGVnums, then the version again)."""
         m = Module()
         m.submodules.output = output = RegisterSlice(shape=self.o.payload.shape())
         connect_typed(m, output.o, flipped(self.o))
@@ -100,11 +103,11 @@ class RowMaker(wiring.Component):
         m.d.comb += [write.addr.eq(index[lane_bits:]), *(entry.eq(lgvnum) for entry in write.data)]
 
     def _emit(self, m: Module, o: Any, read: Any) -> None:
-        """The words of a row, in their order."""
+        """Build the state machine that emits the words of a row."""
         word = o.payload
-        left = Signal(WORDS_BITS)  # words of w that have not been emitted
-        tail = Signal(read.addr.shape())  # the number of the tail's next word
-        last_tail = Signal(tail.shape())  # that of its last
+        left = Signal(WORDS_BITS)  # words of w not emitted yet
+        tail = Signal(read.addr.shape())  # number of the tail's next word
+        last_tail = Signal(tail.shape())  # number of the tail's last word
         version = Signal(VERSION_BITS)
         is_last = tail == last_tail
         m.d.comb += read.addr.eq(tail)

@@ -1,4 +1,4 @@
-"""When a row is whole in memory."""
+"""Counter of rows that are completely in memory."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fanin.hdl.param_server.shapes import WORDS_BITS
 
 
 class RowLandings(wiring.Component):
-    """Count the rows of which all words have landed in memory.
+    """Counter that pulses for each row whose words have all landed in memory.
 
     Members
     -------
     ``start`` : In, 1
-        Pulse: nothing is on its way.
+        Pulse: reset; no word is on its way to memory.
     ``words`` : In
         Words of a row, at least 3.
     ``landed`` : In, range(257)
-        Number of further words of the rows, in their order, that are now in memory; a word a cycle on average.
+        Number of additional words of the rows, in order, that are now in memory; on average one word a cycle.
     ``row`` : Out, 1
-        Pulse: one row more is in memory.
+        Pulse: another row is in memory.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class RowLandings(wiring.Component):
 
     Latency
     -------
-    3 cycles; a row every 3 cycles.
+    3 cycles; one row every 3 cycles.
 
     Source
     ------
@@ -45,8 +45,10 @@ class RowLandings(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A sum, a register, a sum, a register, a comparison: what a row takes is gone from ``credit`` 2 cycles
-        after its pulse, and is compared with again in the next one.
+        """Register each sum and the comparison.
+
+        The words of a row leave ``credit`` 2 cycles after the row's pulse; the next comparison follows after
+        that.
         """
         m = Module()
         change = Signal.like(self.words + self.landed)

@@ -1,4 +1,4 @@
-"""New gradients on their way to the update: in the order in which they were found, or scan by scan."""
+"""Queue of new gradients for the update: in the order of discovery, or scan by scan."""
 
 from __future__ import annotations
 
@@ -16,37 +16,39 @@ from fanin.rdma.facts import RdmaConfig
 
 
 class ScanQueue(wiring.Component):
-    """Hold the new gradients, one of each worker at most, and hand them out.
+    """Queue of new gradients, at most one of each worker.
 
-    Without ``scan`` they leave in the order in which they were found. With it they leave by *scans*: a scan
-    looks at one worker after the other, by their index, and hands out what is there at that moment. A gradient
-    that is found where the scan has been is the next one's. After a scan that handed out a gradient that was
-    used comes an item ``ends_scan``.
+    Without ``scan`` gradients leave in the order in which they were found. With ``scan`` they leave in *scans*.
+    A scan visits the workers by index and hands out the gradient that each has at that moment. A gradient found
+    after its worker was visited waits for the next scan. After a scan with at least one used gradient follows
+    an item with ``ends_scan``.
 
     Members
     -------
     ``scan`` : In, 1
-        Stable while anything is held.
+        Mode; stable while anything is held.
     ``workers`` : In, range(queue_pairs + 1)
-        A scan looks at workers with an index below this number.
+        Number of workers; a scan visits those with a lower index.
     ``looks`` : In, 1
-        A scan goes on: the taker of ``o`` waits for a gradient.
+        The scan may advance: the consumer of ``o`` waits for a gradient.
     ``i`` : In, stream of :func:`found_layout`
-        Gradients; never two of a worker at once. Always ready then.
+        New gradients, never two of one worker at once; under this condition always ready.
     ``o`` : Out, stream of :func:`found_layout`
+        Gradients and ends of scans.
     ``again`` : In, 1
         The gradient that is taken from ``o`` in this cycle is not used.
     ``busy`` : Out, 1
-        A gradient is held, or a scan's end is to come.
+        A gradient is held, or the end of a scan has yet to be handed out.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Number of queue pairs.
 
     Latency
     -------
-    1 cycle without ``scan``. With it 2 cycles until a gradient is held; a scan takes a cycle for each worker
-    that has nothing, 3 for each that has, and one for its end.
+    1 cycle without ``scan``. With ``scan`` 2 cycles until a gradient is held. A scan takes 1 cycle for each
+    worker without a gradient, 3 for each worker with one, and 1 for its end.
 
     Source
     ------
@@ -69,7 +71,7 @@ class ScanQueue(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """With ``scan`` the FIFO is emptied into ``held``, which has a place for each worker."""
+        """Store gradients in a FIFO; with ``scan``, move them to ``held``, one place for each worker."""
         m = Module()
         count = self.config.queue_pairs
         m.submodules.fifo = fifo = StreamFIFO(shape=found_layout(self.config), depth=count)
@@ -77,7 +79,7 @@ class ScanQueue(wiring.Component):
         connect_typed(m, flipped(self.i), fifo.i)
         write = held.write_port()
         is_held = Signal(count)
-        used = Signal()  # a gradient of this scan
+        used = Signal()  # a gradient of this scan was used
         m.d.comb += [
             write.addr.eq(fifo.o.payload.index),
             write.data.eq(fifo.o.payload),
@@ -97,16 +99,15 @@ class ScanQueue(wiring.Component):
         return m
 
     def _walk(self, m: Module, read: Any, is_held: Signal, used: Signal) -> None:
-        """Go round the workers, one a cycle. 1+: a state of one cycle, or as many as it must wait::
+        """Visit the workers cyclically, one a cycle. 1+: one cycle, or longer while waiting::
 
             state   cycles   what it does                               next
-            LOOK    1+       goes on by a worker that has nothing       OFFER, or END where the scan comes round
+            LOOK    1+       passes workers without a gradient          OFFER, or END after the last worker
             OFFER   1+       offers the worker's gradient               PASS
-            PASS    1        goes on                                    LOOK, or END
+            PASS    1        passes this worker                         LOOK, or END
             END     1+       offers the end of the scan                 LOOK
 
-        ``finds`` says whether the current worker has a gradient, and is looked up for ``following`` as the
-        scan goes on.
+        ``finds``: the current worker has a gradient; looked up for ``following`` when the scan advances.
         """
         following = Signal.like(read.addr)
         position = Signal.like(read.addr)

@@ -1,4 +1,4 @@
-"""Which workers have a new gradient: the trailers of all workers' next slots are read in turn."""
+"""Scanner for new gradients: polls the trailers of all workers' next slots in turn."""
 
 from __future__ import annotations
 
@@ -18,45 +18,47 @@ from fanin.rdma.facts import RdmaConfig
 
 
 class Scanner(wiring.Component):
-    """Poll the trailers of the workers' next gradients, and report each gradient that is new.
+    """Poller of the trailers of the workers' next gradients; reports each new gradient.
 
-    A gradient is new if its GVnum is above the worker's LGVnum. Workers are polled in turn, with at most one
-    read of each in flight. A worker whose gradient was not new is polled again. One whose gradient was reported
-    is polled again when ``place`` says where its next gradient will be. New gradients are reported as
-    :class:`~fanin.hdl.param_server.scan_queue.ScanQueue` has it.
+    A gradient is new if its GVnum is above the worker's LGVnum. Workers are polled in turn, each with at most
+    one read in flight. A worker without a new gradient is polled again. A worker whose gradient was reported is
+    polled again after ``place`` has given the location of its next gradient. New gradients leave in the order
+    of :class:`~fanin.hdl.param_server.scan_queue.ScanQueue`.
 
     Members
     -------
     ``enable`` : In, 1
         Reads may begin.
     ``workers`` : In, range(queue_pairs + 1)
-        Workers with an index below this number are polled.
+        Number of workers; those with a lower index are polled.
     ``excluded`` : In, one bit for each worker
         The worker is not polled.
     ``place`` : In, stream of :func:`place_layout`, always ready
-        Where a worker's next gradient will be, and its LGVnum: after its gradient was reported, or for any
-        worker while not ``busy``.
+        Location of a worker's next gradient, and the worker's LGVnum. Allowed after the worker's gradient was
+        reported, and for any worker while not ``busy``.
     ``scan`` : In, 1
-        Gradients are reported scan by scan, each with its end. Stable while ``busy``.
+        Gradients are reported scan by scan, each scan with its end. Stable while ``busy``.
     ``looks`` : In, 1
-        A scan goes on: the taker of ``o`` waits for a gradient.
+        The scan may advance: the consumer of ``o`` waits for a gradient.
     ``o`` : Out, stream of :func:`found_layout`
-        A new gradient, or the end of a scan.
+        New gradients and ends of scans.
     ``again`` : In, 1
         The gradient that is taken from ``o`` in this cycle is not used: its worker is polled again.
     ``busy`` : Out, 1
+        A read is in flight, or its result has not been taken.
         A read is in flight, or what it found has not been taken.
     ``idle`` : Out, one bit for each worker
-        Its trailer is not being read, and no gradient that was reported awaits its ``place``. Stays high from 8
-        cycles after the worker was excluded on.
+        The worker's trailer is not being read, and none of its reported gradients waits for ``place``. For an
+        excluded worker the bit cannot fall from 8 cycles after the exclusion on.
     ``error`` : Out, 1
-        Pulse: a response was not OKAY. Its data are used all the same.
+        Pulse: a read response was not OKAY. Its data are used nevertheless.
     ``axi`` : Out, AXI4 read port
-        Reads of single words. When a trailer is read, all that was written before it must be in memory.
+        Reads of single words. All data written before a trailer must be in memory when the trailer is read.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Number of queue pairs, and widths.
 
     Latency
     -------
@@ -88,11 +90,11 @@ class Scanner(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A worker is *idle* until its trailer is read, then *in flight*, then reported or idle again.
+        """Move each worker through these states: idle, trailer read in flight, then reported or idle again.
 
-        ``idle`` has a bit for each worker; the FIFO ``in_flight`` has those that are read, in the order of the
-        reads, the queue ``found`` those that have something new. Each worker is in one of them at most, so
-        neither is ever full.
+        ``idle`` has one bit for each worker. The FIFO ``in_flight`` holds the workers whose trailers are being
+        read, in order. The queue ``found`` holds the workers with a new gradient. Each worker is in at most one
+        of them, so neither overflows.
         """
         m = Module()
         config, count = self.config, self.config.queue_pairs
@@ -118,7 +120,7 @@ class Scanner(wiring.Component):
         ]
         with m.If(self.place.valid):
             m.d.sync += idle.bit_select(new_place.index, 1).eq(1)
-        # A gradient that is not used makes its worker idle a cycle later: the handshake comes late.
+        # A gradient that is not used makes its worker idle a cycle later, to shorten the path of the handshake.
         returns = Signal()
         returned = Signal.like(new_place.index)
         m.d.sync += [returns.eq(self.o.valid & self.o.ready & self.again), returned.eq(self.o.payload.index)]
@@ -127,10 +129,10 @@ class Scanner(wiring.Component):
         return m
 
     def _poll(self, m: Module, table: Any, in_flight: Any, idle: Signal) -> None:
-        """Go round the workers, one a cycle, until one is to be polled; then read its trailer.
+        """Visit the workers cyclically, one a cycle; read the trailer of each worker that must be polled.
 
-        ``index`` is the current worker, and the register ``polls`` says whether it is to be polled. The same
-        is looked up for ``next_index`` as the round advances.
+        ``polls``: the current worker ``index`` must be polled; looked up for ``next_index`` when the round
+        advances.
         """
         axi = self.axi
         next_index = Signal.like(in_flight.payload.index)
@@ -138,7 +140,7 @@ class Scanner(wiring.Component):
         polls = Signal()
         advance = Signal()
         present = Signal.like(idle)  # workers that take part
-        candidates = Signal.like(idle)  # those of them that were idle a cycle ago
+        candidates = Signal.like(idle)  # workers that took part and were idle in the previous cycle
         m.d.sync += [
             present.eq(Cat(self.workers > n for n in range(len(present))) & ~self.excluded),
             candidates.eq(idle & present),
@@ -177,12 +179,12 @@ class Scanner(wiring.Component):
             ]
 
     def _compare(self, m: Module, in_flight: Any, found: Any, idle: Signal) -> None:
-        """Two steps after the read data: the trailer in a register, then whether it is new in another."""
+        """Register the trailer in one step and compare it in the next."""
         axi, word = self.axi, self.axi.rdata
-        arrived = Signal()  # ``trailer`` is one
+        arrived = Signal()  # ``trailer`` is valid
         trailer = Signal(self.o.payload.shape())
         lgvnum = Signal(VERSION_BITS)
-        compared = Signal()  # ``compared_trailer`` is one, and ``is_new`` is about it
+        compared = Signal()  # ``compared_trailer`` and ``is_new`` are valid
         compared_trailer = Signal.like(trailer)
         is_new = Signal()
         m.d.comb += [

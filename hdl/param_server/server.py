@@ -1,4 +1,4 @@
-"""The parameter server: it finds gradients in memory, updates the model, and pushes it back, beside a NIC."""
+"""Parameter server beside a NIC: finds gradients in memory, updates the model and pushes it to workers."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -19,81 +19,85 @@ from fanin.hdl.rdma.queue_pair import completion_layout, index_bits, write_layou
 from fanin.hdl.stream.connect import connect_typed
 from fanin.rdma.facts import RdmaConfig
 
-_STREAM_WORDS = 64  # that a row may be ahead of the NIC
-_POLLS = 8  # cycles in which the scanner may still begin to poll a worker that was excluded
+_STREAM_WORDS = 64  # words of a row that may wait for the NIC
+_POLLS = 8  # cycles after an exclusion in which the scanner may still poll that worker
 
 
 class ServerEvents(data.Struct):
-    """What happened, a pulse each, for counters and measurement."""
+    """Events of the server, one pulse each, for counters and measurement."""
 
-    updates: 1  #: a gradient was taken, an update begins
+    updates: 1  #: a gradient was taken, and its update begins
     made: 1  #: a word of a row was made
-    pushes: 1  #: a row was posted
-    completed: 1  #: and the worker has it
-    failed: 1  #: or its queue pair has ended
-    let_go: 1  #: the rest of a row went by way of memory alone
-    memory_errors: 1  #: a response of memory was an error; those of a cycle count once
+    pushes: 1  #: a row was posted to a worker
+    completed: 1  #: a posted row was delivered
+    failed: 1  #: a posted row was not delivered, because the queue pair has ended
+    let_go: 1  #: the NIC reads the rest of a row from memory
+    memory_errors: 1  #: memory answered with an error; several errors of one cycle count once
 
 
 class ParamServer(wiring.Component):
-    """Apply the workers' gradients as they come, and push the model back to the worker of each.
+    """Server that applies the workers' gradients as they arrive and pushes the new model to the worker of each.
 
-    With the setting ``scan`` it is pushed after each scan of the workers that has found some, to those whose
-    gradients it has; with ``broadcast`` to all workers, after a gradient or a scan; with ``barrier`` to all
-    after a gradient of each (Sync-DSGD).
+    Settings select other targets. ``scan``: push after each scan that found gradients, to their workers.
+    ``broadcast``: push to all workers, after a gradient or a scan. ``barrier``: push to all workers after one
+    gradient of each (Sync-DSGD).
 
     Members
     -------
     ``settings`` : In, :func:`~fanin.hdl.param_server.shapes.settings_layout`
-        Stable from before ``worker`` and ``start`` on.
+        Sizes and mode; stable from before ``worker`` and ``start`` on.
     ``worker`` : In, stream of :func:`~fanin.hdl.param_server.shapes.worker_layout`
-        Every worker, before ``start``: its next gradient is 1.
-        Or, while a job runs, one that ``readmits``: a worker that is ``drained`` is taken back.
+        Every worker, before ``start``; its next gradient has version 1. With ``readmits``, while a job runs: a
+        ``drained`` worker is readmitted.
     ``exclude`` : In, stream of a worker's index, always ready
-        The worker is excluded, as if a push to it had failed.
+        Exclude this worker, as if a push to it had failed.
     ``start`` : In, 1
-        Pulse: w is in row 0, and its version is 0; only while not ``busy``.
+        Pulse: w is in row 0 with version 0. Allowed only while not ``busy``.
     ``enable`` : In, 1
-        Gradients are taken; what was begun is ended without it.
+        Take gradients. An update that has begun finishes without ``enable``.
     ``post`` : Out, stream of :func:`~fanin.hdl.rdma.queue_pair.write_layout`
+        Writes for the NIC.
     ``completion`` : In, stream of :func:`~fanin.hdl.rdma.queue_pair.completion_layout`
-        Of the NIC.
+        Completions of the NIC.
     ``nic`` : In, AXI4 read port
-        The NIC's.
+        Reads of the NIC.
     ``memory`` : Out, AXI4 read port
-        What the NIC reads of memory.
+        Reads of the NIC that go to memory. All memory ports lead to one memory, which makes writes visible in
+        their order.
     ``rows_read``, ``rows_write`` : Out, AXI4 ports
-        w, and the rows that are made.
+        Reads of w, and writes of new rows.
     ``table`` : Out, AXI4 read port
-        The gradients.
+        Reads of gradients.
     ``scan`` : Out, AXI4 read port
-        Their trailers. All ports are to the same memory, which shows what is written in the order of writing.
+        Reads of the gradients' trailers.
     ``version`` : Out, 32
         Updates begun since ``start``.
     ``busy`` : Out, 1
-        An update or a push is not complete, or a read under way.
+        An update, a push or a read is not complete.
     ``exhausted`` : Out, 1
-        There is no version left: nothing is taken any more.
+        The last version is reached: no gradient is taken any more.
     ``excluded`` : Out, one bit for each worker
-        A push to it has failed, or ``exclude`` named it: its gradients are left out from then on, until it is
-        taken back.
+        A push to the worker has failed, or ``exclude`` named it. Its gradients are ignored until it is
+        readmitted.
     ``drained`` : Out, one bit for each worker
-        It is excluded, and nothing of it is left: no gradient of it is read or in a round that goes on, and no
-        push to it is in flight. High until it is taken back.
+        The worker is excluded, none of its gradients is being read or belongs to an unfinished round, and no
+        push to it is in flight. High until it is readmitted.
     ``staleness``, ``stalest`` : Out, 64 and 32
-        Sum over the updates, and largest of them: updates by others that a gradient's model had not had.
+        Sum and maximum of the staleness of all updates. Staleness of a gradient: updates by other workers that
+        its model did not include.
     ``events`` : Out, ServerEvents
-
+        Pulses for counters and measurement.
     Parameters
     ----------
     ``config`` : RdmaConfig
-    ``patience`` : int, cycles
-        Without a read by the NIC, until the rest of a row is let go.
+        Number of queue pairs, and widths.
+    ``patience`` : int
+        Cycles without a read by the NIC before the rest of a row is let go. Default 4096.
 
     Latency
     -------
-    A word of a row every cycle, across rows that are longer than a write and a read of memory take together and
-    60 words; shorter ones take that time each.
+    One word of a row every cycle, if a row is longer than 60 words plus the time of a write and a read of
+    memory. Shorter rows take that time each.
 
     Source
     ------
@@ -132,10 +136,10 @@ class ParamServer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The scanner finds gradients, the control orders their updates, the path carries them out.
+        """Connect scanner (finds gradients), control (orders updates), path (computes them) and pushes.
 
-        Rows leave the path twice: to memory, and word by word to the streamed reads, from which the NIC reads
-        them while they are made. Pushes tell the streamed reads of each row, and post it to the NIC.
+        Each row leaves the path twice: to memory, and word by word to the streamed reads, from which the NIC
+        reads it while it is made. The pushes announce each row to the streamed reads and post it to the NIC.
         """
         m = Module()
         config, settings = self.config, self.settings
@@ -166,7 +170,7 @@ class ParamServer(wiring.Component):
             (scanner.axi, flipped(self.scan)),
         ):
             connect_typed(m, source, sink)
-        rounds = Signal()  # rows are pushed from memory, the last one of each round
+        rounds = Signal()  # only the last row of each round is pushed, from memory
         m.d.sync += rounds.eq(settings.barrier | settings.broadcast | settings.scan)
         m.d.comb += [
             scanner.enable.eq(self.enable & ~self.exhausted),
@@ -205,8 +209,8 @@ class ParamServer(wiring.Component):
         return m
 
     def _drain(self, m: Module, scanner: Scanner, control: UpdateControl, pushes: Pushes) -> None:
-        """Say which excluded workers have nothing left: what of them has ended does not begin again."""
-        recent = Signal(_POLLS)  # a one at the cycles since a worker was excluded
+        """Report in ``drained`` the excluded workers with no activity left; excluded workers start none."""
+        recent = Signal(_POLLS)  # shift register: a 1 for each cycle with an exclusion
         settled = Signal()
         m.d.sync += [
             recent.eq(recent << 1 | pushes.failed | self.exclude.valid),

@@ -1,4 +1,4 @@
-"""The host's commands to a parameter server: carried out, or refused with a cause."""
+"""Execution of the host's commands to a parameter server, or refusal with a cause."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -17,29 +17,29 @@ from fanin.hdl.rdma.shapes import lane_bits
 from fanin.param_server.facts import MAX_ROWS, MAX_SLOTS, MAX_WORKERS
 from fanin.rdma.facts import RdmaConfig
 
-ADDRESS_BITS = 64  # in registers, whatever the node's address width
-_SETTLE = 4  # cycles from an accepted worker until its entry is made: the settings have followed by then
-_PARTS = 3  # in which two sizes are compared
-_SETTING = 3 * _SETTLE  # cycles until the entry has been made, and the server is idle again
+ADDRESS_BITS = 64  # width in registers, independent of the node's address width
+_SETTLE = 4  # cycles from accepting a worker to making its entry; the settings are copied in that time
+_PARTS = 3  # parts of a comparison of two sizes, for short paths
+_SETTING = 3 * _SETTLE  # cycles until the entry is made and the server is idle again
 
 
 class Refusal(IntEnum):
-    """Why the last ``set_worker``, ``start``, ``exclude`` or ``readmit`` was not carried out."""
+    """Cause of refusing the last ``set_worker``, ``start``, ``exclude`` or ``readmit``."""
 
     NONE = 0
-    BUSY = 1  #: the server is at work, or takes gradients, or sets a worker; or commands came in one write
-    SIZES = 2  #: a size is 0, more than the node has, or does not fit the others
-    PLACE = 3  #: an address is no multiple of a word, or beyond the node's address space
-    WORKER = 4  #: the node, or for ``exclude`` the job, has no such worker
-    UNSET = 5  #: a worker of the job was not set since the last ``start``, or with other sizes
+    BUSY = 1  #: the server works, takes gradients or sets a worker; or one write held several commands
+    SIZES = 2  #: a size is 0, too large for the node, or inconsistent with the others
+    PLACE = 3  #: an address is not a multiple of a word, or beyond the node's address space
+    WORKER = 4  #: the node (for ``exclude``: the job) has no worker of that index
+    UNSET = 5  #: a worker of the job was not set since the last ``start``, or was set with other sizes
     NO_JOB = 6  #: no job is started
     PRESENT = 7  #: the worker is not excluded
-    DRAINING = 8  #: a gradient of the worker, its round, or a push to it is not complete
+    DRAINING = 8  #: a gradient, a round or a push of the worker is not complete
     UNCONNECTED = 9  #: the worker's queue pair is not connected, or has failed
 
 
 class JobRequest(data.Struct):
-    """Sizes and places of a job as a host writes them, with room for wrong ones: see ``settings_layout``."""
+    """Sizes and addresses of a job as a host writes them, not yet checked: see ``settings_layout``."""
 
     workers: INDEX_BITS + 1
     slots: MAX_SLOTS.bit_length()
@@ -56,7 +56,7 @@ class JobRequest(data.Struct):
 
 
 class WorkerRequest(data.Struct):
-    """A worker as a host writes it, with room for a wrong place: see ``worker_layout``."""
+    """A worker as a host writes it, not yet checked: see ``worker_layout``."""
 
     index: INDEX_BITS
     table: ADDRESS_BITS
@@ -65,54 +65,56 @@ class WorkerRequest(data.Struct):
 
 
 class ServerControl(wiring.Component):
-    """Check a host's commands, and keep a job's settings from its ``start`` on.
+    """Controller that checks a host's commands and keeps a job's settings from its ``start`` on.
 
-    A ``start`` needs all workers of the job, each set since the last ``start``; nothing is taken before one was
-    accepted. With ``run`` low a job pauses. A worker that is set then, and a start that is refused, end it.
-    An ``exclude`` leaves a worker out of the job that was started, and a ``readmit`` takes it back, at any
-    ``run``.
+    A ``start`` needs all workers of the job, each set since the last ``start``. Gradients are taken only after
+    an accepted ``start``. With ``run`` low a job pauses. Setting a worker during a pause ends the job, and so
+    does a refused ``start``. ``exclude`` and ``readmit`` change the workers of a started job, at any ``run``.
 
     Members
     -------
     ``job`` : In, JobRequest
-        Followed while the server is idle and ``run`` low, until a ``start`` is accepted; from the next
-        ``set_worker`` that is accepted on again.
+        Sizes and addresses. Copied continuously while the server is idle and ``run`` is low, until a ``start``
+        is accepted; copied again from the next accepted ``set_worker`` on.
     ``request`` : In, WorkerRequest
-        Taken with ``set_worker``; with ``readmit`` all of it but ``table``, with ``exclude`` the index alone.
+        Worker of a command. ``set_worker`` uses all of it, ``readmit`` all except ``table``, ``exclude`` only
+        the index.
     ``set_worker`` : In(1)
-        Pulse, 5 cycles after the last change of ``job`` or ``request`` or later.
+        Pulse, at least 5 cycles after the last change of ``job`` or ``request``.
     ``start`` : In(1)
-        Pulse, 5 cycles after the last change of ``job``, of ``run`` or of ``busy``, or later.
+        Pulse, at least 5 cycles after the last change of ``job``, ``run`` or ``busy``.
     ``exclude``, ``readmit`` : In(1)
-        Pulse, 5 cycles after the last change of ``request`` or later.
+        Pulses, at least 5 cycles after the last change of ``request``.
     ``run`` : In(1)
-        Gradients are taken, once a ``start`` has been accepted.
+        Take gradients, after an accepted ``start``.
     ``busy`` : In(1)
-        The server's.
+        Output ``busy`` of the server.
     ``excluded``, ``drained`` : In, one bit for each worker
-        The server's.
+        Outputs of the server.
     ``connected`` : In, one bit for each worker
-        Its queue pair sends.
+        The worker's queue pair can send.
     ``settings`` : Out, :func:`~fanin.hdl.param_server.shapes.settings_layout`
+        Settings for the server.
     ``worker`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.worker_layout`
+        Workers for the server, set or readmitted.
     ``excludes`` : Out, stream of a worker's index, always ready
-        The server's ``exclude``.
+        Input ``exclude`` of the server.
     ``begin`` : Out(1)
-        Pulse: the server's ``start``.
+        Pulse: input ``start`` of the server.
     ``enable`` : Out(1)
-        The server's.
+        Input ``enable`` of the server.
     ``setting`` : Out(1)
-        A worker is being set, or taken back.
+        A worker is being set or readmitted.
     ``refused`` : Out, Refusal
-        Of the last ``set_worker``, ``start``, ``exclude`` or ``readmit``; NONE where it was accepted.
-
+        Result of the last ``set_worker``, ``start``, ``exclude`` or ``readmit``; NONE if it was accepted.
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Number of queue pairs, and widths.
 
     Latency
     -------
-    ``begin`` follows ``start`` by 1 cycle, ``worker`` follows ``set_worker`` by 5 and ``readmit`` by 1,
+    ``begin`` follows ``start`` by 1 cycle. ``worker`` follows ``set_worker`` by 5 cycles and ``readmit`` by 1.
     ``excludes`` is in the cycle of ``exclude``.
 
     Source
@@ -146,18 +148,19 @@ class ServerControl(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``started``: a start was accepted, and no command since has begun another job; the settings hold.
+        """Copy settings until a start, judge each command, and execute or refuse it.
 
-        ``readmits``: a worker is being taken back, until the server does not exclude it any more.
+        ``started``: a start was accepted and no later command has ended the job; the settings are frozen.
+        ``readmits``: a worker is being readmitted, until the server no longer excludes it.
         """
         m = Module()
         count = self.config.queue_pairs
         started = Signal()
-        known = Signal(count)  # workers that were set since the last start
-        age = Signal(_SETTING)  # a one at the cycles since a worker was accepted
+        known = Signal(count)  # workers set since the last start
+        age = Signal(_SETTING)  # shift register: a 1 for each accepted worker
         at_work = Signal()
         readmits = Signal()
-        setting = Signal()  # a command about a worker is not complete
+        setting = Signal()  # a command for a worker is not complete
         is_setting = Signal.like(setting)  # a cycle later
         sizes_wrong, base_wrong, changed = self._judge_job(m)
         table_wrong = Signal()
@@ -173,7 +176,7 @@ class ServerControl(wiring.Component):
             self.setting.eq(self.set_worker | self.readmit | setting),
             self.enable.eq(self.run & started),
         ]
-        # The first cycles of ``age`` are for settings that ``started`` has held until then.
+        # The first cycles of ``age`` are for copying settings that ``started`` had frozen.
         with m.If(~self.run & ~self.busy & ~self.worker.valid & ~started & ~age[_SETTLE - 1 :].any()):
             m.d.sync += [self.settings[name].eq(self.job[name]) for name in self.settings.shape().members]
             with m.If(changed):
@@ -199,13 +202,13 @@ class ServerControl(wiring.Component):
         return m
 
     def _worker(self, *, readmits: int) -> list[Any]:
-        """Statements: the worker as requested."""
+        """Return statements that copy the requested worker to ``worker``."""
         payload, request = self.worker.p, self.request
         members = WorkerRequest.as_shape().members
         return [payload.readmits.eq(readmits), *(payload[name].eq(request[name]) for name in members)]
 
     def _exclude(self, m: Module, started: Signal, is_setting: Signal, at_once: Value) -> None:
-        """Leave a worker out, or refuse it."""
+        """Exclude a worker, or refuse the command."""
         wrong = Signal(self.refused.shape())
         found = _last(
             (self.request.index >= self.settings.workers, Refusal.WORKER),
@@ -223,8 +226,8 @@ class ServerControl(wiring.Component):
     def _readmit(
         self, m: Module, started: Signal, is_setting: Signal, readmits: Signal, at_once: Value
     ) -> None:
-        """Take a worker back, or refuse it."""
-        flags = [Signal(name=f"is_{name}") for name in ("excluded", "drained", "connected")]  # the worker is
+        """Readmit a worker, or refuse the command."""
+        flags = [Signal(name=f"is_{name}") for name in ("excluded", "drained", "connected")]  # of that worker
         is_excluded, is_drained, is_connected = flags
         for flag, workers in zip(flags, (self.excluded, self.drained, self.connected), strict=True):
             m.d.sync += flag.eq(workers.bit_select(self.request.index, 1))
@@ -249,7 +252,7 @@ class ServerControl(wiring.Component):
     def _cause(
         self, sizes_wrong: Value, base_wrong: Value, table_wrong: Value, lacks: Value, at_work: Value
     ) -> Any:
-        """Why a command of this cycle is refused."""
+        """Return the cause of refusing a command of this cycle, or NONE."""
         causes = (
             (self.start & lacks, Refusal.UNSET),
             (self.start & base_wrong | self.set_worker & table_wrong, Refusal.PLACE),
@@ -260,18 +263,18 @@ class ServerControl(wiring.Component):
         return _last(*causes)
 
     def _is_misplaced(self, address: Value) -> Value:
-        """Whether it is no word's, or beyond the address space."""
+        """Return whether ``address`` is not a multiple of a word or is beyond the address space."""
         low, end = lane_bits(self.config.width), self.config.address_width
         return Cat(address[:low], address[end:]).any()
 
     def _judge_job(self, m: Module) -> tuple[Signal, Signal, Signal]:
-        """Whether sizes are wrong, whether row 0 is misplaced, and whether the settings are yet to follow.
+        """Return three signals: sizes are wrong, row 0 is misplaced, settings differ from ``job``.
 
-        Right 4 cycles after the last change.
+        Valid 4 cycles after the last change.
         """
         job, config = self.job, self.config
         low = lane_bits(config.width)
-        beside = Signal(range(MAX_WORKERS))  # words of a row that are none of w's
+        beside = Signal(range(MAX_WORKERS))  # words of a row that do not belong to w
         row_words = Signal(WORDS_BITS + 1)
         slot_words = Signal(WORDS_BITS + 1)
         gradient_wrong, row_wrong, slot_wrong = (
@@ -283,7 +286,7 @@ class ServerControl(wiring.Component):
         base_wrong = Signal()
         changed = Signal()
         m.d.sync += [
-            # The head is a word more: as many as further workers fill.
+            # The head is one word more: as many LGVnums as fill a word are added.
             beside.eq(tail_words(job.workers + config.width // VERSION_BITS, width=config.width)),
             row_words.eq(job.words + beside),
             slot_words.eq(job.words + 1),
@@ -307,7 +310,7 @@ class ServerControl(wiring.Component):
 
 
 def _last(*causes: tuple[Any, Refusal]) -> Any:
-    """The last cause that is found, or NONE."""
+    """Return the last cause whose condition holds, or NONE."""
     cause: Any = Refusal.NONE
     for found, name in causes:
         cause = Mux(found, name, cause)
@@ -315,7 +318,7 @@ def _last(*causes: tuple[Any, Refusal]) -> Any:
 
 
 def _differs(a: Any, b: Any) -> Value:
-    """Whether two sizes differ, in each of ``_PARTS`` parts."""
+    """Return whether two sizes differ, in each of ``_PARTS`` parts."""
     bits = max(len(a), len(b))
     step = -(-bits // _PARTS)
     different = Value.cast(a ^ b)

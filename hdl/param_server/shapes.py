@@ -1,4 +1,4 @@
-"""The layouts that the parts of the parameter server exchange."""
+"""Data layouts shared by the parts of the parameter server."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from fanin.rdma.facts import RdmaConfig
 
 FLOAT_BITS = 8 * FLOAT_BYTES
 VERSION_BITS = 8 * VERSION_BYTES
-WORDS_BITS = (MAX_PARAMETERS * FLOAT_BITS // min(WIDTHS)).bit_length()  # of a count of w's words
+WORDS_BITS = (MAX_PARAMETERS * FLOAT_BITS // min(WIDTHS)).bit_length()  # bits of a number of words of w
 ROW_BITS = (MAX_ROWS - 1).bit_length()
 SLOT_BITS = (MAX_SLOTS - 1).bit_length()
 
 
 def settings_layout(config: RdmaConfig) -> data.StructLayout:
-    """A server's sizes and places: those of :class:`~fanin.param_server.facts.ServerLayout`.
+    """Return the layout of a server's sizes and mode: :class:`~fanin.param_server.facts.ServerLayout`.
 
-    ``words`` of w, and ``gradient_bytes``, which are as many; ``row_bytes`` and ``slot_bytes`` with all that
-    belongs to a row or a gradient; ``base`` of row 0; ``step``: the bits of α/N; ``barrier``: w is pushed to
-    all workers after a gradient of each; ``broadcast``: to all, whoever's gradients are new in it; ``scan``:
-    after a scan of all workers, not after every gradient. ``barrier`` excludes the other two.
+    ``workers``, ``slots``, ``rows``: numbers of workers, of gradients of each in flight, and of model rows.
+    ``barrier``: push w to all workers after one gradient of each; excludes ``broadcast`` and ``scan``.
+    ``broadcast``: push w to all workers, no matter whose gradients it includes.
+    ``scan``: push w after a scan of all workers instead of after every gradient.
+    ``words``: words of w.
+    ``gradient_bytes``: bytes of these words.
+    ``row_bytes``, ``slot_bytes``: bytes of a row and of a gradient, including all metadata.
+    ``base``: address of row 0.
+    ``step``: bits of α/N.
     """
     return data.StructLayout(
         {
@@ -42,10 +47,13 @@ def settings_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 def worker_layout(config: RdmaConfig) -> data.StructLayout:
-    """A worker, whose queue pair has the same ``index``.
+    """Return the layout of a worker.
 
-    Its gradients are at ``table`` here; its model buffers at ``remote`` there, in the region ``rkey``.
-    ``readmits``: the worker was excluded from the running job and is taken back. It keeps its table, its slot
+    ``index``: number of the worker and of its queue pair.
+    ``table``: address of its gradients here.
+    ``remote``: address of its model buffers there.
+    ``rkey``: key of the region that holds these buffers.
+    ``readmits``: the worker was excluded from the running job and is readmitted; it keeps its table, its slot
     and its LGVnum.
     """
     return data.StructLayout(
@@ -60,16 +68,19 @@ def worker_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 def place_layout(config: RdmaConfig) -> data.StructLayout:
-    """A worker's next gradient: the address of its ``trailer``, and the version that was applied last."""
+    """Return the layout of a worker's next gradient: address of its ``trailer``, and last applied version."""
     return data.StructLayout(
         {"index": index_bits(config), "trailer": config.address_width, "lgvnum": VERSION_BITS}
     )
 
 
 def found_layout(config: RdmaConfig) -> data.StructLayout:
-    """A gradient that has come: its ``version``, and updates by ``others`` that its model had had.
+    """Return the layout of a gradient that was found, or of a scan's end.
 
-    With ``ends_scan`` it is none: a scan that found some has come round.
+    ``index``: its worker.
+    ``version``: its version.
+    ``others``: updates by other workers that its model included.
+    ``ends_scan``: no gradient, but the end of a scan that found at least one.
     """
     return data.StructLayout(
         {"index": index_bits(config), "version": VERSION_BITS, "others": VERSION_BITS, "ends_scan": 1}
@@ -77,10 +88,19 @@ def found_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 def streamed_layout(config: RdmaConfig) -> data.StructLayout:
-    """The stream's next row: its ``address`` and ``words``. ``memory_only``: the NIC reads it from memory."""
+    """Return the layout of a row for the streamed reads.
+
+    ``address``, ``words``: its address and length.
+    ``memory_only``: the NIC reads the row from memory, not from the stream.
+    """
     return data.StructLayout({"address": config.address_width, "words": WORDS_BITS, "memory_only": 1})
 
 
 def order_layout(config: RdmaConfig) -> data.StructLayout:
-    """A row to be made: its ``version``, and the gradient that it consumes: whose, and its version."""
+    """Return the layout of an order for a row.
+
+    ``version``: version of the row.
+    ``index``: worker whose gradient the row consumes.
+    ``lgvnum``: version of that gradient.
+    """
     return data.StructLayout({"index": index_bits(config), "version": VERSION_BITS, "lgvnum": VERSION_BITS})

@@ -1,4 +1,4 @@
-"""How stale the gradients were that a parameter server applied."""
+"""Statistics of the staleness of the gradients that a parameter server applied."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from fanin.hdl.param_server.shapes import VERSION_BITS
 
 
 class Staleness(wiring.Component):
-    """Sum and maximum of the gradients' ages.
+    """Sum and maximum of the gradients' staleness.
 
     Members
     -------
     ``clear`` : In, 1
-        Both become 0.
+        Set both outputs to 0.
     ``add`` : In, 1
-        Take ``age`` into account; not twice in 2 cycles.
+        Include ``age``. Not twice in 2 cycles.
     ``age`` : In, 32
+        Staleness of a gradient, in updates.
     ``total`` : Out, 64
+        Sum of all ages.
     ``largest`` : Out, 32
+        Largest age.
 
     Latency
     -------
@@ -49,7 +52,7 @@ class Staleness(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A carry chain of 64 bits is too long: the lower half's carry enters the upper one a cycle later."""
+        """Add in two steps, since a 64-bit carry chain is too long: the carry reaches the upper half later."""
         m = Module()
         low = Signal(VERSION_BITS)
         carry = Signal()

@@ -1,4 +1,4 @@
-"""The NIC's reads of a row, answered from the stream of words that is on its way to memory."""
+"""Read port of the NIC, served from the stream of words that is also written to memory."""
 
 from __future__ import annotations
 
@@ -17,90 +17,96 @@ from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.rdma.facts import RdmaConfig
 
-_BURSTS = 32  # that may be in flight
-_UNLANDED_BITS = 16  # of a number of words on their way to memory: more than any writer has in flight
+_BURSTS = 32  # bursts that may be in flight
+_UNLANDED_BITS = 16  # bits of a number of words written and not landed; more than any writer has in flight
 
 
 class Source(enum.Enum, shape=1):  # type: ignore[call-arg]
-    """Where a burst's words come from."""
+    """Source of a burst's words."""
 
     STREAM = 0
     MEMORY = 1
 
 
 def _source_layout() -> data.StructLayout:
-    """A burst in flight: where its words come from, and their number less one.
+    """Return the layout of a burst in flight.
 
-    ``single``: it is one word, of the stream.
+    ``source``: source of its words.
+    ``length``: number of its words, less 1.
+    ``single``: it is a hit of one word.
     """
     return data.StructLayout({"source": Source, "length": (MAX_BURST - 1).bit_length(), "single": 1})
 
 
 class _Row:
-    """The row that is on the stream. At most one of its three flags is 1; if none is, the next may come."""
+    """Row on the stream. At most one of the three flags is 1; if none is, the next row may begin."""
 
     def __init__(self, address_bits: int):
-        self.open = Signal()  # its words may be asked for
-        self.letting_go = Signal()  # they may not any more; hits in flight still get theirs
-        self.discarding = Signal()  # its words come from the stream and are thrown away, up to its last
-        self.next_word = Signal(address_bits)  # address of the first word not asked for, in words
-        self.words_left = Signal(signed(WORDS_BITS + 1))  # words not asked for, when they have been counted
+        self.open = Signal()  # reads may hit its words
+        self.letting_go = Signal()  # reads can no longer hit; hits in flight still get their words
+        self.discarding = Signal()  # its words are taken from the stream and dropped, including the last
+        self.next_word = Signal(address_bits)  # address of the first word not requested yet, in words
+        self.words_left = Signal(signed(WORDS_BITS + 1))  # words not requested yet, after counting
 
 
 class _Burst:
-    """The burst that the NIC asks for."""
+    """State of the NIC's current burst."""
 
     def __init__(self, address_bits: int):
-        self.first_word = Signal(address_bits)  # that word's address, in words
-        self.length = Signal((MAX_BURST - 1).bit_length())  # its beats less one, as on AXI
-        self.beats = Signal(MAX_BURST.bit_length())  # all of them; right from DECIDE on
-        self.issued = Signal()  # pulse: it joins the queue of bursts in flight
-        self.is_hit = Signal()  # with ``issued``: its words come from the stream, else from memory
-        # The row must not change: the burst is being compared with it, or is a hit that it has not counted yet.
+        self.first_word = Signal(address_bits)  # address of its first word, in words
+        self.length = Signal((MAX_BURST - 1).bit_length())  # its beats less 1, as on AXI
+        self.beats = Signal(MAX_BURST.bit_length())  # its beats; valid from DECIDE on
+        self.issued = Signal()  # pulse: it enters the queue of bursts in flight
+        self.is_hit = Signal()  # with ``issued``: 1 if its words come from the stream, 0 if from memory
+        # The row must not change while the burst is compared with it, or is a hit not counted yet.
         self.locks_row = Signal()
 
 
 class StreamedReads(wiring.Component):
-    """Answer reads of a row from the stream that it is made of, and all other reads from memory.
+    """Read port of the NIC that serves a row from the stream of its words, and all other reads from memory.
 
-    So the first packets of a push are made of words as they are computed, and no word of w is read twice. The
-    stream goes to memory as well. A burst that begins where the row's last one ended is a *hit*: it is answered
-    from the stream, as soon as its words come. Any other burst, as of a packet that is sent again, is a *miss*:
-    it is answered from memory, once all words that were asked for before it are there. When nothing of the row
-    is asked for during ``patience`` cycles, the rest of the row is *let go*: discarded from the stream, and
-    read from memory when it is asked for.
+    The first packets of a push thus consist of words as they are computed, and no word of w is read twice. The
+    stream also goes to memory.
 
-    With ``bypass`` all words of the stream are discarded, and every burst is answered from memory at once.
+    A burst that begins where the row's last burst ended is a *hit*: the stream serves it as its words arrive.
+    Any other burst, such as that of a retransmitted packet, is a *miss*: memory serves it, after all words
+    requested before have landed there. After ``patience`` cycles without a read of the row, the rest of the row
+    is *let go*: dropped from the stream, and read from memory on request.
+
+    With ``bypass`` all words of the stream are dropped, and memory serves every burst immediately.
 
     Members
     -------
     ``bypass`` : In, 1
-        No row is on ``row``, and none is read before it has landed. Stable while anything is in flight.
+        No row is announced on ``row``, and every read row has landed. Stable while anything is in flight.
     ``row`` : In, stream of :func:`~fanin.hdl.param_server.shapes.streamed_layout`
-        The address of the stream's next row, and its length; with ``memory_only`` it is let go at once. It is
-        taken when all words of the row before have been asked for, or discarded. From then on it may be read.
+        Address and length of the stream's next row; with ``memory_only`` the row is let go immediately. Taken
+        after all words of the previous row were requested or dropped. The row may be read from then on.
     ``i`` : In, stream of :func:`~fanin.hdl.param_server.row.row_word_layout`
-        Rows, in their order.
+        Words of the rows, in order.
     ``landed`` : In, range(257)
-        Number of further stream words, in their order, that are now in memory.
+        Number of additional stream words, in order, that are now in memory.
     ``nic`` : In, AXI4 read port
-        Reads whole words of a row in increasing order. ``rready`` must always be high.
+        Reads of whole words of a row in increasing order. ``rready`` must always be high.
     ``memory`` : Out, AXI4 read port
+        Reads of misses.
     ``let_go`` : Out, 1
-        Pulse: the rest of a row is let go, as ``patience`` is over.
+        Pulse: the rest of a row is let go because ``patience`` has expired.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
-    ``depth`` : int, words
-        Words that the stream may be ahead of the reader: at least a burst of the writer to memory.
-    ``patience`` : int, cycles; at least 1
-        Cycles without a read of the row, and without one in flight, until its rest is let go.
+        Data and address width.
+    ``depth`` : int
+        Words that the stream may be ahead of the reader, at least a burst of the memory writer. Default 64.
+    ``patience`` : int
+        Cycles, at least 1, without a read of the row requested or in flight before its rest is let go. Default
+        4096.
 
     Latency
     -------
-    A burst every 3 cycles. A word 2 cycles after it is on ``i``, 1 cycle after it is on ``memory``; one word a
-    cycle.
+    A burst every 3 cycles. A word leaves 2 cycles after it is on ``i``, or 1 cycle after it is on ``memory``;
+    one word a cycle.
 
     Source
     ------
@@ -115,7 +121,7 @@ class StreamedReads(wiring.Component):
         self.config = config
         self.depth = depth
         self.patience = patience
-        self.lane_bits = lane_bits(config.width)  # address bits below a word's
+        self.lane_bits = lane_bits(config.width)  # address bits within a word
         axi = AXI4ReadSignature(data_width=config.width, address_width=config.address_width)
         super().__init__(
             {
@@ -130,40 +136,40 @@ class StreamedReads(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Addresses on one side, words on the other; a queue between them has the sources of bursts in flight.
+        """Handle addresses and words separately; a queue between them holds the sources of bursts in flight.
 
-        The states of a burst; 1+: one cycle, or as many as it must wait::
+        States of a burst. 1+: one cycle, or longer while waiting::
 
             state     cycles   what it does                                     next
             TAKE      1+       takes a burst of the NIC                         COMPARE
             COMPARE   1        compares its address with ``row.next_word``      DECIDE
             DECIDE    1+       issues a hit, when the queue has a place         TAKE
-                               keeps a miss while a row is let go or discarded  WAIT
-            WAIT      1+       awaits the end of hits in flight, so that words  MEMORY
-                               keep their order, and the landing of all words
-                               that were asked of the stream or discarded
-            MEMORY    1+       asks memory for it                               TAKE
+                               keeps a miss until no row is let go or dropped   WAIT
+            WAIT      1+       waits for the end of hits in flight, to keep     MEMORY
+                               the order of words, and until all words that
+                               were requested or dropped have landed
+            MEMORY    1+       issues the burst to memory                       TAKE
 
-        The states of the stream's row (the flags of :class:`_Row`)::
+        States of the stream's row (the flags of :class:`_Row`)::
 
             state        ends when                                      next
-            none         a row comes on ``row``                         open; with ``memory_only`` letting_go
-            open         all of its words have been asked for,          none
-                         or ``patience`` is over: it is let go          letting_go
-            letting_go   no hit is in flight any more                   discarding
-            discarding   its last word is discarded                     none
+            none         a row arrives on ``row``                       open; with ``memory_only`` letting_go
+            open         all of its words have been requested,          none
+                         or ``patience`` has expired                    letting_go
+            letting_go   no hit is in flight                            discarding
+            discarding   its last word is dropped                       none
         """
         m = Module()
         m.submodules.sources = sources = StreamFIFO(shape=_source_layout(), depth=_BURSTS)
         m.submodules.stream_fifo = stream_fifo = StreamFIFO(shape=self.i.payload.shape(), depth=self.depth)
         connect_typed(m, flipped(self.i), stream_fifo.i)
-        # As a counter: a hit that is issued gives one, its end takes one.
+        # Used as a counter: each issued hit gives a credit, and its end takes it.
         m.submodules.hits = hits = Credits(limit=_BURSTS)
-        hit_in_flight = hits.ok  # a hit was issued, and not all of its words have been handed on
+        hit_in_flight = hits.ok  # a hit was issued, and not all of its words have been delivered
         row = _Row(self.config.address_width - self.lane_bits)
         burst = _Burst(self.config.address_width - self.lane_bits)
-        # Words asked of the stream or discarded, less those that landed. Negative while words have landed that
-        # no burst has asked for.
+        # Words requested from the stream or dropped, minus words that landed. Negative while words have landed
+        # that no burst has requested.
         unlanded = Signal(signed(_UNLANDED_BITS))
         self._take_bursts(m, row, burst, sources.i, hit_in_flight, unlanded)
         hit_ends = self._hand_on(m, row, stream_fifo.o, sources.o)
@@ -205,7 +211,7 @@ class StreamedReads(wiring.Component):
                     m.d.sync += [burst.issued.eq(sources.ready), burst.is_hit.eq(sources.ready)]
                     with m.If(sources.ready):
                         m.next = "TAKE"
-                # Words that have yet to be discarded may be the burst's, and are not in ``unlanded`` so far.
+                # Words not dropped yet may belong to the burst and are not included in ``unlanded`` so far.
                 with m.Elif(~row.letting_go & ~row.discarding):
                     m.next = "WAIT"
             with m.State("WAIT"), m.If((self.bypass | (unlanded <= 0)) & ~hit_in_flight & sources.ready):
@@ -216,19 +222,19 @@ class StreamedReads(wiring.Component):
                 m.next = "TAKE"
 
     def _hand_on(self, m: Module, row: _Row, streamed: Any, sources: Any) -> Value:
-        """Hand on the words of the oldest burst, from the stream or from memory.
+        """Deliver the words of the oldest burst, from the stream or from memory.
 
-        Returns whether a hit ends: its last word is handed on.
+        Returns a signal that is 1 when a hit's last word is delivered.
         """
         nic, memory = self.nic, self.memory
         oldest_is_hit = sources.valid & (sources.payload.source == Source.STREAM)
-        hands_on = Signal()  # a word of the stream, the hit's next beat, is handed on
-        is_last = Signal()  # the hit's next beat is its last one
-        next_is_last = Signal()  # the next beat ends a hit of several beats; registered
+        hands_on = Signal()  # the next word of a hit is delivered from the stream
+        is_last = Signal()  # that word is the last of the hit
+        next_is_last = Signal()  # the next beat is the last of a hit of several beats; registered
         beat_after = Signal.like(sources.payload.length, init=1)  # number of the beat after the next, from 0
         m.d.comb += [
             hands_on.eq(oldest_is_hit & streamed.valid),
-            memory.rready.eq(1),  # a miss is issued when no hit is in flight: its words meet none of the stream
+            memory.rready.eq(1),  # words of hits and misses never collide: no hit is in flight with a miss
             streamed.ready.eq(oldest_is_hit | row.discarding | self.bypass),
             is_last.eq(next_is_last | sources.payload.single),
             sources.ready.eq(streamed.valid & is_last | memory.rvalid & memory.rlast),
@@ -247,9 +253,9 @@ class StreamedReads(wiring.Component):
         return hands_on & is_last
 
     def _count(self, m: Module, burst: _Burst, discarded: Any, unlanded: Signal) -> None:
-        """Count ``unlanded``: a sum, a register, a sum, a register.
+        """Count ``unlanded`` in two registered sums.
 
-        A hit has been counted 3 cycles after DECIDE, before the next burst can be in WAIT.
+        A hit is counted 3 cycles after DECIDE, before the next burst can be in WAIT.
         """
         change = Signal(signed(len(self.landed) + 1))
         m.d.sync += [
@@ -258,10 +264,10 @@ class StreamedReads(wiring.Component):
         ]
 
     def _change_row(self, m: Module, row: _Row, burst: _Burst, streamed: Any, hit_in_flight: Value) -> None:
-        """Open the next row, advance it by a hit, end it with its last word or when it is let go."""
+        """Open the next row, advance it by each hit, and end it after its last word or when it is let go."""
         new_row = self.row
-        patience_left = Signal(range(self.patience), init=self.patience - 1)  # cycles, less one
-        # A burst must not be compared with one row and decided with another.
+        patience_left = Signal(range(self.patience), init=self.patience - 1)  # cycles, less 1
+        # A burst must be compared and decided with the same row.
         m.d.comb += new_row.ready.eq(~row.open & ~row.letting_go & ~row.discarding & ~burst.locks_row)
         with m.If(burst.is_hit):
             m.d.sync += [
@@ -288,5 +294,5 @@ class StreamedReads(wiring.Component):
             m.d.sync += [row.discarding.eq(1), row.letting_go.eq(0)]
         with m.If(row.discarding & streamed.valid & streamed.payload.last):
             m.d.sync += row.discarding.eq(0)
-        with m.If(self.bypass):  # a row of the job before may be open
+        with m.If(self.bypass):  # a row of the previous job may be open
             m.d.sync += [flag.eq(0) for flag in (row.open, row.letting_go, row.discarding)]

@@ -1,4 +1,4 @@
-"""The arithmetic of the server: w - step · gradient."""
+"""Arithmetic of the server: w - step · gradient."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
-_FIFO_WORDS = 32  # more than the pipeline holds
+_FIFO_WORDS = 32  # more words than the pipeline holds
 
 
 class UpdateLanes(wiring.Component):
-    """w − step · g, lane by lane: a product and a difference, each rounded to binary32.
+    """Lanes that compute w − step · g; product and difference are each rounded to binary32.
 
     Members
     -------
     ``step`` : In, 32
-        The bits of a binary32; stable while words are in the pipeline.
+        Bits of a binary32; stable while words are in the pipeline.
     ``w``, ``gradient`` : In, streams of ``32 * lanes`` bits
-        Taken together.
+        Operands, taken in pairs.
     ``o`` : Out, stream of ``32 * lanes`` bits
+        Results.
 
     Parameters
     ----------
-    ``lanes`` : int, values of a word; at least 1
+    ``lanes`` : int
+        Values of a word, at least 1.
 
     Latency
     -------
@@ -54,7 +56,7 @@ class UpdateLanes(wiring.Component):
         super().__init__({"step": In(FLOAT_BITS), "w": In(words), "gradient": In(words), "o": Out(words)})
 
     def elaborate(self, platform: Any) -> Module:
-        """A pipeline that never stalls: a word enters when it has a credit, a place in the FIFO at the end."""
+        """Build a pipeline that never stalls: a word enters only with a reserved place in the final FIFO."""
         m = Module()
         w, gradient = self.w, self.gradient
         m.submodules.fifo = fifo = StreamFIFO(shape=w.payload.shape(), depth=_FIFO_WORDS)

@@ -1,4 +1,4 @@
-"""What the parameter server does next: a worker is set up, or a gradient is taken and its update ordered."""
+"""Control of the parameter server: sets up workers, takes gradients and orders their updates."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ from fanin.hdl.rdma.queue_pair import index_bits
 from fanin.param_server.facts import MAX_ROWS, MAX_VERSION
 from fanin.rdma.facts import RdmaConfig
 
-#: What an update consists of, taken by the parts in any order.
+#: Commands of an update; the parts take them in any order.
 _COMMANDS = ("w", "gradient", "write", "order", "push")
 
 
 def _entry_layout(config: RdmaConfig) -> data.StructLayout:
-    """What is kept of a worker: where its next gradient will be, and the version of the one applied last.
+    """Return the layout of a worker's entry.
 
-    ``table`` is that of its set-up. The next gradient will be in ``slot`` of the table, at ``address``.
+    ``table``: address of the worker's gradients, from its set-up.
+    ``slot``: slot of the table for the next gradient.
+    ``address``: address of that slot.
+    ``lgvnum``: version of the gradient applied last.
     """
     table = worker_layout(config)["table"].shape
     return data.StructLayout(
@@ -42,104 +45,108 @@ def _entry_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 def _peer_layout(config: RdmaConfig) -> data.StructLayout:
-    """Where a worker's model buffers are, since its set-up, or since it was taken back."""
+    """Return the layout of a worker's model buffers, from its set-up or its readmission."""
     worker = worker_layout(config)
     return data.StructLayout({name: worker[name].shape for name in ("remote", "rkey")})
 
 
 class _InHand:
-    """Registers of the worker that is set up or taken back, or whose gradient is applied."""
+    """Registers of the current worker: set up, readmitted, or with a gradient being applied."""
 
     def __init__(self, config: RdmaConfig):
         self.entry = Signal(_entry_layout(config))
         self.peer = Signal(_peer_layout(config))
         self.gradient = Signal(found_layout(config))
-        self.setting_up = Signal()  # the worker is set up; of ``gradient`` only index and version count
-        self.readmits = Signal()  # the worker is taken back; of ``gradient`` only the index counts
+        self.setting_up = Signal()  # the worker is being set up; ``gradient`` has only index and version
+        self.readmits = Signal()  # the worker is being readmitted; only the index of ``gradient`` is valid
 
     @property
     def is_scan_end(self) -> Value:
-        """No gradient, but the end of a scan."""
+        """True for the end of a scan instead of a gradient."""
         return self.gradient.ends_scan
 
     @property
     def is_no_update(self) -> Value:
-        """The end of a scan, or a worker that is taken back: the command for the pushes is the only one."""
+        """True for a scan's end or a readmission: only the command for the pushes is issued."""
         return self.gradient.ends_scan | self.readmits
 
 
 class _Rows:
-    """Registers of the newest row, and of the next one to be written."""
+    """Registers of the newest row, and of the next row to write."""
 
     def __init__(self, config: RdmaConfig):
         self.number = Signal(ROW_BITS)
         self.address = Signal(config.address_width)
         self.next_number = Signal(ROW_BITS)
         self.next_address = Signal(config.address_width)
-        self.applies = Signal()  # gradients are applied; else they are sent back to the scanner
+        self.applies = Signal()  # gradients are applied; 0: they are sent back to the scanner
         self.may_take = (
             Signal()
-        )  # ``found`` may be taken: to be sent back, or applied since the next row is free
+        )  # ``found`` may be taken, since the next row is free or the gradient will be sent back
 
 
 class UpdateControl(wiring.Component):
-    """Take gradients one after the other, order the update of each, and keep versions and staleness.
+    """Control that takes gradients in turn, orders the update of each, and keeps versions and staleness.
 
     Members
     -------
     ``settings`` : In, :func:`~fanin.hdl.param_server.shapes.settings_layout`
-        Stable from before ``worker`` and ``start`` on.
+        Sizes and mode; stable from before ``worker`` and ``start`` on.
     ``worker`` : In, stream of :func:`~fanin.hdl.param_server.shapes.worker_layout`
-        A worker to be set up, before ``start``: its next gradient is 1, in the first slot of its table. Or one
-        to be taken back, after ``start``: it has been excluded, and no gradient of it is in flight.
+        Workers to set up, before ``start``: the next gradient has version 1 and is in the table's first slot.
+        Workers to readmit, after ``start``: excluded, and without a gradient in flight.
     ``start`` : In, 1
-        Pulse, only while ``idle``: the newest row is row 0, and its version 0.
+        Pulse: the newest row is row 0 with version 0. Allowed only while ``idle``.
     ``enable`` : In, 1
-        Gradients are applied; else they are sent back. An update that has begun is ended without it.
+        1: gradients are applied. 0: gradients are sent back. An update that has begun finishes either way.
     ``version`` : Out, 32
-        Updates since ``start``, counted when all commands of one have been taken.
+        Updates since ``start``; counted when all commands of an update have been taken.
     ``exhausted`` : Out, 1
-        The largest version has been reached: gradients are sent back from then on.
+        The largest version is reached: from then on gradients are sent back.
     ``staleness``, ``stalest`` : Out, 64 and 32
-        Sum over the updates, and largest of them: updates by others that a gradient's model had not had.
+        Sum and maximum of the staleness of all updates. Staleness of a gradient: updates by other workers that
+        its model did not include.
     ``found`` : In, stream of :func:`~fanin.hdl.param_server.shapes.found_layout`
-        New gradients, and the ends of scans. A gradient is taken to be applied when the next row is free.
+        New gradients and ends of scans. A gradient to apply is taken only when the next row is free.
     ``looks`` : Out, 1
-        One is waited for.
+        The control waits for ``found``.
     ``again`` : Out, 1
         The gradient that is taken from ``found`` in this cycle is sent back: the scanner finds it again later.
     ``place`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.place_layout`, always ready
-        Where a worker's next gradient will be.
+        Location of a worker's next gradient.
     ``clear`` : Out, stream of a worker's index, always ready
         The worker has been set up: its LGVnum is 0.
     ``occupied`` : In, one bit for each row
-        The row may still be read for a push: it must not be written yet.
+        The row may still be read for a push and must not be overwritten.
     ``w`` : Out, stream of AxiReader's commands
-        An update reads the newest row's w,
+        Command to read the newest row's w. The five commands of an update are offered together and taken in
+        any order.
     ``gradient`` : Out, stream of AxiReader's commands
-        and the gradient.
+        Command to read the gradient.
     ``write`` : Out, stream of AxiWriter's commands
-        It writes the next row,
+        Command to write the next row.
     ``order`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.order_layout`
-        which is made in this order,
+        Command to make the next row.
     ``push`` : Out, stream of :func:`~fanin.hdl.param_server.pushes.push_layout`
-        and pushed, alone or as one of a round. The five commands of an update are offered at once, and taken
-        in any order. The end of a scan, and a worker that is taken back, are this command alone.
+        Command to push the row, alone or as one of a round. A scan's end and a readmission consist of this
+        command only.
     ``joined`` : Out, one bit for each worker
-        A gradient of the worker was taken in the current round. Right before ``place`` says where its next
-        gradient will be.
+        A gradient of the worker was taken in the current round. Valid before ``place`` gives the location of
+        the worker's next gradient.
     ``idle`` : Out, 1
-        No update is being ordered, and no worker set up or taken back.
+        No update is being ordered, and no worker is being set up or readmitted.
     ``updated`` : Out, 1
         Pulse: all commands of an update have been taken.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Number of queue pairs, and widths.
 
     Latency
     -------
-    The commands 2 cycles after a gradient is taken; if each is taken at once, a gradient every 7 cycles.
+    Commands follow 2 cycles after a gradient is taken. One gradient every 7 cycles if each command is taken
+    immediately.
 
     Source
     ------
@@ -177,19 +184,18 @@ class UpdateControl(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A worker's *entry* is read with its gradient, and put back with the slot of the next one.
+        """Read a worker's *entry* with its gradient, and write it back with the slot of the next gradient.
 
-        Its states are::
+        States::
 
-            IDLE      takes a gradient once the next row is free, and reads its worker's entry; sends back a
-                      gradient that is not to be applied; takes a worker to be set up, and goes on to ADVANCE;
-                      or a worker to be taken back
-            ORDER     offers the five commands of the update; of a scan's end, or of a worker that is taken
-                      back, the push
-            AWAIT     waits until all have been taken, and counts the update; back to IDLE if it was none
-            ADVANCE   the gradient's age is computed; the worker's next slot enters the first of two registers
-            ADVANCED  and its trailer's address the second
-            STORE     puts the entry back, and tells the scanner of the slot and, after a set-up, of LGVnum 0
+            IDLE      takes a gradient when the next row is free, and reads its worker's entry; or sends back a
+                      gradient that is not to be applied; or takes a worker to set up, next is ADVANCE; or
+                      takes a worker to readmit
+            ORDER     offers the five commands of the update; for a scan's end or a readmission, only the push
+            AWAIT     waits until all are taken, and counts the update; next is IDLE if there was no update
+            ADVANCE   computes the gradient's age; the worker's next slot enters the first of two registers
+            ADVANCED  the trailer's address enters the second register
+            STORE     writes the entry back, and gives the scanner the slot and, after a set-up, LGVnum 0
         """
         m = Module()
         hand = _InHand(self.config)
@@ -223,7 +229,7 @@ class UpdateControl(wiring.Component):
                 m.d.sync += [hand.entry.eq(read.data), hand.peer.eq(peer.data)]
                 self._take(m, hand, row)
             with m.State("ORDER"):
-                # This comes after the assignments of ``_make_commands``, so it wins over a ready.
+                # Later assignments win: a command that is ready now does not clear its bit.
                 m.d.sync += pending.eq(Mux(hand.is_no_update, 1 << _COMMANDS.index("push"), -1))
                 m.next = "AWAIT"
             with m.State("AWAIT"), m.If(pending == 0):
@@ -235,7 +241,7 @@ class UpdateControl(wiring.Component):
                 with m.If(~hand.is_no_update):
                     m.d.comb += self.updated.eq(1)
                     m.d.sync += [
-                        age.eq(self.version - hand.entry.lgvnum),  # updates since the worker's last one,
+                        age.eq(self.version - hand.entry.lgvnum),  # updates since the worker's last one
                         row.number.eq(row.next_number),
                         row.address.eq(row.next_address),
                         self.version.eq(self.version + 1),
@@ -243,7 +249,7 @@ class UpdateControl(wiring.Component):
                     ]
                     m.next = "ADVANCE"
             with m.State("ADVANCE"):
-                m.d.sync += age.eq(age - hand.gradient.others)  # less those that its model had had
+                m.d.sync += age.eq(age - hand.gradient.others)  # minus those that its model included
                 m.next = "ADVANCED"
             with m.State("ADVANCED"):
                 m.next = "STORE"
@@ -266,10 +272,10 @@ class UpdateControl(wiring.Component):
         return m
 
     def _make_rows(self, m: Module) -> _Rows:
-        """Rows are written in a ring: the next one, and whether an update may begin to write it.
+        """Compute the next row of the ring of rows, and whether an update may begin to write it.
 
-        AWAIT changes ``number``. The last of these registers is right 3 cycles later, in STORE, before IDLE
-        looks at it.
+        AWAIT changes ``number``. The last of these registers is valid 3 cycles later, in STORE, before IDLE
+        reads it.
         """
         settings = self.settings
         row = _Rows(self.config)
@@ -283,10 +289,10 @@ class UpdateControl(wiring.Component):
         return row
 
     def _advance_slot(self, m: Module, hand: _InHand, new_entry: Any) -> None:
-        """The entry of the worker in hand as STORE puts it back: a worker's slots are a ring, too.
+        """Compute the current worker's entry for STORE; a worker's slots form a ring.
 
-        The entry in hand holds from IDLE to STORE: in between the slot's address takes a register, and the
-        trailer's, which follows from it, another.
+        The entry is constant from IDLE to STORE. Meanwhile the slot's address is registered, and then the
+        trailer's address, which depends on it.
         """
         settings, entry, gradient = self.settings, hand.entry, hand.gradient
         slot = Signal.like(entry.slot)
@@ -310,7 +316,7 @@ class UpdateControl(wiring.Component):
         ]
 
     def _take(self, m: Module, hand: _InHand, row: _Rows) -> None:
-        """State IDLE: take a worker to be set up or taken back, or else a gradient or the end of a scan."""
+        """Build state IDLE: take a worker to set up or readmit, else a gradient or the end of a scan."""
         entry, gradient, worker = hand.entry, hand.gradient, self.worker.payload
         m.d.sync += [
             hand.setting_up.eq(self.worker.valid),
@@ -321,7 +327,7 @@ class UpdateControl(wiring.Component):
             m.d.comb += self.worker.ready.eq(1)
             m.d.sync += [
                 gradient.index.eq(worker.index),
-                gradient.version.eq(0),  # its first gradient will be 1
+                gradient.version.eq(0),  # its first gradient has version 1
                 gradient.ends_scan.eq(0),
                 *(hand.peer[name].eq(worker[name]) for name in hand.peer.shape().members),
                 entry.table.eq(worker.table),
@@ -340,7 +346,7 @@ class UpdateControl(wiring.Component):
                 m.next = "ORDER"
 
     def _make_commands(self, m: Module, hand: _InHand, row: _Rows) -> Signal:
-        """Fill in the commands of an update. Returns which are pending: a bit each, until it has been taken."""
+        """Fill in the commands of an update; return one bit for each command that has not been taken."""
         settings, entry, gradient = self.settings, hand.entry, hand.gradient
         word_bytes = self.config.width // 8
         pending = Signal(len(_COMMANDS))
@@ -363,7 +369,7 @@ class UpdateControl(wiring.Component):
             self.order.payload.lgvnum.eq(gradient.version),
             self.push.payload.index.eq(gradient.index),
             *(self.push.payload[name].eq(hand.peer[name]) for name in hand.peer.shape().members),
-            self.push.payload.second.eq(gradient.version[0]),  # as ``ParamServerConfig.buffer_of`` has it
+            self.push.payload.second.eq(gradient.version[0]),  # same rule as ``ParamServerConfig.buffer_of``
             self.push.payload.row.eq(Mux(hand.is_scan_end, row.number, row.next_number)),
             self.push.payload.local.eq(Mux(hand.is_scan_end, row.address, row.next_address)),
             self.push.payload.is_new.eq(~hand.is_no_update),
@@ -373,9 +379,9 @@ class UpdateControl(wiring.Component):
         return pending
 
     def _ends_round(self, m: Module) -> Value:
-        """Whether a round ends with the next update: any without ``barrier`` and ``scan``.
+        """Return whether the next update ends a round; without ``barrier`` and ``scan`` every update does.
 
-        It follows from the updates since ``start``, and is right 2 cycles after AWAIT.
+        The result depends on the updates since ``start`` and is valid 2 cycles after AWAIT.
         """
         settings = self.settings
         members = Signal.like(settings.workers)  # gradients of the round, with a barrier

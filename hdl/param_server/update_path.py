@@ -1,4 +1,4 @@
-"""The data path of an update: w and gradient in, a new row to memory and to the NIC."""
+"""Data path of an update: computes a new row from w and a gradient, for memory and for the NIC."""
 
 from __future__ import annotations
 
@@ -21,43 +21,48 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
 from fanin.rdma.facts import RdmaConfig
 
-BURST = 16  # words of a burst to memory, at most
+BURST = 16  # longest burst to memory, in words
 
 
 class UpdatePath(wiring.Component):
-    """Read w and a gradient, make the new row of them, write it to memory and give its words to the NIC.
+    """Path that reads w and a gradient, makes the new row, writes it to memory and streams it to the NIC.
 
     Members
     -------
     ``settings`` : In, :func:`~fanin.hdl.param_server.shapes.settings_layout`
+        Sizes and step.
     ``start`` : In, 1
-        Pulse: w is in row 0; only while not ``busy``.
+        Pulse: w is in row 0. Allowed only while not ``busy``.
     ``clear`` : In, stream of a worker's index, always ready
-        Its LGVnum becomes 0.
+        Set this worker's LGVnum to 0.
     ``w``, ``gradient`` : In, streams of AxiReader's commands
+        Commands to read w and to read the gradient. An update consists of one command on each of ``w``,
+        ``gradient``, ``write`` and ``order``.
     ``write`` : In, stream of AxiWriter's commands
+        Command to write the row.
     ``order`` : In, stream of :func:`~fanin.hdl.param_server.shapes.order_layout`
-        An update is one command on each of these four: read w and the gradient, write the row, make it.
+        Command to make the row.
     ``rows_read``, ``rows_write``, ``table`` : Out, AXI4 ports
-        For w of the newest row, for the row that is made, for gradients.
+        Reads of w in the newest row, writes of the new row, reads of gradients.
     ``words`` : Out, stream of :func:`~fanin.hdl.param_server.row.row_word_layout`
-        The row's words, as they are made.
+        Words of the row as they are made.
     ``landed`` : Out, range(257)
-        Number of further words of the rows, in their order, that are now in memory.
+        Number of additional words of the rows, in order, that are now in memory.
     ``made`` : Out, 1
         Pulse: a word of a row was made.
     ``busy`` : Out, 1
-        A command of a reader or the writer is not complete.
+        A command of a reader or of the writer is not complete.
     ``error`` : Out, 1
-        Pulse: a response of memory was an error.
-
+        Pulse: memory answered with an error.
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Data and address width.
 
     Latency
     -------
-    Those of its parts: from words of w and gradient to the row's 17 cycles; one word a cycle, across rows.
+    From words of w and gradient to words of the row: 17 cycles; one word a cycle, across rows. Reads and writes
+    add the latency of ``AxiReader`` and ``AxiWriter``.
 
     Source
     ------
@@ -89,9 +94,9 @@ class UpdatePath(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Readers, lanes, row maker and writer in a line.
+        """Connect readers, lanes, row maker and writer in series.
 
-        The gate holds the reads of w until the update before has written those words.
+        The gate delays each read of w until the previous update has written those words.
         """
         m = Module()
         config, settings = self.config, self.settings

@@ -1,4 +1,4 @@
-"""The answers that are to be sent."""
+"""Queue of the answers to send."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -17,7 +17,7 @@ from fanin.wire.rdma import PSN_BITS, Opcode
 
 
 class Reply(data.Struct):
-    """What to answer: an AETH, and of which packet."""
+    """Answer to a packet: its PSN, and the AETH's syndrome and message count."""
 
     psn: PSN_BITS
     syndrome: SYNDROME_BITS
@@ -25,25 +25,29 @@ class Reply(data.Struct):
 
 
 class Answers(wiring.Component):
-    """At most one answer of each queue pair waits; a newer one replaces it. Queue pairs are served in turn.
+    """Store of at most one answer for each queue pair; a newer answer replaces it. Queue pairs take turns.
 
     Members
     -------
     ``index`` : In, range(queue pairs)
-        The queue pair that the next five members are about.
+        Queue pair of ``connect``, ``peer``, ``valid``, ``reply`` and ``nak_pending``.
     ``connect`` : In, 1
-        Its peer becomes ``peer``; an answer that waits is dropped.
+        Store ``peer`` as the queue pair's peer and drop its waiting answer.
     ``peer`` : In, Peer
+        The other end of the queue pair.
     ``valid`` : In, 1
-        ``reply`` is to be sent to its peer.
+        ``reply`` must be sent to the peer.
     ``reply`` : In, Reply
+        The answer.
     ``nak_pending`` : Out, 1
-        The answer that waits is a NAK.
+        The queue pair's waiting answer is a NAK.
     ``headers`` : Out, stream of Headers
+        Answers to send.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Number of queue pairs.
 
     Latency
     -------
@@ -69,11 +73,10 @@ class Answers(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two flags for each queue pair: an answer is ``pending``, and it is a NAK.
+        """Keep two flags for each queue pair: an answer is ``pending``, and the answer is a NAK.
 
-        The arbiter looks at ``pending`` and answers three cycles later; so after a flag is cleared the FSM
-        waits until the arbiter has seen that. An answer that is sent is read from the tables when its turn
-        comes, so the newest one goes.
+        The arbiter needs three cycles from ``pending`` to its choice, so the FSM waits that long after clearing
+        a flag. The answer is read from the tables when its turn comes, so the newest one is sent.
         """
         m = Module()
         count, headers = self.config.queue_pairs, self.headers.payload

@@ -1,4 +1,4 @@
-"""A payload's bursts on AXI4: one, or two if it crosses a 4 KiB boundary."""
+"""AXI4 bursts of a payload: one, or two if it crosses a 4 KiB boundary."""
 
 from __future__ import annotations
 
@@ -18,35 +18,38 @@ PAGE_BITS = BOUNDARY.bit_length() - 1
 
 
 def reach(lane: Any, size: Any, *, width: int) -> Any:
-    """How far ``size`` bytes from ``lane`` on reach: the last lane, and above its bits the number of words."""
+    """Return how far ``size`` bytes from ``lane`` reach: low bits the last lane, high bits the words."""
     return lane + size + (width // 8 - 1)
 
 
 def last_byte(address: Any, size: Any) -> Any:
-    """The place of a payload's last byte in the page of its first: one bit more if that is in the next page."""
+    """Return the offset of a payload's last byte in its page; the extra top bit is 1 in the next page."""
     return (address[:PAGE_BITS] + size - 1)[: PAGE_BITS + 1]
 
 
 class PayloadBursts(wiring.Component):
-    """Cut a payload into INCR bursts of whole words, none of which crosses a 4 KiB boundary.
+    """Cutter of payloads into INCR bursts of whole words that do not cross a 4 KiB boundary.
 
     Members
     -------
     ``command`` : In, stream of ``address``, ``size`` and ``tag``
-        1 to 4096 bytes from byte ``address`` on; ``ready`` follows ``o.ready`` within the cycle.
+        Payload of 1 to 4096 bytes from byte ``address`` on. ``ready`` depends combinationally on ``o.ready``.
     ``o`` : Out, stream of ``address``, ``length``, ``first``, ``last`` and ``tag``
-        A burst: of its first word, the address in bytes; its words less one; whether it is its payload's first
-        one, and last one; the payload's tag.
+        A burst. ``address``: byte address of its first word. ``length``: its words less 1. ``first``, ``last``:
+        it is its payload's first or last burst. ``tag``: the payload's tag.
 
     Parameters
     ----------
-    ``width`` : int, bits of a word; 128, 256 or 512
-    ``address_width`` : int, bits; 12 to 47
+    ``width`` : int
+        Bits of a word: 128, 256 or 512.
+    ``address_width`` : int
+        Bits of an address, 12 to 47.
     ``tag`` : any shape
+        Shape of the tag.
 
     Latency
     -------
-    1 cycle from a payload to its first burst. A burst a cycle.
+    1 cycle from a payload to its first burst; one burst a cycle.
 
     Source
     ------
@@ -69,14 +72,14 @@ class PayloadBursts(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """When the first burst has left, the registers hold what lies after the boundary."""
+        """Keep the current burst in registers; after the first burst they hold the part beyond the boundary."""
         m = Module()
         command, o = self.command.payload, self.o
         size_bits = lane_bits(self.width)
         valid = Signal()
         page = Signal(self.address_width - PAGE_BITS, reset_less=True)
-        place = Signal(self._place_bits, reset_less=True)  # of the first word in its page
-        end = Signal(self._place_bits, reset_less=True)  # of the last word in its
+        place = Signal(self._place_bits, reset_less=True)  # of the burst's first word in its page
+        end = Signal(self._place_bits, reset_less=True)  # of the payload's last word in its page
         crosses = Signal(reset_less=True)
         second = Signal(reset_less=True)
         tag = Signal(self.tag, reset_less=True)
@@ -103,9 +106,9 @@ class PayloadBursts(wiring.Component):
 
 
 def drive_addresses(m: Module, axi: Any, channel: str, bursts: Any, go: Any = 1) -> None:
-    """Move bursts into a queue before the channel ``ar`` or ``aw``, in the cycles in which ``go`` is high.
+    """Move bursts into a queue before channel ``ar`` or ``aw``, in the cycles in which ``go`` is high.
 
-    Of two, so that ``bursts.ready`` does not follow that of the channel.
+    The queue has two places, so ``bursts.ready`` does not depend combinationally on the channel's.
     """
     layout = data.StructLayout({name: bursts.payload.shape()[name].shape for name in ("address", "length")})
     m.submodules[channel] = queue = StreamFIFO(shape=layout, depth=2)

@@ -1,4 +1,4 @@
-"""Which event the requester carries out next."""
+"""Choice of the requester's next event."""
 # An enum takes its shape as an argument of the class:
 # mypy: disable-error-code="call-arg"
 
@@ -14,46 +14,49 @@ from fanin.rdma.facts import RdmaConfig
 
 
 class Event(enum.Enum, shape=3):
-    """What the requester carries out, the most urgent first."""
+    """Event of the requester, the most urgent first."""
 
-    CONNECT = 0  # a queue pair begins anew, or ends
-    ANSWER = 1  # an ACK or NAK has come
-    TIMEOUT = 2  # a queue pair had no progress for too long
-    POST = 3  # a descriptor is to be put into its ring
-    SEND = 4  # a packet is to be sent; a kept turn is more urgent than POST
+    CONNECT = 0  # a queue pair is connected anew, or disconnected
+    ANSWER = 1  # an ACK or NAK has arrived
+    TIMEOUT = 2  # a queue pair made no progress for the timeout
+    POST = 3  # a descriptor waits for its ring
+    SEND = 4  # a packet can be sent; a kept turn is more urgent than POST
 
 
 class EventChoice(wiring.Component):
-    """Choose the most urgent event that is waiting, and its queue pair.
+    """Selector of the most urgent waiting event and its queue pair.
 
-    A choice rests on inputs of some cycles before (see Latency). So a TIMEOUT or SEND must be carried out only
-    if its queue pair's flag, ``expired`` or ``sendable``, is still set.
+    The choice depends on inputs of earlier cycles (see Latency). A TIMEOUT or SEND must therefore be executed
+    only if its queue pair's flag, ``expired`` or ``sendable``, is still set.
 
     Members
     -------
     ``connect``, ``answer``, ``post`` : In, ``valid`` and ``index``
-        A transfer waits, for that queue pair.
+        A transfer waits for the queue pair ``index``.
     ``has_room`` : In, one bit for each queue pair
-        Its ring has a place for a descriptor, else a post to it must wait.
+        The queue pair's ring has a place for a descriptor; 0: a post to it waits.
     ``expired`` : In, one bit for each queue pair
-        Its timer has expired.
+        The queue pair's timer has expired.
     ``sendable`` : In, one bit for each queue pair
-        It has a packet that its window admits.
+        The queue pair has a packet that its window admits.
     ``queue_free`` : In, 1
-        The packet queue has a place, else a SEND must wait.
+        The packet queue has a place; 0: a SEND waits.
     ``last_sent`` : In, range(queue pairs)
-        The queue pair that had the last turn to send: the others come before it.
+        Queue pair that had the last turn to send; it has the lowest priority for the next turn.
     ``kept_turn`` : In, ``valid`` and ``index``
-        A queue pair whose packet could not be handed on: the next SEND is its own, and comes before a POST. It
-        may fail as long as memory is busy; so nothing that ends a queue pair comes behind it.
+        Queue pair whose packet could not be handed on: the next SEND belongs to it and precedes a POST. The
+        SEND may fail repeatedly while memory is busy, so all events that end a queue pair precede it.
     ``valid`` : Out, 1
-        There is an event.
+        An event waits.
     ``event`` : Out, Event
+        The most urgent event.
     ``index`` : Out, range(queue pairs)
+        Queue pair of the event.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Number of queue pairs.
 
     Latency
     -------
@@ -83,7 +86,7 @@ class EventChoice(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Candidates that take a search through all queue pairs come from registers."""
+        """Register the candidates that need a search through all queue pairs."""
         m = Module()
         m.submodules.senders = senders = RoundRobin(count=self.config.queue_pairs)
         can_post = Signal()
@@ -94,7 +97,7 @@ class EventChoice(wiring.Component):
             can_post.eq(self.post.valid & self.has_room.bit_select(self.post.index, 1)),
             Cat(any_expired, expired).eq(Cat(*lowest_set(self.expired))),
         ]
-        candidates = (  # event, whether it waits, for which queue pair; the most urgent first
+        candidates = (  # event, valid, queue pair; the most urgent first
             (Event.CONNECT, self.connect.valid, self.connect.index),
             (Event.ANSWER, self.answer.valid, self.answer.index),
             (Event.TIMEOUT, any_expired, expired),
@@ -103,7 +106,7 @@ class EventChoice(wiring.Component):
             (Event.SEND, senders.valid & self.queue_free, senders.index),
         )
         m.d.comb += self.valid.eq(Cat(waits for _, waits, _ in candidates).any())
-        for event, waits, index in reversed(candidates):  # the last assignment wins, the most urgent event's
+        for event, waits, index in reversed(candidates):  # the last assignment, the most urgent event's, wins
             with m.If(waits):
                 m.d.comb += [self.event.eq(event), self.index.eq(index)]
         return m

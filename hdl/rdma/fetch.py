@@ -1,4 +1,4 @@
-"""Payloads from memory, rotated so that each byte stands at its lane in the frame."""
+"""Reader of payloads from memory; rotates each byte to its lane in the frame."""
 
 from __future__ import annotations
 
@@ -18,56 +18,62 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import rotated
 from fanin.rdma.facts import check_path, payload_words
 
-_FINE_BITS = 4  # of a rotation, before a register; the coarse bits are applied after it
+_FINE_BITS = 4  # lower bits of a rotation, applied before a register; the upper bits are applied after it
 
 
 def _burst_layout(width: int) -> data.StructLayout:
-    """A burst in flight: by how many lanes its words are rotated, and whether it is its payload's last one."""
+    """Return the layout of a burst in flight: rotation of its words in lanes, and its payload's last burst."""
     return data.StructLayout({"rotation": lane_bits(width), "last": 1})
 
 
 class PayloadFetch(wiring.Component):
-    """Read payloads from any byte on, and announce each once it may be sent.
+    """Reader of payloads that start at any byte; announces each payload when it may be sent.
 
-    A payload is one burst, or two if it crosses a 4 KiB boundary. The words of memory in which it lies are
-    rotated so that its first byte stands at ``lane``; their other bytes are undefined. A payload is read when
-    the FIFO has room for it and for all that is in flight: ``rready`` is always high. All bursts carry the ID
-    0, so that data come back in order. A payload must not wrap past the end of the address space.
+    A payload is one burst, or two if it crosses a 4 KiB boundary. Its memory words are rotated so that its
+    first byte is at ``lane``; other bytes of these words are undefined. A payload is read only when the FIFO
+    has room for it and for all data in flight, so ``rready`` is always high. All bursts have ID 0, so data
+    arrive in order. A payload must not wrap past the end of the address space.
 
     Members
     -------
     ``command`` : In, stream of :func:`~fanin.hdl.rdma.shapes.fetch_layout`
-        ``ready`` follows no input within the cycle.
+        Payloads to read. ``ready`` does not depend combinationally on an input.
     ``axi`` : Out, :class:`~fanin.hdl.bus.axi4.AXI4ReadSignature`
+        Memory port.
     ``o`` : Out, stream of ``width`` bits
+        Rotated words.
     ``packet`` : Out, stream of :func:`~fanin.hdl.rdma.merge.window_layout`
-        One for each payload, in order, once ``start_words`` of its words are there: how to merge them.
+        Instruction to merge a payload's words. One for each payload, in order, after ``start_words`` of its
+        words have arrived.
     ``error`` : Out(1)
         Pulse: a response was not OKAY. Its data are delivered.
     ``room`` : Out(1)
-        The FIFO has room for a payload; a command of the last 4 cycles may not have been counted yet.
+        The FIFO has room for a payload; commands of the last 4 cycles may not be counted yet.
     ``free`` : Out(1)
-        The next command is read at once: it waits for ``axi`` alone, not for ``o`` or ``packet``.
+        The next command is read immediately: it waits only for ``axi``, not for ``o`` or ``packet``.
     ``reading`` : Out(1)
-        Words of a payload whose command was taken are still to come from memory.
+        Memory still owes words of a payload whose command was taken.
 
     Parameters
     ----------
-    ``width`` : int, bits; 128, 256 or 512
-    ``address_width`` : int, bits; 12 to 47
-    ``depth`` : int, words of the FIFO; at least a payload's
+    ``width`` : int
+        Bits of a word: 128, 256 or 512.
+    ``address_width`` : int
+        Bits of an address, 12 to 47.
+    ``depth`` : int
+        Words of the FIFO, at least those of a payload.
     ``start_words`` : int
-        Words that must be there when a payload is announced; 0: all of it. Any other number is for a memory
-        that gives a word a cycle once it begins.
-    ``outstanding`` : int, at least 1
-        Bursts in flight, and payloads in flight that were not taken from ``packet``.
+        Words that must have arrived before a payload is announced; 0: all. Other values need a memory that
+        delivers a word a cycle once it begins.
+    ``outstanding`` : int
+        Limit of bursts in flight, and of payloads in flight and not taken from ``packet``; at least 1.
 
     Latency
     -------
-    ``arvalid`` is 2 cycles after the command, a word on ``o`` 2 cycles after it is on ``axi``, and its payload
-    on ``packet`` in the same cycle as the word that allows it. One burst a cycle, one command in 3 cycles. One
-    word a cycle, across payloads, while the memory answers within ``depth`` less a payload's words and 6 cycles
-    and ``outstanding`` covers that time.
+    ``arvalid`` comes 2 cycles after the command, a word on ``o`` 2 cycles after it is on ``axi``, and its
+    payload on ``packet`` in the same cycle as the word that allows it. One burst a cycle, one command in 3
+    cycles. One word a cycle across payloads, if ``outstanding`` covers the memory's response time and that time
+    is at most ``depth`` less a payload's words and 6 cycles.
 
     Source
     ------
@@ -110,7 +116,7 @@ class PayloadFetch(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``in_flight`` has the bursts whose words are to come, ``waiting`` the payloads to be announced."""
+        """Track bursts whose words have not arrived in ``in_flight``, unannounced payloads in ``waiting``."""
         m = Module()
         tag = window_sums_layout(self.width)
         bursts = PayloadBursts(width=self.width, address_width=self.address_width, tag=tag)
@@ -126,7 +132,7 @@ class PayloadFetch(wiring.Component):
         return m
 
     def _plan(self, m: Module, command: Any) -> None:
-        """Cut a payload into bursts. Their tag has the sums from which its window is made."""
+        """Cut a payload into bursts; their tag carries the sums for its window."""
         payload = self.command.payload
         lane = payload.address[: lane_bits(self.width)]
         sums = window_sums(width=self.width, source=lane, target=payload.lane, size=payload.size)
@@ -139,17 +145,17 @@ class PayloadFetch(wiring.Component):
         ]
 
     def _issue(self, m: Module, bursts: Any, in_flight: Any, waiting: Any) -> None:
-        """A payload's first burst claims room for all of its words, and waits until there is enough.
+        """Issue a payload's first burst only when there is room for all of its words, which it claims.
 
-        ``has_room`` takes a claim into account 3 cycles after the burst, so it is low in the two between.
+        ``has_room`` includes a claim 3 cycles after the burst, so it is forced low in the two cycles between.
         """
         room = Signal(range(self.depth + 1), init=self.depth)  # unclaimed words of the FIFO
         has_room = Signal(init=1)
-        leaves = Signal()  # a word left the FIFO a cycle ago
+        leaves = Signal()  # a word left the FIFO in the previous cycle
         go = Signal()
         begins = Signal()
-        claimed = Signal()  # a payload began a cycle ago
-        claim = Signal(words_bits(self.width))  # its words
+        claimed = Signal()  # a payload began in the previous cycle
+        claim = Signal(words_bits(self.width))  # words of that payload
         tag = {name: bursts.payload.tag[name] for name in window_sums_layout(self.width).members}
         fields = window(width=self.width, **tag)
         drive_addresses(m, self.axi, "ar", bursts, go)
@@ -175,14 +181,14 @@ class PayloadFetch(wiring.Component):
     def _words(self, m: Module, burst: Any) -> Signal:
         """Rotate words into the FIFO, which has room for them.
 
-        Returns whether the word that enters allows its payload to be sent.
+        Returns a signal: the word that enters allows its payload to be announced.
         """
         m.submodules.fifo = fifo = StreamFIFO(shape=self.width, depth=self.depth)
         connect_typed(m, fifo.o, wiring.flipped(self.o))
         axi = self.axi
         ends = Signal()  # the word on ``axi`` is its payload's last
-        is_enough = Signal()  # with it the payload may be sent
-        allows = Signal()  # the same, of the word that enters the FIFO
+        is_enough = Signal()  # the word on ``axi`` allows its payload to be announced
+        allows = Signal()  # the word that enters the FIFO allows its payload to be announced
         fine, coarse = burst.payload.rotation[:_FINE_BITS], burst.payload.rotation[_FINE_BITS:]
         half_rotated = Signal(self.width, reset_less=True)
         later_coarse = Signal.like(coarse)
@@ -211,7 +217,7 @@ class PayloadFetch(wiring.Component):
         return allows
 
     def _announce(self, m: Module, waiting: Any, allows: Signal) -> None:
-        """Offer as many payloads as may be sent: a credit each."""
+        """Offer each payload that may be sent; ``allowed`` counts them."""
         m.submodules.allowed = allowed = Credits(limit=self.outstanding)
         taken = self.packet.valid & self.packet.ready
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""The headers of received frames: collected, checked, and put into a record."""
+"""Reader of the headers of received frames: collects them, checks them and forms a record."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -40,47 +40,51 @@ from fanin.wire.rdma import (
     header_bytes,
 )
 
-LATENCY = 1 + REGION_LATENCY  # cycles from the last word that is read
-TOTAL_BITS = field_bits(IPV4, "length") + 1  # of a frame's length in bytes
+LATENCY = 1 + REGION_LATENCY  # cycles from the last word that is read to ``o``
+TOTAL_BITS = field_bits(IPV4, "length") + 1  # bits of a frame's length in bytes
 
 
 class Own(data.Struct):
-    """This NIC's addresses."""
+    """Addresses of this NIC."""
 
     mac: field_bits(ETHERNET, "destination")
     ip: field_bits(IPV4, "destination")
 
 
 def record_layout(config: RdmaConfig) -> data.StructLayout:
-    """A frame's headers: all of ``packet`` but ``words``; if the frame is whole, it has ``total`` bytes."""
+    """Return the layout of a frame's record: ``packet`` without ``words``, and the stated length ``total``."""
     return data.StructLayout({"packet": received_layout(config), "total": TOTAL_BITS})
 
 
 class HeaderReader(wiring.Component):
-    """Read and check the headers of frames that pass by.
+    """Checker of the headers of passing frames.
 
-    ``packet.fault`` is what the headers alone tell: addresses and protocols, the IPv4 checksum, whether their
-    lengths agree with one another, opcode, version, partition and queue pair. Fields that the packet's opcode
-    does not have may be anything.
+    ``packet.fault`` covers only the headers: addresses and protocols, IPv4 checksum, consistency of the
+    lengths, opcode, version, partition and queue pair. Fields that the packet's opcode does not have are
+    undefined.
 
     Members
     -------
     ``i`` : In, ``valid`` and ``p``, :func:`~fanin.hdl.stream.packet.packet_layout`
-        A word of a frame, from the Ethernet header on.
+        Word of a frame, beginning with the Ethernet header.
     ``own`` : In, Own
+        Addresses of this NIC.
     ``ask`` : Out, :func:`~fanin.hdl.rdma.regions.ask_layout`
+        Request to the region table.
     ``allowed`` : In, 1
+        Response of the region table.
     ``o`` : Out, ``valid`` and ``record``, :func:`record_layout`
-        Once for every frame.
+        Record of each frame, once.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Number of queue pairs, and widths.
 
     Latency
     -------
-    5 cycles from the word in which the longest header ends, or the frame's last one, to ``o``. Frames back to
-    back.
+    5 cycles from the word in which the longest header ends, or from the frame's last word, to ``o``. Frames
+    back to back.
 
     Source
     ------
@@ -101,9 +105,7 @@ class HeaderReader(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Collect the headers in registers; check every field at once, beside the region table; join the
-        results.
-        """
+        """Collect the headers in registers, check all fields in parallel, and combine the results."""
         m = Module()
         frame, collected = self._collect(m)
 
@@ -142,7 +144,7 @@ class HeaderReader(wiring.Component):
         return m
 
     def _collect(self, m: Module) -> tuple[Value, Signal]:
-        """The first words of a frame; they are complete in the cycle after ``collected``."""
+        """Collect the first words of a frame; they are complete in the cycle after ``collected``."""
         count = header_words(self.config.width)
         number = Signal(range(count + 1))
         words = [Signal(self.config.width, name=f"head{n}", reset_less=True) for n in range(count)]
@@ -157,10 +159,10 @@ class HeaderReader(wiring.Component):
         return Cat(words), collected
 
     def _lengths(self, m: Module) -> Value:
-        """The lengths of payload and frame; returned is whether all lengths agree."""
+        """Compute the lengths of payload and frame; return whether all lengths agree."""
         ip, packet = self.ip, self.o.record.packet
         around = REST_AT - IP_AT + ICRC_BYTES
-        body = Signal(signed(TOTAL_BITS + 1))  # payload, pad and what is between BTH and payload
+        body = Signal(signed(TOTAL_BITS + 1))  # bytes of payload, pad, and headers between BTH and payload
         others = Signal(range(MOST_HEADER_BYTES - REST_AT + 4))
         size = Signal(signed(TOTAL_BITS + 1))
         by_udp = Signal(TOTAL_BITS)
@@ -169,7 +171,7 @@ class HeaderReader(wiring.Component):
         half = len(ip.length) // 2
         length = delayed(m, ip.length, 1, name="ip_length")[-1]
         agree = Signal(3)
-        may_be_long = delayed(m, ~self._spoken, 2, name="may_be_long")[-1]  # its payload is not kept
+        may_be_long = delayed(m, ~self._spoken, 2, name="may_be_long")[-1]  # payload is dropped
         m.d.sync += [
             body.eq(ip.length - around),
             others.eq(by_opcode(self.bth.opcode, lambda code: header_bytes(code) - REST_AT) + self.bth.pad),
@@ -193,7 +195,7 @@ class HeaderReader(wiring.Component):
         return self.bth.opcode.matches(*Opcode)
 
     def _fault(self, m: Module, lengths_agree: Value) -> Value:
-        """The first fault of the headers: comparisons of a few bits each, joined step by step."""
+        """Return the first fault of the headers; combine comparisons of a few bits step by step."""
         ethernet, ip, own = self.ethernet, self.ip, self.own
         more_fragments = ip.flags[0]
         same = [(ethernet.destination, own.mac), (ip.destination, own.ip)]
@@ -217,7 +219,7 @@ class HeaderReader(wiring.Component):
         return Mux(is_ours, Mux(checked & lengths_agree, otherwise, Fault.DAMAGED), Fault.FOREIGN)
 
     def _transport_fault(self, m: Module) -> Value:
-        """That of the BTH, 2 cycles later."""
+        """Return the fault of the BTH, 2 cycles later."""
         bth, index_bits = self.bth, len(self.ask.index)
         partition = bth.partition[:PARTITION_BITS] == PARTITION % (1 << PARTITION_BITS)
         number = bth.queue_pair[index_bits:] == FIRST_QUEUE_PAIR >> index_bits

@@ -1,4 +1,4 @@
-"""The headers of a frame, as bytes."""
+"""Writer of a frame's headers as bytes."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -43,17 +43,22 @@ LATENCY = 2 + CHECKSUM_LATENCY
 
 
 def written_layout(width: int) -> data.StructLayout:
-    """The bytes of a frame's headers, then zeros; where its payload begins, and where payload and frame end.
+    """Return the layout of a frame's written headers and of its dimensions.
 
-    ``ahead`` has a one for each word before the one with the payload's first byte, at ``lane``; its last
-    byte is at lane ``end``, the frame's at ``last``. ``single``: the frame is but one word; else there are
-    ``left`` after the second one, less one: negative if that is the last.
+    ``bytes``: the headers, then zeros.
+    ``payload``: the packet has a payload.
+    ``ahead``: one bit set for each word before the word with the payload's first byte.
+    ``lane``: lane of the payload's first byte.
+    ``end``: lane of the payload's last byte.
+    ``single``: the frame is one word.
+    ``left``: words after the second word, less 1; negative if the second word is the last.
+    ``last``: lane of the frame's last byte.
     """
     words = -(-(MOST_HEADER_BYTES + MAX_PAYLOAD + ICRC_BYTES) // (width // 8))
     return data.StructLayout(
         {
             "bytes": width * header_words(width),
-            "payload": 1,  # the packet has one
+            "payload": 1,
             "ahead": MOST_HEADER_BYTES // (width // 8),
             "lane": lane_bits(width),
             "end": lane_bits(width),
@@ -65,20 +70,24 @@ def written_layout(width: int) -> data.StructLayout:
 
 
 class HeaderWriter(wiring.Component):
-    """Write out a packet's headers, with lengths and IPv4 checksum.
+    """Writer of a packet's headers, including lengths and IPv4 checksum.
 
     Members
     -------
     ``i`` : In, stream of Headers
-        Taken when ``o`` is.
+        Packets; each is taken together with ``o``.
     ``own`` : In, Own
+        Addresses of this NIC.
     ``o`` : Out, stream of :func:`written_layout`
+        Written headers.
     ``soon`` : Out, 1
-        ``o`` is valid from the next cycle on, unless it is taken in this one. Its ``payload`` is right already.
+        ``o`` is valid from the next cycle on, unless ``o`` is taken in this cycle. ``o.payload.payload`` is
+        already valid.
 
     Parameters
     ----------
-    ``width`` : int, bits of a word; 128, 256 or 512
+    ``width`` : int
+        Bits of a word: 128, 256 or 512.
 
     Latency
     -------
@@ -102,7 +111,7 @@ class HeaderWriter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The packet waits on ``i`` while lengths and checksum are worked out beside it."""
+        """Hold the packet on ``i`` while its lengths and checksum are computed."""
         m = Module()
         taken = self.o.valid & self.o.ready
         age = Signal(LATENCY)
@@ -112,19 +121,19 @@ class HeaderWriter(wiring.Component):
         return m
 
     def _lengths(self, m: Module) -> Value:
-        """The frame's layout, a sum a cycle; returned is the IPv4 length, 2 cycles later."""
+        """Compute the frame's dimensions, one sum a cycle; return the IPv4 length, valid 2 cycles later."""
         i, o, size, bits = self.i.payload, self.o.payload, self.width // 8, lane_bits(self.width)
         names = ("payload", "ahead", "end", "single", "left")
         fields = {name: Signal.like(o[name], name=name) for name in names}
         header = Signal(range(MOST_HEADER_BYTES + 1))
-        counted = Signal.like(header)  # of them in the IPv4 length, with the ICRC, and 3 to round up
+        counted = Signal.like(header)  # bytes of headers and ICRC in the IPv4 length, plus 3 for rounding up
         length = Signal(field_bits(IPV4, "length"))
-        total = Signal(SIZE_BITS + 1)  # of headers and payload
+        total = Signal(SIZE_BITS + 1)  # bytes of headers and payload
         final = Signal(SIZE_BITS + 1)
         m.d.sync += [
             header.eq(by_opcode(i.opcode, header_bytes)),
             counted.eq(by_opcode(i.opcode, lambda code: header_bytes(code) - IP_AT + ICRC_BYTES + 3)),
-            # Headers after Ethernet's are whole words of four bytes: to fill up the sum is to fill up the
+            # Headers after Ethernet's are multiples of four bytes, so rounding up the sum rounds up the
             # payload.
             length.eq((i.size + counted) & ~3),
             total.eq(i.size + header),
@@ -143,7 +152,7 @@ class HeaderWriter(wiring.Component):
         return length
 
     def _bytes(self, m: Module, length: Value) -> Value:
-        """All headers, one after the other, in the order of the wire."""
+        """Return all headers in the order of the wire."""
         i, own = self.i.payload, self.own
 
         def header(name: str, fields: Any, **values: Any) -> Value:
@@ -160,9 +169,9 @@ class HeaderWriter(wiring.Component):
         addresses = {"source": own.ip, "destination": i.peer.ip}
         tos = i.peer.traffic_class
         ip = header("ip", IPV4, tos=tos, length=length, checksum=checksum, **fixed, **addresses)
-        # The other fields are summed here, to one word of the six that hardware adds.
+        # Constant fields and the ToS are summed here, to one of the six words that the hardware adds.
         constant = ~internet_checksum(pack_fields(IPV4, fixed)) % (1 << WORD_BITS)
-        assert constant + (1 << len(tos)) < 1 << WORD_BITS, "a carry would have to come round"
+        assert constant + (1 << len(tos)) < 1 << WORD_BITS, "the sum must not overflow: no end-around carry"
         others = Signal(WORD_BITS)
         m.d.sync += others.eq(constant + tos)
         summed = Cat(length, others, *addresses.values())
@@ -180,7 +189,7 @@ class HeaderWriter(wiring.Component):
         reth = header("reth", RETH, address=i.address, rkey=i.rkey, length=i.length)
         immediate = header("immediate", IMMEDIATE, immediate=i.immediate)
         aeth = header("aeth", AETH, syndrome=i.syndrome, msn=i.msn)
-        # after the BTH: the headers that the opcode has, in the order of the wire
+        # after the BTH: the headers of the opcode, in the order of the wire
         is_answer, has_immediate, begins = (
             Signal(name=name) for name in ("is_answer", "has_immediate", "begins")
         )

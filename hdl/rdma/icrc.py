@@ -1,4 +1,4 @@
-"""The invariant CRC of RoCEv2 frames: put in on the way out, checked on the way in."""
+"""Invariant CRC of RoCEv2 frames: inserted into sent frames, checked in received frames."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from fanin.rdma.facts import check_width
 from fanin.wire.rdma import ICRC_BYTES, IP_AT, LINK_HEADER, MUTABLE
 
 FRAME_UNIT = ICRC_BYTES
-FRAME_EXTRA = IP_AT % FRAME_UNIT  # bytes of a frame, beside whole units
+FRAME_EXTRA = IP_AT % FRAME_UNIT  # bytes of a frame beyond a multiple of the unit
 MASKED = tuple(IP_AT + at for at in MUTABLE)
-# The remainder of a message with its CRC appended, whatever the message: here an empty one, whose CRC is 0.
+# Remainder of every message with its CRC appended; computed from an empty message, whose CRC is 0.
 GOOD = remainder(bytes(ICRC_BYTES), (1 << CRC_BITS) - 1)
-DEPTH = 32  # words: more than twice those on their way to the queue, so that a stall costs no further cycle
+DEPTH = 32  # words; more than twice the pipeline's words, so that a stall costs no further cycle
 
 
 def _masked(m: Module, valid: Value, word: Any) -> Value:
-    """The data of a word of a frame, ones where a router may change something."""
+    """Return a word's data with ones in all bytes that a router may change."""
     size = len(word.keep)
-    number = Signal(max(MASKED) // size + 1, init=1)  # one-hot: of a word in its frame, as far as it matters
+    number = Signal(max(MASKED) // size + 1, init=1)  # one-hot: index of the word in its frame, while masked
     with m.If(valid):
         m.d.sync += number.eq(Mux(word.last, 1, number << 1))
     lanes = [word.data.word_select(lane, 8) for lane in range(size)]
@@ -38,25 +38,28 @@ def _masked(m: Module, valid: Value, word: Any) -> Value:
 
 
 class IcrcInserter(wiring.Component):
-    """Puts the ICRC into frames that end with four zero bytes where it belongs.
+    """Inserter of the ICRC into frames that end with four zero bytes in its place.
 
-    A frame is 2 bytes longer than a multiple of 4. A word leaves when the next one of its frame has come, for
-    the ICRC may begin in it: a frame that comes without a pause leaves without one. ``i.ready`` is a register.
+    A frame is 2 bytes longer than a multiple of 4. A word leaves after the next word of its frame has arrived,
+    because the ICRC may begin in it. A frame that arrives without a pause leaves without a pause. ``i.ready``
+    is a register.
 
     Members
     -------
     ``i`` : In, packet stream of ``width``
         Frames from the Ethernet header on, without padding and FCS.
     ``o`` : Out, packet stream of ``width``
+        The same frames with their ICRC.
 
     Parameters
     ----------
-    ``width`` : int, bits of a word; 128, 256 or 512
+    ``width`` : int
+        Bits of a word: 128, 256 or 512.
 
     Latency
     -------
     ``latency`` cycles from ``i`` to ``o``, 3 more than the CRC's (at 512 bits 10), if the frame's next word
-    comes in the next cycle. One word a cycle.
+    arrives in the next cycle. One word a cycle.
 
     Source
     ------
@@ -70,9 +73,7 @@ class IcrcInserter(wiring.Component):
         super().__init__({"i": In(packet_stream(width)), "o": Out(packet_stream(width))})
 
     def elaborate(self, platform: Any) -> Module:
-        """A pipeline beside the CRC, which never stalls: a word enters when the queue at its end has a place
-        for it.
-        """
+        """Build a pipeline beside the CRC that never stalls: a word enters only with a place in the queue."""
         m = Module()
         m.submodules.crc = crc = PacketCrc(
             width=self.width,
@@ -100,10 +101,10 @@ class IcrcInserter(wiring.Component):
             m.d.sync += [held.eq(self.i.payload), holds.eq(1)]
         with m.Elif(leaves):
             m.d.sync += holds.eq(0)
-        # Whole words without an enable: shift registers made of LUTs.
+        # No enable on whole words, so that shift registers map to LUTs.
         cycles = crc.latency + 1
         _, previous, *_, out = delayed(m, held, cycles, name="word")
-        splits = ~previous.last & held.last & ~held.keep[ICRC_BYTES - 1]  # ``held`` has the ICRC's end only
+        splits = ~previous.last & held.last & ~held.keep[ICRC_BYTES - 1]  # ``held`` has only the ICRC's end
         out_splits = delayed(m, splits, cycles - 1, name="splits")[-1]
         m.d.comb += [
             queue.i.valid.eq(delayed(m, leaves, cycles, name="leaves", reset_less=False)[-1]),
@@ -113,9 +114,9 @@ class IcrcInserter(wiring.Component):
         return m
 
     def _taken(self, m: Module) -> Signal:
-        """Whether a word enters, with a credit for its place in the queue.
+        """Return whether a word enters; it needs a credit for its place in the queue.
 
-        A word takes its credit a cycle later, and ``room`` follows the count: so two are kept in reserve.
+        A word takes its credit a cycle later, and ``room`` follows the count, so two credits stay in reserve.
         """
         taken = Signal()
         room = Signal(init=1)
@@ -129,9 +130,9 @@ class IcrcInserter(wiring.Component):
         return taken
 
     def _filled(self, m: Module, word: Any, splits: Value, crc: Value) -> Value:
-        """The word with the bytes of the ICRC that belong in it; a lane has the same byte in every frame.
+        """Return the word with its bytes of the ICRC; a lane has the same ICRC byte in every frame.
 
-        The CRC is there with the word before the last one: what goes into the last one is delayed by a cycle.
+        The CRC arrives with the word before the last one. Its part for the last word is delayed by a cycle.
         """
         before = delayed(m, crc, 1, name="crc")[-1]
         keep = Signal(self.width // 8)
@@ -148,20 +149,22 @@ class IcrcInserter(wiring.Component):
 
 
 class IcrcChecker(wiring.Component):
-    """Whether the ICRC of each frame that goes by is right.
+    """Checker of the ICRC of each passing frame; it only monitors the stream.
 
-    It only watches the stream. A frame that is not 2 bytes longer than a multiple of 4 is not good; other
-    lengths are not checked: a frame that ends before its ICRC may be called good (an Ethernet header alone is).
+    A frame whose length is not 2 bytes more than a multiple of 4 is not good. Other lengths are not checked: a
+    frame that ends before its ICRC may be reported as good, such as an Ethernet header alone.
 
     Members
     -------
     ``i`` : In, ``valid`` and ``p``, :func:`~fanin.hdl.stream.packet.packet_layout`
-        A word of a frame, from the Ethernet header to the ICRC, without padding.
+        Word of a frame, from the Ethernet header to the ICRC, without padding.
     ``o`` : Out, ``valid`` and ``good``
+        Result of each frame.
 
     Parameters
     ----------
-    ``width`` : int, bits of a word; 128, 256 or 512
+    ``width`` : int
+        Bits of a word: 128, 256 or 512.
 
     Latency
     -------
@@ -185,12 +188,12 @@ class IcrcChecker(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The remainder of a frame with its ICRC is a constant, one for each number of zeros that follow."""
+        """Compare the remainder with constants, one for each number of zero bytes after the ICRC."""
         m = Module()
         m.submodules.crc = crc = CrcState(width=self.width, skip=IP_AT, prefix=LINK_HEADER)
         m.d.comb += [crc.i.eq(self.i), crc.i.p.data.eq(_masked(m, self.i.valid, self.i.p))]
         size, keep = self.width // 8, self.i.p.keep
-        after = range(FRAME_EXTRA, size, FRAME_UNIT)  # the lanes after which a frame may end
+        after = range(FRAME_EXTRA, size, FRAME_UNIT)  # numbers of bytes of a last word
         ends = delayed(m, Cat(keep[n - 1] & ~keep[n] for n in after), STATE_LATENCY - 1, name="ends")[-1]
         right = list(zip(ends, (step(GOOD, size - n) for n in after), strict=True))
         expected = Signal(CRC_BITS)

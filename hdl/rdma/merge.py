@@ -1,13 +1,12 @@
-"""Rotated words of one alignment become the words of another.
+"""Merge of rotated words of one alignment into words of another.
 
-An example: words of 8 lanes, lane 0 on the left. A payload of 12 bytes a to l comes from lane 5 on, and shall
-leave from lane 2 on, which is a rotation by 5 lanes up::
-
-    comes      -----abc  defghijk  l-------
+Example: words of 8 lanes, lane 0 on the left. A payload of 12 bytes a to l arrives from lane 5 on and must
+leave from lane 2 on, so words are rotated up by 5 lanes::
+    arrives    -----abc  defghijk  l-------
     rotated    --abc---  ghijkdef  -----l--
     leaves               --abcdef  ghijkl--     lanes 5 to 7 of the newer word, 0 to 4 of the older one
 
-The first word makes none: it is only held, which ``window_layout`` calls ``prime``.
+The first word produces no output: it is only held. ``window_layout`` calls this ``prime``.
 """
 
 from __future__ import annotations
@@ -27,10 +26,14 @@ from fanin.rdma.facts import check_width
 
 
 def window_layout(width: int) -> data.StructLayout:
-    """How to merge the next ``words`` words (at least 1): lanes from ``lane`` on are those of the newer one.
+    """Return the layout of an instruction to merge words.
 
-    ``single``: there is one only. ``prime``: the first one is only held. ``flush``: after the last one, the
-    word held makes one more. ``drop``: all are discarded, and ``flush`` must be 0.
+    ``words``: number of arriving words, at least 1.
+    ``single``: there is only one word.
+    ``lane``: lanes from here up come from the newer word, lanes below from the older word.
+    ``prime``: the first word is only held.
+    ``flush``: after the last word, the held word produces one more.
+    ``drop``: all words are discarded; ``flush`` must be 0.
     """
     members = {
         "words": words_bits(width),
@@ -44,7 +47,7 @@ def window_layout(width: int) -> data.StructLayout:
 
 
 def window_sums_layout(width: int) -> data.StructLayout:
-    """What :func:`window_sums` gives."""
+    """Return the layout of the results of :func:`window_sums`."""
     lane, reach_bits = lane_bits(width), lane_bits(width) + words_bits(width)
     members = {
         "source_reach": reach_bits,
@@ -57,9 +60,9 @@ def window_sums_layout(width: int) -> data.StructLayout:
 
 
 def window_sums(*, width: int, source: Value, target: Value, size: Value) -> dict[str, Value]:
-    """The sums of a window of ``size`` bytes that come from lane ``source`` on, and leave from ``target`` on.
+    """Return the sums for a window of ``size`` bytes from lane ``source`` to lane ``target``.
 
-    A register may follow; :func:`window` makes the window of them.
+    The sums may be registered before :func:`window` computes the window from them.
     """
     bits = lane_bits(width)
     return {
@@ -74,7 +77,7 @@ def window_sums(*, width: int, source: Value, target: Value, size: Value) -> dic
 def window(
     *, width: int, source_reach: Value, target_reach: Value, rotation: Value, source: Value, target: Value
 ) -> dict[str, Value]:
-    """The window of :func:`window_sums`, but for ``drop``."""
+    """Return the window for the results of :func:`window_sums`, without ``drop``."""
     bits, prime = lane_bits(width), target < source
     words = source_reach[bits:]
     return {
@@ -82,48 +85,54 @@ def window(
         "single": words == 1,
         "lane": rotation,
         "prime": prime,
-        # As many words leave as come, or with ``prime`` perhaps one less, without it perhaps one more: the
-        # lowest bits of both numbers say whether. The larger number needs a flush, as a primed word makes none.
+        # As many words leave as arrive; with ``prime`` perhaps one less, otherwise perhaps one more. The lowest
+        # bits of both numbers decide. The larger number needs a flush, since a primed word produces no output.
         "flush": prime ^ source_reach[bits] ^ target_reach[bits],
     }
 
 
 def merged_layout(width: int, *, coarse: int, tag: ShapeLike) -> data.StructLayout:
-    """A merged word; ``coarse``: the upper bits of its rotation, if they are still to be applied."""
+    """Return the layout of a merged word; ``coarse``: upper bits of its rotation that are not applied yet."""
     return data.StructLayout({"data": width, "first": 1, "last": 1, "coarse": coarse, "tag": tag})
 
 
 class WordMerge(wiring.Component):
-    """Make each word out of two neighbours: the upper lanes of the newer one, the lower lanes of the older one.
+    """Merger of neighbouring words: upper lanes of the newer word, lower lanes of the older word.
 
-    Before the merge a rotation has brought every byte to its lane; or its coarse part is still to come, the
-    upper ``coarse`` bits of its number of lanes, and the lanes are those in which the bytes lie now. The word
-    that a ``prime`` holds may come in the cycle in which the payload before flushes.
+    Before the merge, a rotation has moved every byte to its lane. With ``coarse``, only the fine part of that
+    rotation is done, and the lanes are chosen by the present position of the bytes. The word that ``prime``
+    holds may arrive in the cycle in which the previous payload flushes.
 
     Members
     -------
     ``command`` : In, stream of ``window``, :func:`window_layout`, and ``tag``
+        Instructions, each with a tag for its output words.
     ``level`` : Out, range(depth + 1)
-        Commands held; each is let go with its last word.
+        Commands held; each is released with its last word.
     ``rotation`` : Out
-        Lanes by which the words of the oldest command must be rotated up before ``i``, but for ``coarse``.
+        Lanes by which the words of the oldest command must be rotated up before ``i``, without the ``coarse``
+        part.
     ``i`` : In, stream of ``width`` bits
-        ``ready`` follows ``o.ready`` within the cycle.
+        Rotated words. ``ready`` depends combinationally on ``o.ready``.
     ``o`` : Out, stream of ``data``, ``first``, ``last``, ``coarse`` and ``tag``
-        Follows ``i`` within the cycle: one LUT after the data. ``first`` and ``last`` of its payload;
-        ``coarse`` is the rotation that is still to come; ``tag`` is its command's.
+        Merged words, combinational from ``i``, with one LUT after the data. ``first``, ``last``: ends of the
+        payload. ``coarse``: part of the rotation that is not applied yet. ``tag``: the command's tag.
 
     Parameters
     ----------
-    ``width`` : int, bits; 128, 256 or 512
-    ``depth`` : int, commands held; at least 1
-    ``coarse`` : int, bits; 0 to those of a lane
+    ``width`` : int
+        Bits of a word: 128, 256 or 512.
+    ``depth`` : int
+        Commands held, at least 1.
+    ``coarse`` : int
+        Upper bits of a rotation that are not applied before ``i``, 0 to the bits of a lane number. Default 0.
     ``tag`` : any shape
+        Shape of the tag. Default: none.
 
     Latency
     -------
-    0 cycles from ``i`` to ``o``, 1 from the command. A cycle for each word that comes, and one more for a
-    ``flush``, in which the next payload's first word may come if it is only held.
+    0 cycles from ``i`` to ``o``, 1 from the command. One cycle for each arriving word, and one more for a
+    ``flush``, in which the next payload's first word may arrive if it is only held.
 
     Source
     ------
@@ -150,22 +159,22 @@ class WordMerge(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A word that comes makes one with the word *held*; while that is flushed, it only replaces it."""
+        """Merge each arriving word with the *held* word, or only replace that word while it is flushed."""
         m = Module()
         queue = self._queue(m)
         command, i, o = queue.payload.window, self.i, self.o
         held = Signal(self.width, reset_less=True)
         begun = Signal()  # a word of the command has been taken
-        ends = Signal()  # if so: the word on ``i`` is its last
-        number = Signal.like(command.words, init=2)  # of the word after the one on ``i``, from 1
-        flushing = Signal()  # the word held makes one more
+        ends = Signal()  # with ``begun``: the word on ``i`` is the command's last
+        number = Signal.like(command.words, init=2)  # number of the word after the one on ``i``, from 1
+        flushing = Signal()  # the held word produces one more output
         first = Signal(init=1)  # the next word on ``o`` is its payload's first
-        lanes = Signal(self.width // 8)  # those of the newer word
+        lanes = Signal(self.width // 8)  # lanes taken from the newer word
         beside = Signal(data.StructLayout({"coarse": self.coarse, "tag": self.tag}))  # of the word on ``i``
         held_beside = Signal.like(beside)
         final = Signal()  # the word on ``i`` is its command's last
         last = Signal()  # the word on ``o`` is its payload's last
-        holds = Signal()  # the word on ``i`` makes none
+        holds = Signal()  # the word on ``i`` produces no output
         room = Signal()  # the word on ``i`` can be taken
         take = Signal()
         m.d.comb += [
@@ -201,7 +210,7 @@ class WordMerge(wiring.Component):
         return m
 
     def _queue(self, m: Module) -> Any:
-        """The commands, each with the lanes of the newer word, looked up before the queue."""
+        """Return the queue of commands, each with the lanes of the newer word, computed before the queue."""
         size = self.width // 8
         new = self.command.payload
         layout = data.StructLayout(new.shape().members | {"newer": size})
@@ -219,9 +228,9 @@ class WordMerge(wiring.Component):
         return queue.o
 
     def _is_newer(self, place: int) -> Const:
-        """A table over ``lane``: whether the byte that is in lane ``place`` now is the newer word's.
+        """Return a table over ``lane``: whether the byte now in lane ``place`` comes from the newer word.
 
-        It is, if the rest of its rotation, the ``coarse`` part of ``lane``, brings it to ``lane`` or above.
+        True if the coarse rotation by ``lane`` moves the byte to a lane ≥ ``lane``.
         """
         size = self.width // 8
         fine = lane_bits(self.width) - self.coarse

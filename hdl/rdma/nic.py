@@ -1,4 +1,4 @@
-"""The NIC of one-sided writes, between memory and MAC."""
+"""NIC for one-sided writes, between memory and MAC."""
 
 from typing import Any
 
@@ -31,11 +31,11 @@ from fanin.hdl.stream.packet import packet_stream
 from fanin.rdma.facts import RdmaConfig
 from fanin.wire.rdma import PSN_BITS, Fault
 
-_ANSWERS = 32  # that may wait for the requester; an ACK too many is lost, and another will say the same
+_ANSWERS = 32  # answers that may wait for the requester; a lost ACK is harmless, since later ACKs repeat it
 
 
 class NicEvents(wiring.Signature):
-    """What happened, a pulse each, for counters; ``lost``: a frame, for want of room."""
+    """Events of the NIC, one pulse each, for counters. ``lost``: a frame was dropped for lack of room."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -49,43 +49,52 @@ class NicEvents(wiring.Signature):
 
 
 class RdmaNic(wiring.Component):
-    """Carry out one-sided writes, and those of others.
+    """NIC that sends one-sided writes and receives those of other nodes.
 
     Members
     -------
     ``own`` : In, Own
+        Addresses of this NIC.
     ``timeout`` : In, 32
-        Cycles without an answer until a queue pair sends again.
+        Cycles without an answer before a queue pair sends again.
     ``connect`` : In, stream of :func:`~fanin.hdl.rdma.queue_pair.connect_layout`
-        Both halves of a queue pair begin anew, or end. Taken by each once it leaves memory alone.
+        Connect a queue pair anew, or disconnect it. Requester and responder each take it after their memory
+        accesses of the old connection have ended.
     ``region`` : In, stream of :func:`~fanin.hdl.rdma.regions.region_layout`, always ready
+        Regions to set.
     ``post`` : In, stream of :func:`~fanin.hdl.rdma.queue_pair.write_layout`
+        Writes to send.
     ``stale`` : In, 1
         The write on ``post`` was posted before its queue pair was connected anew: it completes as flushed.
     ``connected`` : Out, 1
-        Pulse: the sending half has taken ``connect``.
+        Pulse: the requester has taken ``connect``.
     ``completion`` : Out, stream of :func:`~fanin.hdl.rdma.queue_pair.completion_layout`
-        All waits until it is taken.
+        Completions of writes. The requester stalls until a completion is taken.
     ``arrival`` : Out, stream of :func:`~fanin.hdl.rdma.queue_pair.arrival_layout`
-        Packets wait until it is taken.
+        Received messages with immediate data. Received packets wait until an arrival is taken.
     ``read`` : Out, AXI4 read port
+        Reads of payloads to send.
     ``write`` : Out, AXI4 write port
+        Writes of received payloads.
     ``mac_tx`` : Out, packet stream of ``width`` bits
+        Frames for the MAC.
     ``mac_rx`` : In, packet stream of ``width`` bits with ``error``
-        Always ready.
+        Frames from the MAC; always ready.
     ``ended_psn`` : Out, 24
-        The requester's.
+        Output of the requester: oldest unacknowledged number of the last ended connection.
     ``sending``, ``receiving`` : Out, one bit for each queue pair
-        That half is connected, and has not failed.
+        The requester's or responder's half of the queue pair is connected and has not failed.
     ``events`` : Out, NicEvents
+        Pulses for counters.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Widths, numbers of queue pairs and regions, buffer sizes.
 
     Latency
     -------
-    At 512 bits, beside the memory's own: 23 cycles from ``post`` to the first word on ``mac_tx``, if its
+    At 512 bits, without the memory's latency: 23 cycles from ``post`` to the first word on ``mac_tx`` if the
     payload is one word; 15 from the last word on ``mac_rx`` to ``write.wvalid``, with ``vlan`` 17.
 
     Source
@@ -119,7 +128,7 @@ class RdmaNic(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """What is sent on the left, what is received on the right, acknowledgements across."""
+        """Connect requester, responder, memory and MAC; acknowledgements go from receiver to requester."""
         m = Module()
         config = self.config
         m.submodules.requester = requester = Requester(config=config)
@@ -143,7 +152,7 @@ class RdmaNic(wiring.Component):
         return m
 
     def _connect(self, m: Module, requester: Requester, responder: Responder) -> None:
-        """Both halves take the connection, each when it is ready."""
+        """Give each connection to both halves; each takes it when ready."""
         m.submodules.connects = fork = StreamFork(shape=self.connect.payload.shape())
         connect_typed(m, flipped(self.connect), fork.i)
         to_requester, to_responder = fork.o
@@ -171,7 +180,7 @@ class RdmaNic(wiring.Component):
         self.fetch_error = fetch.error
 
     def _frames_in(self, m: Module, to: Any) -> None:
-        """From the MAC to the receiver, without tags."""
+        """Connect the MAC to the receiver; remove tags with ``vlan``."""
         if not self.config.vlan:
             connect_typed(m, flipped(self.mac_rx), to)
             return
@@ -185,7 +194,7 @@ class RdmaNic(wiring.Component):
         ]
 
     def _receive(self, m: Module, requester: Requester, responder: Responder) -> None:
-        """Acknowledgements go to the requester, all else to the responder."""
+        """Route acknowledgements to the requester, all other packets to the responder."""
         config = self.config
         m.submodules.receiver = receiver = Receiver(config=config)
         m.submodules.regions = regions = RegionTable(config=config)
@@ -199,7 +208,7 @@ class RdmaNic(wiring.Component):
         connect_typed(m, store.axi, flipped(self.write))
         found = receiver.o.payload
         is_answer = Signal()
-        is_nak = found.syndrome[5:].any()  # one that ends its queue pair is sent once
+        is_nak = found.syndrome[5:].any()  # not dropped: a NAK that ends its queue pair is sent only once
         m.d.comb += [
             receiver.own.eq(self.own),
             regions.ask.eq(receiver.ask),

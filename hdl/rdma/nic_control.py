@@ -1,4 +1,4 @@
-"""Between registers and NIC: what every node with a NIC has."""
+"""Connection of registers and NIC, common to all nodes with a NIC."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from fanin.wire.rdma import PATH_MTUS
 
 
 def nic_settings(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) -> None:
-    """Addresses, queue pairs and regions, from ``endpoint_registers``, ``pair_registers``, ``region_registers``
-    and ``NIC_COMMANDS``; and the field ``connecting``.
+    """Connect addresses, queue pairs and regions of the registers to the NIC; drive ``connecting``.
+
+    The registers are ``endpoint_registers``, ``pair_registers``, ``region_registers`` and ``NIC_COMMANDS``.
     """
     m.d.comb += [
         nic.own.mac.eq(registers.own_mac),
@@ -29,16 +30,16 @@ def nic_settings(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) ->
 
 
 def is_beyond(index: Any, count: int) -> Any:
-    """Whether a place in the registers is none of ``count``, a power of two."""
+    """Return whether an index in the registers is not below ``count``, a power of two."""
     return index[(count - 1).bit_length() :].any()
 
 
 def _connections(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) -> None:
-    """Queue pairs: a command takes what the registers say of one, which the host may then write again."""
+    """Execute ``connect``: copy the registers of a queue pair, which the host may then write again."""
     pair = Signal(nic.connect.payload.shape())
     connect = nic.connect
     settings, pulse = pair.settings, registers.connect
-    unknown = Signal()  # a cycle after the registers are written
+    unknown = Signal()  # a setting is out of range; valid a cycle after the registers are written
     refusal = Signal(REFUSAL_BITS)
     m.d.comb += [
         pair.index.eq(registers.pair_index),
@@ -74,10 +75,10 @@ def _connections(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) ->
 
 
 def _regions(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) -> None:
-    """Regions: one beyond the memory's addresses is refused, and its place is left without a region."""
+    """Execute ``set_region``; a region beyond the memory's addresses is refused and its place disabled."""
     region, width = nic.region.payload, config.address_width
-    fits = Signal()  # else the region, cut down to the memory's addresses, would be another
-    limit = registers.region_limit  # 2^width at most; a comparison of 64 bits would be one long chain
+    fits = Signal()  # without it, truncation to the memory's addresses would make another region
+    limit = registers.region_limit  # at most 2^width; comparing 64 bits would be one long carry chain
     over = limit[width + 1 :].any() | (limit[width] & limit[:width].any())
     beyond = registers.region_base[width:].any() | over
     foreign = is_beyond(registers.region_index, config.regions)
@@ -99,13 +100,13 @@ def _regions(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) -> Non
 
 
 def flag_words(m: Module, port: Any, flags: Any) -> None:
-    """A bit for each queue pair to a register of ``registers.flags``."""
+    """Drive a register of ``registers.flags`` with one bit for each queue pair."""
     words = [port] if len(flags) <= WORD_BITS else port
     m.d.comb += [word.eq(flags[WORD_BITS * n :]) for n, word in enumerate(words)]
 
 
 def nic_counters(nic: RdmaNic) -> dict[str, Any]:
-    """What counts for each of ``registers.COUNTERS``."""
+    """Return the event source of each of ``registers.COUNTERS``."""
     events = nic.events
     sources = {"lost": events.lost, "memory_errors": events.memory_error}
     for part in events.requester, events.responder:

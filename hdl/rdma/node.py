@@ -1,4 +1,4 @@
-"""The node of one-sided writes: the NIC with registers, ready for a board."""
+"""Node of one-sided writes: the NIC with registers, ready for a board."""
 
 from typing import Any
 
@@ -18,28 +18,32 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_stream
 from fanin.rdma.facts import RdmaConfig
 
-COMPLETIONS = 64  # that may be unfinished or wait for the host
-ARRIVALS = 64  # that may wait for the host; then the NIC waits, too
+COMPLETIONS = 64  # writes that may be unfinished or whose completion waits for the host
+ARRIVALS = 64  # messages that may wait for the host; if there are more, the NIC waits, too
 
 
 class RdmaNode(wiring.Component):
-    """One-sided writes for a host, ready for a board.
+    """NIC for one-sided writes of a host, ready for a board.
 
     Members
     -------
     ``axil`` : In, AXI4-Lite, 32 bits
-        The registers of ``rdma_registers(config)``.
+        Registers of ``rdma_registers(config)``.
     ``memory`` : Out, AXI4, ``width`` bits
+        Memory with the payloads.
     ``mac_tx`` : Out, packet stream of ``width`` bits
+        Frames for the MAC.
     ``mac_rx`` : In, packet stream of ``width`` bits with ``error``
+        Frames from the MAC.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Widths, numbers of queue pairs and regions, buffer sizes.
 
     Latency
     -------
-    Those of the NIC; to its ``post`` 4 cycles from the B of the write to ``control`` that posts.
+    The latency of the NIC; its ``post`` comes 4 cycles after the B of the write to ``control`` that posts.
 
     Source
     ------
@@ -59,7 +63,7 @@ class RdmaNode(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Registers between host and NIC."""
+        """Connect the registers to the NIC, and the NIC to memory and MAC."""
         m = Module()
         m.submodules.registers = registers = RegisterFile(
             registers=rdma_registers(self.config), counters_in_memory=True
@@ -76,12 +80,12 @@ class RdmaNode(wiring.Component):
         return m
 
     def _settings(self, m: Module, registers: Any, nic: RdmaNic) -> None:
-        """Identity, addresses, queue pairs and regions."""
+        """Drive identity, addresses, queue pairs and regions."""
         drive_constants(m, registers, rdma_constants(self.config))
         nic_settings(m, self.config, registers, nic)
 
     def _posts(self, m: Module, registers: Any, nic: RdmaNic) -> WriteQueue:
-        """Writes to the NIC, completions to the host. Returns what checks and queues the writes."""
+        """Connect writes to the NIC and completions to the host; return the queue of writes."""
         m.submodules.writes = writes = WriteQueue(config=self.config, completions=COMPLETIONS)
         shape = nic.completion.payload.shape()
         m.submodules.completions = done = StreamFIFO(shape=shape, depth=COMPLETIONS)
@@ -89,7 +93,7 @@ class RdmaNode(wiring.Component):
         connect_typed(m, nic.completion, done.i)
         write, completion = writes.write, done.o.payload
         posting = Signal(4)
-        connecting = Mux(nic.connect.valid, nic.connect.payload.index, registers.pair_index)  # which queue pair
+        connecting = Mux(nic.connect.valid, nic.connect.payload.index, registers.pair_index)  # this queue pair
         sources = {"index": "write_index", "local": "local_address", "remote": "remote_address", "rkey": "key"}
         sources |= {name: name for name in ("tag", "length", "with_immediate", "immediate")}
         m.d.comb += [write[name].eq(getattr(registers, source)) for name, source in sources.items()]
@@ -115,7 +119,7 @@ class RdmaNode(wiring.Component):
         return writes
 
     def _arrivals(self, m: Module, registers: Any, nic: RdmaNic) -> None:
-        """Messages with immediate data to the host."""
+        """Connect received messages with immediate data to the host."""
         m.submodules.arrivals = queue = StreamFIFO(shape=nic.arrival.payload.shape(), depth=ARRIVALS)
         connect_typed(m, nic.arrival, queue.i)
         arrival = queue.o.payload
@@ -128,6 +132,6 @@ class RdmaNode(wiring.Component):
         ]
 
     def _counters(self, m: Module, registers: Any, writes: WriteQueue, nic: RdmaNic) -> None:
-        """Every counter has a source."""
+        """Connect every counter to its event source."""
         posts = {"accepted": writes.accepted, "refused_posts": writes.refused}
         drive_counters(m, registers, posts | nic_counters(nic))

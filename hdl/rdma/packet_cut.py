@@ -1,4 +1,4 @@
-"""The next packet of a queue pair."""
+"""Cutter for the next packet of a queue pair."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -16,35 +16,40 @@ from fanin.wire.rdma import PSN_BITS, Opcode
 
 
 class PacketCut(wiring.Component):
-    """Cut the next packet off a message.
+    """Cutter of the next packet from a message.
 
-    It asks for an ACK at the end of the message, and often enough in between that the window never stalls.
+    A packet requests an ACK at the end of its message, and often enough before that the window never stalls.
 
     Members
     -------
     ``row`` : In, :func:`~fanin.hdl.rdma.sender_tables.row_layout`
+        State of the queue pair.
     ``offset`` : In, 32
         Bytes of the message before the packet.
     ``descriptor`` : In, :func:`~fanin.hdl.rdma.sender_tables.descriptor_layout`
         The message.
     ``settings`` : In, Settings
+        Settings of the queue pair.
     ``window_mask`` : In, 11
-        The window, a power of two of packets, less one.
+        Window in packets, a power of two, less 1.
     ``next_row`` : Out, ``send``, ``packet_number`` and ``flight``
-        These members of the row once the packet is sent.
+        These members of the row after the packet is sent.
     ``headers`` : Out, Headers
+        Headers of the packet.
     ``fetch`` : Out, :func:`~fanin.hdl.rdma.shapes.fetch_layout`
+        Payload of the packet.
     ``has_payload`` : Out, 1
-        There is something to fetch.
+        The packet has a payload to fetch.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Number of descriptors, and widths.
 
     Latency
     -------
-    The inputs stand still for 2 cycles. ``next_row`` is right in the second of them; the packet is right then
-    and in the cycle after it, in which ``row`` may have changed.
+    The inputs must be constant for 2 cycles. ``next_row`` is valid in the second cycle. The packet is valid in
+    that cycle and in the next one, in which ``row`` may have changed.
 
     Source
     ------
@@ -70,14 +75,12 @@ class PacketCut(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Sums and comparisons go into registers; from them the packet is chosen as its message's first or
-        last.
-        """
+        """Register sums and comparisons, then select the packet's fields by its position in the message."""
         m = Module()
         row, descriptor, settings, headers = self.row, self.descriptor, self.settings, self.headers
         psn = Signal(PSN_BITS)
         address = Signal(self.config.address_width)
-        rest = Signal(SIZE_BITS)  # bytes of the message from ``offset`` on, if this is its last packet
+        rest = Signal(SIZE_BITS)  # bytes of the message from ``offset`` on; valid in its last packet
         is_first = Signal()
         is_last = Signal()
         m.d.sync += [
@@ -87,7 +90,7 @@ class PacketCut(wiring.Component):
             is_first.eq(row.packet_number == 0),
             is_last.eq(row.packet_number == descriptor.last_number),
         ]
-        asks_for_window = (psn & self.window_mask >> 2) == 0  # once in a quarter of the window
+        asks_for_window = (psn & self.window_mask >> 2) == 0  # once in each quarter of the window
         m.d.comb += [
             self.next_row.send.eq(row.send + is_last),
             self.next_row.packet_number.eq(Mux(is_last, 0, row.packet_number + 1)),

@@ -1,4 +1,4 @@
-"""The buffer of received payloads: it keeps those words of frames that have payload."""
+"""Buffer for received payloads; it keeps only the words of frames that have payload."""
 
 from __future__ import annotations
 
@@ -19,35 +19,38 @@ from fanin.wire.fields import field_bits
 from fanin.wire.rdma import BTH, BTH_AT, ICRC_BYTES, IP_AT, MOST_HEADER_BYTES, Opcode, header_bytes
 
 LATENCY = 4  # cycles from a frame's last word to its count
-_MARGIN = 8  # words that may be on their way to the buffer when a frame begins
+_MARGIN = 8  # words that may be in the pipeline before the buffer when a frame begins
 
-_LENGTH_AT = IP_AT + 2  # of the packet's length in bytes
+_LENGTH_AT = IP_AT + 2  # offset of the packet's length in bytes
 _PAD_AT = BTH_AT + 1
 _LAST_BYTE = MOST_HEADER_BYTES + MAX_PAYLOAD - 1
 
 
 class PayloadFilter(wiring.Component):
-    """Keep the words of each frame that have a byte of its payload, and count them.
+    """Filter that keeps and counts the words of each frame with at least one byte of payload.
 
-    The payload begins and ends where the headers say, right or wrong. A frame that ends earlier has fewer
-    words; none has more than the longest payload.
+    The payload's ends are those that the headers state, correct or not. A frame that ends earlier has fewer
+    words. No frame has more words than the longest payload.
 
     Members
     -------
     ``i`` : In, ``valid`` and ``p``, :func:`~fanin.hdl.stream.packet.packet_layout`
-        A word of a frame, from the Ethernet header on.
+        Word of a frame, beginning with the Ethernet header.
     ``admit`` : In, 1
-        Keep the frame's words; the same for all of them.
+        Keep the frame's words; constant over a frame.
     ``room`` : Out, 1
-        There is room for a frame more, whatever its length.
+        There is room for another frame of any length.
     ``words`` : Out, stream of ``width`` bits
+        Words with payload.
     ``count`` : Out, ``valid`` and ``words``
-        Of a frame whose last word has come.
+        Number of kept words of a frame whose last word has passed.
 
     Parameters
     ----------
-    ``width`` : int, bits of a word; 128, 256 or 512
-    ``depth`` : int, words of the buffer; at least two payloads' words
+    ``width`` : int
+        Bits of a word: 128, 256 or 512.
+    ``depth`` : int
+        Words of the buffer, at least those of two payloads.
 
     Latency
     -------
@@ -77,11 +80,11 @@ class PayloadFilter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Words pass four registers; beside them the headers are evaluated, in time for the fourth."""
+        """Delay words by four registers while the headers are evaluated, in time for the fourth."""
         m = Module()
         m.submodules.buffer = buffer = StreamFIFO(shape=self.width, depth=self.depth)
         connect_typed(m, buffer.o, wiring.flipped(self.words))
-        number = Signal(range(_LAST_BYTE * 8 // self.width + 2))  # of the word in its frame; then it stays
+        number = Signal(range(_LAST_BYTE * 8 // self.width + 2))  # of the word in its frame; saturates
         with m.If(self.i.valid):
             with m.If(self.i.p.last):
                 m.d.sync += number.eq(0)
@@ -109,9 +112,9 @@ class PayloadFilter(wiring.Component):
         return m
 
     def _has_payload(self, m: Module, word: Any, at: list[Any]) -> Any:
-        """Whether the word two registers after ``word`` has payload."""
+        """Return whether the word two registers after ``word`` has payload."""
         size = self.width // 8
-        length = Signal(field_bits(IPV4, "length") + 1)  # with Ethernet, without the ICRC; less one
+        length = Signal(field_bits(IPV4, "length") + 1)  # with Ethernet, without the ICRC, less 1
         opcode = Signal(field_bits(BTH, "opcode"))
         pad = Signal(field_bits(BTH, "pad"))
         with m.If(at[1] == _LENGTH_AT // size):
@@ -122,7 +125,7 @@ class PayloadFilter(wiring.Component):
         with m.If(at[1] == BTH_AT // size):
             m.d.sync += opcode.eq(word.word_select(BTH_AT % size, 8))
             m.d.sync += pad.eq(word.word_select(_PAD_AT % size, 8)[4:6])
-        is_known = Signal()  # the opcode
+        is_known = Signal()  # the opcode is supported
         first = Signal.like(at[0])
         header = Signal(range(MOST_HEADER_BYTES + 1))
         end = Signal(signed(field_bits(IPV4, "length") + 2))  # the payload's last byte

@@ -1,4 +1,4 @@
-"""The layouts of queue pairs, of their writes and of their packets."""
+"""Data layouts of queue pairs, of their writes and of their packets."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -13,7 +13,7 @@ from fanin.rdma.facts import MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig
 from fanin.wire.fields import field_bits
 from fanin.wire.rdma import AETH, BTH, IMMEDIATE, PATH_MTUS, PSN_BITS, RETH, Fault
 
-TAG_BITS = 16  # the host's name for a write
+TAG_BITS = 16  # the host's identifier of a write
 RKEY_BITS = field_bits(RETH, "rkey")
 LENGTH_BITS = field_bits(RETH, "length")
 REMOTE_BITS = field_bits(RETH, "address")
@@ -27,29 +27,29 @@ assert tuple(min(PATH_MTUS) << n for n in range(len(PATH_MTUS))) == PATH_MTUS
 
 
 class Settings(data.Struct):
-    """One end of a queue pair, as its host configures it."""
+    """Settings of one end of a queue pair, as its host configures it."""
 
     enable: 1
     peer: Peer
     mtu: MTU_BITS  # index in PATH_MTUS
-    window: MAX_WINDOW_BITS.bit_length()  # packets in flight, as a power of two
+    window: MAX_WINDOW_BITS.bit_length()  # log2 of the packets in flight
     retries: MAX_RETRIES.bit_length()
     send_psn: PSN_BITS
     receive_psn: PSN_BITS
 
 
 def index_bits(config: RdmaConfig) -> int:
-    """Bits of a queue pair's place in the tables."""
+    """Return the bits of a queue pair's index in the tables."""
     return (config.queue_pairs - 1).bit_length()
 
 
 def connect_layout(config: RdmaConfig) -> data.StructLayout:
-    """A queue pair begins anew, or ends."""
+    """Return the layout of a command that connects a queue pair anew, or disconnects it."""
     return data.StructLayout({"index": index_bits(config), "settings": Settings})
 
 
 def write_layout(config: RdmaConfig) -> data.StructLayout:
-    """A descriptor: ``length`` bytes from byte ``local`` to byte ``remote`` at the other end."""
+    """Return the layout of a descriptor: ``length`` bytes from ``local`` here to ``remote`` at the peer."""
     return data.StructLayout(
         {
             "index": index_bits(config),
@@ -65,40 +65,42 @@ def write_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 def completion_layout(config: RdmaConfig) -> data.StructLayout:
-    """How a descriptor ended."""
+    """Return the layout of a descriptor's completion."""
     return data.StructLayout({"index": index_bits(config), "tag": TAG_BITS, "ending": max(Ending).bit_length()})
 
 
 def answer_layout(config: RdmaConfig) -> data.StructLayout:
-    """An ACK or NAK that was received."""
+    """Return the layout of a received ACK or NAK."""
     return data.StructLayout({"index": index_bits(config), "psn": PSN_BITS, "syndrome": SYNDROME_BITS})
 
 
 def arrival_layout(config: RdmaConfig) -> data.StructLayout:
-    """A message with immediate data is in memory."""
+    """Return the layout of a received message with immediate data that is in memory."""
     return data.StructLayout({"index": index_bits(config), "immediate": IMMEDIATE_BITS, "length": LENGTH_BITS})
 
 
 def packets_of(size: Value, mtu: Value) -> Value:
-    """``size`` in whole packets, what is left over dropped; ``mtu`` is its code."""
+    """Return ``size`` in whole packets, rounded down; ``mtu`` is a code."""
     return _by_mtu(mtu, lambda n: size[SMALLEST_MTU_BITS + n :])
 
 
 def bytes_of(packets: Value, mtu: Value) -> Value:
-    """The bytes of that many full packets."""
+    """Return the bytes of that many full packets."""
     return _by_mtu(mtu, lambda n: packets << SMALLEST_MTU_BITS + n)
 
 
 def _by_mtu(mtu: Value, of: Callable[[int], Value]) -> Value:
-    """``of`` the code that ``mtu`` has."""
+    """Return ``of(code)`` for the code in ``mtu``."""
     return functools.reduce(lambda others, n: Mux(mtu == n, of(n), others), range(1, len(PATH_MTUS)), of(0))
 
 
 def received_layout(config: RdmaConfig) -> data.StructLayout:
-    """A packet that was received, without its payload, of which ``words`` wait in the receive buffer.
+    """Return the layout of a received packet without its payload.
 
-    ``fault``: why it is none to act on, if it is not; then only ``words`` counts. ``answer``: its opcode is an
-    acknowledgement's. ``allowed``: a region allows the message. One to be refused has no ``words``.
+    ``fault``: reason to ignore the packet, or NONE; with a fault only ``words`` is valid.
+    ``words``: payload words in the receive buffer; 0 for an opcode that must be refused.
+    ``answer``: the packet is an acknowledgement.
+    ``allowed``: a region allows the message.
     """
     return data.StructLayout(
         {

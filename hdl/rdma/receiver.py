@@ -1,4 +1,4 @@
-"""Frames from the MAC are taken apart and checked; their payloads wait in a buffer."""
+"""Receiver: parses and checks frames from the MAC; their payloads wait in a buffer."""
 
 from __future__ import annotations
 
@@ -23,38 +23,43 @@ from fanin.rdma.facts import RdmaConfig
 from fanin.wire.ethernet import MIN_FRAME_BYTES
 from fanin.wire.rdma import Fault
 
-FRAMES = 32  # admitted frames whose packet has not left
-_MARGIN = 4  # places kept free: a frame takes its credit two cycles after it was admitted
+FRAMES = 32  # admitted frames whose packet has not left ``o``
+_MARGIN = 4  # places kept free, since a frame takes its credit two cycles after its admission
 
 
 class Receiver(wiring.Component):
-    """Check frames, buffer their payloads, and hand on a record of each.
+    """Receiver that checks frames, buffers their payloads, and outputs a record of each.
 
-    Every admitted frame appears on ``o`` once its last word has come; one that is damaged, foreign or unknown
-    has a ``fault`` there. Its payload's words wait in the buffer before ``words``. A frame for which the buffer
-    has no room, or that begins while 28 to 32 others have not left ``o``, is dropped and counted as lost.
+    Every admitted frame appears on ``o`` after its last word; a damaged, foreign or unknown frame has a
+    ``fault``. Its payload words wait in the buffer before ``words``. A frame is dropped and counted as lost if
+    the buffer has no room, or if 28 to 32 earlier frames have not left ``o`` when it begins.
 
     Members
     -------
     ``i`` : In, packet stream of ``width`` bits with ``error``
-        Always ready: a MAC does not wait.
+        Frames from the MAC; always ready, since a MAC cannot wait.
     ``own`` : In, Own
+        Addresses of this NIC.
     ``ask`` : Out, :func:`~fanin.hdl.rdma.regions.ask_layout`
+        Request to the region table.
     ``allowed`` : In, 1
-        The region table's.
+        Response of the region table.
     ``o`` : Out, stream of :func:`~fanin.hdl.rdma.queue_pair.received_layout`
+        Records of frames.
     ``words`` : Out, stream of ``width`` bits
+        Payload words of these frames.
     ``lost`` : Out, 1
-        Pulse: a frame was lost for want of room.
+        Pulse: a frame was dropped for lack of room.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Widths and buffer sizes.
 
     Latency
     -------
-    ``o`` 7 cycles after a frame's last word; its payload is on ``words`` before. One word a cycle, frames back
-    to back.
+    ``o`` comes 7 cycles after a frame's last word, and its payload is on ``words`` before. One word a cycle,
+    frames back to back.
 
     Source
     ------
@@ -76,7 +81,7 @@ class Receiver(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Headers, ICRC and payload are looked at side by side; their verdicts are joined per frame."""
+        """Check headers, ICRC and payload in parallel, and combine the results for each frame."""
         m = Module()
         config = self.config
         m.submodules.icrc = icrc = IcrcChecker(width=config.width)
@@ -112,7 +117,7 @@ class Receiver(wiring.Component):
     def _join(
         self, m: Module, word: Any, admitted: Any, icrc: Any, count: Any, records: Any, queue: Any
     ) -> None:
-        """Complete the record of a frame whose last word came ``latency`` cycles ago."""
+        """Complete the record of a frame whose last word arrived ``latency`` cycles ago."""
         latency = max(icrc.LATENCY, header_reader.LATENCY + 1)
         end = Signal(data.StructLayout({"valid": 1, "error": 1}))
         m.d.comb += [end.valid.eq(word.valid & word.p.last & admitted), end.error.eq(self.i.p.error)]
@@ -132,8 +137,9 @@ class Receiver(wiring.Component):
         ]
 
     def _total(self, m: Module, word: Any) -> Signal:
-        """Bytes of the frame up to this word, two cycles later. The number of a word saturates: a frame too
-        long has a total that no header states.
+        """Return the frame's bytes up to this word, two cycles later.
+
+        The word count saturates: the total of an overlong frame equals no length in a header.
         """
         size = self.config.width // 8
         number = Signal(TOTAL_BITS - 1 - (size - 1).bit_length())
@@ -151,12 +157,12 @@ class Receiver(wiring.Component):
         return total
 
     def _admit(self, m: Module, begins: Any, room: Any) -> Any:
-        """Whether the frame of this word is admitted, as decided in the frame's first word.
+        """Return whether the frame of this word is admitted; decided at the frame's first word.
 
-        A frame takes a credit when it is admitted, and gives it back when its packet has left.
+        A frame takes a credit at its admission and returns it when its packet has left.
         """
         may_begin = Signal(init=1)
-        admitted = Signal()  # the frame whose words come
+        admitted = Signal()  # the current frame is admitted
         m.submodules.frames = credits = Credits(limit=FRAMES, full=True)
         m.d.sync += [
             credits.take.eq(begins & may_begin),
@@ -169,9 +175,9 @@ class Receiver(wiring.Component):
         return Mux(begins, may_begin, admitted)
 
     def _unpadded(self, m: Module) -> Any:
-        """``keep`` without the padding of a frame that its sender had to fill up.
+        """Return ``keep`` without the padding of a minimum-size frame.
 
-        Our frames are 2 bytes longer than a multiple of 4: one of 60 bytes is one of 58.
+        RoCE frames are 2 bytes longer than a multiple of 4: one of 60 bytes has 58.
         """
         size, keep = self.config.width // 8, self.i.p.keep
         number = Signal(range(MIN_FRAME_BYTES // size + 2))

@@ -1,4 +1,4 @@
-"""The regions of memory that others may write."""
+"""Table of the memory regions that other nodes may write."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -17,7 +17,7 @@ LATENCY = 4
 
 
 def region_layout(config: RdmaConfig) -> data.StructLayout:
-    """A region: the bytes from ``base`` to before ``limit``, for those queue pairs whose bit is set."""
+    """Return the layout of a region: bytes ``base`` to ``limit`` - 1, for queue pairs whose bit is set."""
     return data.StructLayout(
         {
             "index": (config.regions - 1).bit_length(),
@@ -31,28 +31,31 @@ def region_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 def ask_layout(config: RdmaConfig) -> data.StructLayout:
-    """May that queue pair write ``length`` bytes from ``address`` on, with that key?"""
+    """Return the layout of a request to write ``length`` bytes at ``address`` with the key ``rkey``."""
     return data.StructLayout(
         {"index": index_bits(config), "address": REMOTE_BITS, "rkey": RKEY_BITS, "length": LENGTH_BITS}
     )
 
 
 class RegionTable(wiring.Component):
-    """Look up whether a message may be written: a region has its key, lists its queue pair, has all its bytes.
+    """Table that decides whether a message may be written.
 
-    No two enabled regions may have the same key. A region that does not allow writes lists no queue pair.
+    A message is allowed if a region has its key, lists its queue pair and contains all of its bytes. No two
+    enabled regions may have the same key. A region without write permission lists no queue pair.
 
     Members
     -------
     ``region`` : In, stream of :func:`region_layout`, always ready
-        Replaces the region at its ``index``.
+        Region that replaces the one at its ``index``.
     ``ask`` : In, :func:`ask_layout`
-        One question a cycle.
+        Request, one a cycle.
     ``allowed`` : Out, 1
+        The message of the request may be written.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Numbers of regions and queue pairs.
 
     Latency
     -------
@@ -74,7 +77,7 @@ class RegionTable(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A cycle for each step: which region has the key, that region, whether the message is inside it."""
+        """Find the region with the key, read it, and compare its bounds, a cycle for each step."""
         m = Module()
         config, region, ask = self.config, self.region.payload, self.ask
         members = {name: region.shape()[name].shape for name in ("base", "limit", "queue_pairs")}
@@ -86,9 +89,9 @@ class RegionTable(wiring.Component):
         def later(value: Any, cycles: int, name: str) -> Value:
             return delayed(m, value, cycles, name=name)[-1]
 
-        # cycle 1: the regions with the key, of which there is at most one
+        # cycle 1: regions with the key, at most one
         matches = self._match(m)
-        # cycle 2: its number
+        # cycle 2: index of that region
         number = Signal.like(region.index)
         bits = (
             Cat(matches[n] for n in range(len(matches)) if n >> bit & 1).any() for bit in range(len(number))
@@ -116,7 +119,7 @@ class RegionTable(wiring.Component):
         return m
 
     def _match(self, m: Module) -> Signal:
-        """Of each region, whether it is enabled and has the key; a cycle later."""
+        """Return for each region whether it is enabled and has the key; a cycle later."""
         region = self.region.payload
         matches = Signal(self.config.regions)
         for index in range(self.config.regions):

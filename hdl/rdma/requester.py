@@ -1,4 +1,4 @@
-"""The sending half of the queue pairs."""
+"""Requester: the sending half of the queue pairs."""
 # Amaranth takes widths as annotations, and a shape as an argument of the class:
 # mypy: disable-error-code="valid-type, call-arg"
 
@@ -27,7 +27,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.rdma.facts import Ending, RdmaConfig
 from fanin.wire.rdma import NOT_READY, PSN_BITS, Nak
 
-_FATAL = {  # how the oldest write ends when a NAK ends its queue pair
+_FATAL = {  # ending of the oldest write when a NAK ends its queue pair
     Nak.INVALID_REQUEST: Ending.REQUEST,
     Nak.REMOTE_ACCESS: Ending.ACCESS,
     Nak.REMOTE_OPERATION: Ending.OPERATION,
@@ -35,67 +35,72 @@ _FATAL = {  # how the oldest write ends when a NAK ends its queue pair
 
 
 class RequesterEvents(data.Struct):
-    """Pulses for counters."""
+    """Events of the requester, one pulse each, for counters."""
 
     sent: 1  #: a packet was handed on
     went_back: 1  #: a queue pair goes back to its oldest packet
-    timed_out: 1  #: it does so because no answer came
+    timed_out: 1  #: a queue pair goes back because no answer arrived
     failed: 1  #: a queue pair ended with an error
     not_ready: 1  #: the receiver had no buffer for a message yet
 
 
 class Requester(wiring.Component):
-    """Cut the writes of all queue pairs into packets, and send them until they are acknowledged: go-back-N.
+    """Go-back-N sender: cuts the writes of all queue pairs into packets and sends them until acknowledged.
 
-    It carries out one event at a time, the most urgent first: a queue pair is connected, an answer taken, a
-    timeout handled, a descriptor posted, a packet sent. Queue pairs take turns with their packets; one whose
-    packet cannot be handed on keeps its turn. Each descriptor completes once, in the order in which its queue
-    pair got them. A queue pair that fails or is connected anew completes all of its descriptors at once; one
-    that is not enabled completes what is posted to it as flushed.
+    The requester executes one event at a time, the most urgent first: connecting a queue pair, an answer, a
+    timeout, posting a descriptor, sending a packet. Queue pairs take turns with their packets. A queue pair
+    whose packet cannot be handed on keeps its turn.
 
-    Memory is not read for a descriptor that has completed. A packet is handed on only when its payload is read
-    at once, whatever the MAC does. Completions of a queue pair that fails or is connected anew wait until all
-    payloads have come from memory, and so do those of packets that were sent again.
+    Each descriptor completes once, in the order of posting to its queue pair. A queue pair that fails or is
+    connected anew completes all of its descriptors immediately. A queue pair that is not enabled completes
+    every posted descriptor as flushed.
+
+    Memory is never read for a completed descriptor. A packet is handed on only if its payload can be read
+    immediately, no matter what the MAC does. Completions of a queue pair that fails or is connected anew wait
+    until all payloads have arrived from memory, and so do completions of retransmitted packets.
 
     Members
     -------
     ``connect`` : In, stream of :func:`connect_layout`
-        A queue pair begins anew, or ends. Taken once no memory is read for its old connection.
+        Connect a queue pair anew, or disconnect it. Taken when no memory is read for its old connection.
     ``timeout`` : In, 32
-        Cycles without progress, until a queue pair goes back.
+        Cycles without progress before a queue pair goes back.
     ``post`` : In, stream of :func:`write_layout`
-        Waits while the queue pair's ring is full. ``length`` at most 2^31, and within the memory's addresses.
+        Descriptors; each waits while its queue pair's ring is full. ``length`` at most 2^31, and within the
+        memory's addresses.
     ``stale`` : In, 1
         The write on ``post`` was posted before its queue pair was connected anew: it completes as flushed.
     ``answer`` : In, stream of :func:`answer_layout`
-        ACKs and NAKs that were received.
+        Received ACKs and NAKs.
     ``headers`` : Out, stream of Headers
-        The packets; the payload of one with a ``size`` is what ``fetch`` asks for, in order.
+        Packets. Those with a ``size`` use the payloads of ``fetch``, in order.
     ``fetch`` : Out, stream of :func:`fetch_layout`
         Payloads to read.
     ``room`` : In, 1
-        The reader's buffer has room for a payload, those of the last 4 cycles perhaps not counted.
+        The reader's buffer has room for a payload; payloads of the last 4 cycles may not be counted yet.
     ``free`` : In, 1
-        A payload that ``fetch`` asks for is read at once.
+        A payload requested on ``fetch`` is read immediately.
     ``reading`` : In, 1
-        A payload that ``fetch`` asked for has not come yet.
+        A payload requested on ``fetch`` has not arrived completely.
     ``completion`` : Out, stream of :func:`completion_layout`
-        How each descriptor ended. The requester stalls until it is taken.
+        Endings of descriptors. The requester stalls until a completion is taken.
     ``ended_psn`` : Out, 24
-        Of the queue pair of the last CONNECT, the oldest number that its old connection had not seen
-        acknowledged. That connection has sent fewer than 1024 numbers after it.
+        Oldest unacknowledged number of the old connection, for the queue pair of the last CONNECT. That
+        connection has sent fewer than 1024 numbers from there on.
     ``enabled`` : Out, one bit for each queue pair
-        It is connected, and has not failed.
+        The queue pair is connected and has not failed.
     ``events`` : Out, RequesterEvents
+        Pulses for counters.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Numbers of queue pairs and descriptors, and widths.
 
     Latency
     -------
-    From ``post`` to ``fetch`` 8 cycles when nothing else is to be done; a packet every 5 cycles; an answer
-    takes 8 cycles, and 2 more for each write that it completes.
+    From ``post`` to ``fetch`` 8 cycles if no other event waits; a packet every 5 cycles; an answer takes 8
+    cycles, and 2 more for each write that it completes.
 
     Source
     ------
@@ -125,12 +130,12 @@ class Requester(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Load a queue pair's row of state, let the states of one event change it, and write it back.
+        """Load a queue pair's row of state, change it in the states of one event, and write it back.
 
-        READ copies the row and the settings of the event's queue pair from their tables into the registers *in
-        hand*. The states of the event change the row in hand. A state that writes the row back also sets the
-        flags of the queue pair from which the next event is chosen (:class:`Parts`). The states, what they do,
-        and what follows::
+        READ copies the row and the settings of the event's queue pair from their tables to the registers of
+        :class:`InHand`. The states of the event change that row. Each state that writes the row back also sets
+        the queue pair's flags for the choice of the next event (:class:`Parts`). States, actions and
+        successors::
 
             CLEAR      after a reset: writes an empty row        IDLE after the last row
             IDLE       takes the event that EventChoice offers       READ
@@ -139,29 +144,29 @@ class Requester(wiring.Component):
             POST       takes the descriptor                          POSTED
             POSTED     writes the row                                SEND; WRITE if window or queues are full;
                                                                      FLUSH if the queue pair is not enabled,
-                                                                     or the descriptor is to be flushed
+                                                                     or the descriptor is stale
             SEND       waits for PacketCut's sums                    CUT; IDLE if no packet may be sent now
             CUT        moves on to the next packet                   HAND ON
-            HAND ON    queues the packet, writes the row; nothing    IDLE
-                       of both if memory cannot be read at once:
+            HAND ON    queues the packet and writes the row; does    IDLE
+                       neither if memory cannot be read immediately:
                        then the queue pair keeps its turn
             CHECK      counts the packets acknowledged               ANSWER: ACCEPT; TIMEOUT: GO BACK
-            ACCEPT     takes the answer                              ADVANCE; IDLE if it says nothing
+            ACCEPT     takes the answer                              ADVANCE; IDLE if it is ignored
             ADVANCE    moves past the packets acknowledged           COUNT
             COUNT      compares their number with the oldest write   COMPLETE
             COMPLETE   completes the oldest write, if it ended       COUNT if it did; else ACK: WRITE,
                                                                      sequence NAK: GO BACK, fatal NAK: DRAIN
-            GO BACK    points at the oldest packet in flight         CONFIGURE; WRITE if there is no need;
-                                                                     DRAIN if it was tried too often
+            GO BACK    points at the oldest packet in flight         CONFIGURE; WRITE if none is in flight;
+                                                                     DRAIN if retries are exhausted
             DRAIN      waits until no payload is being read          FLUSH
             FLUSH      completes all descriptors                     CONFIGURE
             CONFIGURE  takes a CONNECT, writes its settings          WRITE
             WRITE      writes the row                                IDLE
 
-        Packets in flight are numbered ``oldest`` to ``oldest + flight - 1``. No packet is stored: to go back is
-        to point ``send`` and ``packet_number`` at the oldest packet again, and to have none in flight.
+        Packets in flight are numbered ``oldest`` to ``oldest + flight - 1``. Packets are not stored: going back
+        points ``send`` and ``packet_number`` at the oldest packet again and sets ``flight`` to 0.
 
-        The tables are memory, which a reset does not clear: CLEAR does.
+        A reset does not clear the tables, which are memories: CLEAR does.
         """
         m = Module()
         hand = InHand(self.config)
@@ -187,17 +192,17 @@ class Requester(wiring.Component):
         return m
 
     def _connect_tables(self, m: Module, hand: InHand, parts: Parts) -> None:
-        """The tables of the queue pair in hand."""
+        """Connect the tables to the current queue pair."""
         m.submodules.tables = tables = parts.tables
         m.d.comb += [
             tables.index.eq(hand.index),
             tables.new_row.eq(hand.row),
             tables.new_settings.eq(self.connect.payload.settings),
-            tables.pointer.eq(hand.row.head + 1),  # unless a state reads another descriptor
+            tables.pointer.eq(hand.row.head + 1),  # default; some states read another descriptor
         ]
 
     def _connect_queues(self, m: Module, parts: Parts) -> None:
-        """The queues of packets that were cut, and of what they fetch; whether a packet may be handed on."""
+        """Connect the queues of packets and payloads; compute whether a packet may be handed on."""
         m.submodules.headers, m.submodules.fetches = packets, fetches = parts.packets, parts.fetches
         connect_typed(m, packets.o, wiring.flipped(self.headers))
         connect_typed(m, fetches.o, wiring.flipped(self.fetch))
@@ -208,7 +213,7 @@ class Requester(wiring.Component):
         ]
 
     def _connect_choice(self, m: Module, parts: Parts) -> None:
-        """What chooses the next event, from the ports and from the flags of all queue pairs."""
+        """Connect the choice of the next event to the ports and to the flags of all queue pairs."""
         m.submodules.choice, m.submodules.timers = choice, timers = parts.choice, parts.timers
         for name in ("connect", "answer", "post"):
             port, candidate = getattr(self, name), getattr(choice, name)
@@ -226,7 +231,7 @@ class Requester(wiring.Component):
         m.d.sync += timers.restart.eq(0)
 
     def _write_row(self, m: Module, hand: InHand, parts: Parts) -> None:
-        """Write the row in hand back, and say what can be done with its queue pair now."""
+        """Write the current row back, and update the flags of its queue pair."""
         row = hand.row
         ring_bits = len(row.head) - 1
         ring_full = (row.head ^ row.tail) == 1 << ring_bits
@@ -241,7 +246,7 @@ class Requester(wiring.Component):
         m.d.sync += parts.timers.restart.eq(hand.progress << hand.index)
 
     def _read(self, m: Module, hand: InHand, parts: Parts) -> None:
-        """IDLE and READ: choose an event, and load its queue pair with the first descriptor that it needs."""
+        """Build IDLE and READ: choose an event, and load its queue pair and the first descriptor it needs."""
         tables, choice = parts.tables, parts.choice
         row, settings = tables.row, tables.settings
         with m.State("IDLE"):
@@ -276,16 +281,16 @@ class Requester(wiring.Component):
                 with m.Case(Event.SEND):
                     sendable = parts.sendable.bit_select(hand.index, 1)
                     m.d.sync += [parts.kept_turn.valid.eq(0), hand.still_valid.eq(sendable)]
-                    # A kept turn is not counted again; the first packet of a post takes none.
+                    # A kept turn is not counted again; the first packet after a post takes no turn.
                     with m.If(~parts.kept_turn.valid):
                         m.d.sync += parts.last_sent.eq(hand.index)
                     m.next = "SEND"
 
     def _post(self, m: Module, hand: InHand, parts: Parts) -> None:
-        """Put a descriptor into the ring; if its queue pair may send, a packet follows at once."""
+        """Put a descriptor into the ring; a packet follows immediately if its queue pair may send."""
         tables, post, row = parts.tables, self.post.payload, hand.row
         descriptor = tables.new_descriptor
-        last_byte = Signal(signed(LENGTH_BITS + 1))  # of the message, from 0; -1 if it is empty
+        last_byte = Signal(signed(LENGTH_BITS + 1))  # index of the message's last byte; -1 if it is empty
         m.d.sync += last_byte.eq(post.length - 1)
         last_number = packets_of(last_byte[:LENGTH_BITS], hand.settings.mtu)
         copied = [name for name in descriptor.shape().members if name != "last_number"]
@@ -299,11 +304,11 @@ class Requester(wiring.Component):
             m.d.sync += [row.tail.eq(row.tail + 1), hand.still_valid.eq(1), hand.stale.eq(self.stale)]
             m.next = "POSTED"
         with m.State("POSTED"):
-            # Not only in WRITE: the choice sees ``has_room`` through a register, and a post must not be taken
-            # for a ring that this one has filled.
+            # Write the row here, not only in WRITE: the choice sees ``has_room`` a cycle late, and must not
+            # take another post for a ring that this post has filled.
             self._write_row(m, hand, parts)
-            # Read for SEND, at ``send``. FLUSH needs the one at ``head``. That is the same: the ring was empty
-            # if the queue pair is not enabled, and if the descriptor was posted before it was connected.
+            # Read the descriptor at ``send`` for SEND. FLUSH needs the one at ``head``, which is the same here:
+            # the ring was empty if the queue pair is not enabled or if the descriptor is stale.
             m.d.comb += [tables.read.eq(1), tables.pointer.eq(row.send)]
             with m.If(~row.enable | hand.stale):
                 m.next = "FLUSH"
@@ -313,7 +318,7 @@ class Requester(wiring.Component):
                 m.next = "WRITE"
 
     def _send(self, m: Module, hand: InHand, parts: Parts) -> None:
-        """Cut the next packet, and hand it to the queues."""
+        """Build SEND, CUT and HAND ON: cut the next packet and hand it to the queues."""
         m.submodules.cut = cut = PacketCut(config=self.config)
         row, packets, fetches = hand.row, parts.packets.i, parts.fetches.i
         m.d.comb += [
@@ -342,22 +347,21 @@ class Requester(wiring.Component):
             m.next = "IDLE"
 
     def _answer(self, m: Module, hand: InHand, parts: Parts) -> None:
-        """Advance past the packets that are acknowledged, and complete the writes that end with them.
+        """Advance past the acknowledged packets, and complete the writes that end with them.
 
-        A sum a state, each into a register that the next state uses: READ takes the distance from the oldest
-        packet to the answer's, CHECK how many packets are acknowledged, ACCEPT what the row becomes by them,
-        COUNT whether the head ends.
+        Each state computes one sum for the next. READ computes the distance from the oldest packet to the
+        answer's, CHECK the number of acknowledged packets, ACCEPT the new row, and COUNT whether the head ends.
         """
         row, verdict, answer = hand.row, hand.verdict, self.answer.payload
-        distance = Signal(PSN_BITS)  # from the oldest packet to the answer's
+        distance = Signal(PSN_BITS)  # from the oldest packet to the answer's packet
         in_flight = Signal()
-        acknowledged = Signal(FLIGHT_BITS)  # packets
-        # packets acknowledged, the head's last one and those after it: above 0, the head ends
+        acknowledged = Signal(FLIGHT_BITS)  # packets acknowledged by the answer
+        # Acknowledged packets from the head's last one on; the head ends if this is above 0.
         surplus = Signal(signed(PSN_BITS + 1))
         advanced = Signal(
             data.StructLayout({name: row.shape()[name].shape for name in ("oldest", "flight", "done", "again")})
         )
-        again = Signal(signed(FLIGHT_BITS + 1))  # as ``advanced.again``; below 0, that is 0
+        again = Signal(signed(FLIGHT_BITS + 1))  # as ``advanced.again``, before limiting to 0
         m.d.sync += [
             distance.eq(answer.psn - parts.tables.row.oldest),
             in_flight.eq(distance < row.flight),
@@ -403,7 +407,7 @@ class Requester(wiring.Component):
                 m.next = "WRITE"
 
     def _judge(self, m: Module, hand: InHand) -> None:
-        """What the answer's syndrome says, and how the oldest write ends if the queue pair fails by it."""
+        """Decode the answer's syndrome, and choose the oldest write's ending if the queue pair fails by it."""
         syndrome = self.answer.payload.syndrome
         m.d.sync += hand.verdict.eq(Verdict.IGNORED)
         with m.If(syndrome[5:] == 0):
@@ -417,7 +421,7 @@ class Requester(wiring.Component):
                 m.d.sync += [hand.verdict.eq(Verdict.FATAL), hand.ending.eq(ending)]
 
     def _complete(self, m: Module, hand: InHand, tables: SenderTables, ending: Any) -> None:
-        """Offer the head's completion; once it is taken, the next descriptor becomes the head."""
+        """Offer the head's completion; when it is taken, the next descriptor becomes the head."""
         completion, row = self.completion, hand.row
         m.d.comb += [
             completion.valid.eq(1),
@@ -430,20 +434,20 @@ class Requester(wiring.Component):
             m.d.sync += row.head.eq(row.head + 1)
 
     def _fail(self, m: Module, hand: InHand) -> None:
-        """The queue pair ends; its oldest write completes with ``ending``, all others as flushed."""
+        """End the queue pair: its oldest write completes with ``ending``, all others as flushed."""
         m.d.comb += self.events.failed.eq(1)
         m.d.sync += hand.row.enable.eq(0)
         m.next = "DRAIN"
 
     def _go_back(self, m: Module, hand: InHand) -> None:
-        """Go-back-N: the oldest packet is the next to send, unless that was tried too often."""
+        """Go back: the oldest packet is the next to send, unless retries are exhausted."""
         row = hand.row
-        reaches_further = Signal()  # more packets are in flight than were before it went back
+        reaches_further = Signal()  # more packets are in flight than before the last going back
         m.d.sync += reaches_further.eq(row.flight > row.again)
         with m.State("GO BACK"):
             m.d.sync += hand.progress.eq(1)
             with m.If(~hand.still_valid | (row.flight == 0)):
-                m.next = "WRITE"  # the packet that the timer waited for has been acknowledged meanwhile
+                m.next = "WRITE"  # the packet of the timer has been acknowledged meanwhile
             with m.Elif(row.attempts == hand.settings.retries):
                 self._fail(m, hand)
             with m.Else():
@@ -462,7 +466,7 @@ class Requester(wiring.Component):
                 m.next = "CONFIGURE"
 
     def _flush(self, m: Module, hand: InHand, parts: Parts) -> None:
-        """Complete all descriptors; a CONNECT then gives the queue pair its new settings."""
+        """Complete all descriptors; after a CONNECT, take the queue pair's new settings."""
         row, settings = hand.row, self.connect.payload.settings
         with m.State("DRAIN"):
             with m.If(hand.event == Event.CONNECT):
@@ -481,7 +485,7 @@ class Requester(wiring.Component):
                     m.d.sync += hand.ending.eq(Ending.FLUSHED)
             with m.Else():
                 m.next = "CONFIGURE"
-        with m.State("CONFIGURE"):  # after a GO BACK it has nothing to do
+        with m.State("CONFIGURE"):  # does nothing after GO BACK
             with m.If(hand.event == Event.CONNECT):
                 m.d.comb += [parts.tables.write_settings.eq(1), self.connect.ready.eq(1)]
             m.next = "WRITE"

@@ -1,4 +1,4 @@
-"""The receiving half of the queue pairs."""
+"""Responder: the receiving half of the queue pairs."""
 # Amaranth takes widths as annotations, and a shape as an argument of the class:
 # mypy: disable-error-code="valid-type, call-arg"
 
@@ -26,51 +26,51 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.rdma.facts import DROPPED, RdmaConfig
 from fanin.wire.rdma import ACK_SYNDROME, MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS, REFUSED_OPCODES, Fault, Nak
 
-_AHEAD = 64  # payloads that may be on their way to memory
+_AHEAD = 64  # payloads given to the store and not yet in memory
 
 
 class ResponderEvents(data.Struct):
-    """What became of a packet, a pulse each, for counters."""
+    """Outcomes of packets, one pulse each, for counters."""
 
-    taken: 1  #: it was the expected one
-    repeated: 1  #: it had been taken before
-    early: 1  #: one before it is missing
-    refused: 1  #: it ended its queue pair
-    dropped_foreign: 1  #: no packet of RDMA, or for another node
+    taken: 1  #: the expected packet
+    repeated: 1  #: a packet that had been taken before
+    early: 1  #: a packet before it is missing
+    refused: 1  #: the packet ended its queue pair
+    dropped_foreign: 1  #: not an RDMA packet, or for another node
     dropped_damaged: 1  #: a length, a checksum or the ICRC is wrong
     dropped_congestion: 1  #: a congestion notice
     dropped_opcode: 1  #: an opcode of another service, or a reserved one
-    dropped_unconnected: 1  #: of a queue pair that is not connected; of another partition or version
+    dropped_unconnected: 1  #: for a queue pair that is not connected, or of another partition or version
 
 
 class Outcome(enum.Enum, shape=3):
-    """What becomes of a packet."""
+    """Outcome of a packet."""
 
-    DROP = 0  # there is a fault with it, or its queue pair is not enabled
-    TAKE = 1  # it is the expected one, and valid
-    REFUSE = 2  # it is the expected one, and ends its queue pair
+    DROP = 0  # it has a fault, or its queue pair is not enabled
+    TAKE = 1  # it is the expected packet, and valid
+    REFUSE = 2  # it is the expected packet, and ends its queue pair
     REPEAT = 3  # it was taken before
-    EARLY = 4  # one before it is missing
+    EARLY = 4  # a packet before it is missing
 
 
 def _row_layout(address_width: int) -> data.StructLayout:
-    """State of a queue pair."""
+    """Return the layout of a queue pair's state."""
     return data.StructLayout(
         {
             "mtu": MTU_BITS,
             "expected": PSN_BITS,
-            "messages": MSN_BITS,  # complete
-            "open": 1,  # a message has begun, and not ended
-            "address": address_width,  # where its next byte goes
-            "left": LENGTH_BITS,  # bytes of it that have not come
+            "messages": MSN_BITS,  # complete messages
+            "open": 1,  # a message has begun and not ended
+            "address": address_width,  # address of that message's next byte
+            "left": LENGTH_BITS,  # bytes of that message that have not arrived
             "length": LENGTH_BITS,  # bytes of the whole message
-            "nak_sent": 1,  # a NAK has asked for the expected packet: it is asked for once
+            "nak_sent": 1,  # a NAK has requested the expected packet; it is requested only once
         }
     )
 
 
 class _Packet:
-    """The packet on ``i``, and where its message stands: a packet begins one, or continues its row's."""
+    """Packet on ``i`` and the position of its message: taken from the packet if it begins one, else the row."""
 
     def __init__(self, m: Module, i: Any, row: Any):
         self.row = row
@@ -87,32 +87,34 @@ class _Packet:
 
 
 class Responder(wiring.Component):
-    """Check packets one after the other, have their payloads stored or discarded, and answer.
+    """Responder that checks packets in order, stores or discards their payloads, and answers.
 
-    An answer that has not been sent is replaced by the next one of its queue pair, which says all that it said.
+    A waiting answer is replaced by the next answer of its queue pair, which includes its meaning.
 
     Members
     -------
     ``connect`` : In, stream of :func:`connect_layout`
-        A queue pair begins anew, or ends. It comes before packets, and is taken once all payloads that were
-        to be stored are in memory.
+        Connect a queue pair anew, or disconnect it. Precedes packets, and is taken when all payloads to be
+        stored are in memory.
     ``i`` : In, stream of :func:`received_layout`
-        Packets of writes, and all that are damaged. One stays on ``i`` until it has been carried out.
+        Packets of writes, and all damaged packets. A packet stays on ``i`` until it is finished.
     ``store`` : Out, stream of :func:`store_layout`
-        What to do with the packet's words in the receive buffer.
+        Instruction for the packet's words in the receive buffer.
     ``stored`` : In, 1
-        Pulse: one more payload that ``store`` keeps is in memory; they come in order.
+        Pulse: another payload that ``store`` keeps is in memory; payloads finish in order.
     ``answer`` : Out, stream of Headers
         ACKs and NAKs.
     ``arrival`` : Out, stream of :func:`arrival_layout`
-        A message with immediate data is in memory, and all before it.
+        Messages with immediate data; a message and all before it are in memory.
     ``enabled`` : Out, one bit for each queue pair
-        It is connected, and no packet of it was refused.
+        The queue pair is connected, and none of its packets was refused.
     ``events`` : Out, ResponderEvents
+        Pulses for counters.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Number of queue pairs, and widths.
 
     Latency
     -------
@@ -140,13 +142,13 @@ class Responder(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A packet stays on ``i`` for the four states in which it is carried out.
+        """Process the packet on ``i`` in four states.
 
-        IDLE reads the row of its queue pair. LOOK compares the packet with the row, JUDGE decides its outcome
-        from the comparisons, ACT writes the row back, has the payload stored or discarded, and answers.
+        IDLE reads its queue pair's row. LOOK compares the packet with the row. JUDGE decides the outcome from
+        the comparisons. ACT writes the row back, stores or discards the payload, and answers.
 
-        Each step has its registers: ``kind`` is right in LOOK, ``found`` in JUDGE, ``verdict`` in ACT. They
-        load in every cycle. So LOOK and JUDGE only give them a cycle each, in which packet and row hold.
+        Each step has registers that load in every cycle: ``kind`` is valid in LOOK, ``found`` in JUDGE,
+        ``verdict`` in ACT. LOOK and JUDGE therefore only wait a cycle each, while packet and row are constant.
         """
         m = Module()
         layout = _row_layout(self.config.address_width)
@@ -189,7 +191,7 @@ class Responder(wiring.Component):
                     self._act(m, packet, verdict, write, answers, records)
                     m.next = "IDLE"
         taken = verdict.outcome == Outcome.TAKE
-        discarded = Cat(Const(0, lane_bits(self.config.width)), packet.words)  # bytes of as many whole words
+        discarded = Cat(Const(0, lane_bits(self.config.width)), packet.words)  # bytes of these whole words
         m.d.comb += [
             self.store.payload.keep.eq(taken),
             self.store.payload.address.eq(packet.address),
@@ -199,7 +201,7 @@ class Responder(wiring.Component):
         return m
 
     def _connect(self, m: Module, write: Any, answers: Answers) -> None:
-        """A queue pair begins with a new row."""
+        """Write a new row for a queue pair."""
         settings = self.connect.payload.settings
         row = write.data
         m.d.comb += [
@@ -214,16 +216,16 @@ class Responder(wiring.Component):
         m.d.sync += self.enabled.bit_select(write.addr, 1).eq(settings.enable)
 
     def _look(self, m: Module, packet: _Packet, enabled: Value, nak_pending: Value) -> Any:
-        """Compare the packet with its queue pair's row: a flag for each comparison, in registers.
+        """Compare the packet with its queue pair's row; return one registered flag for each comparison.
 
-        ``enabled`` is no part of the row, which a reset does not clear.
+        ``enabled`` is not part of the row, since a reset does not clear the rows.
         """
         i, row = self.i.payload, packet.row
         mtu = Const(min(PATH_MTUS)) << row.mtu
         found = {
             "enabled": (i.fault == Fault.NONE) & enabled,
             "expected": i.psn == row.expected,
-            "before": (i.psn - row.expected)[PSN_BITS - 1],  # modulo 2^24, the nearer way round
+            "before": (i.psn - row.expected)[PSN_BITS - 1],  # modulo 2^24: the sign of the shorter distance
             "out_of_order": packet.unsupported | (packet.begins == row.open),
             "is_mtu": i.size == mtu,
             "above_mtu": i.size > mtu,
@@ -238,16 +240,16 @@ class Responder(wiring.Component):
         return register
 
     def _judge(self, m: Module, packet: _Packet, found: Any) -> Any:
-        """What becomes of the packet, whether it is answered, and where its message then stands."""
+        """Decide the packet's outcome, whether it is answered, and the message's position after it."""
         i, row = self.i.payload, packet.row
         verdict = Signal(
             data.StructLayout(
                 {
                     "outcome": Outcome,
                     "answers": 1,
-                    "invalid": 1,  # why the packet is refused: it is invalid, else its region denies it
-                    "address": packet.address.shape(),  # after the packet
-                    "left": LENGTH_BITS,  # after the packet
+                    "invalid": 1,  # reason of a refusal: 1 invalid, 0 denied by its region
+                    "address": packet.address.shape(),  # of the message after the packet
+                    "left": LENGTH_BITS,  # of the message after the packet
                 }
             )
         )
@@ -267,7 +269,7 @@ class Responder(wiring.Component):
         with m.Elif(found.expected):
             m.d.sync += [verdict.outcome.eq(Outcome.TAKE), verdict.answers.eq(i.acknowledge)]
         with m.Elif(found.before):
-            # No ACK replaces a NAK that waits in Answers: ``nak_sent`` keeps the NAK from being sent again.
+            # An ACK must not replace a NAK that waits in Answers, since ``nak_sent`` prevents a second NAK.
             m.d.sync += [verdict.outcome.eq(Outcome.REPEAT), verdict.answers.eq(~found.nak_pending)]
         with m.Else():
             m.d.sync += [verdict.outcome.eq(Outcome.EARLY), verdict.answers.eq(~row.nak_sent)]
@@ -276,9 +278,9 @@ class Responder(wiring.Component):
     def _act(
         self, m: Module, packet: _Packet, verdict: Any, write: Any, answers: Answers, records: Any
     ) -> None:
-        """In a packet's last cycle: write its row, answer it, keep a record of its payload, count it.
+        """Write the row, answer, record the payload, and count, in a packet's last cycle.
 
-        The new row is the old one but for the members that are assigned here.
+        Members of the row that are not assigned here keep their value.
         """
         row, new_row, reply, record = packet.row, write.data, answers.reply, records.payload
         outcome, events = verdict.outcome, self.events
@@ -297,7 +299,7 @@ class Responder(wiring.Component):
                 for fault, event in DROPPED.items():
                     with m.Case(fault):
                         m.d.comb += events[event].eq(1)
-                with m.Default():  # no fault, but its queue pair is not enabled
+                with m.Default():  # no fault: the queue pair is not enabled
                     m.d.comb += events.dropped_unconnected.eq(1)
             with m.Case(Outcome.TAKE):
                 m.d.comb += [
@@ -336,11 +338,11 @@ class Responder(wiring.Component):
                 ]
 
     def _arrivals(self, m: Module) -> tuple[Any, Signal, Signal]:
-        """Tell the host of messages with immediate data once their payload has been stored.
+        """Report messages with immediate data to the host after their payload is in memory.
 
-        A record follows each payload on its way to memory, and leaves when that payload is stored: as an
-        arrival if its message had immediate data, else without a word. Returns where records of payloads go,
-        whether there is a place for one more, and whether all payloads have been stored.
+        A record of each payload waits in ``records`` until that payload is stored. It then leaves as an arrival
+        if its message had immediate data, else it is dropped. Returns the input of ``records``, whether there
+        is room for another record, and whether all payloads have been stored.
         """
         layout = data.StructLayout({"notify": 1, "arrival": self.arrival.payload.shape()})
         m.submodules.records = records = StreamFIFO(shape=layout, depth=_AHEAD)

@@ -1,4 +1,4 @@
-"""What a requester keeps of each queue pair: a row of state, its settings, a ring of descriptors."""
+"""Tables of a requester for each queue pair: a row of state, its settings, a ring of descriptors."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -13,64 +13,75 @@ from fanin.hdl.rdma.queue_pair import Settings, index_bits, write_layout
 from fanin.rdma.facts import MAX_RETRIES, MAX_WINDOW_BITS, RdmaConfig
 from fanin.wire.rdma import PSN_BITS
 
-FLIGHT_BITS = MAX_WINDOW_BITS + 1  # of a number of packets in flight
+FLIGHT_BITS = MAX_WINDOW_BITS + 1  # bits of a number of packets in flight
 
 
 def row_layout(config: RdmaConfig) -> data.StructLayout:
-    """State of a sender. Pointers into its ring of descriptors have a bit more, to tell full from empty."""
+    """Return the layout of a sender's state. Ring pointers have an extra bit to tell full from empty."""
     pointer = config.descriptors.bit_length()
     return data.StructLayout(
         {
             "enable": 1,
             "head": pointer,  # the oldest descriptor that is not complete
             "send": pointer,  # the descriptor of the next packet to send
-            "tail": pointer,  # where the next descriptor will be put
+            "tail": pointer,  # the place of the next descriptor
             "done": PSN_BITS,  # packets acknowledged, counted from the head's first
             "oldest": PSN_BITS,  # PSN of the oldest packet that is not acknowledged
             "flight": FLIGHT_BITS,  # packets sent and not acknowledged
-            "packet_number": PSN_BITS,  # of the next packet to send, in its message, from 0
-            "again": FLIGHT_BITS,  # packets, from the oldest on, that were sent before it last went back
-            "attempts": MAX_RETRIES.bit_length(),  # times that it went back since there was progress
-            "not_ready": 1,  # the receiver has no buffer for the oldest packet: that waits for the timeout
+            "packet_number": PSN_BITS,  # index of the next packet to send in its message, from 0
+            "again": FLIGHT_BITS,  # packets, from the oldest on, that were sent before the last going back
+            "attempts": MAX_RETRIES.bit_length(),  # times of going back since the last progress
+            "not_ready": 1,  # the receiver has no buffer for the oldest packet: wait for the timeout
         }
     )
 
 
 def descriptor_layout(config: RdmaConfig) -> data.StructLayout:
-    """A descriptor in the ring; ``last_number`` is the number of its message's last packet, from 0."""
+    """Return the layout of a descriptor in the ring; ``last_number``: index of its last packet, from 0."""
     members = {name: shape for name, shape in write_layout(config).members.items() if name != "index"}
     return data.StructLayout(members | {"last_number": PSN_BITS})
 
 
 class SenderTables(wiring.Component):
-    """Rows, settings and rings of all queue pairs. Those of one at a time, ``index``, are read and written.
+    """Rows, settings and rings of all queue pairs, with access to one queue pair at a time.
 
     Members
     -------
     ``index`` : In, range(queue pairs)
+        Queue pair to access.
     ``row`` : Out, :func:`row_layout`
+        State of the queue pair.
     ``settings`` : Out, Settings
+        Settings of the queue pair.
     ``new_row`` : In, :func:`row_layout`
+        Row to write.
     ``write_row`` : In, 1
+        Write ``new_row``.
     ``new_settings`` : In, Settings
+        Settings to write.
     ``write_settings`` : In, 1
+        Write ``new_settings``.
     ``pointer`` : In, a pointer into the ring
-        With ``read``: which descriptor to read.
+        Descriptor to read.
     ``read`` : In, 1
-        Without it ``descriptor`` stays as it is.
+        Read the descriptor at ``pointer``; 0: ``descriptor`` keeps its value.
     ``descriptor`` : Out, :func:`descriptor_layout`
+        Descriptor read last.
     ``new_pointer`` : In, a pointer into the ring
-        With ``write_descriptor``: where ``new_descriptor`` is put.
+        Place of ``new_descriptor``.
     ``new_descriptor`` : In, :func:`descriptor_layout`
+        Descriptor to write.
     ``write_descriptor`` : In, 1
+        Write ``new_descriptor``.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
+        Numbers of queue pairs and descriptors.
 
     Latency
     -------
-    ``row`` and ``settings`` follow ``index`` within the cycle, ``descriptor`` in the next one.
+    ``row`` and ``settings`` depend combinationally on ``index``; ``descriptor`` follows in the next cycle.
 
     Source
     ------
@@ -100,7 +111,7 @@ class SenderTables(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Rows and settings lie in distributed RAM, the rings one after the other in a block RAM."""
+        """Store rows and settings in distributed RAM, and all rings in one block RAM."""
         m = Module()
         count, index = self.config.queue_pairs, self.index
         m.submodules.rows = rows = Memory(shape=row_layout(self.config), depth=count, init=[])

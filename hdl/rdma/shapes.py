@@ -1,4 +1,4 @@
-"""The layouts of packets and payloads that the parts of the NIC exchange."""
+"""Data layouts of packets and payloads, shared by the parts of the NIC."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -14,38 +14,38 @@ from fanin.wire.ethernet import ETHERNET, IPV4, UDP
 from fanin.wire.fields import field_bits
 from fanin.wire.rdma import AETH, BTH, IMMEDIATE, MOST_HEADER_BYTES, RETH, Opcode, header_bytes
 
-SIZE_BITS = MAX_PAYLOAD.bit_length()  # of a packet's payload in bytes, 0 to 4096
-assert MAX_PAYLOAD <= BOUNDARY  # a payload crosses at most one such boundary
+SIZE_BITS = MAX_PAYLOAD.bit_length()  # bits of a packet's payload size, 0 to 4096 bytes
+assert MAX_PAYLOAD <= BOUNDARY  # so a payload crosses at most one such boundary
 
 
 def lane_bits(width: int) -> int:
-    """Bits of a byte's place in a word."""
+    """Return the bits of a lane number: a byte's place in a word."""
     return (width // 8 - 1).bit_length()
 
 
 def words_bits(width: int) -> int:
-    """Bits of the number of words in which a payload lies."""
+    """Return the bits of a payload's number of words."""
     return payload_words(width).bit_length()
 
 
 def header_words(width: int) -> int:
-    """Words that the longest header reaches into."""
+    """Return the words that the longest header reaches into."""
     return -(-MOST_HEADER_BYTES // (width // 8))
 
 
 class Peer(data.Struct):
-    """The other end of a queue pair: its number and addresses, and what marks frames to it."""
+    """The other end of a queue pair: its number and addresses, and the marks of frames to it."""
 
     queue_pair: field_bits(BTH, "queue_pair")
     mac: field_bits(ETHERNET, "destination")
     ip: field_bits(IPV4, "destination")
-    port: field_bits(UDP, "source_port")  # that we send from
+    port: field_bits(UDP, "source_port")  # this node's source port
     traffic_class: field_bits(IPV4, "tos")
     tag: Tag
 
 
 class Headers(data.Struct):
-    """A packet to send, but for its payload; what its opcode does not have is ignored."""
+    """Packet to send, without its payload; fields that its opcode does not have are ignored."""
 
     peer: Peer
     opcode: field_bits(BTH, "opcode")
@@ -61,25 +61,25 @@ class Headers(data.Struct):
 
 
 def fetch_layout(*, width: int, address_width: int) -> data.StructLayout:
-    """A payload to read: ``size`` bytes, 1 or more, from byte ``address``, the first to stand at ``lane``."""
+    """Return the layout of a payload to read: ``size`` ≥ 1 bytes from ``address``, the first to ``lane``."""
     return data.StructLayout({"address": address_width, "size": SIZE_BITS, "lane": lane_bits(width)})
 
 
 def store_layout(*, width: int, address_width: int) -> data.StructLayout:
-    """A payload to write: ``size`` bytes, the first of which stands at ``lane``, from byte ``address`` on.
+    """Return the layout of a payload to write: ``size`` bytes, from ``lane`` on, to ``address``.
 
-    Without ``keep`` its words are thrown away.
+    ``keep``: write the payload; 0: discard its words.
     """
     return data.StructLayout({"address": address_width, "size": SIZE_BITS, "lane": lane_bits(width), "keep": 1})
 
 
 def opcode_is(opcode: Value, what: str) -> Value:
-    """Whether it ``begins`` or ``ends`` a message, or ``has_immediate``: as Opcode says it."""
+    """Return whether ``opcode`` has the property ``what``: ``begins``, ``ends`` or ``has_immediate``."""
     return opcode.matches(*(code for code in Opcode if getattr(code, what)))
 
 
 def by_opcode(opcode: Value, of: Callable[[Opcode], int]) -> Value:
-    """``of`` the opcode; what is not spoken has that of any other."""
+    """Return ``of(opcode)``; for an unsupported opcode the result is unspecified."""
     chosen: Value = Const(0, 0)
     values = {code: of(code) for code in Opcode}
     for value in sorted(set(values.values())):
@@ -90,5 +90,5 @@ def by_opcode(opcode: Value, of: Callable[[Opcode], int]) -> Value:
 
 
 def header_lane(width: int, opcode: Value) -> Value:
-    """The lane at which the payload of a packet begins in its frame."""
+    """Return the lane of a payload's first byte in its frame."""
     return by_opcode(opcode, lambda code: header_bytes(code) % (width // 8))

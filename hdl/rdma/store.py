@@ -1,4 +1,4 @@
-"""Payloads to memory, from any byte on."""
+"""Writer of payloads to memory, beginning at any byte."""
 
 from __future__ import annotations
 
@@ -19,56 +19,62 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import ones_from, rotated
 from fanin.rdma.facts import check_path
 
-_COARSE_BITS = 3  # of a rotation, after a register; the fine bits are applied before it
-_AHEAD = 16  # payloads whose addresses may leave before their words
-_IN_TRANSIT = 2  # commands that may be on their way to the queues
-_AWAITED = data.StructLayout({"some": 1, "crosses": 1})  # whether a payload has bytes, and takes two bursts
+_COARSE_BITS = 3  # upper bits of a rotation, applied after a register; the lower bits are applied before it
+_AHEAD = 16  # payloads whose addresses may be issued before their words
+_IN_TRANSIT = 2  # commands that may be taken and not yet in the queues
+_AWAITED = data.StructLayout({"some": 1, "crosses": 1})  # the payload has bytes; the payload has two bursts
 
 
 def _run_layout(width: int) -> data.StructLayout:
-    """Where a payload lies: its first word's place in the page, its first byte's lane and its last one's."""
+    """Return the layout of a payload's position: first word's place in the page, first and last byte's lane."""
     bits = lane_bits(width)
     return data.StructLayout({"place": PAGE_BITS - bits, "first": bits, "last": bits})
 
 
 class PayloadStore(wiring.Component):
-    """Write payloads to memory, from any byte on and from any lane; or discard them.
+    """Writer of payloads to memory, from any lane to any byte; it can also discard them.
 
-    A payload is one burst, or two if it crosses a 4 KiB boundary; only its bytes are strobed, and they go in
-    the order of their addresses. All bursts carry the ID 0, so that responses come back in order; ``bready``
-    is always high. AW and W wait for one another in no order that a slave may choose: the words of a burst are
-    offered whether or not its address has been taken, and the addresses of up to 16 payloads before their
+    A payload is one burst, or two if it crosses a 4 KiB boundary. Only its bytes are strobed; they are written
+    in address order. All bursts have ID 0, so responses arrive in order; ``bready`` is always high.
+
+    AW and W never wait for each other in an order that a slave may choose. The words of a burst are offered
+    whether or not its address has been taken, and addresses of up to 16 payloads are offered before their
     words. A payload must not wrap past the end of the address space.
 
     Members
     -------
     ``command`` : In, stream of :func:`~fanin.hdl.rdma.shapes.store_layout`
-        ``ready`` is a register.
+        Payloads to write or discard. ``ready`` is a register.
     ``i`` : In, stream of ``width`` bits
-        As many words as lanes ``lane`` to ``lane + size - 1`` reach over, none if ``size`` is 0. One may be
-        taken before its command. ``ready`` follows ``axi.wready`` within the cycle.
+        Words of the payloads: as many as lanes ``lane`` to ``lane + size - 1`` occupy, none if ``size`` is 0.
+        One word may be taken before its command. ``ready`` depends combinationally on ``axi.wready``.
     ``axi`` : Out, :class:`~fanin.hdl.bus.axi4.AXI4WriteSignature`
-        Registered.
+        Memory port, registered.
     ``done`` : Out(1)
-        Pulse: the next command with ``keep`` is in memory: all responses to it, and to those before it, have
-        come.
+        Pulse: the next command with ``keep`` is in memory; all responses to it and to earlier ones have
+        arrived.
     ``error`` : Out(1)
         Pulse: a response was not OKAY.
 
     Parameters
     ----------
-    ``width`` : int, bits; 128, 256 or 512
-    ``address_width`` : int, bits; 12 to 47
-    ``outstanding`` : int, payloads whose responses are to come; at least 3
+    ``width`` : int
+        Bits of a word: 128, 256 or 512.
+    ``address_width`` : int
+        Bits of an address, 12 to 47.
+    ``outstanding`` : int
+        Payloads whose responses may be outstanding, at least 3. Default 64.
 
     Latency
     -------
-    ``awvalid`` comes 4 cycles after the command. So does ``wvalid`` if the word waits on ``i``; it comes after
-    5 cycles if the first byte moves to a lower lane. ``done`` comes 1 cycle after the last response, and for a
-    command without bytes 2 cycles after the command. A payload takes a cycle for each word that comes, and one
-    more if the word held then makes another. That cycle is also the next payload's first, if the next payload's
-    first word is only held (it moves to lower lanes) or discarded. So payloads of one alignment take as many
-    cycles as words come, or as words leave if these are more. A command a cycle; one of two bursts takes two.
+    ``awvalid`` comes 4 cycles after the command. ``wvalid`` comes 4 cycles after the command if the word waits
+    on ``i``, or 5 cycles if the first byte moves to a lower lane. ``done`` comes 1 cycle after the last
+    response; for a command without bytes 2 cycles after the command.
+
+    A payload takes a cycle for each arriving word, and one more if the held word then produces another. The
+    next payload's first word shares that cycle if it is only held (its bytes move to lower lanes) or discarded.
+    Payloads of one alignment therefore take as many cycles as words arrive, or leave if these are more. A
+    command of one burst takes 1 cycle, a command of two bursts 2.
 
     Source
     ------
@@ -93,7 +99,7 @@ class PayloadStore(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A command goes three ways: to AW, with its words to W, and to those that await responses."""
+        """Fork each command: to AW, to W with its words, and to the queue that waits for responses."""
         m = Module()
         path = {"width": self.width, "address_width": self.address_width}
         m.submodules.bursts = bursts = PayloadBursts(**path, tag=0)
@@ -111,19 +117,19 @@ class PayloadStore(wiring.Component):
         return m
 
     def _take(self, m: Module, queues: list[Any]) -> None:
-        """Take commands while all queues have room for those that may be in transit."""
+        """Take commands while every queue has room for those in transit."""
         room = Signal(init=1)
         m.d.sync += room.eq(Cat(queue.level < queue.depth - _IN_TRANSIT for queue in queues).all())
         m.d.comb += self.command.ready.eq(room)
 
     def _plan(self, m: Module, payloads: Any, words: Any, awaited: Any) -> None:
-        """Take a command into the queues: sums before a register, comparisons after it.
+        """Put a command into the queues: sums before a register, comparisons after it.
 
-        The queues have room for the commands that are on their way.
+        The queues have room for all commands in transit.
         """
         command, bits = self.command.payload, lane_bits(self.width)
         go = Signal()  # a command is taken
-        some = Signal()  # it has bytes
+        some = Signal()  # the command has bytes
         m.d.comb += [go.eq(self.command.valid & self.command.ready), some.eq(command.size != 0)]
 
         def later(name: str, value: Value, *, reset_less: bool = True) -> Value:
@@ -155,9 +161,9 @@ class PayloadStore(wiring.Component):
         ]
 
     def _merged(self, m: Module, merge: WordMerge) -> Any:
-        """Rotate the words within an eighth of a word, and merge neighbours; the coarse rotation follows.
+        """Rotate words within an eighth of a word and merge neighbours; the coarse rotation follows.
 
-        Of a merged word the bytes from ``first_lane`` to ``last_lane`` count.
+        In a merged word the bytes from ``first_lane`` to ``last_lane`` are valid.
         """
         out, lane = merge.o.payload, range(self.width // 8)
         layout = data.StructLayout(out.shape().members | {"first_lane": lane, "last_lane": lane})
@@ -177,7 +183,7 @@ class PayloadStore(wiring.Component):
         return merged.o
 
     def _words(self, m: Module, words: Any) -> None:
-        """Strobe the bytes of the payload, and end a burst at its end and at the end of a page."""
+        """Strobe the payload's bytes; end a burst at the payload's end and at the end of a page."""
         axi, size, word = self.axi, self.width // 8, words.payload
         next_place = Signal.like(word.tag.place)
         place = Signal.like(next_place)
@@ -198,7 +204,7 @@ class PayloadStore(wiring.Component):
             ]
 
     def _responses(self, m: Module, awaited: Any) -> None:
-        """Count the responses, which come in the order of the bursts; a payload without bytes awaits none."""
+        """Count the responses, which arrive in the order of the bursts; a payload without bytes has none."""
         m.submodules.answered = answered = Credits(limit=2 * self.outstanding)
         axi = self.axi
         one_more = Signal()  # the first of the payload's two bursts has been answered

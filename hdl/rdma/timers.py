@@ -1,4 +1,4 @@
-"""One timer for each queue pair."""
+"""Timers of the queue pairs."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ TIMEOUT_BITS = 32
 
 
 class Timers(wiring.Component):
-    """One timer for each queue pair: which of them have expired.
+    """Timers, one for each queue pair.
 
-    The timers share one adder, which visits one of them a cycle; so a timer may expire later than it should, by
-    as many cycles as there are timers.
+    The timers share one adder, which visits one timer a cycle. A timer may therefore expire late, by at most as
+    many cycles as there are timers.
 
     Members
     -------
     ``timeout`` : In, 32
-        Cycles; taken in steps of as many as there are timers.
+        Timeout in cycles, rounded down to a multiple of the number of timers.
     ``waiting`` : In, one bit for each timer
-        The timer runs; else it stands at 0.
+        The timer runs; 0: it stays at 0.
     ``restart`` : In, one bit for each timer
-        Pulse: it begins anew, and is not expired.
+        Pulse: set the timer to 0 and clear ``expired``.
     ``expired`` : Out, one bit for each timer
-        It has run for ``timeout`` cycles; holds until ``restart``.
+        The timer has run for ``timeout`` cycles; holds until ``restart``.
 
     Parameters
     ----------
-    ``count`` : int, a power of two, at least 2
+    ``count`` : int
+        Number of timers, a power of two, at least 2.
 
     Latency
     -------
@@ -58,25 +59,25 @@ class Timers(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A timer's age is a word of memory, counted in rounds of the visits.
+        """Keep each timer's age in a word of memory, counted in rounds of visits.
 
-        A visit takes three cycles: was the timer stopped since its last visit, what is its age, is that above
-        the limit. A stop (a restart, or a timer that does not run) is remembered until the visit, and wins over
-        one that is being judged.
+        A visit takes three cycles: read whether the timer was stopped since its last visit, read its age,
+        compare the age with the limit. A stop (a restart, or a timer that does not run) is stored until the
+        visit; it takes precedence over the comparison.
         """
         m = Module()
         step_bits = (self.count - 1).bit_length()
         limit = Signal(TIMEOUT_BITS - step_bits)
-        age_bits = len(limit) + 1  # the greatest limit, too, is exceeded
+        age_bits = len(limit) + 1  # large enough to exceed the greatest limit
         m.submodules.ages = ages = Memory(shape=age_bits, depth=self.count, init=[])
         read, write = ages.read_port(domain="comb"), ages.write_port()
         visit = Signal(step_bits)
         stopped = Signal(self.count)
-        # of the timer visited one cycle ago, and of the one two cycles ago:
+        # The timers visited one and two cycles ago:
         _, visited, judged = delayed(m, visit, 2, name="visit")
         visited_stopped = Signal()
         judged_stopped = Signal()
-        judged_over = Signal()  # its age is above the limit
+        judged_over = Signal()  # the age is above the limit
         stop = Signal(self.count)
         m.d.comb += [
             stop.eq(self.restart | ~self.waiting),

@@ -1,4 +1,4 @@
-"""Packets to send become frames."""
+"""Transmitter: forms frames from packets and answers."""
 
 from __future__ import annotations
 
@@ -22,34 +22,39 @@ from fanin.hdl.stream.lanes import ones_from
 from fanin.hdl.stream.packet import packet_stream
 from fanin.rdma.facts import check_width
 
-_PAYLOADS = 4  # that may be announced before their frame begins
+_PAYLOADS = 4  # payloads that may be announced before their frames begin
 
 
 class Transmitter(wiring.Component):
-    """Send answers, and packets whose payload has been fetched; answers go first.
+    """Transmitter of answers and of packets whose payload has been fetched; answers have priority.
 
     Members
     -------
     ``own`` : In, Own
+        Addresses of this NIC.
     ``answers`` : In, stream of Headers
+        Answers to send.
     ``packets`` : In, stream of Headers
+        Packets to send.
     ``payload`` : In, stream of :func:`~fanin.hdl.rdma.merge.window_layout`
-        The next payload may be sent: how its words become those of its frame.
+        Announcement that the next payload may be sent, with the instruction to merge its words.
     ``words`` : In, stream of ``width`` bits
-        Of payloads, each byte at its lane.
+        Words of payloads, each byte at its lane.
     ``o`` : Out, packet stream of ``width`` bits
-        A frame does not pause inside, if the words that ``payload`` promises come without a pause.
+        Frames; without a pause inside a frame if the words of an announced payload arrive without a pause.
 
     Parameters
     ----------
-    ``width`` : int, bits of a word; 128, 256 or 512
+    ``width`` : int
+        Bits of a word: 128, 256 or 512. Default 512.
     ``vlan`` : bool
-        Put tags into the frames of peers that have one.
+        Insert tags into frames to peers that have one. Default False.
 
     Latency
     -------
-    From ``payload`` 3 cycles to the frame's first word, where its headers have come 5 cycles before, and those
-    of the ICRC (at 512 bits 8) to ``o``. One word a cycle, frames back to back; of short ones, one in 6 cycles.
+    3 cycles from ``payload`` to the frame's first word, if its headers arrived 5 cycles before; the latency of
+    the ICRC (8 at 512 bits) from there to ``o``. One word a cycle, frames back to back; short frames, one in 6
+    cycles.
 
     Source
     ------
@@ -72,7 +77,7 @@ class Transmitter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two header writers, one frame at a time from either, then the ICRC."""
+        """Connect two header writers, the frame builder and the ICRC; frames come from one writer at a time."""
         m = Module()
         m.submodules.icrc = icrc = IcrcInserter(width=self.width)
         m.submodules.merge = merge = WordMerge(width=self.width, depth=_PAYLOADS)
@@ -90,7 +95,7 @@ class Transmitter(wiring.Component):
         for writer, port in (answers, self.answers), (packets, self.packets):
             connect_typed(m, wiring.flipped(port), writer.i)
             m.d.comb += writer.own.eq(self.own)
-        # The choice is made in the cycle before the one in which the frame may begin.
+        # The next frame is chosen a cycle before it may begin.
         next_answer = Signal()
         next_packet = Signal()
         free = Signal()
@@ -105,7 +110,7 @@ class Transmitter(wiring.Component):
         chosen = Signal(written_layout(self.width))
         m.d.comb += [
             chosen.eq(Mux(next_answer, answers.o.payload, packets.o.payload)),
-            # An answer has no payload: where it lies in the frame is always the packet's.
+            # An answer has no payload, so the payload's position always comes from the packet.
             chosen.lane.eq(packets.o.payload.lane),
             chosen.end.eq(packets.o.payload.end),
         ]
@@ -119,8 +124,8 @@ class Transmitter(wiring.Component):
         return m
 
     def _tagged(self, m: Module, tag: Any, begins: Any, frames: Any) -> None:
-        """Each frame's tag waits while its ICRC is put in."""
-        m.submodules.tags = tags = StreamFIFO(shape=Tag, depth=2 * ICRC_DEPTH)  # of no more frames than words
+        """Hold each frame's tag while its ICRC is inserted."""
+        m.submodules.tags = tags = StreamFIFO(shape=Tag, depth=2 * ICRC_DEPTH)  # never more frames than words
         m.submodules.inserter = inserter = TagInserter(width=self.width)
         m.d.comb += [tags.i.valid.eq(begins), tags.i.payload.eq(tag)]
         connect_typed(m, tags.o, inserter.tag)
@@ -128,12 +133,12 @@ class Transmitter(wiring.Component):
         connect_typed(m, inserter.o, wiring.flipped(self.o))
 
     def _frame(self, m: Module, chosen: Any, free: Signal, go: Any, payload: Any, o: Any) -> None:
-        """Headers are shifted out; where they end the payload joins, and zeros follow it."""
+        """Shift the headers out; add the payload after them, and zeros after the payload."""
         size = self.width // 8
         active = Signal()
         header = Signal.like(chosen.bytes)
-        has_more = Signal()  # payload is still to come
-        joins = Signal()  # in this word
+        has_more = Signal()  # payload words remain
+        joins = Signal()  # this word contains payload
         ahead = Signal.like(chosen.ahead)
         last = Signal()
         left = Signal.like(chosen.left)
@@ -177,12 +182,12 @@ class Transmitter(wiring.Component):
 
 
 def _joined(header: Any, payload: Any, lanes: Any) -> Any:
-    """The bytes of the header, and in those lanes the payload's, where the header has zeros."""
+    """Return the header's bytes with the payload's bytes in ``lanes``, where the header has zeros."""
     return Cat(
         header.word_select(n, 8) | payload.word_select(n, 8) & lanes[n].replicate(8) for n in range(len(lanes))
     )
 
 
 def _ones_to(last: Any, size: int) -> Any:
-    """Ones up to bit ``last``, of ``size``."""
+    """Return ``size`` bits with ones up to bit ``last``."""
     return ~((ones_from(last, size) << 1)[:size])

@@ -1,4 +1,4 @@
-"""The writes that the host posts: checked, counted and queued."""
+"""Queue of the host's writes: checks, counts and stores them."""
 
 from __future__ import annotations
 
@@ -19,44 +19,51 @@ _QUEUE = 16  # writes that may wait for their queue pair's ring
 
 
 class WriteQueue(wiring.Component):
-    """Accept the host's writes, or refuse those that cannot be carried out or whose completion has no place.
+    """Queue that accepts the host's writes, or refuses writes that are invalid or have no room.
 
-    Five kinds are refused: a queue pair that does not exist, or is being connected; a length above 2^31; a
-    source that begins or ends beyond the memory's addresses; one write too many. 16 may wait for their queue
-    pair's ring, and ``completions`` may be unfinished or have a completion that the host has not taken.
+    A write is refused in these cases: its queue pair does not exist; its queue pair is being connected; its
+    length is above 2^31; its source begins or ends beyond the memory's addresses; there is no room. 16 writes
+    may wait for their queue pairs' rings. ``completions`` writes may be unfinished or have a completion that
+    the host has not taken.
 
-    A write that waits while its queue pair is connected anew is ``stale``: it is of the old connection.
+    A write that waits while its queue pair is connected anew becomes ``stale``: it belongs to the old
+    connection.
 
     Members
     -------
     ``post`` : In, 1
-        At most one in 4 cycles.
+        Pulse: check and queue ``write``. At most one in 4 cycles.
     ``write`` : In, :func:`~fanin.hdl.rdma.queue_pair.write_layout`
+        The write.
     ``local`` : In, 64
-        The whole of the local address.
+        Local address of the write, all 64 bits.
     ``foreign`` : In, 1
         The write's queue pair does not exist.
     ``connecting`` : In, 1
         The write's queue pair is being connected.
     ``connected`` : In, 1
-        Pulse: the queue pair at ``connected_index`` begins anew, or ends.
+        Pulse: the queue pair at ``connected_index`` is connected anew, or disconnected.
     ``connected_index`` : In, range(queue pairs)
+        Queue pair of ``connected``.
     ``completed`` : In, 1
         Pulse: the host has taken a completion.
     ``o`` : Out, stream of :func:`~fanin.hdl.rdma.queue_pair.write_layout`
+        Accepted writes, in order.
     ``stale`` : Out, 1
         The write on ``o`` was accepted before its queue pair was connected anew.
     ``accepted``, ``refused`` : Out, 1
-        Pulse, for every write one of them.
+        Pulses; each write causes one of the two.
     ``refusal`` : Out, Refusal
-        Why the last write was refused; NONE if it was accepted.
+        Cause of refusing the last write; NONE if it was accepted.
     ``full`` : Out, 1
-        One more would be refused.
+        Another write would be refused.
 
     Parameters
     ----------
     ``config`` : RdmaConfig
-    ``completions`` : int, at least 1
+        Number of queue pairs, and widths.
+    ``completions`` : int
+        Writes that may be unfinished or whose completion the host has not taken; at least 1.
 
     Latency
     -------
@@ -92,10 +99,9 @@ class WriteQueue(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two cycles of looking at a write; in the third it is accepted or refused.
+        """Check a write in two cycles; accept or refuse it in the third.
 
-        A credit stands for a write that may be unfinished: an accepted write takes it, and the host gives it
-        back when it takes the completion.
+        An accepted write takes a credit; the host returns the credit by taking the completion.
         """
         m = Module()
         width = self.config.address_width
@@ -111,7 +117,7 @@ class WriteQueue(wiring.Component):
         not_now = Signal()
         # two cycles after it
         checked = Signal()
-        cause = Signal(Refusal)  # but for FULL
+        cause = Signal(Refusal)  # except FULL
         accept = Signal()
         end_outside = end[width:].any() & (end[:width].any() | end[width + 1 :].any())
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""Two kinds of frames on one link."""
+"""Arbiter between the ring's frames and the host's frames on one link."""
 
 from __future__ import annotations
 
@@ -11,37 +11,41 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.ring.share import SHARE_BITS, LinkShare
 from fanin.hdl.stream.packet import packet_stream
 
-#: A hold takes 8 beats of the host that wait: after its end the ring's next frame comes before these are gone.
+#: log2 of the host's waiting beats that a hold needs. The ring's next frame arrives before 8 beats are sent.
 AHEAD_BITS = 3
-QUIET = 4  # cycles without a frame of the ring after which it has none: between two it may pause for one
+QUIET = 4  # cycles without a ring frame before the ring counts as idle; it may pause for 1 cycle between frames
 
 
 class TransmitArbiter(wiring.Component):
-    """Send the ring's frames and the host's, one after the other, each side with its share of the link.
+    """Arbiter that sends the ring's and the host's frames in turn and keeps each side's share of the link.
 
-    The ring goes first, but for one frame of a host that is behind its share. So a frame on ``ring`` waits for
-    one frame of the host at most. While ``hold`` keeps the ring from further frames with values, such a host
-    sends more. A side without frames leaves its time to the other.
+    The ring has priority. A host that has had less than its share may send one frame before each frame of the
+    ring, so a frame on ``ring`` waits for at most one frame of the host. ``hold`` stops new data frames of the
+    ring until that host has caught up. A side without frames leaves its time to the other side.
 
     Members
     -------
     ``ring`` : In, packet stream of ``width`` bits
+        Frames of the ring; valid in every cycle of a frame.
     ``host`` : In, packet stream of ``width`` bits
-        Frames are there in full: valid in every cycle of a frame, as ``ring`` is.
+        Frames of the host; valid in every cycle of a frame.
     ``level`` : In, range(capacity + 1)
-        Beats that wait on ``host``: those of whole frames.
+        Beats of whole frames that wait on ``host``.
     ``share`` : In, 4
-        Of the host, in sixteenths; 0: what the ring leaves.
+        Share of the host in sixteenths of the link. 0: the host gets only the time that the ring leaves.
     ``o`` : Out, packet stream of ``width`` bits
-        Does not pause inside a frame.
+        Frames for the MAC, without a pause inside a frame.
     ``hold`` : Out, 1
-        No frame with values may be begun.
+        The ring must not begin another data frame.
 
     Parameters
     ----------
-    ``width`` : int, bits, a multiple of 8
-    ``max_frame`` : int, bytes of the host's longest frame
-    ``capacity`` : int, beats of the host that may wait, more than 8
+    ``width`` : int
+        Bits of a beat, a multiple of 8.
+    ``max_frame`` : int
+        Bytes of the host's longest frame.
+    ``capacity`` : int
+        Beats of the host that may wait, more than 8.
 
     Latency
     -------
@@ -70,13 +74,13 @@ class TransmitArbiter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Who sends is chosen with the first beat of a frame, and stays until its last one is taken."""
+        """Choose the sender at a frame's first beat and keep it until the last beat is taken."""
         m = Module()
         m.submodules.link_share = link_share = LinkShare(width=self.width, max_frame=self.max_frame)
         ring, host, o, owed = self.ring, self.host, self.o, link_share.owed
-        chosen = Signal()  # a frame stands on ``o``
-        chosen_host = Signal()  # and it is the host's
-        passed = Signal()  # a frame of the host has gone before the one that waits on ``ring``
+        chosen = Signal()  # a frame has begun on ``o`` and is not complete
+        chosen_host = Signal()  # that frame is the host's
+        passed = Signal()  # the host has sent a frame since the one on ``ring`` began to wait
         silence = Signal(range(QUIET + 1), init=QUIET)
         from_host = Signal()
         quiet = silence == QUIET

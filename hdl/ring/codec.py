@@ -1,4 +1,4 @@
-"""The codec on the ring's link: frames of words in and out, whichever codec it is."""
+"""Codec of the ring's link: converts frames of words to and from compressed frames, for any codec."""
 
 from typing import Any
 
@@ -14,29 +14,32 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring.facts import RingConfig
 
-FRAMES = 8  # that a decoder knows of before their words leave
+FRAMES = 8  # frames that may be announced to a decoder before their words leave
 
 
 class CodecSettings(data.Struct):
-    """INCEPTIONN's run-time registers, steady during a job; no other codec looks at them."""
+    """Run-time registers of INCEPTIONN, constant during a job; other codecs ignore them."""
 
     bound: range(MAX_BOUND + 1)
     mode: Mode
 
 
 class RingEncoder(wiring.Component):
-    """Compress frames; without a codec a wire.
+    """Compressor of frames; a plain wire without a codec.
 
     Members
     -------
     ``settings`` : In, CodecSettings
+        Error bound and mode of INCEPTIONN.
     ``i`` : In, stream of :func:`word_layout`
+        Words to compress.
     ``o`` : Out, stream of :func:`word_layout`
-        Zeros after the compressed bytes.
+        Compressed words; bytes after the end of the compressed data are 0.
 
     Parameters
     ----------
     ``config`` : RingConfig
+        Codec and word width.
 
     Latency
     -------
@@ -53,7 +56,7 @@ class RingEncoder(wiring.Component):
         super().__init__({"settings": In(CodecSettings), "i": In(words), "o": Out(words)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Words become packets and packets words."""
+        """Feed words to the compressor as packets, and mask the unused bytes of its output to 0."""
         m = Module()
         if self.config.codec is None:
             connect_typed(m, flipped(self.i), flipped(self.o))
@@ -78,20 +81,24 @@ class RingEncoder(wiring.Component):
 
 
 class RingDecoder(wiring.Component):
-    """Decompress frames, and say of each word what its frame was announced with.
+    """Decompressor of frames that labels each word with the tag of its frame.
 
     Members
     -------
-    ``frame`` : In, stream of ``words`` (of the frame when decompressed, at least 1) and ``tag``
-        One for each frame on ``i``, before or after it.
+    ``frame`` : In, stream of ``words`` and ``tag``
+        Announcement of each frame on ``i``, before or after the frame arrives. ``words`` is the decompressed
+        length, at least 1; ``tag`` is a bit for the user.
     ``i`` : In, stream of :func:`word_layout`
+        Compressed words.
     ``o`` : Out, stream of ``data``, ``last`` and ``tag``
+        Decompressed words, each with its frame's tag.
     ``mismatch`` : Out, 1
-        Pulse: a compressed frame ended before its words did. Without a codec nothing is checked.
+        Pulse: a compressed frame ended before its announced number of words. Always 0 without a codec.
 
     Parameters
     ----------
     ``config`` : RingConfig
+        Codec and word width.
 
     Latency
     -------
@@ -116,7 +123,7 @@ class RingDecoder(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The tag waits beside the decompressor until its frame's last word leaves."""
+        """Keep each tag in a FIFO beside the decompressor until its frame's last word leaves."""
         m = Module()
         m.submodules.tags = tags = StreamFIFO(shape=1, depth=FRAMES)
         m.d.comb += [tags.i.payload.eq(self.frame.payload.tag), self.o.payload.tag.eq(tags.o.payload)]
@@ -136,7 +143,7 @@ class RingDecoder(wiring.Component):
         return m
 
     def _decompressed(self, m: Module, decompressor: Any, tags: Any) -> Any:
-        """The decompressor's stream; a frame is announced to it and to the tags at once."""
+        """Return the decompressor's stream; announce each frame to decompressor and tags in the same cycle."""
         m.submodules.decompressor = decompressor
         m.submodules.lengths = lengths = StreamFIFO(shape=self.frame.payload.words.shape(), depth=FRAMES)
         word_bytes = self.config.width // 8

@@ -1,4 +1,4 @@
-"""Begins, watches and ends the jobs of a ring node."""
+"""Control of a ring node's jobs: start, supervision and end."""
 
 from __future__ import annotations
 
@@ -11,44 +11,51 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.net.link.job import LinkFailure, LinkStatus
 from fanin.hdl.ring.registers import FAILURE_BITS, Failure
 
-SETTLE = 8  # cycles in which nothing moves, before a reset; a power of two
-CHECKED = 3  # cycles from the settings of a job to the verdict on them
+SETTLE = 8  # idle cycles of memory and MAC before a reset; a power of two
+CHECKED = 3  # cycles from ``latch`` to ``valid_settings``
 
 
 class RingControl(wiring.Component):
-    """From ``start`` to the end of a job, however it ends.
+    """State machine of a job, from ``start`` to its end or failure.
 
-    A job that fails is halted at once: its link falls silent, so that the others end with TIMEOUT, its
-    engine stops, and memory is left alone once it has answered what is under way. Nothing moves until ``start``
-    or ``stop``. Both wait for that answer, and for the MAC to take the rest of a frame.
+    A failure halts the job immediately. The link falls silent, so the other nodes end with TIMEOUT. The engine
+    stops, and memory receives no request after the outstanding ones are answered. The node then waits for
+    ``start`` or ``stop``. Both take effect after memory has answered and the MAC has taken the rest of a frame.
 
     Members
     -------
     ``start``, ``stop`` : In, 1
-        Pulses. The later one counts; ``start`` if both come at once.
+        Pulses. The later one counts; ``start`` if both arrive in one cycle.
     ``valid_settings`` : In, 1
-        A ring can do what the settings ask for; follows ``latch`` by ``CHECKED`` cycles.
+        The latched settings are valid for a ring; settles ``CHECKED`` cycles after ``latch``.
     ``link`` : In, LinkStatus
+        State of the link: idle, failed and the cause.
     ``mismatch`` : In, 1
+        The engine found a frame or a checksum that differs.
     ``memory_error`` : In, 1
+        Memory answered with an error.
     ``moving`` : In, 1
+        Memory has not answered all requests of the engine.
         The engine waits for memory.
     ``halt`` : Out, 1
-        The engine asks nothing more of memory.
+        The engine must not issue further memory requests.
     ``reset`` : Out, 1
-        Pulse: engine and link become new.
+        Pulse: reset engine and link.
     ``latch`` : Out, 1
-        With ``reset``: the settings of the next job are taken from the registers.
+        Pulse, together with ``reset``: copy the next job's settings from the registers.
     ``silence`` : Out, 1
-        Pulse: the link alone is reset.
+        Pulse: reset only the link.
     ``begin`` : Out, 1
-        Pulse: the link starts.
+        Pulse: start the link.
     ``running`` : Out, 1
+        A job is running.
     ``changing`` : Out, 1
-        ``start`` or ``stop`` has not been carried out yet.
+        ``start`` or ``stop`` has not taken effect yet.
+    ``failed`` : Out, 1
+        The last job failed; 0 again after the next ``reset``.
     ``failed`` : Out, 1
     ``cause`` : Out, ``FAILURE_BITS``
-        A ``Failure``.
+        ``Failure`` of that job; valid while ``failed`` is 1.
 
     Parameters
     ----------
@@ -87,14 +94,14 @@ class RingControl(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Halt, let memory and MAC come to rest, reset, and, after ``start``, check the settings and begin."""
+        """Halt, wait for memory and MAC, reset; after ``start`` also check the settings and begin."""
         m = Module()
-        asked = Signal()  # ``start`` or ``stop`` came, and is to be carried out
-        restart = Signal()  # the last one was ``start``
-        quiet = Signal(range(SETTLE + 1))  # cycles since memory answered all
-        checking = Signal(CHECKED)  # one bit: the cycles since the reset
+        asked = Signal()  # ``start`` or ``stop`` was pulsed and has not reached HALT
+        restart = Signal()  # the later pulse was ``start``
+        quiet = Signal(range(SETTLE + 1))  # cycles since memory and link became idle
+        checking = Signal(CHECKED)  # one-hot: cycles since the reset
         m.d.comb += self.latch.eq(self.reset)
-        broken = Signal()  # ``memory_error``, ``mismatch`` or the link's failure, a cycle ago
+        broken = Signal()  # ``memory_error``, ``mismatch`` or a link failure in the previous cycle
         cause = Signal.like(self.cause)
         timed_out = self.link.cause == LinkFailure.TIMEOUT
         m.d.sync += [

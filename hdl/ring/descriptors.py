@@ -1,4 +1,4 @@
-"""The descriptors that the host posts: looked at, numbered, and queued."""
+"""Queue of the host's descriptors: checks, numbers and stores them."""
 
 from typing import Any
 
@@ -19,36 +19,40 @@ _VALUE_SHIFT = (FLOAT_BITS // 8).bit_length() - 1
 
 
 class Post(data.Struct):
-    """What the host posts: ``count`` values from byte ``address`` on."""
+    """Descriptor as the host posts it: ``count`` values from byte ``address`` on."""
 
     address: POST_ADDRESS_BITS
     count: COUNT_BITS
 
 
 class DescriptorQueue(wiring.Component):
-    """Take the host's descriptors, of which ``queue`` may be unfinished, and refuse what cannot be done.
+    """Queue that checks and numbers the host's descriptors; at most ``queue`` of them may be unfinished.
 
-    Refused is every one while not ``enable``d, a count of 0, an address that is no multiple of the word, what
-    ends beyond the address space, and one descriptor too many. The others are numbered from 0 on. A reset
-    forgets all.
+    A descriptor is refused if ``enable`` is 0, its count is 0, its address is not a multiple of the word, its
+    end is beyond the address space, or the queue is full. Accepted descriptors are numbered from 0. A reset
+    empties the queue and restarts the numbers.
 
     Members
     -------
     ``post`` : In, stream of Post, always ready
-        At most one in 4 cycles.
+        Descriptors of the host; at most one in 4 cycles.
     ``enable`` : In, 1
+        0: every descriptor is refused.
     ``finished`` : In, 1
         Pulse: the oldest descriptor is done.
     ``o`` : Out, stream of :func:`descriptor_layout`
+        Accepted descriptors, in order.
     ``accepted``, ``refused`` : Out, 1
-        Pulse, for every descriptor one of them.
+        Pulses; each descriptor causes one of the two.
     ``unfinished`` : Out, range(queue + 1)
         Descriptors accepted and not finished.
 
     Parameters
     ----------
     ``config`` : RingConfig
-    ``queue`` : int, at least 1
+        Word width and address width.
+    ``queue`` : int
+        Descriptors that may be unfinished, at least 1.
 
     Latency
     -------
@@ -77,10 +81,10 @@ class DescriptorQueue(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A descriptor is judged in a pipeline: its end is added, then examined, then all findings are joined.
+        """Check a descriptor in three steps: add its end, examine the end, combine all findings.
 
-        The end may be the end of the address space, 2^width, and no more. So it is wrong if a bit from there up
-        is set (``reaches_end``) and so is another bit (``goes_beyond``, in three parts for few levels).
+        The end may equal the end of the address space, 2^width. It is wrong if a bit from ``width`` up is set
+        (``reaches_end``) and any other bit is set as well (``goes_beyond``, in three parts for short paths).
         """
         m = Module()
         m.submodules.fifo = fifo = StreamFIFO(shape=self.o.payload.shape(), depth=self.queue)

@@ -1,4 +1,4 @@
-"""The ring engine: descriptors, sequencer, four paths and the adders between them."""
+"""Ring engine: descriptors, sequencer, four data paths and the adders between them."""
 
 from typing import Any
 
@@ -24,11 +24,16 @@ from fanin.ring.facts import RingConfig
 
 
 class RingEvents(data.Struct):
-    """One-cycle pulses for measurement, a cycle late.
+    """One-cycle pulses for measurement, one cycle after the event.
 
-    ``accepted``, ``refused``: a descriptor was looked at; ``finished``: the oldest one's sums are in memory.
-    ``added``: a word was added; ``stored``: one is given to the memory's writer; ``sent``: a beat is given
-    to the link; ``received``: one is taken from it; ``agreed``: the next node has stored the same sums.
+    ``accepted``: a descriptor was accepted.
+    ``refused``: a descriptor was refused.
+    ``finished``: all sums of the oldest descriptor are in memory.
+    ``added``: a word was added.
+    ``stored``: a word was given to the memory writer.
+    ``sent``: a beat was given to the link.
+    ``received``: a beat was taken from the link.
+    ``agreed``: the next node has stored the same sums.
     """
 
     accepted: 1
@@ -42,48 +47,59 @@ class RingEvents(data.Struct):
 
 
 class RingEngine(wiring.Component):
-    """Reduce vectors in memory over the ring, one descriptor after the other, without a pause between them.
+    """Ring all-reduce engine of one node; reduces vectors in memory, one descriptor after the other.
 
     Members
     -------
     ``nodes``, ``rank`` : In, 8 bits
-        N and the node's place; like ``settings`` steady from a reset to the next.
+        Number of nodes N and this node's rank, 0 … N - 1; constant from one reset to the next.
     ``settings`` : In, CodecSettings
+        Settings of INCEPTIONN; constant from one reset to the next.
     ``post`` : In, stream of Post, always ready
+        Descriptors of the host; at most one in 4 cycles.
     ``rx`` : In, stream of :func:`link_beat`
+        Beats from the previous node.
     ``tx`` : Out, stream of :func:`link_beat`
+        Beats for the next node.
     ``read`` : Out, :class:`AXI4ReadSignature`
+        Reads of the node's own vectors.
     ``write`` : Out, :class:`AXI4WriteSignature`
+        Writes of the sums.
     ``halt`` : In, 1
-        Ask nothing more of memory. Held until ``moving`` falls; then only a reset makes the engine useful.
+        Stop issuing memory requests. Must stay high until ``moving`` falls; a reset must follow.
     ``moving`` : Out, 1
-        Memory has not answered everything yet.
+        Memory has not answered all requests.
     ``memory_error`` : Out, 1
         Memory answered with an error.
     ``differs`` : Out, Difference
-        The previous node sent a frame that is not the one to come, or the next one has stored other sums.
+        The previous node sent an unexpected frame, or the next node has stored other sums.
     ``told`` : Out, ``TOLD``
-        For answers to the previous node: how much this node has stored, and a checksum.
+        Content of answers to the previous node: number of descriptors stored here, and a checksum.
     ``news`` : Out, 1
         Pulse: ``told`` has changed.
     ``heard`` : In, ``valid`` and the members of ``told``
-        An answer of the next node.
+        Content of an answer from the next node.
     ``unfinished`` : Out, range(queue + 1)
         Descriptors accepted and not finished.
     ``events`` : Out, RingEvents
+        Pulses for measurement.
 
     Parameters
     ----------
     ``config`` : RingConfig
-    ``queue`` : int, descriptors that may be unfinished; at least 1
+        Widths, codec and buffer sizes.
+    ``queue`` : int
+        Descriptors that may be unfinished, at least 1.
 
     Latency
     -------
-    Without a codec, with 8 lanes, and apart from memory's own: ``FIRST_BEAT``, 71 cycles, from ``accepted``
-    to the first beat on ``tx``; ``HOP``, 16, from a beat on ``rx`` to its sum on ``tx``; ``LAST_WORD``, 11,
-    and the last frame's words, from the last word that is stored to ``finished``. A codec adds what
-    docs/systems/ring.md, "The engine", says. One beat a cycle on ``tx`` across steps, segments and
-    descriptors while memory and the node before have them; with a codec, one word.
+    All figures are without a codec, with 8 lanes, and exclude memory's own latency. ``FIRST_BEAT``: 71 cycles
+    from ``accepted`` to the first beat on ``tx``. ``HOP``: 16 cycles from a beat on ``rx`` to its sum on
+    ``tx``. ``LAST_WORD``: 11 cycles plus the words of the last frame, from the last stored word to
+    ``finished``.
+    docs/systems/ring.md, "The engine", lists the cycles that a codec adds. ``tx`` carries one beat a cycle
+    (with a codec one word a cycle) across steps, segments and descriptors, while memory and the previous node
+    keep up.
 
     Source
     ------
@@ -120,7 +136,7 @@ class RingEngine(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Orders from above, words from left to right."""
+        """Connect the sequencer's orders to the four paths, and the paths to each other."""
         m = Module()
         config = self.config
         m.submodules.descriptors = descriptors = DescriptorQueue(config=config, queue=self.queue)
@@ -181,7 +197,7 @@ class RingEngine(wiring.Component):
 
     @staticmethod
     def _cut(m: Module, name: str, source: Any, target: Any) -> None:
-        """A register between two parts, so that neither one's paths go on in the other."""
+        """Insert a register slice between two parts, so that no combinational path crosses."""
         m.submodules[name] = cut = RegisterSlice(shape=source.payload.shape())
         connect_typed(m, source, cut.i)
         connect_typed(m, cut.o, target)

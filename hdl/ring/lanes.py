@@ -1,4 +1,4 @@
-"""The adders: what is received and a node's own values, a word a cycle."""
+"""Adders of a ring node: received values plus the node's own, a word a cycle."""
 
 from __future__ import annotations
 
@@ -17,32 +17,39 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
-FIFO_WORDS = 16  # more than are inside the adders, so that a taker's pause empties them and none is lost
+FIFO_WORDS = 16  # more words than the adders hold, so a pause downstream loses none
 
 
 def own_layout(width: int) -> data.StructLayout:
-    """A word of the node's own: ``add`` it to the next received one, or let it pass; ``last`` of its frame."""
+    """Return a word of the node's own.
+
+    ``data``: the word.
+    ``last``: it is the last word of its frame.
+    ``add``: add it to the next received word; 0: pass it unchanged.
+    """
     return data.StructLayout({"data": width, "last": 1, "add": 1})
 
 
 class RingLanes(wiring.Component):
-    """Add received words to the node's own; words that are not to be added pass, bit for bit, in order.
+    """Adders for received and own words; own words without ``add`` pass unchanged, in order.
 
     Members
     -------
     ``own`` : In, stream of :func:`own_layout`
+        Words of this node.
     ``received`` : In, stream of :func:`word_layout`
-        One word for each own one that is to be added.
+        Words of the previous node, one for each own word with ``add``.
     ``o`` : Out, stream of :func:`word_layout`
         ``received`` + ``own``, lane by lane.
     ``added`` : Out, 1
-        Pulse: two words go into the adders.
+        Pulse: two words enter the adders.
     ``mismatch`` : Out, 1
-        Pulse: two words were added of which one alone is the last of its frame.
+        Pulse: two words were added of which only one is the last of its frame.
 
     Parameters
     ----------
-    ``lanes`` : int, values of a word; at least 1
+    ``lanes`` : int
+        Values of a word, at least 1.
 
     Latency
     -------
@@ -72,12 +79,12 @@ class RingLanes(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The adders never wait: a word enters when the FIFO after them has a place for it."""
+        """Admit a word only when the FIFO after the adders has room; the adders themselves never wait."""
         m = Module()
         own, received = self.own, self.received
         m.submodules.fifo = fifo = StreamFIFO(shape=self.o.payload.shape(), depth=FIFO_WORDS)
         connect_typed(m, fifo.o, flipped(self.o))
-        complete = Signal()  # all that the next word needs is there
+        complete = Signal()  # both operands of the next word are present
         enter = Signal()
         m.submodules.places = places = Credits(limit=FIFO_WORDS, full=True)
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""The ring's job at its link, and the beats of its payloads."""
+"""Job of the ring at its link, and the payload beats of its frames."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -13,28 +13,31 @@ OPERATION_BITS = field_bits(RING, "operation")
 COUNT_BITS = field_bits(RING, "count")
 SLICE_BITS = field_bits(RING, "slice")
 
-#: One node's part in one ring: ``job`` numbers the ring, ``nodes`` counts its nodes, ``rank`` and
-#: ``previous_rank`` are the places of this node and of the previous one, ``codec`` and ``parameters`` say how
-#: payloads are compressed.
+#: One node's part in one ring. ``job``: number of the ring. ``nodes``: number of nodes. ``rank`` and
+#: ``previous_rank``: ranks of this node and of the previous node. ``codec`` and ``parameters``: compression of
+#: the payloads.
 RING_JOB = job_layout(RING_LINK)
 
 
 def link_beat(width: int) -> data.StructLayout:
-    """A beat of a frame's payload, ``width`` bits.
+    """Return the layout of a payload beat with ``width`` bits of data.
 
-    The fields of the frame are steady over its beats: ``operation`` (number of the descriptor), ``count``
-    (values of the operation), ``length`` (words of the payload when decompressed), ``slice`` (number of the
-    slice in its segment) and ``complete`` (the payload is complete sums, else partial ones).
+    These fields are constant over the beats of a frame:
+    ``operation``: number of the descriptor.
+    ``count``: values of the operation.
+    ``length``: words of the payload when decompressed.
+    ``slice``: number of the slice in its segment.
+    ``complete``: 1 for complete sums, 0 for partial sums.
     """
     return payload_beat(RING_LINK, width)
 
 
 class Difference(data.Struct):
-    """Reasons of a mismatch, as the engine finds them.
+    """Reasons of a mismatch that the engine can find.
 
-    ``operation``, ``count``, ``length``, ``slice``, ``complete``: the field of a frame is not that of the frame
-    to come. ``words``: a frame has fewer or more words than its header says. ``totals``: the next node has
-    stored other sums.
+    ``operation``, ``count``, ``length``, ``slice``, ``complete``: that field of a frame has a wrong value.
+    ``words``: a frame has fewer or more words than its header says.
+    ``totals``: the next node has stored other sums.
     """
 
     operation: 1

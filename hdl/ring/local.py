@@ -1,4 +1,4 @@
-"""The local path: a node's own words, out of memory."""
+"""Local path: reads the node's own words from memory."""
 
 from __future__ import annotations
 
@@ -18,36 +18,41 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
 from fanin.ring.facts import RingConfig
 
-BURST = 16  # words of a burst at most
-WORDS, FRAMES = 512, 32  # that are read ahead at most, without ``memory_words``
+BURST = 16  # longest burst, in words
+WORDS, FRAMES = 512, 32  # most words and frames to read ahead, before ``memory_words`` is added
 
 
 class LocalPath(wiring.Component):
-    """Read the frames of its orders from memory, ahead of their use.
+    """Reader of the node's own frames, ahead of their use.
 
-    What lies beyond the vector's end is +0: whole words, without being read, and lanes of its last word.
+    Positions beyond the vector's end are +0. Whole words beyond it are not read; lanes beyond it in the last
+    word are cleared.
 
     Members
     -------
     ``orders`` : In, stream of ``path_layout(…, "local")``
+        Frames to read.
     ``o`` : Out, stream of :func:`own_layout`
+        Words of these frames.
     ``axi`` : Out, :class:`AXI4ReadSignature`
+        Memory port.
     ``stop`` : In, 1
-        Nothing more is asked of memory; what it still delivers is dropped. Held until ``busy`` falls; a reset
-        of the path then makes it new.
+        Stop issuing reads and drop the data that memory still delivers. Must stay high until ``busy`` falls; a
+        reset of the path must follow.
     ``busy`` : Out, 1
-        Words are under way from memory; true for 2 cycles beyond that.
+        Memory still owes words; falls 2 cycles after the last one.
     ``error`` : Out, 1
         Memory answered with an error.
 
     Parameters
     ----------
     ``config`` : RingConfig
+        Widths and read-ahead.
 
     Latency
     -------
-    7 cycles from an order to ``arvalid``; 1 cycle from ``axi`` to ``o``. One word a cycle, as far as
-    ``AxiReader``, a command for each frame, has it.
+    7 cycles from an order to ``arvalid``; 1 cycle from ``axi`` to ``o``. One word a cycle, within the limits of
+    ``AxiReader`` with one command for each frame.
 
     Source
     ------
@@ -68,7 +73,7 @@ class LocalPath(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """An order goes to the reader as a command, and to the words' side as what to make of its words."""
+        """Split an order into a read command and the description of the frame's words."""
         m = Module()
         config = self.config
         m.submodules.reader = reader = AxiReader(

@@ -1,4 +1,4 @@
-"""The ring node of a smart NIC: other traffic of its host passes beside the ring."""
+"""Ring node of a smart NIC: other traffic of its host shares the MAC with the ring."""
 
 from __future__ import annotations
 
@@ -17,42 +17,46 @@ from fanin.hdl.stream.frame_store import FrameStore, store_capacity
 from fanin.hdl.stream.packet import packet_stream
 from fanin.ring.facts import RingConfig
 
-MAX_FRAME = 9216  # bytes of the host's longest frame unless given: what switches carry as jumbo frames
+MAX_FRAME = 9216  # default bytes of the host's longest frame: the jumbo frame that switches carry
 
 
 class RingNic(RingNode):
-    """One node of the ring all-reduce whose host sends and receives other frames through the same MAC.
+    """Ring all-reduce node whose host sends and receives other frames through the same MAC.
 
-    Those frames pass unchanged and in order, whether a job runs or not. Neither side has less of the link than
-    its share, nor waits for what the other does not use. Frames received with the ring's EtherType are the
-    ring's, all others the host's; a host that does not take them loses some, and stalls nothing.
+    The host's frames pass unchanged and in order, with or without a job. Each side gets at least its share of
+    the link, and also the time that the other side does not use. Received frames with the ring's EtherType go
+    to the ring, all others to the host. A host that does not take its frames loses some and stalls nothing.
 
     Members
     -------
     ``axil`` : In, AXI4-Lite, 32 bits
-        The registers of ``ring_nic_registers(config)``.
+        Registers of ``ring_nic_registers(config)``.
     ``memory`` : Out, AXI4, 32 · lanes bits
+        Memory with the vectors.
     ``mac_tx`` : Out, packet stream of 32 · lanes bits
-        Does not pause inside a frame.
+        Frames for the MAC, without a pause inside a frame.
     ``mac_rx`` : In, packet stream of 32 · lanes bits with ``error``
-        Always ready: a MAC does not wait.
+        Frames from the MAC; always ready, since a MAC cannot wait.
     ``host_tx`` : In, packet stream of 32 · lanes bits
-        Frames of more than ``max_frame`` bytes are dropped.
+        Frames from the host. Frames of more than ``max_frame`` bytes are dropped.
     ``host_rx`` : Out, packet stream of 32 · lanes bits
-        Whole and right frames; valid in every cycle of one.
+        Frames for the host: complete, without FCS errors, and valid in every cycle of a frame.
     ``events`` : Out, RingEvents
-        For measurement; a board leaves them open.
+        Pulses for measurement; a board leaves them open.
 
     Parameters
     ----------
     ``config`` : RingConfig
-    ``queue`` : int, descriptors that may be unfinished; 1…255
-    ``max_frame`` : int, bytes of the host's longest frame, without FCS; 60…16384
+        Widths, codec and buffer sizes.
+    ``queue`` : int
+        Descriptors that may be unfinished, 1…255.
+    ``max_frame`` : int
+        Bytes of the host's longest frame without FCS, 60…16384.
 
     Latency
     -------
-    Last beat on ``host_tx`` to the first one on ``mac_tx``: 2 cycles; last beat on ``mac_rx`` to the first one
-    on ``host_rx``: 3. The ring's frames are received a cycle later than those of a :class:`RingNode`.
+    From the last beat on ``host_tx`` to the first on ``mac_tx``: 2 cycles. From the last beat on ``mac_rx`` to
+    the first on ``host_rx``: 3 cycles. Frames of the ring arrive 1 cycle later than in a :class:`RingNode`.
 
     Source
     ------
@@ -67,7 +71,7 @@ class RingNic(RingNode):
 
     @property
     def register_map(self) -> RegisterMap:
-        """The node's registers."""
+        """Register map of the node."""
         return ring_nic_registers(self.config)
 
     def _ports(self) -> dict[str, Any]:
@@ -79,7 +83,7 @@ class RingNic(RingNode):
         return ring_nic_constants(self.config) | own
 
     def _network(self, m: Module, registers: Any, link: Any) -> dict[str, Any]:
-        """The host's frames join the ring's on their way out, and part from them on their way in."""
+        """Merge the host's frames with the ring's towards the MAC, and separate received frames."""
         width, max_frame = self.config.width, self.max_frame
         size: dict[str, Any] = {
             "width": width,

@@ -1,4 +1,4 @@
-"""The ring node: engine and link with registers, memory and MAC ports; ready for a board."""
+"""Ring node: engine and link with registers, memory and MAC ports; ready for a board."""
 
 from typing import Any
 
@@ -30,26 +30,31 @@ from fanin.hdl.stream.packet import packet_stream
 from fanin.ring.facts import MIN_NODES, RingConfig
 from fanin.wire.ring import RING_LINK
 
-POST_CYCLES = 6  # from a post to the engine's event that accepts or refuses it
+POST_CYCLES = 6  # from a post to the engine's ``accepted`` or ``refused`` event
 
 
 class RingNode(wiring.Component):
-    """One node of the ring all-reduce, ready for a board.
+    """Ring all-reduce node, ready for a board.
 
     Members
     -------
     ``axil`` : In, AXI4-Lite, 32 bits
-        The registers of ``ring_registers(config)``.
+        Registers of ``ring_registers(config)``.
     ``memory`` : Out, AXI4, 32 · lanes bits
+        Memory with the vectors.
     ``mac_tx`` : Out, packet stream of 32 · lanes bits
+        Frames for the MAC.
     ``mac_rx`` : In, packet stream of 32 · lanes bits with ``error``
+        Frames from the MAC.
     ``events`` : Out, RingEvents
-        For measurement; a board leaves them open.
+        Pulses for measurement; a board leaves them open.
 
     Parameters
     ----------
     ``config`` : RingConfig
-    ``queue`` : int, descriptors that may be unfinished; 1…255
+        Widths, codec and buffer sizes.
+    ``queue`` : int
+        Descriptors that may be unfinished, 1…255.
 
     Latency
     -------
@@ -69,11 +74,11 @@ class RingNode(wiring.Component):
 
     @property
     def register_map(self) -> RegisterMap:
-        """The node's registers."""
+        """Register map of the node."""
         return ring_registers(self.config)
 
     def _ports(self) -> dict[str, Any]:
-        """The members."""
+        """Return the members of the signature."""
         config = self.config
         return {
             "axil": In(AXI4LiteSignature(address_width=self.register_map.address_bits)),
@@ -84,7 +89,7 @@ class RingNode(wiring.Component):
         }
 
     def elaborate(self, platform: Any) -> Module:
-        """Registers above, memory on the left, network on the right, control beside them."""
+        """Connect registers, control, engine, link, memory and network."""
         m = Module()
         config = self.config
         m.submodules.registers = registers = RegisterFile(registers=self.register_map)
@@ -112,19 +117,19 @@ class RingNode(wiring.Component):
         return m
 
     def _constants(self) -> dict[str, int]:
-        """What the node says of itself, by field."""
+        """Return the constant register fields of this node by name."""
         return ring_constants(self.config) | {"queue": self.queue}
 
     def _network(self, m: Module, registers: Any, link: Any) -> dict[str, Any]:
-        """What lies between the link and the MAC. Returns the sources of counters by name."""
+        """Connect link and MAC; return the event sources of further counters by name."""
         connect_typed(m, link.mac_tx, flipped(self.mac_tx))
         connect_typed(m, flipped(self.mac_rx), link.mac_rx)
         return {}
 
     def _settings(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
-        """Hold the settings of a job from its start on; say whether a ring can be run with them."""
+        """Latch the settings at a job's start, hold them, and check that they are valid for a ring."""
         job = link.job
-        made = ("job", "previous_rank", "codec", "parameters")  # of the others each is a register
+        made = ("job", "previous_rank", "codec", "parameters")  # computed here; each other member is a register
         names = [name for name in RING_JOB.members if name not in made]
         of_job = ("job_id", "bound", "mode", "watch", *names)
         settings = Signal(data.StructLayout({name: getattr(registers, name).shape() for name in of_job}))
@@ -158,7 +163,7 @@ class RingNode(wiring.Component):
         ]
 
     def _parameters(self, settings: Any) -> Any:
-        """The header's: two bytes as in a codec's file, the first one above; without a codec, the lanes."""
+        """Return the header's ``parameters``: the codec's two bytes, first byte on top; else the lanes."""
         codec = self.config.codec
         match codec:
             case None:
@@ -186,20 +191,20 @@ class RingNode(wiring.Component):
         m.d.sync += engine.post.valid.eq(registers.post_descriptor & ~registers.posted.all())
 
     def _status(self, m: Module, registers: Any, control: Any, engine: Any) -> None:
-        """What the node is, what it does, and what has become of the job's descriptors."""
+        """Drive constants, state, and the counts of the job's descriptors."""
         drive_constants(m, registers, self._constants())
         m.d.comb += [
             getattr(registers, name).eq(getattr(control, name)) for name in ("running", "failed", "cause")
         ]
         command = registers.start | registers.stop
-        posting = Signal(POST_CYCLES + 2)  # the last ones: a descriptor is counted
+        posting = Signal(POST_CYCLES + 2)  # shift register of posts; the last bits cover the counters' delay
         pending = registers.post_descriptor | posting.any() | engine.unfinished.any()
         m.d.sync += [
             posting.eq(Mux(command, 0, Cat(registers.post_descriptor, posting))),
             registers.busy.eq(control.changing | control.running & pending),
         ]
         judged, accepted = posting[POST_CYCLES - 1], engine.events.accepted
-        events = {  # a descriptor that a reset of the engine meets is refused
+        events = {  # a descriptor counts as refused if a reset of the engine interrupts its check
             "posted": accepted & ~control.changing,
             "completed": engine.events.finished & ~control.changing,
             "refused": judged & ~(accepted & ~control.changing) & ~registers.refused.all(),
@@ -216,7 +221,7 @@ class RingNode(wiring.Component):
         m.d.comb += registers.completed_low.eq(registers.completed)  # truncated
 
     def _findings(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
-        """What differed when the job ended with MISMATCH, and which neighbours have been heard."""
+        """Record what differed when the job ended with MISMATCH, and which neighbours sent frames."""
         found = {name: link.differs[name] for name in JOB_DIFFERENCES}
         found |= {name: engine.differs[name] for name in FRAME_DIFFERENCES}
         found = {f"{DIFFERS}{name}": bit for name, bit in found.items()}
@@ -230,7 +235,7 @@ class RingNode(wiring.Component):
                 m.d.sync += seen.eq(seen | bit)
 
     def _counters(self, m: Module, registers: Any, engine: Any, link: Any, of_network: dict[str, Any]) -> None:
-        """Every counter has a source."""
+        """Connect every counter to its event source."""
         sources = {
             "cycles": engine.unfinished.any(),
             "added": engine.events.added,

@@ -1,4 +1,4 @@
-"""The sequencer's orders to the engine's four paths, one for each frame."""
+"""Orders of the sequencer to the engine's four paths, one order for each frame."""
 
 from amaranth.lib import data, enum
 
@@ -7,19 +7,20 @@ from fanin.ring.facts import RingConfig
 
 
 class Step(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """What becomes of a slice at a node (docs/systems/ring.md, "The engine").
+    """Operation of a node on a slice (docs/systems/ring.md, "The engine").
 
-    Each path decides by one bit: bit 1 marks a TOTAL from the others, bit 2 sums that come complete.
+    Paths decode single bits: bit 1 marks a TOTAL, which this node's own values complete; bit 2 marks sums that
+    arrive complete.
     """
 
-    LOCAL = 0b000  #: own words are sent
-    ADD = 0b001  #: own words are added to what comes, and the sum is sent
-    TOTAL = 0b011  #: likewise, and what the others make of the sum is stored: it is complete
-    FORWARD = 0b100  #: what comes is stored, and sent on as it is
-    STORE = 0b101  #: what comes is stored
+    LOCAL = 0b000  #: send own words
+    ADD = 0b001  #: add own words to received ones and send the sum
+    TOTAL = 0b011  #: as ADD; the sum is complete, and this node also stores its decoded form
+    FORWARD = 0b100  #: store received words and send them unchanged
+    STORE = 0b101  #: store received words
 
 
-#: Which steps a path takes part in, and the fields of a frame that it needs.
+#: Steps that concern each path, and the fields of a frame that the path needs.
 PATH_STEPS = {
     "rx": (Step.ADD, Step.TOTAL, Step.FORWARD, Step.STORE),
     "local": (Step.LOCAL, Step.ADD, Step.TOTAL),
@@ -35,16 +36,19 @@ PATH_FIELDS = {
 
 
 def word_address_bits(config: RingConfig) -> int:
-    """Bits of a word's number in memory."""
+    """Return the bits of a word's number in memory."""
     return config.address_width - (config.width // 8).bit_length() + 1
 
 
 def path_layout(config: RingConfig, path: str) -> data.StructLayout:
-    """An order: what a path has to know of a frame.
+    """Return the layout of one path's orders; an order describes a frame.
 
-    ``words``: of the frame; ``inside``: how many of them, from the first on, lie inside the vector;
-    ``lanes``: values of the last of those, 0 if all; ``address``: the first word's number in memory;
-    ``slice``: number of the frame's slice in the segment; ``final``: the descriptor's last frame to be stored.
+    ``words``: words of the frame.
+    ``inside``: words of the frame inside the vector, counted from the first.
+    ``lanes``: values of the last word inside the vector; 0 means all.
+    ``address``: number of the first word in memory.
+    ``slice``: number of the frame's slice in its segment.
+    ``final``: the frame is the last one that the descriptor stores.
     """
     shapes = {
         "step": Step,

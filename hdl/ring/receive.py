@@ -1,4 +1,4 @@
-"""The receive path: frames from the node before, checked, decoded, and handed to who needs them."""
+"""Receive path: checks and decodes frames of the previous node and delivers their words."""
 
 from __future__ import annotations
 
@@ -19,38 +19,42 @@ from fanin.hdl.stream.fork import StreamFork
 from fanin.ring.facts import RingConfig
 from fanin.wire.ring import RING_LINK
 
-FRAME_DIFFERENCE = data.StructLayout(dict.fromkeys(RING_LINK.data, 1))  # fields that are not the order's
-FIFO_WORDS = 32  # of decoded words, while those of the total before are still on their way through the codec
+FRAME_DIFFERENCE = data.StructLayout(dict.fromkeys(RING_LINK.data, 1))  # fields that do not match the order
+FIFO_WORDS = 32  # decoded words that wait while words of the previous TOTAL are still in the codec
 
 
 class ReceivePath(wiring.Component):
-    """Match each received frame with an order, decode it, and give its words to the lanes or to the store.
+    """Path of received frames: matches each frame with an order, decodes it and delivers its words.
 
-    A frame to be forwarded goes to the sender as well, beat for beat as it came. A frame that is not the
-    order's does not pass, nor does a later one: operation, count, length, slice and completeness are compared.
+    Words go to the lanes or to the store. A frame to forward also goes to the sender, beat for beat and
+    unchanged. A frame whose operation, count, length, slice or completeness does not match the order is held,
+    and so are all later frames.
 
     Members
     -------
     ``orders`` : In, stream of ``path_layout(…, "rx")``
+        Expected frames.
     ``i`` : In, stream of :func:`link_beat`
+        Beats from the link.
     ``added`` : Out, stream of :func:`word_layout`
         Decoded words of ADD and TOTAL.
     ``stored`` : Out, stream of :func:`word_layout`
         Decoded words of FORWARD and STORE.
     ``verbatim`` : Out, stream of :func:`word_layout`
-        Beats of FORWARD.
+        Unchanged beats of FORWARD.
     ``differs`` : Out, Difference
-        Reasons of a mismatch. A frame that is not its order's holds its bits and stops the path until a reset.
-        ``words`` is a pulse: a compressed frame ends early; zeros replace the missing words.
+        Reasons of a mismatch. A frame that does not match its order holds its bits and stops the path until a
+        reset. ``words`` is a pulse: a compressed frame ended early, and zeros replace the missing words.
 
     Parameters
     ----------
     ``config`` : RingConfig
+        Widths and codec.
 
     Latency
     -------
-    From ``i``: 3 cycles to ``verbatim`` and ``added``, 4 to ``stored``, to these also the decompressor's. One
-    beat a cycle, across frames; with a codec one word a cycle.
+    From ``i``: 3 cycles to ``verbatim`` and ``added``, 4 to ``stored``; to ``added`` and ``stored`` also those
+    of the decompressor. One beat a cycle, across frames; with a codec one word a cycle.
 
     Source
     ------
@@ -72,12 +76,13 @@ class ReceivePath(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A beat passes two stages: ``compared`` to the order, then ``checked``.
+        """Compare each beat with the order in one stage, and pass or hold it in the next.
 
-        The first has the beat in ``early``, its ``step``, and what ``differs_early``; the second has ``beat``,
-        ``forward``, ``right`` and ``differs``, from these. A beat whose frame is not the order's stays in the
-        second stage, and so stops the path. The order goes two ways: one waits for the beats, the other
-        announces the frame to the decoder as soon as it is there, so that the first beat need not wait for it.
+        The first stage holds ``early``, ``step`` and ``differs_early``; it is occupied if ``compared``. The
+        second stage holds ``beat``, ``forward``, ``right`` and ``differs``; it is occupied if ``checked``. A
+        beat of a frame that does not match stays in the second stage and blocks the path. Each order is forked:
+        one copy waits for the beats; the other announces the frame to the decoder early, so that the first beat
+        does not wait for the announcement.
         """
         m = Module()
         words = word_layout(self.config.width)
@@ -86,7 +91,7 @@ class ReceivePath(wiring.Component):
         m.submodules.verbatim = verbatim = RegisterSlice(shape=words)
         m.submodules.announced = announced = RegisterSlice(shape=decoder.frame.payload.shape())
         m.submodules.fork = fork = StreamFork(shape=self.orders.payload.shape())
-        # its ``ready`` follows ``i`` within the cycle, the fork's must not
+        # this slice's ``ready`` depends combinationally on ``i``; the fork's ``ready`` must not
         m.submodules.expected = expected = RegisterSlice(shape=self.orders.payload.shape())
         connect_typed(m, flipped(self.orders), fork.i)
         connect_typed(m, fork.o[0], expected.i)
@@ -134,14 +139,14 @@ class ReceivePath(wiring.Component):
 
     @staticmethod
     def _differs(beat: Any, order: Any) -> Any:
-        """The fields in which a frame is not the one that is to come, a bit each."""
-        complete = order.step.as_value()[2]  # the bit by which Step tells complete sums
+        """Return one bit for each field of ``beat`` that does not match ``order``."""
+        complete = order.step.as_value()[2]  # bit 2 of Step: complete sums
         expected = {"operation": order.operation, "count": order.count, "length": order.words}
         expected |= {"slice": order.slice, "complete": complete}
         return Cat(beat[name] != expected[name] for name in FRAME_DIFFERENCE.members)
 
     def _deliver(self, m: Module, decoder: RingDecoder) -> None:
-        """Decoded words by their tag, which says that they are to be stored."""
+        """Route decoded words by their tag: 1 to the store, 0 to the lanes."""
         m.submodules.stored = stored = StreamFIFO(shape=word_layout(self.config.width), depth=FIFO_WORDS)
         connect_typed(m, stored.o, flipped(self.stored))
         word = decoder.o.payload

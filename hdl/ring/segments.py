@@ -1,4 +1,4 @@
-"""Descriptors and the segments into which their vectors are cut."""
+"""Descriptors, and the segments into which their vectors are cut."""
 
 from __future__ import annotations
 
@@ -14,16 +14,28 @@ from fanin.ring.facts import MAX_NODES, RingConfig
 
 
 def descriptor_layout(config: RingConfig) -> data.StructLayout:
-    """A vector: ``count`` values, at least 1, from byte ``address`` on, a multiple of the word."""
+    """Return the layout of a descriptor.
+
+    ``address``: byte address of the vector, a multiple of the word size.
+    ``count``: values of the vector, at least 1.
+    ``operation``: number of the descriptor.
+    """
     return data.StructLayout(
         {"address": config.address_width, "count": COUNT_BITS, "operation": OPERATION_BITS}
     )
 
 
 def segment_layout(config: RingConfig) -> data.StructLayout:
-    """A segment: slices of ``size`` words; ``own`` and ``top`` are where the node's and the last one begin.
+    """Return the layout of a segment.
 
-    ``address``: the first word's number in memory; ``rest``: words of the vector after that one.
+    ``address``: number of the segment's first word in memory.
+    ``rest``: words of the vector after that word.
+    ``size``: words of a slice.
+    ``own``: offset of this node's first slice in the segment, in words.
+    ``top``: offset of the last slice in the segment, in words.
+    ``lanes``: values of the vector's last word; 0 means all.
+    ``operation``, ``count``: those of the descriptor.
+    ``final``: the segment is the descriptor's last.
     """
     offset_bits = (MAX_NODES * config.slice_words).bit_length()
     return data.StructLayout(
@@ -42,26 +54,31 @@ def segment_layout(config: RingConfig) -> data.StructLayout:
 
 
 class RingSegments(wiring.Component):
-    """Cut a descriptor's vector into segments of N slices, as ``RingConfig.segments`` says.
+    """Divider of a descriptor's vector into segments of N slices, as ``RingConfig.segments`` says.
 
-    A slice is ceil(rest / N) words, half of that where it is too long, or ``slice_words`` if that is, too.
+    Let s be the remaining words divided by N, rounded up. A slice has s words if s ≤ ``slice_words``,
+    s / 2 rounded up if s ≤ 2 · ``slice_words``, else ``slice_words``.
 
     Members
     -------
     ``nodes``, ``rank`` : In, 8 bits
-        N, 2…255, and which of the slices this node begins with; they hold while a descriptor is inside.
+        N, 2…255, and the number of the slice that this node begins with. Both are constant while a descriptor
+        is inside.
     ``i`` : In, stream of :func:`descriptor_layout`
+        Descriptors.
     ``o`` : Out, stream of :func:`segment_layout`
+        Segments.
 
     Parameters
     ----------
     ``config`` : RingConfig
+        Widths and ``slice_words``.
 
     Latency
     -------
-    A segment every 13 cycles and one for each bit of a word's number in the vector (29 with 8 lanes, 28 with
-    16): one quotient bit, and one bit of the products with N and rank, a cycle. A descriptor's first is on
-    ``o`` that many cycles after it was taken.
+    A segment takes 13 cycles plus one for each bit of a word's number in the vector (29 with 8 lanes, 28 with
+    16). Each cycle computes one quotient bit, or one bit of the products with N and rank. The first segment is
+    on ``o`` that many cycles after its descriptor was taken.
 
     Source
     ------
@@ -80,16 +97,16 @@ class RingSegments(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Restoring division, then two products by shifting and adding; no carry chain follows another."""
+        """Divide by restoring division, then form two products by shift and add; no carry chains in series."""
         m = Module()
         segment = self.o.payload
-        following = Signal.like(segment.rest)  # ``rest`` of the next segment; negative: there is none
-        whole = Signal.like(segment.own)  # words of all slices
+        following = Signal.like(segment.rest)  # ``rest`` of the next segment; negative if this is the last
+        whole = Signal.like(segment.own)  # words of all slices of the segment
         descriptor = self.i.payload
         lane_bits = len(segment.lanes)
         word_bits = self.config.address_width - len(segment.address)
         last_word = (descriptor.count - 1)[lane_bits:COUNT_BITS]
-        quotient = Signal(len(segment.rest) - 1)  # of ``rest`` by N: one less than a slice's words
+        quotient = Signal(len(segment.rest) - 1)  # ``rest`` divided by N: words of a slice, less 1
         remainder = Signal(NODE_BITS)
         steps = Signal(signed(len(quotient).bit_length() + 1))
         with m.FSM() as fsm:
@@ -135,7 +152,7 @@ class RingSegments(wiring.Component):
         return m
 
     def _divide(self, m: Module, quotient: Signal, remainder: Signal) -> None:
-        """One step of the restoring division by ``nodes``: the quotient's bits follow the dividend's out."""
+        """Do one step of the division by ``nodes``: quotient bits shift in as dividend bits shift out."""
         shifted = Cat(quotient[-1], remainder)
         difference = Signal(signed(NODE_BITS + 2))
         m.d.comb += difference.eq(shifted - self.nodes)
@@ -145,7 +162,7 @@ class RingSegments(wiring.Component):
         ]
 
     def _multiply(self, m: Module, product: Any, factor: Signal, begin: Any, enable: Any) -> None:
-        """``product`` = size · ``factor`` once ``enable`` was high for as many cycles as it has bits."""
+        """Compute ``product`` = size · ``factor``; takes one cycle of ``enable`` for each bit of ``factor``."""
         bits = Signal.like(factor)
         with m.If(begin):
             m.d.sync += [bits.eq(factor), product.eq(0)]

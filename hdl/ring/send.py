@@ -1,4 +1,4 @@
-"""The send path: frames for the next node, compressed here or passed on as they came."""
+"""Send path: frames for the next node, compressed here or forwarded unchanged."""
 
 from __future__ import annotations
 
@@ -17,34 +17,40 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring.facts import RingConfig
 
-BEATS = 4  # in front of the decoder, which hears of a frame a cycle late
+BEATS = 4  # beats that wait for the decoder, which receives the announcement a cycle late
 
 
 class SendPath(wiring.Component):
-    """Encode what the lanes give, and put it and what is to be forwarded on the link in the ring's order.
+    """Path of frames to the link: encodes words of the lanes and merges them with forwarded beats.
 
-    Of a TOTAL the node keeps what the others will make of it: its compressed frames are decoded here, too.
+    Frames leave in the order of the ring's steps. Compressed frames of a TOTAL are also decoded here: the node
+    stores the values that the other nodes will decode.
 
     Members
     -------
     ``settings`` : In, CodecSettings
+        Settings of INCEPTIONN.
     ``orders`` : In, stream of ``path_layout(…, "tx")``
+        Frames to send.
     ``words`` : In, stream of :func:`word_layout`
-        From the lanes: frames of LOCAL, ADD and TOTAL.
+        Words of the lanes: frames of LOCAL, ADD and TOTAL.
     ``verbatim`` : In, stream of :func:`word_layout`
-        From the receive path: beats of FORWARD.
+        Beats of the receive path: frames of FORWARD.
     ``o`` : Out, stream of :func:`link_beat`
+        Beats for the link.
     ``totals`` : Out, stream of :func:`word_layout`
         Decoded words of TOTAL.
 
     Parameters
     ----------
     ``config`` : RingConfig
+        Widths and codec.
 
     Latency
     -------
-    0 cycles from ``verbatim`` to ``o``; from ``words`` those of the compressor; 1 cycle and those of the
-    decompressor more to ``totals``. One beat a cycle, across frames and steps; with a codec one word a cycle.
+    0 cycles from ``verbatim`` to ``o``; the compressor's latency from ``words`` to ``o``; to ``totals`` 1 cycle
+    and the decompressor's latency more. One beat a cycle, across frames and steps; with a codec one word a
+    cycle.
 
     Source
     ------
@@ -66,9 +72,9 @@ class SendPath(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The order says where the beat comes from, and whether the decoder gets it, too.
+        """Select each beat's source by the order; copy beats of a TOTAL to the decoder.
 
-        A beat of a TOTAL is sent together with its copy to the decoder, once its frame is ``announced`` there.
+        A beat of a TOTAL and its copy leave in the same cycle, after the frame is ``announced`` to the decoder.
         """
         m = Module()
         m.submodules.encoder = encoder = RingEncoder(config=self.config)
@@ -90,7 +96,7 @@ class SendPath(wiring.Component):
         ready = Signal()
         beat = Signal(word_layout(self.config.width))
         m.d.comb += [
-            forward.eq(order.step.as_value()[2]),  # the bits by which Step tells them
+            forward.eq(order.step.as_value()[2]),  # bits of Step: see ``Step``
             total.eq(order.step.as_value()[1]),
             may_send.eq(self.orders.valid & (~total | beats.i.ready & (announced | frame.i.ready))),
             valid.eq(Mux(forward, verbatim.valid, encoded.valid) & may_send),

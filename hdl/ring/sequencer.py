@@ -1,4 +1,4 @@
-"""What a node does, frame by frame: descriptors in, orders for the engine's four paths out."""
+"""Sequencer: turns descriptors into orders for the engine's four paths, frame by frame."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring.facts import RingConfig
 
-SPARE_ORDERS = 16  # room in a path's queue beyond two slices' frames
+SPARE_ORDERS = 16  # room in a path's queue, beyond the frames of two slices
 
 
 class RingFrames(wiring.Component):
-    """A segment's 2N − 1 steps, frame by frame, as orders for the paths that they concern.
+    """Sequencer of a segment's 2N − 1 steps; makes one order for each frame and path.
 
-    Step t is about slice (rank − t) mod N: LOCAL, N − 2 times ADD, TOTAL, N − 2 times FORWARD, STORE.
+    Step t handles slice (rank − t) mod N. Steps: LOCAL, N − 2 times ADD, TOTAL, N − 2 times FORWARD, STORE.
 
     Members
     -------
     ``nodes``, ``rank`` : In, 8 bits
+        N and this node's rank; constant while a segment is inside.
     ``i`` : In, stream of :func:`segment_layout`
+        Segments.
     ``rx``, ``local``, ``tx``, ``store`` : Out, streams of :func:`path_layout`
-        Each takes an order when it can; the next one is made when all have.
+        Orders for each path. The next order is offered after all paths have taken the current one.
 
     Parameters
     ----------
     ``config`` : RingConfig
+        Widths and frame size.
 
     Latency
     -------
-    The first order is out 5 cycles after the segment came; then a frame every 3 cycles, and 2 more
-    between slices.
+    The first order leaves 5 cycles after the segment arrived. Then a frame takes 3 cycles; a change of slice
+    takes 2 more.
 
     Source
     ------
@@ -52,13 +55,16 @@ class RingFrames(wiring.Component):
         super().__init__({"nodes": In(NODE_BITS), "rank": In(NODE_BITS), "i": In(segments), **orders})
 
     def elaborate(self, platform: Any) -> Module:
-        """A slice begins with SLICE; then MEASURE, COMPARE and OFFER make an order for each of its frames.
+        """Begin each slice in SLICE; MEASURE, COMPARE and OFFER then make one order for each of its frames.
 
-        MEASURE finds the frame's ``words``, COMPARE how they lie to the vector's end: ``vector_left`` counts
-        the vector's words after the frame's first (negative: the vector ends before the frame),
-        ``beyond_frame`` its words beyond the frame, less 1 (negative: the vector ends with this frame or
-        before). OFFER waits until all paths have taken the order before, and hands this one to those that it
-        concerns. ADVANCE goes on to the slice before this one in the segment, which the next step is about.
+        MEASURE computes the frame's ``words``. COMPARE locates the frame relative to the vector's end.
+        OFFER waits until all paths have taken the previous order, then offers this one to the paths of its
+        step. ADVANCE moves to the previous slice of the segment, the slice of the next step.
+
+        ``vector_left``: words of the vector after the frame's first word; negative if the vector ends before
+        the frame.
+        ``beyond_frame``: words of the vector after the frame, less 1; negative if the vector ends inside or
+        before the frame.
         """
         m = Module()
         segment, frame_words = self.i.payload, self.config.frame_words
@@ -70,7 +76,7 @@ class RingFrames(wiring.Component):
         words = Signal(range(frame_words + 1))
         beyond_frame = Signal(signed(len(vector_left) + 1))
         ends_slice = Signal()  # the frame is the slice's last
-        pending = Signal(len(PATH_STEPS))  # a bit for each path that has not yet taken the order before
+        pending = Signal(len(PATH_STEPS))  # one bit for each path that has not taken its order yet
         with m.FSM() as fsm:
             with m.State("IDLE"), m.If(self.i.valid):
                 m.d.sync += [offset.eq(segment.own), step.eq(Step.LOCAL)]
@@ -116,7 +122,7 @@ class RingFrames(wiring.Component):
         return m
 
     def _offer(self, m: Module, offering: Any, order: dict[str, Any], pending: Signal) -> None:
-        """Keep the order in registers that all paths share; a path's bit of ``pending`` is its ``valid``."""
+        """Hold the order in registers that all paths share; a path's bit of ``pending`` is its ``valid``."""
         step = order["step"]
         for name, value in order.items():
             ports = [getattr(self, path).payload[name] for path in PATH_STEPS if name in PATH_FIELDS[path]]
@@ -133,15 +139,15 @@ class RingFrames(wiring.Component):
                 m.d.sync += bit.eq(0)
 
     def _advance(self, m: Module, idle: Any, advance: Any, step: Signal, offset: Signal) -> Signal:
-        """Go from a slice to the previous one (from slice 0 to the last), and from its step to the next step.
+        """Move to the previous slice (from slice 0 to the last) and to the next step.
 
-        Returns the number of the slice.
+        Returns the slice's number.
         """
         segment = self.i.payload
         index = Signal(NODE_BITS)  # of the slice
-        at_slice_0 = Signal()  # registered: ``index`` holds for several cycles before ``advance``
-        repeats_left = Signal(signed(NODE_BITS + 1))  # ADDs or FORWARDs still to come, less 1: the last has −1
-        two_nodes = Signal()  # there is neither ADD nor FORWARD
+        at_slice_0 = Signal()  # registered; ``index`` is constant for several cycles before ``advance``
+        repeats_left = Signal(signed(NODE_BITS + 1))  # ADDs or FORWARDs after this one, less 1; −1 at the last
+        two_nodes = Signal()  # the ring has neither ADD nor FORWARD
         m.d.sync += at_slice_0.eq(index == 0)
         with m.If(idle):
             m.d.sync += [index.eq(self.rank), two_nodes.eq(self.nodes == 2)]
@@ -155,7 +161,7 @@ class RingFrames(wiring.Component):
                 m.d.sync += [index.eq(self.nodes - 1), offset.eq(segment.top)]
             with m.Switch(step):
                 with m.Case(Step.LOCAL, Step.TOTAL):
-                    # N − 2 ADDs or FORWARDs in all: N − 3 follow the first, less 1
+                    # the first of N − 2 steps is followed by N − 3 others; less 1
                     m.d.sync += repeats_left.eq(self.nodes - 4)
                     middle = Mux(step == Step.LOCAL, Step.ADD, Step.FORWARD)
                     m.d.sync += step.eq(middle)
@@ -169,28 +175,30 @@ class RingFrames(wiring.Component):
 
 
 class RingSequencer(wiring.Component):
-    """From descriptors to orders, with a queue for each path.
+    """Sequencer of the engine: turns descriptors into orders, with a queue for each path.
 
-    Each path takes its orders in the ring's order, at its own pace. A queue holds two slices' frames and some:
-    STORE of one segment never keeps LOCAL of the next from beginning.
+    Each path takes its orders in order and at its own pace. A queue holds the frames of two slices and
+    ``SPARE_ORDERS`` more, so that STORE of one segment never delays LOCAL of the next.
 
     Members
     -------
     ``nodes``, ``rank`` : In, 8 bits
-        N, 2…255, and the node's place in the ring; they hold while a descriptor is inside.
+        N, 2…255, and this node's rank; constant while a descriptor is inside.
     ``descriptor`` : In, stream of :func:`descriptor_layout`
+        Accepted descriptors.
     ``rx``, ``local``, ``tx``, ``store`` : Out, streams of :func:`path_layout`
-        In the order of the steps, without those that do not concern the path (``PATH_STEPS``).
+        Orders of the steps that concern each path (``PATH_STEPS``), in the order of the steps.
 
     Parameters
     ----------
     ``config`` : RingConfig
+        Widths, frame and slice sizes.
 
     Latency
     -------
-    From a descriptor to its first order, ``LATENCY`` + 28 cycles with 16 lanes, ``LATENCY`` + 29 with 8: a
-    cycle for each bit of a word's number in the vector. Then a frame every 3 cycles, 2 more between slices,
-    and 2 more between segments. The next segment, also that of the next descriptor, is prepared meanwhile.
+    From a descriptor to its first order: ``LATENCY`` + 28 cycles with 16 lanes, ``LATENCY`` + 29 with 8, one
+    for each bit of a word's number in the vector. Then a frame takes 3 cycles; a change of slice takes 2 more
+    and a change of segment 2 more. The next segment is prepared meanwhile, also that of the next descriptor.
 
     Source
     ------
@@ -208,7 +216,7 @@ class RingSequencer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Descriptor, segment, frame, queues."""
+        """Connect segments, frames and queues."""
         m = Module()
         m.submodules.segments = segments = RingSegments(config=self.config)
         m.submodules.frames = frames = RingFrames(config=self.config)

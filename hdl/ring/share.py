@@ -1,4 +1,4 @@
-"""Who of two is behind its share of a link."""
+"""Measurement of the host's share of a link."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ from fanin.hdl.stream.packet import kept_bytes
 from fanin.wire.ethernet import MIN_FRAME_BYTES
 
 SHARE_BITS = 4
-UNITS = 1 << SHARE_BITS  # a share is so many of a link
-OVERHEAD = 24  # bytes of preamble, FCS and gap, which each frame takes of the link
+UNITS = 1 << SHARE_BITS  # units of a share: sixteenths of a link
+OVERHEAD = 24  # bytes of preamble, FCS and gap of each frame on the link
 
 
 class LinkShare(wiring.Component):
-    """Weigh the bytes of the host's frames and of the ring's against the host's share of the link.
+    """Meter that compares the host's and the ring's use of the link with the host's share.
 
-    A frame counts 24 bytes more than it has, and 84 at least: its time on the link. The host's count
-    (16 − ``share``)-fold, the ring's ``share``-fold, with the other sign. So their sum stands still where the
-    host has its share. The sum has bounds, the power of two above 16 of the longest frames of the host by
-    weight: a side that was idle has saved that much and no more.
+    A frame counts as its bytes plus 24, at least 84: its time on the link. A frame of the host adds
+    (16 − ``share``) times that to a balance; a frame of the ring subtracts ``share`` times that. The balance is
+    constant on average while the host has exactly its share. The balance is limited to the power of two above
+    16 weighted frames of the host's longest size, so an idle side saves only that much.
 
     Members
     -------
     ``beat`` : In, ``valid``, ``host``, ``last`` and ``keep``
-        What goes to the MAC in this cycle, and whether it is the host's.
+        Beat that goes to the MAC in this cycle; ``host`` is 1 for a frame of the host.
     ``share`` : In, 4
-        Of the host, in sixteenths; 0: what the ring leaves.
+        Share of the host in sixteenths of the link. 0: the host gets only the time that the ring leaves.
     ``owed`` : Out, 1
         The host has had less than its share.
 
     Parameters
     ----------
-    ``width`` : int, bits of a beat, a multiple of 8
-    ``max_frame`` : int, bytes of the host's longest frame
+    ``width`` : int
+        Bits of a beat, a multiple of 8.
+    ``max_frame`` : int
+        Bytes of the host's longest frame.
 
     Latency
     -------
-    7 cycles from ``beat`` to ``owed``; a beat a cycle.
+    7 cycles from ``beat`` to ``owed``; one beat a cycle.
 
     Source
     ------
@@ -54,12 +56,12 @@ class LinkShare(wiring.Component):
         super().__init__({"beat": In(beat), "share": In(SHARE_BITS), "owed": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
-        """A register after each step: bytes; their time on the link; its products with the share; the sum."""
+        """Compute in registered steps: bytes, time on the link, products with the share, balance."""
         m = Module()
         size, host = self._size(m)
         products = [
             Signal(len(size) + SHARE_BITS, name=name, reset_less=True) for name in ("low", "high")
-        ]  # with the share's lower and upper half
+        ]  # products with the lower and the upper half of the share
         for product, half in zip(products, (0, 2), strict=True):
             one, two = (Mux(self.share[half + n], size << half + n, 0) for n in (0, 1))
             m.d.sync += product.eq(one + two)
@@ -77,17 +79,17 @@ class LinkShare(wiring.Component):
         balance = Signal(signed(bits + 1))
         sum_of_both = Signal(signed(bits + 2))
         m.d.comb += [sum_of_both.eq(balance + change), self.owed.eq(balance[-1])]
-        with m.If(sum_of_both[-1] == sum_of_both[-2]):  # else it would leave its bounds
+        with m.If(sum_of_both[-1] == sum_of_both[-2]):  # no overflow; else the balance keeps its value
             m.d.sync += balance.eq(sum_of_both)
         return m
 
     def _size(self, m: Module) -> tuple[Signal, Signal]:
-        """What a beat takes of the link, in bytes: a frame's last one all that is beside the frame, too."""
+        """Return a beat's bytes on the link, including overhead and padding at the last beat, and its side."""
         beat_bytes = self.width // 8
         least = [MIN_FRAME_BYTES - n * beat_bytes for n in range(-(-MIN_FRAME_BYTES // beat_bytes))]
         beat = Signal.like(self.beat)
         held = Signal.like(self.beat)
-        number = Signal(range(len(least) + 1))  # of the beat in its frame, as far as it matters
+        number = Signal(range(len(least) + 1))  # index of the beat in its frame; stops at ``len(least)``
         held_number = Signal.like(number)
         count = Signal(range(beat_bytes + 1))
         size = Signal(range(max(beat_bytes, MIN_FRAME_BYTES) + OVERHEAD + 1))

@@ -1,4 +1,4 @@
-"""Which received frames are the ring's."""
+"""Separation of received frames by EtherType: the ring's and the host's."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from fanin.wire.ethernet import ETHERNET
 from fanin.wire.fields import byte_length
 from fanin.wire.link import ETHERTYPE_LINK
 
-_END = byte_length(ETHERNET)  # the EtherType is the last of the header
+_END = byte_length(ETHERNET)  # bytes of the header; the EtherType is the last field
 
 
 class ReceiveSteering(wiring.Component):
-    """Hand frames with the ring's EtherType to the ring's link, whatever they are, and all others to the host.
+    """Switch that sends frames with the ring's EtherType to the ring's link and all other frames to the host.
 
     Members
     -------
     ``i`` : In, packet stream of ``width`` bits with ``error``
-        Always ready: a MAC does not wait.
+        Frames from the MAC; always ready, since a MAC cannot wait.
     ``ring`` : Out, packet stream of ``width`` bits with ``error``
-        Must be taken at once.
+        Frames for the ring. ``ready`` is ignored: the receiver must always accept.
     ``host`` : Out, packet stream of ``width`` bits with ``error``
-        Likewise.
+        Frames for the host. ``ready`` is ignored: the receiver must always accept.
 
     Parameters
     ----------
-    ``width`` : int, bits, a multiple of 8, at least 112: a header lies in the first beat
+    ``width`` : int
+        Bits of a beat, a multiple of 8, at least 112: the first beat holds the whole header.
 
     Latency
     -------
@@ -50,7 +51,7 @@ class ReceiveSteering(wiring.Component):
         super().__init__({"i": In(frames), "ring": Out(frames), "host": Out(frames)})
 
     def elaborate(self, platform: Any) -> Module:
-        """A register, and beside it where its frame goes."""
+        """Register each beat and, at a frame's first beat, its destination."""
         m = Module()
         i = self.i
         valid = Signal()

@@ -1,4 +1,4 @@
-"""The store path: sums into memory, and a pulse for each descriptor whose sums are in memory."""
+"""Store path: writes sums to memory and reports each descriptor whose sums are in memory."""
 
 from __future__ import annotations
 
@@ -19,48 +19,52 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.fork import StreamFork
 from fanin.ring.facts import RingConfig
 
-BURST = 16  # words of a burst at most
-AHEAD = 16  # words beyond two frames: while the writer begins with one, the next one comes
-FRAMES = 8  # whose words are being gathered, without ``memory_words``
-ANSWERS = 32  # frames given to the writer that memory has not answered
+BURST = 16  # longest burst, in words
+AHEAD = 16  # words of the FIFO beyond two frames: the next frame arrives while the writer begins one
+FRAMES = 8  # most frames whose words are being gathered, before ``memory_words`` is added
+ANSWERS = 32  # frames given to the writer and not yet answered by memory
 
 
 class StorePath(wiring.Component):
-    """Write the frames of its orders to memory, and report each descriptor whose last write was answered.
+    """Writer of the ordered frames; reports each descriptor whose last write memory has answered.
 
-    What lies beyond the vector's end is dropped: words, and lanes of its last word by their strobes. A frame is
-    written when all of it has come: no burst ever waits for the network, and a job that ends leaves none open.
+    Words beyond the vector's end are dropped, and so, by write strobes, are lanes beyond it in the last word. A
+    frame is written after it has arrived completely. Bursts therefore never wait for the network, and a job
+    that ends leaves no burst open.
 
     Members
     -------
     ``orders`` : In, stream of ``path_layout(…, "store")``
+        Frames to write.
     ``totals`` : In, stream of :func:`word_layout`
         Words of TOTAL.
     ``received`` : In, stream of :func:`word_layout`
         Words of FORWARD and STORE.
     ``axi`` : Out, :class:`AXI4WriteSignature`
+        Memory port.
     ``stop`` : In, 1
-        Nothing more is asked of memory. Held until ``busy`` falls; a reset of the path then makes it new.
+        Stop issuing writes. Must stay high until ``busy`` falls; a reset of the path must follow.
     ``busy`` : Out, 1
-        Memory has not answered everything yet.
+        Memory has not answered all writes.
     ``error`` : Out, 1
         Memory answered with an error.
     ``mismatch`` : Out, 1
         Pulse: a frame had fewer or more words than its order.
     ``finished`` : Out, 1
-        Pulse: a descriptor is done, in order.
+        Pulse: the oldest descriptor is done.
     ``word`` : Out, ``valid``, ``data`` and ``final``
-        A word is given to the writer, if ``valid``. ``final``: it is the last one of a descriptor, or was
-        dropped in that place.
+        Copy of the words given to the writer, one in each cycle of ``valid``. ``final`` marks the position of a
+        descriptor's last word; if that word was dropped, ``valid`` is 0 there.
 
     Parameters
     ----------
     ``config`` : RingConfig
+        Widths and buffer sizes.
 
     Latency
     -------
     8 cycles from a frame's last word to ``awvalid``; ``finished`` 3 cycles after the last response. One word a
-    cycle, as far as ``AxiWriter``, a command for each frame, has it.
+    cycle, within the limits of ``AxiWriter`` with one command for each frame.
 
     Source
     ------
@@ -86,11 +90,10 @@ class StorePath(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Words are gathered in a FIFO; an order becomes a command once its frame is whole.
+        """Gather words in a FIFO, and turn an order into a write command once its frame is complete.
 
-        An order goes two ways: its words are cut from the sources and gathered, while the order itself is held
-        in ``pending``. A whole frame becomes a write command, and waits in ``answers`` until memory has
-        answered.
+        Each order is forked. One copy selects the frame's words from the sources; the other waits in
+        ``pending``. A complete frame becomes a write command, and its entry in ``answers`` waits for memory.
         """
         m = Module()
         fork = StreamFork(shape=self.orders.payload.shape())
@@ -126,7 +129,7 @@ class StorePath(wiring.Component):
         return m
 
     def _gather(self, m: Module, words: Any, fifo: Any) -> Signal:
-        """Move words from the source that is ``expected`` into the FIFO; whether a frame's last word moves.
+        """Move words from the source that the order selects into the FIFO; return 1 at a frame's last word.
 
         Words beyond the vector's end are dropped.
         """
@@ -155,20 +158,20 @@ class StorePath(wiring.Component):
 
     @property
     def _frames(self) -> int:
-        """Frames whose words are being gathered at most."""
+        """Most frames whose words are being gathered."""
         return FRAMES + self.config.memory_words // self.config.frame_words
 
     def _commands(self, m: Module, pending: Any, command: Any, gathered: Signal) -> Any:
-        """Issue orders whose frames are whole to the writer; the stream of frames that await its answers."""
+        """Issue complete frames to the writer; return the stream of frames that wait for memory's answer."""
         m.submodules.answers = answers = StreamFIFO(
             shape=data.StructLayout({"writes": 1, "final": 1}), depth=ANSWERS
         )
-        # Gathered, not issued: ``pending``, two in ``oldest``, one of which the fork gave the words alone.
+        # Complete frames not issued: in ``pending``, two in ``oldest``, one in the fork for ``words`` alone.
         whole_frames = Signal(range(self._frames + 4))
         issued = Signal()
         may_issue = Signal()
         order, word_bits = pending.payload, self.config.address_width - len(pending.payload.address)
-        complete = Signal()  # a cycle after ``gathered``: then the last word is in the FIFO
+        complete = Signal()  # a cycle after ``gathered``, when the last word is in the FIFO
         m.d.sync += complete.eq(gathered)
         with m.If(complete & ~issued):
             m.d.sync += whole_frames.eq(whole_frames + 1)
@@ -188,8 +191,8 @@ class StorePath(wiring.Component):
         return answers.o
 
     def _answers(self, m: Module, writer: AxiWriter, awaited: Any) -> None:
-        """Retire frames in order; one of which nothing was written waits for no answer."""
-        answered = Signal(range(ANSWERS + 1))  # writes that memory has answered, of frames not retired
+        """Retire frames in order; a frame without writes does not wait for an answer."""
+        answered = Signal(range(ANSWERS + 1))  # answered writes of frames not retired
         retires = Signal()
         retires_write = Signal()
         m.d.comb += [

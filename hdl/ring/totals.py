@@ -1,4 +1,4 @@
-"""A checksum of the sums that go to memory, compared with that of the next node."""
+"""Checksum of the stored sums, compared with the next node's checksum."""
 
 from __future__ import annotations
 
@@ -16,37 +16,39 @@ TOLD = told_layout(RING_LINK)
 
 
 class TotalsCheck(wiring.Component):
-    """Keep a checksum of all words stored so far, and compare it with the next node's after each descriptor.
+    """Checksum of all words stored so far, compared with the next node's after each descriptor.
 
     All nodes store the same words of a descriptor, in different orders. The checksum is the exclusive or of all
-    half words, each rotated by its place in the word. Every answer of the next node says how many descriptors
-    it has stored, and its checksum behind the last of these.
+    half words, each rotated by its place in the word. Each answer of the next node carries the number of
+    descriptors that it has stored, and its checksum after the last of them.
 
     Members
     -------
     ``word`` : In, ``valid``, ``data`` and ``final``
-        A word is stored, if ``valid``. With ``final`` this was the last one of a descriptor, or would be, if it
-        were inside the vector.
+        Stored words, one in each cycle of ``valid``. ``final`` marks the position of a descriptor's last word,
+        also without ``valid`` if that word is beyond the vector.
     ``told`` : Out, :func:`~fanin.hdl.net.link.job.told_layout`
-        For answers to the previous node: ``operation``, descriptors stored modulo 256; ``slice`` and
-        ``length``, the upper and the lower half of the checksum behind the last of them.
+        Content of answers to the previous node. ``operation``: descriptors stored, modulo 256. ``slice`` and
+        ``length``: upper and lower half of the checksum after the last of them.
     ``news`` : Out, 1
         Pulse: ``told`` has changed.
     ``heard`` : In, ``valid`` and the members of ``told``
-        An answer of the next node.
+        Content of an answer from the next node.
     ``differs`` : Out, 1
         Pulse: the checksums differ.
     ``agreed`` : Out, 1
-        Pulse: they are the same.
+        Pulse: the checksums are equal.
 
     Parameters
     ----------
-    ``width`` : int, bits of a word, a multiple of 32
+    ``width`` : int
+        Bits of a word, a multiple of 32.
 
     Latency
     -------
-    4 cycles from a final word to ``news``; 3 from ``heard`` to ``differs`` or ``agreed``, or as many as this
-    node takes to store what the next one has. An answer that comes meanwhile replaces the one that waits.
+    4 cycles from a final word to ``news``. 3 cycles from ``heard`` to ``differs`` or ``agreed``, or more if
+    this node has yet to store what the next node has. An answer that arrives meanwhile replaces the waiting
+    one.
 
     Source
     ------
@@ -67,14 +69,14 @@ class TotalsCheck(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Three registers in the way of a word: its groups folded, the word folded, the sum of all."""
+        """Fold each word in three registered steps: groups of half words, the word, the total."""
         m = Module()
         halves = [self.word.data.word_select(n, SUM_BITS).rotate_left(n) for n in range(self.width // SUM_BITS)]
         groups = [halves[n : n + 6] for n in range(0, len(halves), 6)]
         folded = [Signal(SUM_BITS, name=f"folded_{n}") for n in range(len(groups))]
         word = Signal(SUM_BITS)
         total = Signal(SUM_BITS)
-        valid = Signal()  # of each register, the youngest first
+        valid = Signal()  # the word in ``folded`` is valid
         final = Signal(3)
         m.d.sync += [valid.eq(self.word.valid), final.eq(Cat(self.word.final, final))]
         m.d.sync += [out.eq(_xor(group)) for out, group in zip(folded, groups, strict=True)]
@@ -84,9 +86,9 @@ class TotalsCheck(wiring.Component):
         return m
 
     def _compare(self, m: Module, total: Signal, ends: Any) -> None:
-        """Keep the last checksums by number; look at an answer once this node has stored as much."""
+        """Keep the last checksums by number; compare an answer after this node has stored as much."""
         own = Signal.like(self.told.operation)  # descriptors stored
-        kept = Signal(range(SUM_HISTORY + 1))  # of which the checksum is known
+        kept = Signal(range(SUM_HISTORY + 1))  # number of checksums in ``history``
         m.submodules.history = history = Memory(shape=SUM_BITS, depth=SUM_HISTORY, init=[])
         write, read = history.write_port(), history.read_port(domain="comb")
         m.d.comb += [write.addr.eq(own + 1), write.data.eq(total), write.en.eq(ends)]
@@ -95,7 +97,7 @@ class TotalsCheck(wiring.Component):
             m.d.sync += [own.eq(own + 1), kept.eq(Mux(kept == SUM_HISTORY, kept, kept + 1))]
             m.d.sync += [self.told.operation.eq(own + 1), Cat(self.told.length, self.told.slice).eq(total)]
         waiting = Signal(self.heard.shape())
-        behind = Signal(own.shape())  # descriptors that this node has stored and the next one had not
+        behind = Signal(own.shape())  # descriptors stored here and not at the next node; negative: it is ahead
         known = Signal()
         same = Signal()
         m.d.comb += [read.addr.eq(waiting.operation), behind.eq(own - waiting.operation)]
@@ -113,7 +115,7 @@ class TotalsCheck(wiring.Component):
 
 
 def _xor(values: Any) -> Any:
-    """The exclusive or of several values."""
+    """Return the exclusive or of several values."""
     first, *others = values
     for value in others:
         first = first ^ value

@@ -1,4 +1,4 @@
-"""Words of a frame: how the engine's parts hand them on, and what an order says of each."""
+"""Words of a frame: stream layouts, and the part of a frame inside the vector."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from fanin.ring.facts import RingConfig
 
 
 def word_layout(width: int) -> data.StructLayout:
-    """A word, and whether it is its frame's ``last``."""
+    """Return the layout of a word; ``last`` marks its frame's last word."""
     return data.StructLayout({"data": width, "last": 1})
 
 
 def frame_layout(config: RingConfig, tag_bits: int = 1) -> data.StructLayout:
-    """A frame's ``words``, how many of them are ``inside`` the vector, and ``lanes`` of the last of those.
+    """Return the layout that describes a frame.
 
-    ``tag`` is the user's, of ``tag_bits``.
+    ``words``: words of the frame.
+    ``inside``: words of the frame inside the vector.
+    ``lanes``: values of the last word inside the vector; 0 means all.
+    ``tag``: ``tag_bits`` bits for the user.
     """
     counter = range(config.frame_words + 1)
     lane_bits = (config.lanes - 1).bit_length()
@@ -30,19 +33,24 @@ def frame_layout(config: RingConfig, tag_bits: int = 1) -> data.StructLayout:
 
 
 class FrameWords(wiring.Component):
-    """Which of a frame's words and lanes lie inside the vector, word by word.
+    """Expander of a frame's description into one entry for each word: inside the vector or beyond it.
 
     Members
     -------
     ``i`` : In, stream of :func:`frame_layout`
-    ``o`` : Out, stream of ``inside`` (the word lies inside), ``mask`` (a bit for each lane that does),
-        ``last`` (of the frame) and the frame's ``tag``
+        Frames.
+    ``o`` : Out, stream of ``inside``, ``mask``, ``last`` and ``tag``
+        Words of the frames. ``inside``: the word is inside the vector. ``mask``: one bit for each lane inside.
+        ``last``: the word is its frame's last. ``tag``: the frame's tag.
 
     Parameters
     ----------
     ``config`` : RingConfig
-    ``depth`` : int, frames that are queued; at least 1
+        Lanes and frame size.
+    ``depth`` : int
+        Frames that may be queued, at least 1. Default 2.
     ``tag_bits`` : int
+        Bits of the tag. Default 1.
 
     Latency
     -------
@@ -62,7 +70,7 @@ class FrameWords(wiring.Component):
         super().__init__({"i": In(frames), "o": Out(stream.Signature(words))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Two countdowns, of the frame's words and of those inside the vector; negative at the last one."""
+        """Count down the frame's words and the words inside the vector; both are negative at the last one."""
         m = Module()
         m.submodules.frames = frames = StreamFIFO(shape=self.i.payload.shape(), depth=self.depth)
         connect_typed(m, flipped(self.i), frames.i)
