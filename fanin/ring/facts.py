@@ -48,8 +48,8 @@ class RingConfig:
     - ``replay_frames``: most unacknowledged frames.
     - ``address_width``: bits of a byte address in memory.
     - ``memory_words``: words buffered in each direction in addition to those that memory latency needs. They
-      help
-      a memory slower than the lanes: a segment's first half only reads words, its second half also stores them.
+      help a memory slower than the lanes: a segment's first half only reads words, its second half also stores
+      them.
     - ``codec``: codec on the link, if any.
 
     The defaults are those of a 100 Gb/s node with frames of 4 KiB.
@@ -135,9 +135,8 @@ class RingConfig:
     def segments(self, count: int, nodes: int) -> Iterator[list[Slice]]:
         """Yield the slices of each segment of a vector; slice c begins at node c.
 
-        The rest after the whole segments is one segment of shorter slices. If the rest is short, it is joined
-        with
-        the last whole segment and halved, so that no slice is much shorter than a hop.
+        Slices have ``slice_words`` words while at least two whole segments remain. A remainder between one
+        and two whole segments is halved, so that the last slices are not much shorter than a hop.
         """
         words, start = self.words(count), 0
         while start < words:
@@ -147,10 +146,9 @@ class RingConfig:
             start += nodes * size
 
 
-#: Named sizes, without a codec. ``tiny``: for tests. ``u280``: for a 100 Gb/s card. ``prototype``: for the 40
-#: Gb/s
-#: NIC of AI Smart NIC, also with frames of 4 KiB; its slices are longer than a hop, and its buffers suit a PCIe
-#: that is slower than the lanes.
+#: Named sizes, without a codec: ``tiny`` for tests, ``u280`` for a 100 Gb/s card, ``prototype`` for the 40 Gb/s
+#: NIC of AI Smart NIC. The prototype, too, has frames of 4 KiB. Its slices are longer than a hop, and its
+#: buffers suit a PCIe that is slower than the lanes.
 PRESETS = {
     "tiny": RingConfig(lanes=8, frame_words=4, slice_frames=2, buffer_frames=4, replay_frames=4),
     "prototype": RingConfig(

@@ -234,8 +234,7 @@ class _Command:
         """Train one run per class; fill the folder with them and their joint result.
 
         Return the failure that stopped the runs, or None, and the folder with its details. Raises InputError
-        for
-        --pcap.
+        for --pcap.
         """
         output = self.output
         if self.options.pcap:

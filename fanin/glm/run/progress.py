@@ -24,8 +24,7 @@ class Following:
     """Reports the progress of a command's runs, one after the other: one run, or one per class.
 
     The losses shown are those of the golden model. It is trained here, beside the simulator, up to the last
-    epoch
-    that the nodes have finished. The nodes' own models are compared with it only at the end.
+    epoch that the nodes have finished. The nodes' own models are compared with it only at the end.
     """
 
     def __init__(self, live: LiveFile, runs: Sequence[Trainer]):

@@ -51,8 +51,7 @@ def trainers_of(
     """Return the trainers: of simulated nodes, or of the boards of ``--on``. Raises InputError.
 
     ``check`` is called with the options before the data is loaded, ``loaded`` with the data before a simulator
-    is
-    built.
+    is built.
     """
     for name in ("on", "ports"):
         if getattr(options, name) is not None:

@@ -28,8 +28,7 @@ def ring_trace(
     """Return the trace of a run from step ``first_step`` on.
 
     ``times`` are the hosts', in seconds from ``began`` on; empty for a failed run. ``log`` has no frames if the
-    run
-    used a model of the NICs' time.
+    run used a model of the NICs' time.
     """
     trace, names = Trace(), [f"node {node}" for node in range(job.nodes)]
     for name in names:

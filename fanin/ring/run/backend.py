@@ -95,8 +95,8 @@ class Backend(Protocol):
     def run(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Result:
         """Run the job from a state to its end.
 
-        Raises CheckFailed with one line if the run cannot finish. The line names the silent node, the place of a
-        gradient that is not finite, or the sum or weights that differ.
+        Raises CheckFailed with one line if the run cannot finish. The line names the silent node, the place of
+        a gradient that is not finite, or the sum or weights that differ.
         """
 
     def trace(self, state: State, result: Result | None, log: LinkLog) -> str:
