@@ -76,7 +76,7 @@ def test_streams_are_within_their_limits(config, count):
         Header(config, count).check_size(size)
     assert len(encode(np.zeros(count, dtype=np.float32), config)) == least
     for size in (least - 1, most + 1):
-        with pytest.raises(InputError, match="bytes behind its header, but"):
+        with pytest.raises(InputError, match="bytes after its header, but"):
             Header(config, count).check_size(size)
 
 
